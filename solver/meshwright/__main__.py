@@ -1,0 +1,5 @@
+"""Runs the command line as `python -m meshwright`."""
+
+from meshwright.cli import main
+
+main()

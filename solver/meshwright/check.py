@@ -1,0 +1,239 @@
+"""Re-scores a plan in floats from `cost` alone: the specification of what a plan is.
+
+It knows nothing of the solver, of integers or of pruning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Parts, total
+from meshwright.cost.links import axis_bytes, link_seconds
+from meshwright.cost.price import (
+    Prices,
+    Split,
+    price,
+    stage_bytes,
+    stage_seconds,
+    stage_sync_seconds,
+)
+from meshwright.cost.schedule import closed_form_s, longest_path_s
+from meshwright.cost.transformer import step_flops
+from meshwright.job import Job
+from meshwright.legality import broken, degree_rules, mesh_rules, plan_rules
+from meshwright.plan import BrokenRule, LinkLoad, Plan, PricedPlan, StageMemory
+from meshwright.skeleton import Skeletons
+from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.units import GIB
+from meshwright.topology.paths import Meshes, price_meshes
+
+MOST_TASKS = 40_000
+"""Tasks of the schedule's graph that are walked one by one."""
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A plan as columns of length one, its prices and its split."""
+
+    plan: Plan
+    mesh: Meshes
+    prices: Prices
+    split: Split
+
+    @property
+    def rows(self) -> Skeletons:
+        return self.prices.rows
+
+
+def check(job: Job, plan: Plan) -> PricedPlan:
+    """Return the plan with its time, memory and link loads."""
+    scored = _score(job, plan)
+    time_parts = _step_parts(scored)
+    step_s = sum(time_parts.values())
+    training = job.spec.training
+    gpus = plan.tp * plan.pp * plan.dp_replicate * plan.dp_shard
+    flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
+    tokens = training.seq_len * training.global_batch
+    return PricedPlan(
+        plan=plan,
+        step_s=step_s,
+        time_parts=time_parts,
+        schedule_s=_schedule_s(scored),
+        stages=_stage_memory(scored),
+        links=_link_loads(job, scored),
+        link_utilisation=float(_busy_s(job, scored).max() / step_s),
+        mfu=flops / (gpus * job.spec.peak_flops * step_s),
+        tokens_per_s_per_gpu=tokens / step_s / gpus,
+    )
+
+
+def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
+    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
+    spec, scored = job.spec, _score(job, plan)
+    on_mesh = mesh_rules(spec, scored.mesh[None])
+    rules = [*degree_rules(spec), *on_mesh, *plan_rules(spec)]
+    legal = broken(rules, spec, scored.rows)
+    return [*legal, *_split_rules(job, plan), *_limit_rules(job, scored)]
+
+
+def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Meshes]:
+    """Return a plan as a skeleton column of length one, and its mesh."""
+    mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
+    column = {
+        name: np.array([getattr(plan, name)], dtype=np.int64)
+        for name in (*AXES, "micro_batch", "microbatches", "zero")
+    }
+    rows = Skeletons(
+        **column,
+        recompute=np.array([RECOMPUTE_MODES.index(plan.recompute)]),
+        schedule=np.array([SCHEDULES.index(plan.schedule)]),
+        sequence_parallel=np.array([plan.sequence_parallel]),
+        paths=price_meshes(job.fabric, mesh),
+        mesh=np.array([0]),
+    )
+    return rows, mesh[0]
+
+
+def _score(job: Job, plan: Plan) -> _Scored:
+    rows, mesh = row_of(job, plan)
+    split = Split(
+        np.array([stage.layers for stage in plan.stages]),
+        np.array([stage.recompute_layers for stage in plan.stages]),
+    )
+    return _Scored(plan, mesh, price(job, rows), split)
+
+
+def _step_parts(scored: _Scored) -> dict[str, float]:
+    """Return the step time by part; the parts of the slowest stage, and the rest.
+
+    sum + (m - 1) x slowest is m x slowest + the sum of the others: the bubble, which
+    is (p - 1) / (m + p - 1) of the pipeline's time where stages are even.
+    """
+    stages = stage_seconds(scored.prices, scored.split)
+    ends = stage_sync_seconds(scored.prices, scored.split)
+    seconds, sync = total(stages), total(ends)
+    slowest, longest = int(seconds.argmax()), int(sync.argmax())
+    m = scored.plan.microbatches
+    parts = {name: m * float(part[slowest]) for name, part in stages.items()}
+    pipeline = float(closed_form_s(seconds[None], np.array([m]))[0])
+    parts["bubble"] = pipeline - m * float(seconds[slowest])
+    return parts | {name: float(part[longest]) for name, part in ends.items()}
+
+
+def _schedule_s(scored: _Scored) -> float:
+    """Return the step time by the longest path of the schedule's tasks.
+
+    The path grows by at most the slowest stage per micro-batch, so past `MOST_TASKS`
+    the rest is added at that rate: an upper bound.
+    """
+    prices, split, plan = scored.prices, scored.split, scored.plan
+    own = total(stage_seconds(prices, split))
+    forward = split.layers * total(prices.time.forward) + _end_forward(prices, plan)
+    sync = float(total(stage_sync_seconds(prices, split)).max())
+    walked = min(plan.microbatches, max(MOST_TASKS // (2 * plan.pp), plan.pp))
+    schedule = int(scored.rows.schedule[0])
+    path = longest_path_s(forward.tolist(), (own - forward).tolist(), walked, schedule)
+    return path + (plan.microbatches - walked) * float(own.max()) + sync
+
+
+def _end_forward(prices: Prices, plan: Plan) -> Floats:
+    """Return the forward share of stage extras: a third of the ends, sends onward."""
+    result = np.full(plan.pp, float(prices.time.send_s[0]))
+    result[-1] = float(total(prices.time.last)[0]) / 3
+    result[0] += float(total(prices.time.first)[0]) / 3
+    return result
+
+
+def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
+    parts = _gib(stage_bytes(scored.prices, scored.split))
+    whole = total(parts)
+    return tuple(
+        StageMemory(
+            total_gib=float(whole[e]),
+            parts={name: float(part[e]) for name, part in parts.items()},
+        )
+        for e in range(len(whole))
+    )
+
+
+def _gib(parts: Parts) -> Parts:
+    return {name: part / GIB for name, part in parts.items()}
+
+
+def _link_loads(job: Job, scored: _Scored) -> tuple[LinkLoad, ...]:
+    """Return the most loaded link of each axis that the plan uses."""
+    seconds = link_seconds(job, scored.prices, scored.split, scored.mesh).max(axis=0)
+    moved = axis_bytes(job, scored.prices, scored.split).max(axis=0)
+    loads = []
+    for axis, name in enumerate(AXES):
+        if moved[axis] > 0:
+            link = int(seconds[axis].argmax())
+            busy_s = float(seconds[axis, link])
+            gb = busy_s * job.fabric.link_gb_s[link]
+            named = job.fabric.link_names[link]
+            loads.append(LinkLoad(link=named, phase=name, gb=gb, seconds=busy_s))
+    return tuple(loads)
+
+
+def _busy_s(job: Job, scored: _Scored) -> Floats:
+    """Return for how long each link of each stage carries traffic, (stages, links)."""
+    seconds = link_seconds(job, scored.prices, scored.split, scored.mesh)
+    return np.asarray(seconds.sum(axis=1))
+
+
+def _split_rules(job: Job, plan: Plan) -> list[BrokenRule]:
+    layers = sum(stage.layers for stage in plan.stages)
+    sequences = plan.dp_replicate * plan.dp_shard * plan.micro_batch * plan.microbatches
+    own = job.spec.model.n_layers
+    batch = job.spec.training.global_batch
+    gpus = plan.tp * plan.pp * plan.dp_replicate * plan.dp_shard
+    world = int(np.prod(job.fabric.sizes))
+    over = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
+    again = sum(stage.recompute_layers for stage in plan.stages) > 0
+    checks = [
+        ("stages", "there is a stage per pipeline rank", len(plan.stages), plan.pp),
+        ("layers_placed", "the stages hold all layers", layers, own),
+        ("batch", "the micro-batches make up the global batch", sequences, batch),
+        ("world_size", "the degrees use every GPU", gpus, world),
+        ("recompute", "stages recompute no more layers than they have", over, 0),
+        (
+            "recompute_mode",
+            "layers are recomputed exactly where the mode is not none",
+            again,
+            plan.recompute != "none",
+        ),
+    ]
+    return [
+        BrokenRule(rule=rule, sentence=sentence, have=have, need=need)
+        for rule, sentence, have, need in checks
+        if have != need
+    ]
+
+
+def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
+    spec, limits = job.spec, job.spec.limits
+    result = []
+    needed = float(total(stage_bytes(scored.prices, scored.split)).max()) / GIB
+    if needed > spec.usable_gib:
+        result.append(memory_rule(needed, spec.usable_gib))
+    share = limits.max_link_utilisation
+    used = float(_busy_s(job, scored).max()) / sum(_step_parts(scored).values())
+    if share is not None and used > share:
+        result.append(link_share_rule(used, share))
+    return result
+
+
+def memory_rule(needed_gib: float, usable_gib: float) -> BrokenRule:
+    """Return the rule that every stage fits in a GPU's memory, broken."""
+    sentence = "every stage fits in the usable memory of its GPUs"
+    return BrokenRule(
+        rule="memory", sentence=sentence, have=usable_gib, need=needed_gib, unit="GiB"
+    )
+
+
+def link_share_rule(have: float, need: float) -> BrokenRule:
+    """Return the rule on how long a link may be busy, broken."""
+    sentence = "no link is busy for more than limits.max_link_utilisation of the step"
+    return BrokenRule(rule="link_utilisation", sentence=sentence, have=have, need=need)

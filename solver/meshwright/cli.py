@@ -1,0 +1,143 @@
+"""The command line: parse, call, print, exit code.
+
+Exit codes: 0 a plan was found, 1 none fits, 2 bad input, 3 stopped undecided. Data
+goes to stdout, progress and notes to stderr. Heavy modules are imported when needed,
+so that help and errors answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshwright import __version__
+from meshwright.errors import InternalError, MeshwrightError, SpecError
+
+EXIT_CODES = {"optimal": 0, "feasible": 0, "infeasible": 1, "unknown": 3}
+BAD_INPUT = 2
+MOST_GPUS_BY_KIND = 8
+"""Clusters up to this size show the best plan of every kind unasked."""
+
+app = typer.Typer(
+    name="meshwright",
+    help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    table = "table"
+    json = "json"
+    markdown = "markdown"
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"meshwright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def solve(
+    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=100, help="Show the K best plans.")] = 1,
+    by_kind: Annotated[
+        bool | None,
+        typer.Option(
+            "--by-kind/--no-by-kind",
+            help="Prove the best plan of each kind: TP, PP, DP/ZeRO and mixtures. "
+            "Default: up to 8 GPUs.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
+    ] = 1,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="How to print.")
+    ] = Format.table,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
+    ] = None,
+) -> None:
+    """Find the fastest plan that fits, and prove it."""
+    from meshwright.spec.load import load_spec
+
+    loaded = load_spec(spec, pin)
+    is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
+
+    from meshwright.progress import Progress
+    from meshwright.solve import Options
+    from meshwright.solve import solve as solve_spec
+
+    with Progress() as progress:
+        options = Options(
+            time_limit_s=float("inf") if time_limit is None else time_limit,
+            seed=seed,
+            workers=workers,
+            top=top,
+            is_by_kind=is_small if by_kind is None else by_kind,
+            on_progress=progress.say,
+        )
+        outcome = solve_spec(loaded, options)
+    from meshwright.report import render
+
+    text = {
+        Format.table: render.as_text,
+        Format.markdown: render.as_markdown,
+        Format.json: render.as_json,
+    }[output_format](loaded.title, outcome)
+    _write(text, output)
+    raise typer.Exit(EXIT_CODES[outcome.status])
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or "cannot be written").lower()
+        raise SpecError(f"--output {output}: {reason}") from None
+
+
+def main() -> None:
+    """Run the command line; errors become one message and an exit code."""
+    try:
+        app()
+    except InternalError as error:
+        print(f"internal error, please report it: {error}", file=sys.stderr)
+        sys.exit(EXIT_CODES["unknown"])
+    except MeshwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)

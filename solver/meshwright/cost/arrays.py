@@ -1,0 +1,39 @@
+"""The column types that cost formulas pass around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+Parts = dict[str, Floats]
+"""A quantity by named part; the parts add up to it."""
+
+
+def total(parts: Parts) -> Floats:
+    """Return the sum of the parts."""
+    return np.asarray(sum(parts.values()), dtype=np.float64)
+
+
+def where(condition: Bools, parts: Parts) -> Parts:
+    """Return the parts where the condition holds, 0 elsewhere."""
+    return {name: np.where(condition, part, 0.0) for name, part in parts.items()}
+
+
+def scaled(parts: Parts, factor: Floats | float) -> Parts:
+    """Return every part times a factor."""
+    return {name: part * factor for name, part in parts.items()}
+
+
+def added(summands: Iterable[Parts]) -> Parts:
+    """Return the sum, part by part."""
+    result: Parts = {}
+    for parts in summands:
+        for name, part in parts.items():
+            result[name] = result[name] + part if name in result else part
+    return result

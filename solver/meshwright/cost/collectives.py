@@ -1,0 +1,47 @@
+"""Seconds of collectives, alpha-beta, from what a group pays on its links.
+
+`s_per_byte` and `latency_s` are those of `topology.paths.Paths`: concurrent groups and
+shared links are already in them. `n` is the size of the group; one member is free.
+Volumes and steps: Thakur et al. 2005, sections 4.1-4.4; the tree as in NCCL 2.4
+(Jeaugey 2019, 'Massively scale your deep learning training with NCCL 2.4').
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints
+
+
+def all_gather_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds in which each member gets the `whole_bytes` of all: a ring."""
+    return (n - 1) * (whole_bytes / n * s_per_byte + latency_s)
+
+
+def reduce_scatter_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds to sum `whole_bytes` and leave each member 1/n: a ring."""
+    return all_gather_s(whole_bytes, n, s_per_byte, latency_s)
+
+
+def all_reduce_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds to sum `whole_bytes` on all members: ring or tree."""
+    ring = 2 * all_gather_s(whole_bytes, n, s_per_byte, latency_s)
+    steps = 2 * np.ceil(np.log2(np.maximum(n, 1)))
+    tree = np.where(n > 1, 2 * whole_bytes * s_per_byte, 0.0) + steps * latency_s
+    return np.minimum(ring, tree)
+
+
+def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floats:
+    """Return the seconds to pass `message_bytes` to the neighbour."""
+    return message_bytes * s_per_byte + latency_s
+
+
+def exposed_s(traffic_s: Floats, compute_s: Floats, overlap: float) -> Floats:
+    """Return the seconds of traffic that compute does not hide."""
+    return traffic_s - np.minimum(overlap * traffic_s, compute_s)

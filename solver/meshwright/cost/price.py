@@ -1,0 +1,94 @@
+"""All costs of skeletons, and what a split of layers over stages makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, where
+from meshwright.cost.memory import MemoryCosts, memory_costs
+from meshwright.cost.schedule import in_flight
+from meshwright.cost.timing import TimeCosts, time_costs
+from meshwright.job import Job
+from meshwright.skeleton import Skeletons
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Skeletons with their costs, a row each."""
+
+    rows: Skeletons
+    time: TimeCosts
+    memory: MemoryCosts
+
+
+def price(job: Job, rows: Skeletons) -> Prices:
+    """Return the costs of skeletons."""
+    return Prices(rows, time_costs(job, rows), memory_costs(job, rows))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Layers and recomputed layers of every stage of one skeleton, (stages,)."""
+
+    layers: Ints
+    recomputed: Ints
+
+
+def stage_seconds(prices: Prices, split: Split) -> Parts:
+    """Return seconds per micro-batch of every stage of one priced skeleton, by part.
+
+    `prices` has one row; each part has shape (stages,).
+    """
+    time, ends = prices.time, _Ends(len(split.layers))
+    return added(
+        [
+            scaled(time.forward, split.layers),
+            scaled(time.backward, split.layers),
+            {"recompute": time.recompute_s * split.recomputed},
+            where(ends.first, time.first),
+            where(ends.last, time.last),
+            {"pp": time.send_s * ends.neighbours},
+        ]
+    )
+
+
+def stage_sync_seconds(prices: Prices, split: Split) -> Parts:
+    """Return seconds at the end of the step of every stage, by part, (stages,)."""
+    time, ends = prices.time, _Ends(len(split.layers))
+    return added(
+        [
+            scaled(time.sync_layer, split.layers),
+            where(ends.first, time.sync_first),
+            where(ends.last, time.sync_last),
+        ]
+    )
+
+
+def stage_bytes(prices: Prices, split: Split) -> Parts:
+    """Return bytes on a GPU of every stage, by part, (stages,)."""
+    memory, ends = prices.memory, _Ends(len(split.layers))
+    rows = prices.rows
+    held = in_flight(rows.schedule, rows.microbatches, len(split.layers))[0]
+    saved = memory.activations * split.layers - memory.freed * split.recomputed
+    return added(
+        [
+            scaled(memory.layer, split.layers),
+            where(ends.first, memory.first),
+            where(ends.last, memory.last),
+            {"activations": held * saved},
+            where(ends.last, {"logits": held * memory.last_activations}),
+            scaled(memory.fixed, np.ones(len(split.layers))),
+        ]
+    )
+
+
+class _Ends:
+    """Which stages are first and last, and how many neighbours each sends to."""
+
+    def __init__(self, stages: int) -> None:
+        index = np.arange(stages)
+        self.first = index == 0
+        self.last = index == stages - 1
+        self.neighbours: Floats = 2.0 - self.first - self.last

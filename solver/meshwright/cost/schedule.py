@@ -1,0 +1,87 @@
+"""Pipeline schedules: micro-batches in flight, and the time of a whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints
+from meshwright.skeleton import GPIPE
+
+
+def in_flight(schedule: Ints, microbatches: Ints, stages: int) -> Floats:
+    """Return the micro-batches whose activations each stage holds, (rows, stages).
+
+    1F1B: stage e of p holds min(m, p - e) (Narayanan et al. 2021, section 2.2);
+    GPipe: all m (Huang et al. 2019, section 2.3).
+    """
+    warm = np.arange(stages, 0, -1)
+    under_1f1b = np.minimum(microbatches[:, None], warm[None, :])
+    held = np.where(schedule[:, None] == GPIPE, microbatches[:, None], under_1f1b)
+    return held.astype(np.float64)
+
+
+def closed_form_s(stage_s: Floats, microbatches: Ints) -> Floats:
+    """Return the pipeline's seconds from forward plus backward seconds per stage.
+
+    sum over stages + (m - 1) x the slowest stage, for GPipe and 1F1B alike: exact for
+    even stages (bubble (p-1)/(m+p-1), Narayanan et al. 2021), an upper bound else.
+    `stage_s` is (rows, stages).
+    """
+    return stage_s.sum(axis=1) + (microbatches - 1) * stage_s.max(axis=1)
+
+
+def longest_path_s(
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    microbatches: int,
+    schedule: int,
+) -> float:
+    """Return the longest path through the schedule's task graph, seconds.
+
+    A task is one micro-batch's forward or backward on one stage. It waits for the
+    task before it on its own stage and for the same micro-batch's task on the stage
+    before (forward) or after (backward).
+    """
+    stages = len(forward_s)
+    orders = [
+        stage_order(stage, stages, microbatches, schedule) for stage in range(stages)
+    ]
+    done: dict[tuple[int, bool, int], float] = {}
+    clock = [0.0] * stages
+    position = [0] * stages
+    waiting = list(range(stages))
+    while waiting:
+        stage = waiting.pop()
+        while position[stage] < len(orders[stage]):
+            is_forward, index = orders[stage][position[stage]]
+            source = _source(stage, stages, is_forward)
+            if source is not None and (source[0], source[1], index) not in done:
+                break
+            ready = done[source[0], source[1], index] if source else 0.0
+            seconds = forward_s[stage] if is_forward else backward_s[stage]
+            clock[stage] = max(clock[stage], ready) + seconds
+            done[stage, is_forward, index] = clock[stage]
+            position[stage] += 1
+            waiting.extend(s for s in (stage - 1, stage + 1) if 0 <= s < stages)
+    return max(clock)
+
+
+def stage_order(
+    stage: int, stages: int, microbatches: int, schedule: int
+) -> list[tuple[bool, int]]:
+    """Return a stage's tasks in order, as (is forward, micro-batch)."""
+    warm = microbatches if schedule == GPIPE else min(microbatches, stages - stage - 1)
+    tasks = [(True, index) for index in range(warm)]
+    for index in range(microbatches - warm):
+        tasks += [(True, warm + index), (False, index)]
+    tasks += [(False, index) for index in range(microbatches - warm, microbatches)]
+    return tasks
+
+
+def _source(stage: int, stages: int, is_forward: bool) -> tuple[int, bool] | None:
+    """Return the stage and kind of task that a task waits for on another stage."""
+    if is_forward:
+        return (stage - 1, True) if stage else None
+    return (stage + 1, False) if stage < stages - 1 else (stage, True)

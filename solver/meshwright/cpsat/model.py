@@ -1,0 +1,169 @@
+"""Builds the model, proves the least step time, and makes the optimum unique.
+
+Among plans of equal time the skeleton that stands first wins; among its splits, the
+most even one, then the lexicographically first. Each is an objective of its own,
+solved to proof with the ones before it held, so any number of workers agrees.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ortools.sat.python import cp_model
+from ortools.sat.python.cp_model import CpModel, CpSolver, LinearExpr, LinearExprT
+
+from meshwright.errors import InternalError
+from meshwright.cpsat.problem import Pairs, Problem, Proof
+from meshwright.cpsat.rules import RULES
+from meshwright.cpsat.variables import SkeletonVars, make_variables
+
+_STATUS = {
+    cp_model.OPTIMAL: "optimal",
+    cp_model.FEASIBLE: "feasible",
+    cp_model.INFEASIBLE: "infeasible",
+    cp_model.UNKNOWN: "unknown",
+}
+
+LARGEST_OBJECTIVE = 2**60
+"""Objectives stay below this, well inside CP-SAT's 64-bit sums."""
+
+
+def prove(problem: Problem, deadline: float, seed: int, workers: int) -> Proof:
+    """Return the fastest plan of a problem, with the bound that was proven.
+
+    `deadline` is on the clock of `time.monotonic`; the tie-break is left out once it
+    has passed.
+    """
+    model, every = build(problem)
+    # One objective for time and preference: preference only decides between equals.
+    weight = len(every)
+    step = LinearExpr.sum([skeleton.step_ticks() for skeleton in every])
+    preference = LinearExpr.weighted_sum(
+        [skeleton.chosen for skeleton in every], list(range(weight))
+    )
+    model.minimize(weight * step + preference)
+    solver = _solver(deadline, seed, workers)
+    status = _STATUS[solver.solve(model)]
+    bound = solver.best_objective_bound / weight
+    if status == "infeasible":
+        _confirm_infeasible(model, deadline, seed)
+    if status not in ("optimal", "feasible"):
+        return Proof(status, -1, (), 0, bound)
+    index = next(i for i, own in enumerate(every) if solver.boolean_value(own.chosen))
+    ticks = int(solver.objective_value) // weight
+    split = _split(solver, every[index])
+    if status == "optimal":
+        bound = float(ticks)
+        chosen = (problem.skeletons[index],)
+        only = replace(problem, skeletons=chosen, hint=(0, split))
+        split = _first_of_equals(only, ticks, split, deadline, seed, workers)
+    return Proof(status, index, split, ticks, bound)
+
+
+def _confirm_infeasible(model: CpModel, deadline: float, seed: int) -> None:
+    """Solve once more another way: wrong verdicts of infeasibility are on record.
+
+    Raises:
+        InternalError: without presolve and with another seed there is a plan.
+    """
+    solver = _solver(deadline, seed + 1, 1)
+    solver.parameters.cp_model_presolve = False
+    if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        raise InternalError("CP-SAT calls a model infeasible that has a solution")
+
+
+def build(problem: Problem) -> tuple[CpModel, list[SkeletonVars]]:
+    """Return the model of a problem, without objective, and its variables."""
+    model = CpModel()
+    every = make_variables(model, problem)
+    for rule in RULES:
+        rule(model, problem, every)
+    if problem.hint is not None:
+        index, split = problem.hint
+        for skeleton in every[:index] + every[index + 1 :]:
+            _hint_not_chosen(model, skeleton)
+        _hint_split(model, every[index], split)
+    return model, every
+
+
+def _hint_split(model: CpModel, skeleton: SkeletonVars, split: Pairs) -> None:
+    """Hint a split with all that follows from it: partial hints are of no use."""
+    choice = skeleton.choice
+    times, syncs = [], []
+    for e, (layers, recomputed) in enumerate(split):
+        model.add_hint(skeleton.layers[e], layers)
+        model.add_hint(skeleton.recomputed[e], recomputed)
+        own = layers * choice.layer + recomputed * choice.recompute
+        times.append(own + choice.stages[e].extra)
+        syncs.append(layers * choice.sync_layer + choice.stages[e].sync)
+    model.add_hint(skeleton.chosen, True)
+    model.add_hint(skeleton.slowest, max(times))
+    model.add_hint(skeleton.longest_sync, max(syncs))
+
+
+def _hint_not_chosen(model: CpModel, skeleton: SkeletonVars) -> None:
+    model.add_hint(skeleton.chosen, False)
+    for variable in (*skeleton.layers, *skeleton.recomputed):
+        model.add_hint(variable, 0)
+    model.add_hint(skeleton.slowest, 0)
+    model.add_hint(skeleton.longest_sync, 0)
+
+
+def _first_of_equals(
+    problem: Problem,
+    ticks: int,
+    split: Pairs,
+    deadline: float,
+    seed: int,
+    workers: int,
+) -> Pairs:
+    """Return the most even, then lexicographically first split of equal time."""
+    if len(split) == 1:
+        return split
+    model, (skeleton,) = build(problem)
+    model.add(skeleton.step_ticks() <= ticks)
+    for objective in _tie_breaks(model, problem, skeleton):
+        model.minimize(objective)
+        solver = _solver(deadline, seed, workers)
+        if solver.solve(model) != cp_model.OPTIMAL:
+            return split
+        model.add(objective == int(solver.objective_value))
+        split = _split(solver, skeleton)
+    return split
+
+
+def _tie_breaks(
+    model: CpModel, problem: Problem, skeleton: SkeletonVars
+) -> list[LinearExprT]:
+    """Return objectives that leave one split: evenness, then stage after stage."""
+    most = model.new_int_var(0, problem.layers, "")
+    least = model.new_int_var(0, problem.layers, "")
+    model.add_max_equality(most, skeleton.layers)
+    model.add_min_equality(least, skeleton.layers)
+    base = problem.layers + 1
+    result: list[LinearExprT] = [base * most - least]
+    digits = [*skeleton.layers, *skeleton.recomputed]
+    per_objective = 1
+    while base ** (per_objective + 1) < LARGEST_OBJECTIVE:
+        per_objective += 1
+    for start in range(0, len(digits), per_objective):
+        part = digits[start : start + per_objective]
+        weights = [base**power for power in reversed(range(len(part)))]
+        result.append(LinearExpr.weighted_sum(part, weights))
+    return result
+
+
+def _split(solver: CpSolver, skeleton: SkeletonVars) -> Pairs:
+    pairs = zip(skeleton.layers, skeleton.recomputed, strict=True)
+    return tuple((solver.value(n), solver.value(r)) for n, r in pairs)
+
+
+def _solver(deadline: float, seed: int, workers: int) -> CpSolver:
+    solver = CpSolver()
+    solver.parameters.random_seed = seed
+    solver.parameters.num_workers = workers
+    left_s = deadline - time.monotonic()
+    if left_s < 1e6:
+        solver.parameters.max_time_in_seconds = max(left_s, 0.001)
+    return solver

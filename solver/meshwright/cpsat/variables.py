@@ -1,0 +1,65 @@
+"""The decision variables of one skeleton; all are 0 where it is not chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ortools.sat.python.cp_model import CpModel, IntVar, LinearExpr, LinearExprT
+
+from meshwright.cpsat.problem import Problem, SkeletonChoice
+
+
+@dataclass(frozen=True)
+class SkeletonVars:
+    """Whether a skeleton is chosen, and how its layers are split."""
+
+    choice: SkeletonChoice
+    chosen: IntVar
+    layers: list[IntVar]
+    recomputed: list[IntVar]
+    slowest: IntVar
+    """Ticks of the slowest stage per micro-batch."""
+    longest_sync: IntVar
+    """Ticks of the longest end of the step."""
+
+    def stage_ticks(self, stage: int) -> LinearExpr:
+        """Return the ticks of a stage per micro-batch."""
+        choice = self.choice
+        return LinearExpr.weighted_sum(
+            [self.layers[stage], self.recomputed[stage], self.chosen],
+            [choice.layer, choice.recompute, choice.stages[stage].extra],
+        )
+
+    def sync_ticks(self, stage: int) -> LinearExpr:
+        """Return the ticks of a stage at the end of the step."""
+        choice = self.choice
+        return LinearExpr.weighted_sum(
+            [self.layers[stage], self.chosen],
+            [choice.sync_layer, choice.stages[stage].sync],
+        )
+
+    def step_ticks(self) -> LinearExprT:
+        """Return the ticks of the whole step."""
+        stages = [self.stage_ticks(stage) for stage in range(len(self.layers))]
+        waits = (self.choice.microbatches - 1) * self.slowest
+        return LinearExpr.sum([*stages, waits, self.longest_sync])
+
+
+def make_variables(model: CpModel, problem: Problem) -> list[SkeletonVars]:
+    """Return the variables of every skeleton."""
+    return [_of_skeleton(model, problem, choice) for choice in problem.skeletons]
+
+
+def _of_skeleton(
+    model: CpModel, problem: Problem, choice: SkeletonChoice
+) -> SkeletonVars:
+    stages, most = range(len(choice.stages)), problem.layers
+    slowest = problem.horizon // max(choice.microbatches - 1, 1)
+    return SkeletonVars(
+        choice,
+        model.new_bool_var(""),
+        [model.new_int_var(0, most, "") for _ in stages],
+        [model.new_int_var(0, most if choice.stages[e].freed else 0, "") for e in stages],
+        model.new_int_var(0, slowest, ""),
+        model.new_int_var(0, problem.horizon, ""),
+    )

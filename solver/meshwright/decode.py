@@ -1,0 +1,28 @@
+"""Turns a row of the lattice and a split into the plan it stands for."""
+
+from __future__ import annotations
+
+from meshwright.cost.price import Split
+from meshwright.plan import Plan, Stage
+from meshwright.skeleton import Skeletons
+from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
+from meshwright.topology.paths import Meshes
+
+
+def to_plan(rows: Skeletons, row: int, split: Split, mesh: Meshes) -> Plan:
+    """Return the plan of one row; `mesh` is (axes, levels)."""
+    stages = zip(split.layers.tolist(), split.recomputed.tolist(), strict=True)
+    return Plan(
+        tp=int(rows.tp[row]),
+        pp=int(rows.pp[row]),
+        dp_replicate=int(rows.dp_replicate[row]),
+        dp_shard=int(rows.dp_shard[row]),
+        micro_batch=int(rows.micro_batch[row]),
+        microbatches=int(rows.microbatches[row]),
+        zero=int(rows.zero[row]),
+        sequence_parallel=bool(rows.sequence_parallel[row]),
+        recompute=RECOMPUTE_MODES[int(rows.recompute[row])],
+        schedule=SCHEDULES[int(rows.schedule[row])],
+        stages=tuple(Stage(layers=n, recompute_layers=r) for n, r in stages),
+        mesh={axis: tuple(mesh[i].tolist()) for i, axis in enumerate(AXES)},
+    )

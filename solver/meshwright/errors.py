@@ -1,0 +1,22 @@
+"""Everything that can be wrong with what the user gave us.
+
+    MeshwrightError
+    ├── SpecError        a spec, preset or command-line value
+    └── InternalError    the checker disagrees with the solver: a bug, please report
+
+"No plan fits" is an outcome, not an error.
+"""
+
+from __future__ import annotations
+
+
+class MeshwrightError(Exception):
+    """The base of every error that is shown to the user without a traceback."""
+
+
+class SpecError(MeshwrightError):
+    """A value in a file or on the command line that cannot be used."""
+
+
+class InternalError(MeshwrightError):
+    """Two parts of Meshwright disagree about a plan: a bug, never the user's fault."""

@@ -1,0 +1,28 @@
+"""A spec with everything that the formulas need, worked out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meshwright.cost.efficiency import Efficiency
+from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import build_fabric
+from meshwright.topology.paths import Fabric
+
+
+@dataclass(frozen=True)
+class Job:
+    """A spec, its cluster compiled, and how efficient its kernels are taken to be."""
+
+    spec: Spec
+    fabric: Fabric
+    efficiency: Efficiency = field(default_factory=Efficiency)
+
+
+def make_job(spec: Spec) -> Job:
+    """Return the job of a spec.
+
+    Raises:
+        SpecError: the cluster is an explicit graph that is not connected.
+    """
+    return Job(spec, build_fabric(spec.cluster))

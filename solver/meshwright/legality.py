@@ -1,0 +1,306 @@
+"""The rules that say which skeletons exist, as data: name, sentence, source, test.
+
+Degree rules look at the degrees alone and are applied before anything else is
+enumerated; plan rules look at the whole skeleton. Pins are rules too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools, Ints
+from meshwright.plan import BrokenRule
+from meshwright.skeleton import GPIPE, TP, Skeletons
+from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES, Range
+from meshwright.spec.spec import Framework, Spec
+from meshwright.topology.paths import Meshes
+
+_FIELDS = ("tp", "pp", "dp", "dp_replicate", "dp_shard", "zero", "microbatches")
+
+ALL: tuple[Framework, ...] = ("megatron", "deepspeed", "torchtitan", "fsdp")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named test of skeletons."""
+
+    name: str
+    sentence: str
+    source: str
+    holds: Callable[[Spec, Skeletons], Bools]
+    numbers: str = ""
+    """The values compared, as a format of `spec` and the fields of a plan."""
+    frameworks: tuple[Framework, ...] = ALL
+
+
+def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
+    """Return the rules that the first row breaks, with the values compared."""
+    result = []
+    for rule in rules:
+        if not rule.holds(spec, rows)[0]:
+            values = {name: getattr(rows, name)[0] for name in _FIELDS}
+            numbers = rule.numbers.format(spec=spec, **values)
+            sentence = f"{rule.sentence} ({numbers})" if numbers else rule.sentence
+            result.append(BrokenRule(rule=rule.name, sentence=sentence))
+    return result
+
+
+def degree_rules(spec: Spec) -> list[Rule]:
+    """Return the rules on degrees that apply to a spec, pins last."""
+    return [*_applying(DEGREE_RULES, spec), *_degree_pins(spec)]
+
+
+def plan_rules(spec: Spec) -> list[Rule]:
+    """Return the rules on whole skeletons that apply to a spec, pins last."""
+    return [*_applying(PLAN_RULES, spec), *_plan_pins(spec)]
+
+
+def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
+    """Return the rules on where axes lie; rows point into `meshes`."""
+    rules = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
+    for axis, name in enumerate(AXES):
+        wanted = getattr(spec.pins.mesh, name) if spec.pins.mesh else None
+        if wanted is not None:
+            rules.append(_mesh_pin(meshes, axis, wanted))
+    return rules
+
+
+def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:
+    """Return which rows hold every rule."""
+    result = np.ones(len(rows), dtype=bool)
+    for rule in rules:
+        result &= rule.holds(spec, rows)
+    return result
+
+
+def _applying(rules: tuple[Rule, ...], spec: Spec) -> list[Rule]:
+    return [rule for rule in rules if spec.framework in rule.frameworks]
+
+
+DEGREE_RULES = (
+    Rule(
+        "heads_divisible",
+        "tp divides the query heads",
+        "Megatron-LM arguments.py; torchtitan parallelize.py",
+        lambda spec, rows: spec.model.n_heads % rows.tp == 0,
+        "{spec.model.n_heads} heads, tp {tp}",
+    ),
+    Rule(
+        "kv_heads_divisible",
+        "tp divides the KV heads, or is a multiple of them (they are repeated)",
+        "Megatron-LM transformer_config.py: num_query_groups",
+        lambda spec, rows: (
+            (spec.model.n_kv_heads % rows.tp == 0)
+            | (rows.tp % spec.model.n_kv_heads == 0)
+        ),
+        "{spec.model.n_kv_heads} KV heads, tp {tp}",
+        ("megatron", "deepspeed"),
+    ),
+    Rule(
+        "kv_heads_divisible",
+        "tp divides the KV heads",
+        "torchtitan: colwise sharding of wk and wv needs whole heads",
+        lambda spec, rows: spec.model.n_kv_heads % rows.tp == 0,
+        "{spec.model.n_kv_heads} KV heads, tp {tp}",
+        ("torchtitan",),
+    ),
+    Rule(
+        "mlp_divisible",
+        "tp divides the inner width of the MLP",
+        "Megatron-LM: column-parallel linear layers divide evenly",
+        lambda spec, rows: spec.model.d_ff % rows.tp == 0,
+        "d_ff {spec.model.d_ff}, tp {tp}",
+    ),
+    Rule(
+        "layers_cover_stages",
+        "every pipeline stage has a layer",
+        "Megatron-LM arguments.py",
+        lambda spec, rows: rows.pp <= spec.model.n_layers,
+        "{spec.model.n_layers} layers, pp {pp}",
+    ),
+    Rule(
+        "batch_divisible",
+        "dp divides the global batch",
+        "Megatron-LM num_microbatches_calculator.py",
+        lambda spec, rows: spec.training.global_batch % rows.dp == 0,
+        "global_batch {spec.training.global_batch}, dp {dp}",
+    ),
+    Rule(
+        "tensor_parallel_supported",
+        "plain FSDP has no tensor parallelism",
+        "PyTorch FSDP",
+        lambda spec, rows: rows.tp == 1,
+        "tp {tp}",
+        ("fsdp",),
+    ),
+    Rule(
+        "pipeline_supported",
+        "plain FSDP has no pipeline",
+        "PyTorch FSDP",
+        lambda spec, rows: rows.pp == 1,
+        "pp {pp}",
+        ("fsdp",),
+    ),
+    Rule(
+        "hybrid_sharding_supported",
+        "shards span all data-parallel ranks",
+        "DeepSpeed: MiCS was removed in 0.18; ZeRO groups are the whole dp group",
+        lambda spec, rows: (rows.dp_shard == 1) | (rows.dp_replicate == 1),
+        "dp_replicate {dp_replicate}, dp_shard {dp_shard}",
+        ("deepspeed",),
+    ),
+)
+
+PLAN_RULES = (
+    Rule(
+        "zero_supported",
+        "FSDP shards gradients with the optimizer: ZeRO 0, 2 or 3",
+        "PyTorch fully_shard: reshard_after_forward false is 2, true is 3",
+        lambda spec, rows: rows.zero != 1,
+        "zero {zero}",
+        ("torchtitan", "fsdp"),
+    ),
+    Rule(
+        "zero_with_pipeline",
+        "ZeRO 2 and 3 need pp = 1",
+        "DeepSpeed PipelineEngine: incompatible with ZeRO-2 and ZeRO-3; Megatron-LM "
+        "arguments.py: Megatron-FSDP",
+        lambda spec, rows: (rows.pp == 1) | (rows.zero <= 1),
+        "zero {zero}, pp {pp}",
+        ("megatron", "deepspeed"),
+    ),
+    Rule(
+        "sequence_parallel_supported",
+        "no sequence parallelism beside tensor parallelism",
+        "DeepSpeed AutoTP",
+        lambda spec, rows: ~rows.sequence_parallel,
+        "tp {tp}",
+        ("deepspeed", "fsdp"),
+    ),
+    Rule(
+        "sequence_parallel_always",
+        "tensor parallelism comes with sequence parallelism",
+        "torchtitan parallelize.py: SequenceParallel norms",
+        lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
+        "tp {tp}",
+        ("torchtitan",),
+    ),
+    Rule(
+        "sequence_divisible",
+        "under sequence parallelism tp divides the sequence",
+        "Megatron-LM arguments.py",
+        lambda spec, rows: (
+            ~rows.sequence_parallel | (spec.training.seq_len % rows.tp == 0)
+        ),
+        "seq_len {spec.training.seq_len}, tp {tp}",
+    ),
+    Rule(
+        "schedule_supported",
+        "the pipeline schedule is 1F1B",
+        "Megatron-LM schedules.py; DeepSpeed pipe/schedule.py: TrainSchedule",
+        lambda spec, rows: rows.schedule != GPIPE,
+        "pp {pp}",
+        ("megatron", "deepspeed"),
+    ),
+    Rule(
+        "microbatches_fill_pipeline",
+        "there are as many micro-batches as stages",
+        "PyTorch pipelining Schedule1F1B",
+        lambda spec, rows: rows.microbatches >= rows.pp,
+        "{microbatches} micro-batches, pp {pp}",
+        ("torchtitan",),
+    ),
+)
+
+
+def _degree_pins(spec: Spec) -> list[Rule]:
+    pins = spec.pins
+    rules = [
+        _range_pin(name, getattr(pins, name))
+        for name in ("tp", "pp", "dp", "dp_replicate", "dp_shard", "vpp", "cp", "ep")
+        if getattr(pins, name) is not None
+    ]
+    for name, stages in (("layers", pins.layers), ("recompute_layers", _counts(spec))):
+        if stages is not None:
+            rules.append(_stage_pin(name, len(stages)))
+    return rules
+
+
+def _plan_pins(spec: Spec) -> list[Rule]:
+    pins = spec.pins
+    rules = [
+        _range_pin(name, getattr(pins, name))
+        for name in ("micro_batch", "microbatches", "zero")
+        if getattr(pins, name) is not None
+    ]
+    if pins.sequence_parallel is not None:
+        rules.append(_sequence_parallel_pin(pins.sequence_parallel))
+    if pins.schedule is not None:
+        rules.append(_code_pin("schedule", SCHEDULES, pins.schedule))
+    if pins.recompute is not None:
+        rules.append(_code_pin("recompute", RECOMPUTE_MODES, pins.recompute))
+    return rules
+
+
+def _counts(spec: Spec) -> tuple[int, ...] | None:
+    return spec.pins.stage_recompute
+
+
+def _pin(text: str, holds: Callable[[Spec, Skeletons], Bools]) -> Rule:
+    return Rule(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
+
+
+def _range_pin(name: str, pin: Range) -> Rule:
+    def holds(_spec: Spec, rows: Skeletons) -> Bools:
+        # vpp, cp and ep are not decided yet: they are 1 in every plan.
+        column: Ints = getattr(rows, name, np.ones(len(rows), dtype=np.int64))
+        inside = (column >= pin.min) & (column <= pin.max)
+        listed = True if pin.values is None else np.isin(column, pin.values)
+        return np.asarray(inside & listed, dtype=bool)
+
+    return _pin(f"{name}: {pin}", holds)
+
+
+def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Rule:
+    accepted = [codes.index(code) for code in wanted]
+    shown = wanted[0] if len(wanted) == 1 else f"[{', '.join(wanted)}]"
+    return _pin(
+        f"{name}: {shown}", lambda _spec, rows: np.isin(getattr(rows, name), accepted)
+    )
+
+
+def _sequence_parallel_pin(wanted: bool) -> Rule:
+    return _pin(
+        f"sequence_parallel: {str(wanted).lower()}",
+        lambda _spec, rows: rows.sequence_parallel == wanted,
+    )
+
+
+def _stage_pin(name: str, stages: int) -> Rule:
+    return _pin(f"{name}: {stages} stages", lambda _spec, rows: rows.pp == stages)
+
+
+def _mesh_pin(meshes: Meshes, axis: int, wanted: tuple[int, ...]) -> Rule:
+    given = np.ones(meshes.shape[2], dtype=np.int64)
+    given[: len(wanted)] = wanted[: meshes.shape[2]]
+    return _pin(
+        f"mesh.{AXES[axis]}: {list(wanted)}",
+        lambda _spec, rows: (meshes[rows.mesh, axis] == given).all(axis=1),
+    )
+
+
+def _tp_link_is_fast(spec: Spec, rows: Skeletons) -> Bools:
+    least = spec.limits.tp_min_link_gb_s or 0.0
+    return np.asarray(rows.paths.s_per_byte[:, TP] * least * 1e9 <= 1.0)
+
+
+TP_LINK = Rule(
+    "tp_link_bandwidth",
+    "every tensor-parallel GPU has limits.tp_min_link_gb_s to itself",
+    "the spec",
+    _tp_link_is_fast,
+    "tp {tp}, limit {spec.limits.tp_min_link_gb_s:g} GB/s",
+)

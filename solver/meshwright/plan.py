@@ -1,0 +1,151 @@
+"""Plans and outcomes: what Meshwright answers, frozen, JSON both ways."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+class Stage(SpecModel):
+    """One pipeline stage."""
+
+    layers: Count
+    recompute_layers: CountOrNone
+
+
+class Plan(SpecModel):
+    """One complete decision, in torchtitan's names."""
+
+    tp: Count
+    pp: Count
+    vpp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    dp_replicate: Count
+    dp_shard: Count
+    micro_batch: Count = Field(description="Sequences per micro-batch.")
+    microbatches: Count = Field(description="Micro-batches per step.")
+    zero: CountOrNone = Field(le=3)
+    sequence_parallel: Flag
+    recompute: Literal["none", "selective", "full"]
+    schedule: Literal["1f1b", "gpipe"]
+    stages: tuple[Stage, ...]
+    mesh: dict[str, tuple[Count, ...]] = Field(
+        description="Of each axis, its factor at each level, innermost first."
+    )
+
+    def __str__(self) -> str:
+        """Return the plan in one line, in the words of `--pin`."""
+        parts = [f"{name}={getattr(self, name)}" for name in ("tp", "pp")]
+        parts += [f"dp={self.dp_replicate}x{self.dp_shard}", f"zero={self.zero}"]
+        parts.append(f"micro_batch={self.micro_batch}x{self.microbatches}")
+        parts.append(f"recompute={self.recompute}")
+        return " ".join(parts)
+
+
+class LinkLoad(SpecModel):
+    """What the most loaded link of a phase carries in one step, one way."""
+
+    link: str
+    phase: str
+    gb: float
+    seconds: float
+
+
+class StageMemory(SpecModel):
+    """Memory of one GPU of a stage."""
+
+    total_gib: float
+    parts: dict[str, float]
+
+
+class PricedPlan(SpecModel):
+    """A plan with what it takes, as the checker re-scored it in floats."""
+
+    plan: Plan
+    step_s: float
+    time_parts: dict[str, float]
+    schedule_s: float = Field(description="Step by the schedule's own task graph.")
+    stages: tuple[StageMemory, ...]
+    links: tuple[LinkLoad, ...]
+    link_utilisation: float = Field(description="Of the busiest link, of the step.")
+    mfu: float
+    tokens_per_s_per_gpu: float
+
+    @property
+    def peak_gib(self) -> float:
+        """Return the memory of the fullest stage, GiB."""
+        return max(stage.total_gib for stage in self.stages)
+
+
+class BrokenRule(SpecModel):
+    """A rule that a plan or every plan breaks, with its numbers."""
+
+    rule: str
+    sentence: str
+    have: float | None = None
+    need: float | None = None
+    unit: str = ""
+
+
+class Counts(SpecModel):
+    """Where every legal skeleton went."""
+
+    skeletons: int
+    no_memory: int = Field(description="Cannot hold the model at all.")
+    bounded: int = Field(description="Their lower bound is above the best plan.")
+    survivors: int = Field(description="Left to CP-SAT.")
+
+
+class Certificate(SpecModel):
+    """What was proven, about which objective, and how to get it again."""
+
+    objective: str = "sum of stages + (m - 1) x slowest stage + end of step"
+    bound_s: float
+    gap: float
+    rounding_s: float = Field(description="Most that integer time may be off.")
+    counts: Counts
+    seed: int
+
+
+class Rival(SpecModel):
+    """A plan that the schedule's task graph puts before the proven optimum."""
+
+    plan: Plan
+    schedule_s: float
+
+
+class NearMiss(SpecModel):
+    """The plan that comes closest where none fits, and the rules it breaks."""
+
+    description: str
+    broken_rules: tuple[BrokenRule, ...]
+    memory: StageMemory | None = Field(None, description="Of its fullest stage.")
+
+
+class KindResult(SpecModel):
+    """The best plan of one kind, or what keeps every such plan out."""
+
+    kind: str
+    best: PricedPlan | None = None
+    near_miss: NearMiss | None = None
+
+
+class Outcome(SpecModel):
+    """The answer to one spec."""
+
+    status: Status
+    best: PricedPlan | None = None
+    others: tuple[PricedPlan, ...] = ()
+    by_kind: tuple[KindResult, ...] = ()
+    rival: Rival | None = None
+    near_miss: NearMiss | None = None
+    certificate: Certificate | None = None
+    capacity_gib: float
+    gpus: int
+    versions: dict[str, str] = Field(default_factory=dict)

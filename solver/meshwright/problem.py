@@ -1,0 +1,124 @@
+"""Hands candidates to CP-SAT as plain whole numbers, the preferred ones first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.bounds import Stages, recomputes
+from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.links import link_seconds
+from meshwright.cost.price import Split, price
+from meshwright.cpsat.problem import (
+    LARGEST_HORIZON,
+    LinkUse,
+    Pairs,
+    Problem,
+    SkeletonChoice,
+    StageChoice,
+)
+from meshwright.job import Job
+from meshwright.lattice import Lattice
+from meshwright.prune import Candidates, pinned_split, real_split, stages_by_count
+from meshwright.scaling import ticks_up
+from meshwright.skeleton import Skeletons
+
+
+def preference(rows: Skeletons) -> Ints:
+    """Return the rows in the order of preference among plans of equal time.
+
+    Simple first: little recomputation, low ZeRO stages, few pipeline stages, narrow
+    tensor parallelism, then large micro-batches and compact meshes.
+    """
+    keys = (
+        rows.recompute,
+        rows.zero,
+        rows.pp,
+        rows.tp,
+        rows.dp_replicate,
+        rows.schedule,
+        rows.sequence_parallel,
+        -rows.micro_batch,
+        rows.mesh,
+    )
+    return np.lexsort(tuple(reversed(keys)))
+
+
+def constructed(job: Job, candidates: Candidates, row: int) -> Pairs:
+    """Return layers and recomputed layers of a candidate's constructive split."""
+    one = candidates.take(np.array([row]))
+    ((_, stages),) = stages_by_count(job, one.costs)
+    layers, recomputed = pinned_split(job.spec.pins, stages)
+    return tuple(zip(layers[0].tolist(), recomputed[0].tolist(), strict=True))
+
+
+def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
+    """Return the problem of choosing among candidates, in their order."""
+    choices = {
+        int(own): _choice(job, lattice, stages, row)
+        for index, stages in stages_by_count(job, candidates.costs)
+        for row, own in enumerate(index)
+    }
+    best = int(np.argmin(candidates.upper))
+    has_plan = bool(np.isfinite(candidates.upper[best]))
+    horizon = min(float(candidates.upper.max()), LARGEST_HORIZON)
+    return Problem(
+        skeletons=tuple(choices[row] for row in range(len(choices))),
+        layers=job.spec.model.n_layers,
+        horizon=int(horizon),
+        hint=(best, constructed(job, candidates, best)) if has_plan else None,
+        pinned_layers=job.spec.pins.layers,
+        pinned_recompute=job.spec.pins.stage_recompute,
+        link_share=job.spec.limits.max_link_utilisation,
+    )
+
+
+def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
+    costs = stages.costs
+    uses = _link_uses(job, lattice, stages, row)
+    return SkeletonChoice(
+        microbatches=int(costs.rows.microbatches[row]),
+        layer=int(costs.layer[row]),
+        recompute=int(costs.recompute[row]),
+        sync_layer=int(costs.sync_layer[row]),
+        is_recomputing=bool(recomputes(costs)[row]),
+        stages=tuple(
+            StageChoice(
+                extra=int(stages.extra[row, e]),
+                sync=int(stages.sync[row, e]),
+                room=int(stages.room[row, e]),
+                per_layer=int(stages.per_layer[row, e]),
+                freed=int(stages.freed[row, e]),
+                links=uses[e] if uses else (),
+            )
+            for e in range(stages.count)
+        ),
+    )
+
+
+def _link_uses(
+    job: Job, lattice: Lattice, stages: Stages, row: int
+) -> list[tuple[LinkUse, ...]]:
+    """Return how each stage loads each link, where a limit asks for it.
+
+    The load is affine in layers and recomputed layers: three points give it.
+    """
+    if job.spec.limits.max_link_utilisation is None:
+        return []
+    rows = stages.costs.rows.take(np.array([row]))
+    prices, mesh = price(job, rows), lattice.meshes[rows.mesh[0]]
+    none = np.zeros(stages.count, dtype=np.int64)
+
+    def busy_s(layers: Ints, recomputed: Ints) -> Floats:
+        split: Split = real_split(job, rows, layers, recomputed)
+        return np.asarray(link_seconds(job, prices, split, mesh).sum(axis=1))
+
+    base = busy_s(none, none)
+    per_layer = busy_s(none + 1, none) - base
+    per_recomputed = busy_s(none, none + 1) - base
+    return [
+        tuple(
+            LinkUse(*(ticks_up(float(use[e, link])) for use in (base, per_layer, per_recomputed)))
+            for link in np.flatnonzero(base[e] + per_layer[e] > 0)
+        )
+        for e in range(stages.count)
+    ]

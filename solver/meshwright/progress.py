@@ -1,0 +1,57 @@
+"""What Meshwright is doing, on stderr, once that takes more than a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+DELAY_S = 1.0
+"""Answers that come faster are not announced."""
+
+
+class Progress:
+    """A spinner on a terminal, single lines elsewhere; silent for the first second."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self._text = ""
+        self._status: Any = None
+        self._is_late = False
+        self._timer = threading.Timer(DELAY_S, self._start)
+        self._timer.daemon = True
+
+    def say(self, text: str) -> None:
+        """Announce what is being done."""
+        self._text = text
+        if self._status is not None:
+            self._status.update(text)
+        elif self._is_late:
+            print(text, file=sys.stderr)
+
+    def _start(self) -> None:
+        self._is_late = True
+        if not sys.stderr.isatty():
+            print(self._text, file=sys.stderr)
+            return
+        from rich.console import Console
+
+        self._status = Console(stderr=True).status(self._text)
+        self._status.start()
+
+    def __enter__(self) -> Progress:
+        """Begin to wait."""
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Clear the line."""
+        self._timer.cancel()
+        if self._status is not None:
+            self._status.stop()

@@ -1,0 +1,227 @@
+"""Branch and bound over the lattice: which skeletons can still be the best one.
+
+Coarse rows are taken in the order of a cheap bound, in growing batches. Each batch is
+bounded with memory in mind, what is left is placed on its meshes, bounded again, and a
+constructive split gives a plan that exists. Rows whose bound is above the best plan
+are dropped; when the next cheap bound is, everything after it is too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from meshwright import bounds
+from meshwright.bounds import Stages
+from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.links import link_seconds
+from meshwright.cost.price import Split, price
+from meshwright.job import Job
+from meshwright.lattice import Lattice
+from meshwright.plan import Counts
+from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale
+from meshwright.skeleton import NONE, Skeletons, concatenate
+from meshwright.spec.pins import Pins
+
+FIRST_BATCH = 64
+"""Coarse rows in the first batch; every next one has twice as many."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Skeletons on meshes that may hold the best plan, in no order."""
+
+    costs: Scaled
+    coarse: Ints
+    """Of each: its row in the lattice. Plans on one row differ by mesh alone."""
+    lower: Floats
+    upper: Floats
+    """Ticks of the constructive split; infinite where that breaks a limit or pin."""
+
+    def take(self, index: Ints) -> Candidates:
+        """Return the candidates of `index`."""
+        return Candidates(
+            self.costs.take(index),
+            self.coarse[index],
+            self.lower[index],
+            self.upper[index],
+        )
+
+    def up_to(self, best: float) -> Candidates:
+        """Return the candidates whose lower bound is not above `best`."""
+        return self.take(np.flatnonzero(self.lower <= best))
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What is left of a lattice, and where the rest went."""
+
+    candidates: Candidates
+    counts: Counts
+    open_bound: float
+    """Least bound of the rows that time ran out on, ticks; infinite if none."""
+
+
+def prune(
+    job: Job,
+    lattice: Lattice,
+    keep: int = 1,
+    deadline: float = np.inf,
+    on_progress: Callable[[str], None] = lambda _: None,
+    is_pruning: bool = True,
+) -> Pruned:
+    """Return the candidates for the `keep` best plans on distinct coarse rows.
+
+    `deadline` is on the clock of `time.monotonic`; at least one batch is done.
+    Without pruning every skeleton that fits is a candidate, for comparison.
+    """
+    coarse = scale_job(job, lattice.rows)
+    cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
+    order = np.flatnonzero(_by_stages(job, coarse, bounds.fits))
+    order = order[np.argsort(cheap[order], kind="stable")]
+    found = [_place(job, lattice, order[:0], np.inf)]
+    best, done, size = np.inf, 0, FIRST_BATCH
+    while done < len(order) and cheap[order[done]] <= best:
+        if done and time.monotonic() > deadline:
+            break
+        on_progress(f"bounded {done:,} of {len(order):,} rows")
+        batch = order[done : done + size]
+        done, size = done + size, size * 2
+        strong = _by_stages(job, coarse.take(batch), _lower(best))
+        found.append(_place(job, lattice, batch[strong <= best], best).up_to(best))
+        if is_pruning:
+            best = _kth_best(found, keep)
+    candidates = _final(job, found, best)
+    fitting = int(lattice.copies[lattice.degree[order]].sum())
+    counts = Counts(
+        skeletons=lattice.skeletons,
+        no_memory=lattice.skeletons - fitting,
+        bounded=fitting - len(candidates.lower),
+        survivors=len(candidates.lower),
+    )
+    left = cheap[order[done:]]
+    return Pruned(candidates, counts, float(left.min(initial=np.inf)))
+
+
+def scale_job(job: Job, rows: Skeletons) -> Scaled:
+    """Return the scaled costs of rows; where pins say so, recompute is in each layer."""
+    costs = scale(price(job, rows))
+    if not job.spec.pins.recomputes_all_layers:
+        return costs
+    none = np.zeros(len(costs), dtype=np.int64)
+    return replace(
+        costs,
+        layer=costs.layer + costs.recompute,
+        activations=costs.activations - costs.freed,
+        recompute=none,
+        freed=none,
+    )
+
+
+def _by_stages(
+    job: Job, costs: Scaled, measure: Callable[[Stages], Floats | Bools]
+) -> Floats:
+    """Return a measure of every row, worked out per number of stages."""
+    result = np.empty(len(costs))
+    for index, stages in stages_by_count(job, costs):
+        result[index] = measure(stages)
+    return result
+
+
+def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
+    """Return the rows with each number of stages, and their stages."""
+    capacity = capacity_chunks(job.spec.usable_gib)
+    layers = job.spec.model.n_layers
+    groups = []
+    for count in np.unique(costs.rows.pp):
+        index = np.flatnonzero(costs.rows.pp == count)
+        groups.append((index, bounds.stages_of(costs.take(index), layers, capacity)))
+    return groups
+
+
+def _lower(best: float) -> Callable[[Stages], Floats]:
+    return lambda stages: bounds.lower_bound(stages, best)
+
+
+def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
+    """Return the coarse rows of a batch on all their meshes, bounded both ways."""
+    costs = scale_job(job, lattice.on_meshes(batch))
+    lower, upper = np.empty(len(costs)), np.empty(len(costs))
+    for index, stages in stages_by_count(job, costs):
+        lower[index] = bounds.lower_bound(stages, best)
+        layers, recomputed = pinned_split(job.spec.pins, stages)
+        ticks = bounds.split_ticks(stages, layers, recomputed)
+        allowed = bounds.split_fits(stages, layers, recomputed)
+        allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed)
+        upper[index] = np.where(allowed, ticks, np.inf)
+    coarse = np.repeat(batch, lattice.mesh_counts(batch))
+    return Candidates(costs, coarse, lower, upper)
+
+
+def pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
+    """Return layers and recomputed layers, constructed around the pinned ones."""
+    layers, recomputed = bounds.constructive_split(stages)
+    if pins.layers is not None:
+        layers = np.tile(np.array(pins.layers), (len(layers), 1))
+        recomputed = bounds.recomputed_of(stages, layers)
+    if pins.stage_recompute is not None:
+        recomputed = np.tile(np.array(pins.stage_recompute), (len(layers), 1))
+    return layers, recomputed
+
+
+def _keeps_link_limit(
+    job: Job, lattice: Lattice, stages: Stages, layers: Ints, recomputed: Ints
+) -> Bools:
+    """Return which splits leave every link idle for as long as the limit asks."""
+    result = np.ones(len(layers), dtype=bool)
+    share = job.spec.limits.max_link_utilisation
+    if share is None:
+        return result
+    ticks = bounds.split_ticks(stages, layers, recomputed)
+    for row in range(len(layers)):
+        rows = stages.costs.rows.take(np.array([row]))
+        split = real_split(job, rows, layers[row], recomputed[row])
+        mesh = lattice.meshes[rows.mesh[0]]
+        busy_s = link_seconds(job, price(job, rows), split, mesh).sum(axis=1).max()
+        result[row] = busy_s <= share * ticks[row] * TICK_S
+    return result
+
+
+def real_split(job: Job, rows: Skeletons, layers: Ints, recomputed: Ints) -> Split:
+    """Return the split of one row, with what pins have folded into its layers."""
+    is_folded = job.spec.pins.recomputes_all_layers and rows.recompute[0] != NONE
+    return Split(layers, layers if is_folded else recomputed)
+
+
+def _kth_best(found: list[Candidates], keep: int) -> float:
+    """Return the keep-th least upper bound over distinct coarse rows."""
+    coarse = np.concatenate([part.coarse for part in found])
+    upper = np.concatenate([part.upper for part in found])
+    order = np.argsort(upper, kind="stable")
+    _, first = np.unique(coarse[order], return_index=True)
+    distinct = np.sort(upper[order][first])
+    return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
+
+
+def _final(job: Job, found: list[Candidates], best: float) -> Candidates:
+    """Return the candidates within the best plan, bounded once more against it."""
+    merged = _merge([part.up_to(best) for part in found])
+    again = _by_stages(job, merged.costs, _lower(best))
+    return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+
+
+def _merge(parts: list[Candidates]) -> Candidates:
+    columns = {
+        f.name: np.concatenate([getattr(part.costs, f.name) for part in parts])
+        for f in fields(Scaled)
+        if f.name != "rows"
+    }
+    return Candidates(
+        Scaled(rows=concatenate([part.costs.rows for part in parts]), **columns),
+        np.concatenate([part.coarse for part in parts]),
+        np.concatenate([part.lower for part in parts]),
+        np.concatenate([part.upper for part in parts]),
+    )

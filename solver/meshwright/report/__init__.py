@@ -1,0 +1,1 @@
+"""Outcomes for people and programs; reports know plans, never solvers."""

@@ -1,0 +1,264 @@
+"""An outcome as titled tables and lines, for any renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from meshwright.plan import (
+    BrokenRule,
+    Certificate,
+    KindResult,
+    NearMiss,
+    Outcome,
+    Plan,
+    PricedPlan,
+)
+from meshwright.spec.pins import AXES
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a heading and rows of text; all columns but the first are numbers."""
+
+    title: str
+    heading: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Plain lines under a title."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+Section = Table | Lines
+
+
+def sections(title: str, outcome: Outcome) -> list[Section]:
+    """Return what there is to say about an outcome, most important first."""
+    if outcome.best is None:
+        return [Lines(title, _no_plan(outcome))]
+    best = outcome.best
+    parts: list[Section] = [
+        Lines(title, (*plan_lines(best.plan), _speed(best))),
+        _time_table(best),
+        _memory_table(best, outcome.capacity_gib),
+    ]
+    if best.links:
+        parts.append(_link_table(best))
+    if outcome.by_kind:
+        parts.append(_kind_table(best, outcome.by_kind))
+    if outcome.others:
+        parts.append(_plans_table(best, outcome.others))
+    if outcome.certificate:
+        parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
+    return parts
+
+
+def plan_lines(plan: Plan) -> tuple[str, ...]:
+    """Return a plan in a few lines."""
+    dp = plan.dp_replicate * plan.dp_shard
+    degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
+    if plan.dp_shard > 1:
+        degrees += f" ({plan.dp_replicate} replicas x {plan.dp_shard} shards)"
+    batches = f"micro-batch {plan.micro_batch} x {plan.microbatches}"
+    zero = f"ZeRO-{plan.zero}"
+    own = ["sequence parallel"] if plan.sequence_parallel else []
+    if plan.pp > 1:
+        own.append({"1f1b": "1F1B", "gpipe": "GPipe"}[plan.schedule])
+    return (
+        " · ".join([degrees, batches, zero, *own]),
+        f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
+    )
+
+
+def mesh_text(plan: Plan) -> str:
+    """Return the mesh, the factors of each axis from the innermost level out."""
+    used = [axis for axis in AXES if any(factor > 1 for factor in plan.mesh[axis])]
+    shown = [f"{axis} " + "x".join(map(str, plan.mesh[axis])) for axis in used]
+    return ", ".join(shown) or "one GPU"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return seconds with three or four digits."""
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def _recompute(plan: Plan) -> str:
+    layers = sum(stage.layers for stage in plan.stages)
+    again = sum(stage.recompute_layers for stage in plan.stages)
+    if not again:
+        return "none"
+    return f"{plan.recompute}, {again} of {layers} layers"
+
+
+def _speed(best: PricedPlan) -> str:
+    return (
+        f"step {seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
+        f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+    )
+
+
+def _time_table(best: PricedPlan) -> Table:
+    shown = {name: s for name, s in best.time_parts.items() if s > 0}
+    rows = [
+        (name, seconds_text(seconds), f"{seconds / best.step_s:.1%}")
+        for name, seconds in shown.items()
+    ]
+    rows.append(("step", seconds_text(best.step_s), "100.0%"))
+    return Table("Step time", ("part", "time", "share"), tuple(rows))
+
+
+def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
+    names = [
+        name
+        for name in best.stages[0].parts
+        if any(stage.parts[name] > 0 for stage in best.stages)
+    ]
+    heading = ("stage", "layers", "recomputed", *names, "total", "free")
+    rows = []
+    texts = [_memory_cells(best, e, names, capacity_gib) for e in range(best.plan.pp)]
+    for cells, group in groupby(enumerate(texts), key=lambda item: item[1]):
+        members = [e for e, _ in group]
+        first, last = members[0], members[-1]
+        stage = f"{first}" if first == last else f"{first}-{last}"
+        rows.append((stage, *cells))
+    title = f"Memory of a GPU, GiB of {capacity_gib:.2f} usable"
+    return Table(title, heading, tuple(rows))
+
+
+def _memory_cells(
+    best: PricedPlan, e: int, names: list[str], capacity_gib: float
+) -> tuple[str, ...]:
+    stage, memory = best.plan.stages[e], best.stages[e]
+    parts = [f"{memory.parts[name]:.2f}" for name in names]
+    free = f"{capacity_gib - memory.total_gib:.2f}"
+    total = f"{memory.total_gib:.2f}"
+    return (str(stage.layers), str(stage.recompute_layers), *parts, total, free)
+
+
+def _link_table(best: PricedPlan) -> Table:
+    rows = tuple(
+        (
+            load.phase,
+            load.link,
+            f"{load.gb:,.1f}",
+            seconds_text(load.seconds),
+            f"{load.seconds / best.step_s:.1%}",
+        )
+        for load in best.links
+    )
+    heading = ("axis", "link", "GB", "at full rate", "of the step")
+    return Table("Most loaded link of each axis, per step and way", heading, rows)
+
+
+def _kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
+    known = sorted(
+        (kind for kind in kinds if kind.best), key=lambda kind: _step_s(kind.best)
+    )
+    rows = [
+        (kind.kind, seconds_text(_step_s(kind.best)), _loss(best, kind.best), _of(kind))
+        for kind in known
+    ]
+    for kind in kinds:
+        if kind.near_miss:
+            why = _short(kind.near_miss.broken_rules[0])
+            rows.append((kind.kind, "-", "-", f"none fits: {why}"))
+    heading = ("kind", "step", "loses", "best plan of the kind")
+    return Table("What wins, and by how much", heading, tuple(rows))
+
+
+def _of(kind: KindResult) -> str:
+    return str(kind.best.plan) if kind.best else ""
+
+
+def _step_s(priced: PricedPlan | None) -> float:
+    return priced.step_s if priced else float("inf")
+
+
+def _loss(best: PricedPlan, other: PricedPlan | None) -> str:
+    loss = _step_s(other) / best.step_s - 1
+    return "wins" if abs(loss) < 1e-12 else f"+{loss:.1%}"
+
+
+def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
+    rows = tuple(
+        (str(rank), seconds_text(plan.step_s), _loss(best, plan), str(plan.plan))
+        for rank, plan in enumerate((best, *others), 1)
+    )
+    return Table("Best plans", ("rank", "step", "loses", "plan"), rows)
+
+
+def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
+    certificate = outcome.certificate
+    if certificate is None:
+        return
+    yield _claim(outcome, certificate, best)
+    counts = certificate.counts
+    yield (
+        f"{counts.skeletons:,} legal skeletons: {counts.no_memory:,} cannot fit, "
+        f"{counts.bounded:,} are bounded out, {counts.survivors:,} left to CP-SAT."
+    )
+    if best.plan.pp > 1:
+        gap = 1 - best.schedule_s / best.step_s
+        yield (
+            "Objective: sum of stages + (m - 1) x slowest stage + end of step; the "
+            f"schedule's task graph takes {seconds_text(best.schedule_s)} "
+            f"({gap:.2%} less)."
+        )
+    if outcome.rival:
+        yield (
+            f"By the task graph {outcome.rival.plan} is faster: "
+            f"{seconds_text(outcome.rival.schedule_s)}."
+        )
+
+
+def _claim(outcome: Outcome, certificate: Certificate, best: PricedPlan) -> str:
+    if outcome.status == "optimal":
+        return (
+            f"Proven optimal in the model: no plan takes less than "
+            f"{certificate.bound_s:.6f} s (gap 0)."
+        )
+    return (
+        f"Not proven: no plan takes less than {certificate.bound_s:.6f} s, "
+        f"this one {best.step_s:.6f} s (gap {certificate.gap:.2%})."
+    )
+
+
+def _no_plan(outcome: Outcome) -> tuple[str, ...]:
+    miss = outcome.near_miss
+    if miss is None:
+        return ("Undecided: time ran out before any plan was found.",)
+    return (
+        "No plan fits. The nearest miss",
+        f"    {miss.description}",
+        "breaks",
+        *(f"    {_long(rule)}" for rule in miss.broken_rules),
+        *_fullest(miss),
+    )
+
+
+def _long(rule: BrokenRule) -> str:
+    return f"{rule.rule}: {rule.sentence}{_numbers(rule)}"
+
+
+def _short(rule: BrokenRule) -> str:
+    return f"{rule.rule}{_numbers(rule)}" if rule.need is not None else rule.sentence
+
+
+def _numbers(rule: BrokenRule) -> str:
+    if rule.need is None or rule.have is None:
+        return ""
+    return f": needs {rule.need:,.4g}, has {rule.have:,.4g} {rule.unit}".rstrip()
+
+
+def _fullest(miss: NearMiss) -> Iterator[str]:
+    if miss.memory is not None and any(r.rule == "memory" for r in miss.broken_rules):
+        parts = [f"{k} {v:.2f}" for k, v in miss.memory.parts.items() if v > 0]
+        yield f"Its fullest GPU holds {miss.memory.total_gib:.2f} GiB: " + ", ".join(
+            parts
+        )

@@ -1,0 +1,75 @@
+"""Skeletons: plans without their per-stage choices, as numpy columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools, Ints
+from meshwright.topology.paths import Paths
+
+NONE, SELECTIVE, FULL = range(3)
+"""Codes of the recompute column, in the order of `spec.pins.RECOMPUTE_MODES`."""
+
+ONE_F_ONE_B, GPIPE = range(2)
+"""Codes of the schedule column, in the order of `spec.pins.SCHEDULES`."""
+
+TP, DP_SHARD, DP_REPLICATE, PP = range(4)
+"""The axes of a mesh, in the order of `spec.pins.AXES`: innermost first."""
+
+
+@dataclass(frozen=True)
+class Skeletons:
+    """Columns of equal length, a skeleton per row."""
+
+    tp: Ints
+    dp_shard: Ints
+    dp_replicate: Ints
+    pp: Ints
+    micro_batch: Ints
+    microbatches: Ints
+    zero: Ints
+    recompute: Ints
+    sequence_parallel: Bools
+    schedule: Ints
+    paths: Paths
+    """What each axis pays on the links: of the row's mesh, or a best case over many."""
+    mesh: Ints
+    """Row of the mesh in the lattice's table, or -1 for a best case over many."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.tp)
+
+    @property
+    def dp(self) -> Ints:
+        """Return the data-parallel degree, replicate x shard."""
+        return self.dp_shard * self.dp_replicate
+
+    def take(self, index: Ints) -> Skeletons:
+        """Return the rows of `index`."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        paths = columns.pop("paths").take(index)
+        taken = {name: column[index] for name, column in columns.items()}
+        return Skeletons(**taken, paths=paths)
+
+    def on_meshes(self, paths: Paths, mesh: Ints) -> Skeletons:
+        """Return the same skeletons placed on the given meshes."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Skeletons(**{**columns, "paths": paths, "mesh": mesh})
+
+
+def concatenate(parts: list[Skeletons]) -> Skeletons:
+    """Return the rows of all parts."""
+    columns = {
+        f.name: np.concatenate([getattr(part, f.name) for part in parts])
+        for f in fields(Skeletons)
+        if f.name != "paths"
+    }
+    paths = Paths(
+        np.concatenate([part.paths.s_per_byte for part in parts]),
+        np.concatenate([part.paths.latency_s for part in parts]),
+        np.concatenate([part.paths.link for part in parts]),
+    )
+    return Skeletons(**columns, paths=paths)

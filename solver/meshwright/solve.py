@@ -1,0 +1,231 @@
+"""The pipeline: lattice, bounds, proof, check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+
+from meshwright import __version__
+from meshwright.check import broken_rules, check
+from meshwright.cpsat.model import prove
+from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
+from meshwright.decode import to_plan
+from meshwright.errors import InternalError
+from meshwright.job import Job, make_job
+from meshwright.lattice import Lattice, build_lattice
+from meshwright.nearest import describe, nearest_miss
+from meshwright.plan import (
+    Certificate,
+    KindResult,
+    NearMiss,
+    Outcome,
+    Plan,
+    PricedPlan,
+    Rival,
+    Status,
+)
+from meshwright.problem import constructed, make_problem, preference
+from meshwright.prune import Candidates, Pruned, prune, real_split
+from meshwright.scaling import rounding_error_s, seconds
+from meshwright.skeleton import Skeletons
+from meshwright.spec.spec import Spec
+
+MOST_RIVALS = 16
+"""Survivors that are walked through the schedule's task graph, fastest first."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve, beside what to solve."""
+
+    time_limit_s: float = np.inf
+    seed: int = 0
+    workers: int = 1
+    top: int = 1
+    """How many plans to return, best first; they differ in more than the mesh."""
+    is_by_kind: bool = False
+    """Whether to prove the best plan of each kind (TP, PP, DP and their mixtures)."""
+    is_pruning: bool = True
+    """Whether bounds leave out skeletons; without, CP-SAT gets all that fit."""
+    on_progress: Callable[[str], None] = lambda _: None
+
+
+def solve(spec: Spec, options: Options | None = None) -> Outcome:
+    """Return the fastest plan of a spec with its certificate, or why there is none.
+
+    Raises:
+        InternalError: the checker disagrees with the solver about a plan.
+    """
+    options = options or Options()
+    deadline = time.monotonic() + options.time_limit_s
+    job = make_job(spec)
+    options.on_progress("enumerating the lattice")
+    lattice = build_lattice(job)
+    outcome = _Run(job, lattice, options, deadline).outcome()
+    if not options.is_by_kind or outcome.best is None:
+        return outcome
+    kinds = tuple(
+        _kind_result(kind, _Run(job, part, options, deadline).outcome())
+        for kind, part in _by_kind(lattice)
+    )
+    return outcome.model_copy(update={"by_kind": kinds})
+
+
+def kind_of(rows: Skeletons | Plan) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a number for the axes that rows use: TP, PP and DP one bit each."""
+    dp = np.asarray(rows.dp_shard * rows.dp_replicate)
+    bits = [np.asarray(rows.tp) > 1, np.asarray(rows.pp) > 1, dp > 1]
+    return np.asarray(sum(bit * 2**i for i, bit in enumerate(bits)))
+
+
+def kind_name(kind: int) -> str:
+    """Return the axes of a kind, such as 'TP + DP/ZeRO'."""
+    names = [name for i, name in enumerate(("TP", "PP", "DP/ZeRO")) if kind >> i & 1]
+    return " + ".join(names) or "one GPU"
+
+
+def _by_kind(lattice: Lattice) -> list[tuple[str, Lattice]]:
+    kinds = kind_of(lattice.rows)
+    return [
+        (kind_name(int(kind)), lattice.take(kinds == kind)) for kind in np.unique(kinds)
+    ]
+
+
+def _kind_result(kind: str, outcome: Outcome) -> KindResult:
+    return KindResult(kind=kind, best=outcome.best, near_miss=outcome.near_miss)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One lattice on its way to an outcome."""
+
+    job: Job
+    lattice: Lattice
+    options: Options
+    deadline: float
+
+    def outcome(self) -> Outcome:
+        options = self.options
+        pruned = prune(
+            self.job,
+            self.lattice,
+            options.top,
+            self.deadline,
+            options.on_progress,
+            options.is_pruning,
+        )
+        options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
+        found = self._best_plans(pruned.candidates)
+        if not found:
+            return self._no_plan(pruned)
+        plans = [plan for plan, _ in found]
+        proof = found[0][1]
+        bound = min(proof.bound, pruned.open_bound, proof.ticks)
+        is_optimal = proof.status == "optimal" and bound == proof.ticks
+        return self._outcome(
+            "optimal" if is_optimal else "feasible",
+            best=plans[0],
+            others=tuple(plans[1:]),
+            rival=self._rival(pruned.candidates, plans[0]),
+            certificate=Certificate(
+                bound_s=seconds(bound),
+                gap=1 - bound / proof.ticks,
+                rounding_s=self._rounding_s(plans[0].plan),
+                counts=pruned.counts,
+                seed=options.seed,
+            ),
+        )
+
+    def _best_plans(self, left: Candidates) -> list[tuple[PricedPlan, Proof]]:
+        """Return the best plans, each proven among what the ones before leave."""
+        left = left.take(preference(left.costs.rows))
+        found = []
+        while len(left.lower) and len(found) < self.options.top:
+            proof = self._prove(left)
+            if proof.status not in ("optimal", "feasible"):
+                break
+            found.append((self._checked(left, proof), proof))
+            taken = left.coarse[proof.skeleton]
+            left = left.take(np.flatnonzero(left.coarse != taken))
+        return found
+
+    def _prove(self, left: Candidates) -> Proof:
+        """Return CP-SAT's proof, or the constructive plan where its time is up."""
+        problem = make_problem(self.job, self.lattice, left)
+        options = self.options
+        proof = prove(problem, self.deadline, options.seed, options.workers)
+        best = float(left.upper.min())
+        if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
+            return proof
+        index, split = problem.hint
+        return Proof("feasible", index, split, int(best), float(left.lower.min()))
+
+    def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:
+        """Return a proven plan re-scored in floats.
+
+        Raises:
+            InternalError: it breaks a rule, or its time is not what was proven.
+        """
+        plan = self._plan(candidates, proof.skeleton, proof.split)
+        priced, broken = check(self.job, plan), broken_rules(self.job, plan)
+        if broken:
+            raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
+        off_s = abs(priced.step_s - seconds(proof.ticks))
+        if off_s > self._rounding_s(plan):
+            raise InternalError(f"{plan}: checked {off_s:.3g} s off what was proven")
+        return priced
+
+    def _plan(self, candidates: Candidates, row: int, split: Pairs) -> Plan:
+        rows = candidates.costs.rows.take(np.array([row]))
+        layers, recomputed = np.array(split, dtype=np.int64).T
+        own = real_split(self.job, rows, layers, recomputed)
+        return to_plan(rows, 0, own, self.lattice.meshes[rows.mesh[0]])
+
+    def _rounding_s(self, plan: Plan) -> float:
+        layers = self.job.spec.model.n_layers
+        return rounding_error_s(layers, plan.pp, plan.microbatches)
+
+    def _rival(self, survivors: Candidates, best: PricedPlan) -> Rival | None:
+        """Return the survivor that the task graph puts before the best, if any.
+
+        Only survivors within the gap between closed form and task graph can be.
+        """
+        horizon_s = 2 * best.step_s - best.schedule_s
+        order = np.argsort(survivors.upper, kind="stable")[:MOST_RIVALS]
+        rivals = []
+        for row in order[seconds(survivors.upper[order]) <= horizon_s]:
+            plan = self._plan(
+                survivors, int(row), constructed(self.job, survivors, int(row))
+            )
+            schedule_s = check(self.job, plan).schedule_s
+            if schedule_s < best.schedule_s * (1 - 1e-9):
+                rivals.append(Rival(plan=plan, schedule_s=schedule_s))
+        return min(rivals, key=lambda rival: rival.schedule_s, default=None)
+
+    def _no_plan(self, pruned: Pruned) -> Outcome:
+        if np.isfinite(pruned.open_bound):
+            return self._outcome("unknown")
+        return self._outcome("infeasible", near_miss=self._near_miss(pruned.candidates))
+
+    def _near_miss(self, left: Candidates) -> NearMiss:
+        """Return the nearest miss; what memory admits breaks a pin or a limit."""
+        if not len(left.lower):
+            return nearest_miss(self.job, self.lattice)
+        row = int(np.argmin(left.lower))
+        split = constructed(self.job, left, row)
+        return describe(self.job, self._plan(left, row, split))
+
+    def _outcome(self, status: Status, **fields: object) -> Outcome:
+        return Outcome.model_validate(
+            {
+                "status": status,
+                "capacity_gib": self.job.spec.usable_gib,
+                "gpus": int(np.prod(self.job.fabric.sizes)),
+                "versions": {"meshwright": __version__, "ortools": version("ortools")},
+                **fields,
+            }
+        )

@@ -1,0 +1,1 @@
+"""The user's question, as frozen pydantic models, and how it is read from YAML."""

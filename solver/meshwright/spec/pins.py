@@ -1,0 +1,127 @@
+"""The `pins` section: plan fields that the user has already decided."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, SpecModel
+
+RECOMPUTE_MODES = ("none", "selective", "full")
+SCHEDULES = ("1f1b", "gpipe")
+AXES = ("tp", "dp_shard", "dp_replicate", "pp")
+"""The axes of the mesh, innermost first where a level holds several."""
+
+
+class Range(SpecModel):
+    """The whole numbers that a pin accepts: `4`, `[2, 4]`, or `{min: 2, max: 8}`."""
+
+    values: tuple[CountOrNone, ...] | None = Field(None, min_length=1)
+    min: CountOrNone = 0
+    max: CountOrNone = 10_000_000
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Range:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
+
+    def __str__(self) -> str:
+        """Return the pin as a user would write it."""
+        if self.values is not None:
+            return _one_or_list(self.values)
+        low = f"min: {self.min}" if self.min else ""
+        high = f"max: {self.max}" if self.max < 10_000_000 else ""
+        return "{" + ", ".join(filter(None, (low, high))) + "}"
+
+
+def _one_or_list(values: tuple[Any, ...]) -> str:
+    shown = [str(value).lower() for value in values]
+    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+
+
+def _as_range(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | list | dict | Range):
+        raise ValueError("expected a number, a list, or {min: .., max: ..}")
+    if isinstance(value, int):
+        return {"values": [value]}
+    return {"values": value} if isinstance(value, list) else value
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+RangePin = Annotated[Range, BeforeValidator(_as_range)]
+RecomputePin = Annotated[
+    tuple[Literal["none", "selective", "full"], ...],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+]
+SchedulePin = Annotated[
+    tuple[Literal["1f1b", "gpipe"], ...],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+]
+
+
+class MeshPin(SpecModel):
+    """For each axis, its factor at each level, innermost level first."""
+
+    tp: tuple[Count, ...] | None = None
+    dp_shard: tuple[Count, ...] | None = None
+    dp_replicate: tuple[Count, ...] | None = None
+    pp: tuple[Count, ...] | None = None
+
+
+class Pins(SpecModel):
+    """Decided plan fields; whatever is left out, the solver decides."""
+
+    tp: RangePin | None = None
+    pp: RangePin | None = None
+    dp: RangePin | None = Field(None, description="dp_replicate x dp_shard.")
+    dp_replicate: RangePin | None = None
+    dp_shard: RangePin | None = None
+    vpp: RangePin | None = None
+    cp: RangePin | None = None
+    ep: RangePin | None = None
+    micro_batch: RangePin | None = Field(None, description="Sequences per GPU group.")
+    microbatches: RangePin | None = None
+    zero: RangePin | None = None
+    sequence_parallel: Flag | None = None
+    schedule: SchedulePin | None = None
+    recompute: RecomputePin | None = Field(
+        None, description="One mode alone means every layer; see recompute_layers."
+    )
+    recompute_layers: Literal["all", "any"] | tuple[CountOrNone, ...] | None = Field(
+        None,
+        description="Recomputed layers: all, any (the solver counts), or per stage. "
+        "Default: all where recompute is pinned to one mode, else any.",
+    )
+    layers: tuple[LayerCount, ...] | None = Field(
+        None, description="Layers of each stage, first stage first."
+    )
+    mesh: MeshPin | None = None
+
+    @model_validator(mode="after")
+    def _check_stages(self) -> Pins:
+        layers, recomputed = self.layers, self.recompute_layers
+        if layers and isinstance(recomputed, tuple) and len(layers) != len(recomputed):
+            raise ValueError(
+                f"layers names {len(layers)} stages, recompute_layers {len(recomputed)}"
+            )
+        return self
+
+    @property
+    def recomputes_all_layers(self) -> bool:
+        """Return whether a recomputing plan must recompute every layer."""
+        if self.recompute_layers is not None:
+            return self.recompute_layers == "all"
+        return self.recompute is not None and len(self.recompute) == 1
+
+    @property
+    def stage_recompute(self) -> tuple[int, ...] | None:
+        """Return the pinned recomputed layers of each stage, if they are pinned."""
+        pinned = self.recompute_layers
+        return pinned if isinstance(pinned, tuple) else None

@@ -1,0 +1,70 @@
+"""The spec: one question to Meshwright."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from meshwright.spec.base import SpecModel
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.model import Model
+from meshwright.spec.pins import Pins
+from meshwright.spec.training import Limits, Training
+
+Framework = Literal["megatron", "deepspeed", "torchtitan", "fsdp"]
+
+
+class Spec(SpecModel):
+    """A model, a cluster, a training job, and what the user has already decided."""
+
+    model: Model
+    cluster: Cluster
+    framework: Framework = Field("megatron", description="Legality and memory profile.")
+    training: Training
+    limits: Limits = Field(default_factory=lambda: Limits())
+    pins: Pins = Field(default_factory=lambda: Pins())
+
+    @model_validator(mode="after")
+    def _check_precision(self) -> Spec:
+        gpu = self.cluster.topology.gpu
+        peaks = {k: v for k, v in gpu.peak_tflops.model_dump().items() if v is not None}
+        if self.training.precision not in peaks:
+            raise ValueError(
+                f"training.precision is {self.training.precision}, for which "
+                f"{gpu.name} has no peak; it has {', '.join(peaks)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_positions(self) -> Spec:
+        known, asked = self.model.learned_positions, self.training.seq_len
+        if 0 < known < asked:
+            raise ValueError(
+                f"training.seq_len {asked} is above model.learned_positions {known}"
+            )
+        return self
+
+    @property
+    def title(self) -> str:
+        """Return the question in one line."""
+        topology, training = self.cluster.topology, self.training
+        return (
+            f"{self.model.name} on {self.cluster.gpus:,} x {topology.gpu.name} "
+            f"({topology.name}), {self.framework}, {training.precision}, "
+            f"sequence {training.seq_len:,}, batch {training.global_batch:,}"
+        )
+
+    @property
+    def usable_gib(self) -> float:
+        """Return the memory per GPU that a plan may use, GiB."""
+        if self.limits.memory_gib is not None:
+            return self.limits.memory_gib
+        total = self.cluster.topology.gpu.memory_gib
+        return total * (1 - self.limits.memory_margin)
+
+    @property
+    def peak_flops(self) -> float:
+        """Return the dense matmul peak of one GPU at the spec's precision, FLOP/s."""
+        peaks = self.cluster.topology.gpu.peak_tflops.model_dump()
+        return float(peaks[self.training.precision]) * 1e12
