@@ -42,7 +42,9 @@ def locate(kind: str, name: str, near: Path) -> Path:
         return Path(str(bundled))
     if path.is_file():
         return path
-    raise SpecError(f"{name!r} is neither a file nor a bundled name; {_near(kind, name)}")
+    raise SpecError(
+        f"{name!r} is neither a file nor a bundled name; {_near(kind, name)}"
+    )
 
 
 def _near(kind: str, name: str) -> str:

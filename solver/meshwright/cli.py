@@ -65,7 +65,9 @@ def solve(
         list[str] | None,
         typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=100, help="Show the K best plans.")] = 1,
+    top: Annotated[
+        int, typer.Option(min=1, max=100, help="Show the K best plans.")
+    ] = 1,
     by_kind: Annotated[
         bool | None,
         typer.Option(

@@ -220,5 +220,7 @@ def _divisors(number: int) -> list[int]:
 
 def _ranges(start: Ints, length: Ints) -> Ints:
     """Return start, start + 1, ... for `length` entries, one range after another."""
-    offset = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+    offset = np.arange(int(length.sum())) - np.repeat(
+        np.cumsum(length) - length, length
+    )
     return np.repeat(start, length) + offset

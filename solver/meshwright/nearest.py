@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright import bounds
 from meshwright.check import broken_rules, check
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
@@ -16,6 +15,7 @@ from meshwright.prune import pinned_split, real_split, scale_job
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import AXES
+from meshwright.stages import fits, stages_of
 from meshwright.topology.paths import free_paths, price_meshes
 
 BISECTIONS = 48
@@ -47,7 +47,7 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     row = np.array([int(np.argmin(np.maximum(needed, usable)))])
     one = lattice.on_meshes(row).take(np.array([0]))
     capacity = int(max(needed[row[0]], usable))
-    stages = bounds.stages_of(scale_job(job, one), job.spec.model.n_layers, capacity)
+    stages = stages_of(scale_job(job, one), job.spec.model.n_layers, capacity)
     layers, recomputed = pinned_split(job.spec.pins, stages)
     split = real_split(job, one, layers[0], recomputed[0])
     return describe(job, to_plan(one, 0, split, lattice.meshes[one.mesh[0]]))
@@ -60,9 +60,9 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
     high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
     for _ in range(BISECTIONS):
         middle = (low + high) // 2
-        fits = bounds.fits(bounds.stages_of(costs, layers, middle[:, None]))
-        high = np.where(fits, middle, high)
-        low = np.where(fits, low, middle)
+        enough = fits(stages_of(costs, layers, middle[:, None]))
+        high = np.where(enough, middle, high)
+        low = np.where(enough, low, middle)
     return high.astype(np.float64)
 
 
@@ -93,4 +93,6 @@ def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
 def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
     names = ("tp", "pp", "dp_replicate", "dp_shard")
     shown = " ".join(f"{name}={getattr(rows, name)[0]}" for name in names)
-    return NearMiss(description=shown, broken_rules=tuple(broken(rules, job.spec, rows)))
+    return NearMiss(
+        description=shown, broken_rules=tuple(broken(rules, job.spec, rows))
+    )

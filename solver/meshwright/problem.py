@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.bounds import Stages, recomputes
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price
@@ -21,6 +20,7 @@ from meshwright.lattice import Lattice
 from meshwright.prune import Candidates, pinned_split, real_split, stages_by_count
 from meshwright.scaling import ticks_up
 from meshwright.skeleton import Skeletons
+from meshwright.stages import Stages, recomputes
 
 
 def preference(rows: Skeletons) -> Ints:
@@ -60,7 +60,10 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
     }
     best = int(np.argmin(candidates.upper))
     has_plan = bool(np.isfinite(candidates.upper[best]))
-    horizon = min(float(candidates.upper.max()), LARGEST_HORIZON)
+    worst = np.where(
+        np.isfinite(candidates.upper), candidates.upper, _worst(job, candidates)
+    )
+    horizon = min(float(worst.max()), LARGEST_HORIZON)
     return Problem(
         skeletons=tuple(choices[row] for row in range(len(choices))),
         layers=job.spec.model.n_layers,
@@ -70,6 +73,15 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
         pinned_recompute=job.spec.pins.stage_recompute,
         link_share=job.spec.limits.max_link_utilisation,
     )
+
+
+def _worst(job: Job, candidates: Candidates) -> Floats:
+    """Return ticks that no split passes: every stage holds and recomputes all."""
+    costs, layers = candidates.costs, float(job.spec.model.n_layers)
+    ends = costs.first + costs.last + 2 * costs.send
+    stage = layers * (costs.layer + costs.recompute) + ends
+    sync = layers * costs.sync_layer + costs.sync_first + costs.sync_last
+    return (costs.rows.pp + costs.rows.microbatches) * stage + sync
 
 
 def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
@@ -117,7 +129,12 @@ def _link_uses(
     per_recomputed = busy_s(none, none + 1) - base
     return [
         tuple(
-            LinkUse(*(ticks_up(float(use[e, link])) for use in (base, per_layer, per_recomputed)))
+            LinkUse(
+                *(
+                    ticks_up(float(use[e, link]))
+                    for use in (base, per_layer, per_recomputed)
+                )
+            )
             for link in np.flatnonzero(base[e] + per_layer[e] > 0)
         )
         for e in range(stages.count)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from meshwright import bounds
-from meshwright.bounds import Stages
+from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price
@@ -25,6 +24,7 @@ from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale
 from meshwright.skeleton import NONE, Skeletons, concatenate
 from meshwright.spec.pins import Pins
+from meshwright.stages import Stages, fits, stages_of
 
 FIRST_BATCH = 64
 """Coarse rows in the first batch; every next one has twice as many."""
@@ -80,7 +80,7 @@ def prune(
     """
     coarse = scale_job(job, lattice.rows)
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
-    order = np.flatnonzero(_by_stages(job, coarse, bounds.fits))
+    order = np.flatnonzero(_by_stages(job, coarse, fits))
     order = order[np.argsort(cheap[order], kind="stable")]
     found = [_place(job, lattice, order[:0], np.inf)]
     best, done, size = np.inf, 0, FIRST_BATCH
@@ -107,7 +107,7 @@ def prune(
 
 
 def scale_job(job: Job, rows: Skeletons) -> Scaled:
-    """Return the scaled costs of rows; where pins say so, recompute is in each layer."""
+    """Return the scaled costs of rows; pins may fold recompute into layers."""
     costs = scale(price(job, rows))
     if not job.spec.pins.recomputes_all_layers:
         return costs
@@ -138,7 +138,7 @@ def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     groups = []
     for count in np.unique(costs.rows.pp):
         index = np.flatnonzero(costs.rows.pp == count)
-        groups.append((index, bounds.stages_of(costs.take(index), layers, capacity)))
+        groups.append((index, stages_of(costs.take(index), layers, capacity)))
     return groups
 
 
@@ -153,8 +153,8 @@ def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
     for index, stages in stages_by_count(job, costs):
         lower[index] = bounds.lower_bound(stages, best)
         layers, recomputed = pinned_split(job.spec.pins, stages)
-        ticks = bounds.split_ticks(stages, layers, recomputed)
-        allowed = bounds.split_fits(stages, layers, recomputed)
+        ticks = splits.split_ticks(stages, layers, recomputed)
+        allowed = splits.split_fits(stages, layers, recomputed)
         allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed)
         upper[index] = np.where(allowed, ticks, np.inf)
     coarse = np.repeat(batch, lattice.mesh_counts(batch))
@@ -163,10 +163,10 @@ def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
 
 def pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
     """Return layers and recomputed layers, constructed around the pinned ones."""
-    layers, recomputed = bounds.constructive_split(stages)
+    layers, recomputed = splits.constructive_split(stages)
     if pins.layers is not None:
         layers = np.tile(np.array(pins.layers), (len(layers), 1))
-        recomputed = bounds.recomputed_of(stages, layers)
+        recomputed = splits.recomputed_of(stages, layers)
     if pins.stage_recompute is not None:
         recomputed = np.tile(np.array(pins.stage_recompute), (len(layers), 1))
     return layers, recomputed
@@ -180,7 +180,7 @@ def _keeps_link_limit(
     share = job.spec.limits.max_link_utilisation
     if share is None:
         return result
-    ticks = bounds.split_ticks(stages, layers, recomputed)
+    ticks = splits.split_ticks(stages, layers, recomputed)
     for row in range(len(layers)):
         rows = stages.costs.rows.take(np.array([row]))
         split = real_split(job, rows, layers[row], recomputed[row])

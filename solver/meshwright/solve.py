@@ -30,7 +30,7 @@ from meshwright.plan import (
 )
 from meshwright.problem import constructed, make_problem, preference
 from meshwright.prune import Candidates, Pruned, prune, real_split
-from meshwright.scaling import rounding_error_s, seconds
+from meshwright.scaling import TICK_S, rounding_error_s, seconds
 from meshwright.skeleton import Skeletons
 from meshwright.spec.spec import Spec
 
@@ -143,7 +143,7 @@ class _Run:
     def _best_plans(self, left: Candidates) -> list[tuple[PricedPlan, Proof]]:
         """Return the best plans, each proven among what the ones before leave."""
         left = left.take(preference(left.costs.rows))
-        found = []
+        found: list[tuple[PricedPlan, Proof]] = []
         while len(left.lower) and len(found) < self.options.top:
             proof = self._prove(left)
             if proof.status not in ("optimal", "feasible"):
@@ -194,10 +194,11 @@ class _Run:
 
         Only survivors within the gap between closed form and task graph can be.
         """
-        horizon_s = 2 * best.step_s - best.schedule_s
+        gap_s = best.step_s - best.schedule_s
+        horizon = (best.step_s + gap_s) / TICK_S
         order = np.argsort(survivors.upper, kind="stable")[:MOST_RIVALS]
         rivals = []
-        for row in order[seconds(survivors.upper[order]) <= horizon_s]:
+        for row in order[survivors.upper[order] <= horizon]:
             plan = self._plan(
                 survivors, int(row), constructed(self.job, survivors, int(row))
             )

@@ -25,7 +25,7 @@ def where(condition: Bools, parts: Parts) -> Parts:
     return {name: np.where(condition, part, 0.0) for name, part in parts.items()}
 
 
-def scaled(parts: Parts, factor: Floats | float) -> Parts:
+def scaled(parts: Parts, factor: Floats | Ints | float) -> Parts:
     """Return every part times a factor."""
     return {name: part * factor for name, part in parts.items()}
 

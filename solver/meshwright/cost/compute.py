@@ -51,7 +51,7 @@ class _Machine:
         half = self.efficiency.gemm_half_size
         fill = m / (m + half) * n / (n + half) * k / (k + half)
         flops_s = 2 * m * n * k / (self.peak_flops * self.efficiency.gemm * fill)
-        return np.maximum(flops_s, self.stream_s((m * k + k * n + m * n)))
+        return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
 
     def attention_s(self, flops: Floats, elements: Floats) -> Floats:
         """Return the seconds of fused attention."""
@@ -80,7 +80,9 @@ def kernels(
     attention, attention_backward = _attention_s(spec, machine, tokens, tp)
     norms = 2 * machine.stream_s(2 * own_tokens * spec.model.d_model)
     activation = _activation_s(spec, machine, tokens, tp)
-    other = _residual_s(spec, machine, own_tokens) + _rotary_s(spec, machine, tokens, tp)
+    other = _residual_s(spec, machine, own_tokens) + _rotary_s(
+        spec, machine, tokens, tp
+    )
     elementwise = norms + activation + other
     plain = spec.training.attention == "plain"
     return Kernels(

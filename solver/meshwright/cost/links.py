@@ -7,8 +7,8 @@ import numpy as np
 from meshwright.cost import traffic
 from meshwright.cost.arrays import Floats
 from meshwright.cost.price import Prices, Split
-from meshwright.cost.transformer import embedding_params, head_params, layer_params
 from meshwright.cost.traffic import Collective
+from meshwright.cost.transformer import embedding_params, head_params, layer_params
 from meshwright.job import Job
 from meshwright.skeleton import FULL
 from meshwright.spec.pins import AXES
@@ -30,7 +30,9 @@ def axis_bytes(job: Job, prices: Prices, split: Split) -> Floats:
     recomputed = is_full * split.recomputed[:, None] * again
     result = m * (split.layers[:, None] * per_layer + recomputed)
     params = layer_params(job.spec.model, rows.tp)
-    result = result + split.layers[:, None] * _passed(traffic.step_end(job, rows, params))
+    result = result + split.layers[:, None] * _passed(
+        traffic.step_end(job, rows, params)
+    )
     embedding = embedding_params(job.spec.model, rows.tp)
     head = head_params(job.spec.model, rows.tp, rows.pp)
     result[0] += _end_bytes(job, prices, embedding, m)
@@ -47,7 +49,8 @@ def link_seconds(job: Job, prices: Prices, split: Split, mesh: Meshes) -> Floats
     levels) and `prices` has one row.
     """
     loads = job.fabric.loads(mesh[None])[0]
-    return axis_bytes(job, prices, split)[:, :, None] * loads[None]
+    result: Floats = axis_bytes(job, prices, split)[:, :, None] * loads[None]
+    return result
 
 
 def _per_layer(job: Job, prices: Prices) -> list[Collective]:

@@ -29,7 +29,8 @@ def closed_form_s(stage_s: Floats, microbatches: Ints) -> Floats:
     even stages (bubble (p-1)/(m+p-1), Narayanan et al. 2021), an upper bound else.
     `stage_s` is (rows, stages).
     """
-    return stage_s.sum(axis=1) + (microbatches - 1) * stage_s.max(axis=1)
+    result: Floats = stage_s.sum(axis=1) + (microbatches - 1) * stage_s.max(axis=1)
+    return result
 
 
 def longest_path_s(

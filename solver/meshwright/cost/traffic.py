@@ -77,7 +77,7 @@ def hidden_bytes(job: Job, rows: Skeletons) -> Floats:
     """Return the bytes of one micro-batch's residual stream."""
     training = job.spec.training
     width = job.spec.model.d_model * ELEMENT_BYTES[training.precision]
-    return rows.micro_batch * float(training.seq_len * width)
+    return rows.micro_batch.astype(np.float64) * (training.seq_len * width)
 
 
 def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:

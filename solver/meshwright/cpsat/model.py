@@ -13,10 +13,10 @@ from dataclasses import replace
 from ortools.sat.python import cp_model
 from ortools.sat.python.cp_model import CpModel, CpSolver, LinearExpr, LinearExprT
 
-from meshwright.errors import InternalError
 from meshwright.cpsat.problem import Pairs, Problem, Proof
 from meshwright.cpsat.rules import RULES
 from meshwright.cpsat.variables import SkeletonVars, make_variables
+from meshwright.errors import InternalError
 
 _STATUS = {
     cp_model.OPTIMAL: "optimal",
@@ -44,7 +44,9 @@ def prove(problem: Problem, deadline: float, seed: int, workers: int) -> Proof:
     )
     model.minimize(weight * step + preference)
     solver = _solver(deadline, seed, workers)
-    status = _STATUS[solver.solve(model)]
+    status = _STATUS.get(solver.solve(model))
+    if status is None:
+        raise InternalError(f"CP-SAT refuses the model: {model.validate()}")
     bound = solver.best_objective_bound / weight
     if status == "infeasible":
         _confirm_infeasible(model, deadline, seed)

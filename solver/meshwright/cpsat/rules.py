@@ -13,8 +13,8 @@ from ortools.sat.python.cp_model import CpModel
 from meshwright.cpsat.problem import Problem
 from meshwright.cpsat.variables import SkeletonVars
 
-SHARE_UNIT = 1_000_000
-"""Link shares are compared in millionths, rounded down."""
+SHARE_UNIT = 10_000
+"""Link shares are compared in hundredths of a percent, rounded down."""
 
 
 def choose_one(model: CpModel, _problem: Problem, every: list[SkeletonVars]) -> None:
@@ -22,7 +22,9 @@ def choose_one(model: CpModel, _problem: Problem, every: list[SkeletonVars]) -> 
     model.add_exactly_one(skeleton.chosen for skeleton in every)
 
 
-def place_all_layers(model: CpModel, problem: Problem, every: list[SkeletonVars]) -> None:
+def place_all_layers(
+    model: CpModel, problem: Problem, every: list[SkeletonVars]
+) -> None:
     """Ensure that the stages hold all layers, at least one each."""
     for skeleton in every:
         model.add(sum(skeleton.layers) == problem.layers * skeleton.chosen)
@@ -73,7 +75,9 @@ def time_slowest_stage(
             model.add_max_equality(skeleton.longest_sync, syncs)
 
 
-def keep_links_idle(model: CpModel, problem: Problem, every: list[SkeletonVars]) -> None:
+def keep_links_idle(
+    model: CpModel, problem: Problem, every: list[SkeletonVars]
+) -> None:
     """Ensure that no link is busy for more than its share of the step."""
     if problem.link_share is None:
         return

@@ -59,7 +59,10 @@ def _of_skeleton(
         choice,
         model.new_bool_var(""),
         [model.new_int_var(0, most, "") for _ in stages],
-        [model.new_int_var(0, most if choice.stages[e].freed else 0, "") for e in stages],
+        [
+            model.new_int_var(0, most if choice.stages[e].freed else 0, "")
+            for e in stages
+        ],
         model.new_int_var(0, slowest, ""),
         model.new_int_var(0, problem.horizon, ""),
     )

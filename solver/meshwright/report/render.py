@@ -34,7 +34,9 @@ def _print(console: Any, section: Section) -> None:
             console.print("  " + line, markup=False, highlight=False, soft_wrap=True)
         console.print()
         return
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = RichTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True
+    )
     for index, name in enumerate(section.heading):
         is_text = index == 0 or _is_text(section, index)
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
@@ -77,7 +79,9 @@ def as_json(title: str, outcome: Outcome) -> str:
     data["by_kind"] = [
         {
             "kind": kind.kind,
-            "best": _plan_fields(kind.best, outcome.capacity_gib) if kind.best else None,
+            "best": _plan_fields(kind.best, outcome.capacity_gib)
+            if kind.best
+            else None,
             "near_miss": _dumped(kind.near_miss),
         }
         for kind in outcome.by_kind

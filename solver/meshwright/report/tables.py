@@ -63,8 +63,8 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     """Return a plan in a few lines."""
     dp = plan.dp_replicate * plan.dp_shard
     degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
-    if plan.dp_shard > 1:
-        degrees += f" ({plan.dp_replicate} replicas x {plan.dp_shard} shards)"
+    if plan.dp_shard > 1 and plan.dp_replicate > 1:
+        degrees += f" ({plan.dp_replicate} replicas of {plan.dp_shard} shards)"
     batches = f"micro-batch {plan.micro_batch} x {plan.microbatches}"
     zero = f"ZeRO-{plan.zero}"
     own = ["sequence parallel"] if plan.sequence_parallel else []
@@ -104,13 +104,13 @@ def _speed(best: PricedPlan) -> str:
 
 
 def _time_table(best: PricedPlan) -> Table:
-    shown = {name: s for name, s in best.time_parts.items() if s > 0}
+    unit, per_s = ("s", 1.0) if best.step_s >= 1 else ("ms", 1e3)
+    parts = {name: s for name, s in best.time_parts.items() if s > 1e-9 * best.step_s}
     rows = [
-        (name, seconds_text(seconds), f"{seconds / best.step_s:.1%}")
-        for name, seconds in shown.items()
+        (name, f"{seconds * per_s:,.3f}", f"{seconds / best.step_s:.1%}")
+        for name, seconds in {**parts, "step": best.step_s}.items()
     ]
-    rows.append(("step", seconds_text(best.step_s), "100.0%"))
-    return Table("Step time", ("part", "time", "share"), tuple(rows))
+    return Table("Step time by part", ("part", unit, "share"), tuple(rows))
 
 
 def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
@@ -119,7 +119,7 @@ def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
         for name in best.stages[0].parts
         if any(stage.parts[name] > 0 for stage in best.stages)
     ]
-    heading = ("stage", "layers", "recomputed", *names, "total", "free")
+    heading = ("stage", "layers", "again", *names, "total", "free")
     rows = []
     texts = [_memory_cells(best, e, names, capacity_gib) for e in range(best.plan.pp)]
     for cells, group in groupby(enumerate(texts), key=lambda item: item[1]):
@@ -127,7 +127,10 @@ def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
         first, last = members[0], members[-1]
         stage = f"{first}" if first == last else f"{first}-{last}"
         rows.append((stage, *cells))
-    title = f"Memory of a GPU, GiB of {capacity_gib:.2f} usable"
+    title = (
+        f"Memory of a GPU by stage, GiB of {capacity_gib:.2f} usable "
+        "(again: recomputed layers)"
+    )
     return Table(title, heading, tuple(rows))
 
 
@@ -204,11 +207,11 @@ def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
         f"{counts.bounded:,} are bounded out, {counts.survivors:,} left to CP-SAT."
     )
     if best.plan.pp > 1:
-        gap = 1 - best.schedule_s / best.step_s
+        gap = max(1 - best.schedule_s / best.step_s, 0.0)
+        less = f"{gap:.2%} less" if gap > 5e-5 else "the same"
         yield (
-            "Objective: sum of stages + (m - 1) x slowest stage + end of step; the "
-            f"schedule's task graph takes {seconds_text(best.schedule_s)} "
-            f"({gap:.2%} less)."
+            f"What was minimised: {certificate.objective}. The schedule's task graph "
+            f"takes {seconds_text(best.schedule_s)}, {less}."
         )
     if outcome.rival:
         yield (

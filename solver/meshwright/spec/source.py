@@ -7,6 +7,7 @@ twice in one mapping is refused rather than the last one winning.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,48 +15,14 @@ from typing import Any
 import yaml
 
 from meshwright.errors import SpecError
+from meshwright.spec.guard import Loader, check_size, guard, line_of
+from meshwright.spec.places import Document, FieldPath
 
-MAX_BYTES = 4_000_000
-MAX_VALUES = 20_000
-MAX_DEPTH = 40
+MAX_BYTES = 1_000_000
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-FieldPath = tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in a file, or on the command line (line 0)."""
-
-    file: str
-    line: int = 0
-
-    def __str__(self) -> str:
-        """Return `file:line`, or the file alone where there is no line."""
-        return f"{self.file}:{self.line}" if self.line else self.file
-
-
-@dataclass
-class Document:
-    """Plain data and, for every field path in it, where it was written."""
-
-    data: Any
-    places: dict[FieldPath, Where] = field(default_factory=dict)
-
-    def where(self, path: FieldPath) -> Where:
-        """Return the place of the nearest enclosing field that was written down."""
-        while path not in self.places and path:
-            path = path[:-1]
-        return self.places[path]
-
-    def graft(self, path: FieldPath, other: Document) -> None:
-        """Put another document's data at `path`, with its own places."""
-        target = self.data
-        for key in path[:-1]:
-            target = target[key]
-        target[path[-1]] = other.data
-        self.places.update({path + p: where for p, where in other.places.items()})
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_SURPRISE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
+"""What YAML 1.1 reads as octal (010 is 8) or base 60 (1:30 is 90): kept as text."""
 
 
 def read_yaml(path: Path) -> Document:
@@ -67,38 +34,47 @@ def read_yaml(path: Path) -> Document:
     return parse_yaml(_read_text(path), str(path))
 
 
-def parse_yaml(text: str, name: str) -> Document:
+def parse_yaml(text: str, name: str, has_lines: bool = True) -> Document:
     """Return the content of YAML text as data with places; `name` stands for it.
 
     Raises:
         SpecError: the text is not YAML, is empty, or passes a limit.
     """
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is None:
-            raise SpecError(f"{name}: the file is empty; expected YAML fields")
-        document = Document(None)
-        document.data = _Builder(name, loader, document).build(node, (), 0)
+        guard(text, name, has_lines)
+        loader = Loader(text)
+        builder = _Builder(name, loader, has_lines)
+        builder.document.data = builder.build(loader.get_single_node(), (), 0)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise SpecError(f"{name}{line}: not valid YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
+        here = line_of(name, error.problem_mark or error.context_mark, has_lines)
+        hint = _tab_hint(text, here.line)
+        raise SpecError(f"{here}: not valid YAML: {error.problem}{hint}") from None
+    except yaml.reader.ReaderError as error:
+        problem = f"{error.reason} at position {error.position}"
+        raise SpecError(f"{name}: not valid YAML: {problem}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
         raise SpecError(f"{name}: not valid YAML: {error}") from None
-    except RecursionError:
-        raise SpecError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
-    return document
+    return builder.document
+
+
+def _tab_hint(text: str, line: int) -> str:
+    lines = text.splitlines()
+    if 0 < line <= len(lines) and "\t" in lines[line - 1]:
+        return "; indent with spaces, not with tabs"
+    return ""
 
 
 def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SpecError(f"{path}: larger than {MAX_BYTES:,} bytes")
-        return path.read_bytes().decode("utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SpecError(f"{path}: expected at most {MAX_BYTES:,} bytes")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
         problem = f"byte {error.start} is not UTF-8 text; expected a YAML file"
-        raise SpecError(f"{path}: {problem}") from None
+        raise SpecError(f"{path}:{line}: {problem}") from None
     except OSError as error:
         raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
 
@@ -109,16 +85,14 @@ class _Builder:
 
     name: str
     loader: Any
-    document: Document
+    has_lines: bool
+    document: Document = field(default_factory=lambda: Document(None))
     values: int = 0
 
     def build(self, node: yaml.Node, path: FieldPath, depth: int) -> Any:
-        here = Where(self.name, node.start_mark.line + 1)
+        here = line_of(self.name, node.start_mark, self.has_lines)
         self.values += 1
-        if self.values > MAX_VALUES:
-            raise SpecError(f"{here}: more than {MAX_VALUES:,} values after anchors")
-        if depth > MAX_DEPTH:
-            raise SpecError(f"{here}: nested deeper than {MAX_DEPTH} levels")
+        check_size(self.values, depth, here)
         self.document.places[path] = here
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
@@ -127,23 +101,26 @@ class _Builder:
                 self.build(child, (*path, i), depth + 1)
                 for i, child in enumerate(node.value)
             ]
-        return self._scalar(node, here)
+        return self._scalar(node)
 
-    def _scalar(self, node: yaml.Node, here: Where) -> Any:
+    def _scalar(self, node: yaml.Node) -> Any:
+        is_plain = node.tag != "tag:yaml.org,2002:str"
+        if node.tag == _TIMESTAMP or (is_plain and _SURPRISE.fullmatch(node.value)):
+            return node.value
         try:
             return self.loader.construct_object(node)
-        except ValueError as error:
-            raise SpecError(f"{here}: {node.value!r}: {error}") from None
+        except ValueError:  # digits without end, or none behind 0x
+            return node.value
 
     def _mapping(self, node: yaml.MappingNode, path: FieldPath, depth: int) -> Any:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            here = Where(self.name, key_node.start_mark.line + 1)
+            here = line_of(self.name, key_node.start_mark, self.has_lines)
             if not isinstance(key_node, yaml.ScalarNode):
-                raise SpecError(f"{here}: a key must be plain text")
+                raise SpecError(f"{here}: a key is a list or mapping; expected text")
             key = str(key_node.value)
             if key in result:
-                raise SpecError(f"{here}: the key {key!r} stands twice")
+                raise SpecError(f"{here}: the key {key!r:.60} stands twice")
             result[key] = self.build(value_node, (*path, key), depth + 1)
             self.document.places[(*path, key)] = here
         return result

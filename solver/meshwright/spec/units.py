@@ -37,7 +37,9 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\
 def _parser(units: dict[str, float], default: str) -> Callable[[Any], float]:
     def parse(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError(f"expected a number in {default} or text like '1 {default}'")
+            raise ValueError(
+                f"expected a number in {default} or text like '1 {default}'"
+            )
         if not isinstance(value, str):
             return float(value)
         match = _QUANTITY.fullmatch(value)

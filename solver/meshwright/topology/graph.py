@@ -64,7 +64,7 @@ def _from_nodes(topology: Topology) -> nx.Graph[str]:
     if rank == 0:
         raise SpecError(f"topology {topology.name}: nodes has no node of kind gpu")
     first = next(iter(graph))
-    apart = set(graph) - nx.node_connected_component(graph, first)
+    apart = set(graph) - set(nx.single_source_shortest_path(graph, first))
     if apart:
         raise SpecError(
             f"topology {topology.name}: no links join {first} and {min(apart)}"

@@ -58,4 +58,5 @@ class LevelFabric:
 def _reach(meshes: Meshes) -> NDArray[np.int64]:
     """Return how many levels each axis spans: 0 if it has one member."""
     levels = np.arange(1, meshes.shape[2] + 1)
-    return np.max(np.where(meshes > 1, levels, 0), axis=2)
+    result: NDArray[np.int64] = np.max(np.where(meshes > 1, levels, 0), axis=2)
+    return result

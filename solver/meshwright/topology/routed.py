@@ -46,7 +46,9 @@ class RoutedFabric:
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the longest route between ring neighbours."""
-        latency_us = np.array([self.graph.edges[hop]["latency_us"] for hop in self._hops])
+        latency_us = np.array(
+            [self.graph.edges[hop]["latency_us"] for hop in self._hops]
+        )
         result = np.zeros(meshes.shape[:2])
         for row, axis in _spanned(meshes):
             pairs = ring_neighbours(mesh_groups(meshes[row], axis).tolist())

@@ -1,0 +1,1 @@
+"""Measurements, each run by one command; tests never time."""

@@ -1,0 +1,58 @@
+"""Where values were written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+FieldPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in a file, or on the command line (line 0)."""
+
+    file: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        """Return `file:line`, or the file alone where there is no line."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass
+class Document:
+    """Plain data and, for every field path in it, where it was written."""
+
+    data: Any
+    places: dict[FieldPath, Where] = field(default_factory=dict)
+
+    def where(self, path: FieldPath) -> Where:
+        """Return the place of the nearest enclosing field that was written down."""
+        while path not in self.places and path:
+            path = path[:-1]
+        return self.places[path]
+
+    def value(self, path: FieldPath) -> Any:
+        """Return what is written at a path."""
+        value = self.data
+        for step in path:
+            value = value[step]
+        return value
+
+    def known(self, path: FieldPath) -> FieldPath:
+        """Return a path without the steps that lead nowhere in the data."""
+        value, known = self.data, []
+        for step in path:
+            is_key = isinstance(value, dict) and step in value
+            if is_key or (isinstance(value, list) and step in range(len(value))):
+                value = value[step]
+                known.append(step)
+        return tuple(known)
+
+    def graft(self, path: FieldPath, other: Document) -> None:
+        """Put another document's data at `path`, with its own places."""
+        self.value(path[:-1])[path[-1]] = other.data
+        size = len(path)
+        self.places = {p: w for p, w in self.places.items() if p[:size] != path}
+        self.places.update({path + p: where for p, where in other.places.items()})

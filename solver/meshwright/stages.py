@@ -1,0 +1,98 @@
+"""Skeletons with one number of stages, and what time and memory let a stage hold.
+
+All in ticks and chunks (see `scaling`). On stage e, n layers need at least
+
+    r(n) = ceil((n (state + f activations) + fixed - capacity) / (f freed))
+
+recomputed layers, where f micro-batches are in flight; more are never faster. The
+fluid r (without the ceiling) makes the time of n layers convex with one kink, so that
+the most layers within a bottleneck have a closed form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.scaling import Scaled
+from meshwright.skeleton import NONE
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Skeletons with the same number of stages, ready for bounds, (rows, stages)."""
+
+    costs: Scaled
+    layers: int
+    """Layers of the model."""
+    extra: Ints
+    sync: Ints
+    room: Ints
+    """Chunks that a stage has for its layers."""
+    per_layer: Ints
+    freed: Ints
+    """Chunks that a recomputed layer gives back; 0 where recomputation is off."""
+    plain_cap: Floats
+    """Most layers that fit with none recomputed; fractional."""
+    full_cap: Floats
+    """Most layers that fit with all recomputed; whole."""
+    recompute_slope: Floats
+    """Recomputed layers that each layer above plain_cap forces; fractional."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of stages."""
+        result: int = self.extra.shape[1]
+        return result
+
+
+def stages_of(costs: Scaled, layers: int, capacity: int | Ints) -> Stages:
+    """Return what the memory of every stage allows; all rows have one pp.
+
+    `capacity` is in chunks, for all rows or (rows, 1).
+    """
+    count = int(costs.rows.pp[0])
+    held = costs.held(count)
+    room = np.maximum(capacity - costs.stage_fixed(count), 0)
+    per_layer = costs.state[:, None] + held * costs.activations[:, None]
+    recomputes = (costs.rows.recompute != NONE)[:, None]
+    freed = np.where(recomputes, held * costs.freed[:, None], 0)
+    return Stages(
+        costs=costs,
+        layers=layers,
+        extra=costs.stage_extra(count),
+        sync=costs.stage_sync(count),
+        room=room,
+        per_layer=per_layer,
+        freed=freed,
+        plain_cap=room / per_layer,
+        full_cap=np.minimum(room // (per_layer - freed), layers).astype(np.float64),
+        recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
+    )
+
+
+def fits(stages: Stages) -> Bools:
+    """Return which rows can hold the model at all, recomputing what they must."""
+    has_all = (stages.full_cap >= 1).all(axis=1)
+    result: Bools = has_all & (stages.full_cap.sum(axis=1) >= stages.layers)
+    return result
+
+
+def recomputes(costs: Scaled) -> Bools:
+    """Return which rows must recompute a layer somewhere, to be what they say."""
+    result: Bools = (costs.rows.recompute != NONE) & (costs.recompute > 0)
+    return result
+
+
+def most_layers(stages: Stages, bottleneck: Floats) -> Floats:
+    """Return the most layers, whole, that each stage runs within a bottleneck."""
+    costs = stages.costs
+    spare = bottleneck[:, None] - stages.extra
+    layer, recompute = costs.layer[:, None], costs.recompute[:, None]
+    plain = spare / layer
+    slope = stages.recompute_slope * recompute
+    bent = (spare + slope * stages.plain_cap) / (layer + slope)
+    most = np.where(plain <= stages.plain_cap, plain, bent)
+    return np.clip(np.floor(most + 1e-9), 0, stages.full_cap)

@@ -1,0 +1,189 @@
+"""Brute force: every skeleton, every split of layers, every recompute count.
+
+It shares with the solver what a plan costs (`cost/`) and what a rule is, and nothing
+else: it lists plans with its own loops, and adds stages up with its own sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cost.arrays import total
+from meshwright.cost.links import link_seconds
+from meshwright.cost.price import Prices, Split, price
+from meshwright.job import Job, make_job
+from meshwright.legality import degree_rules, holding, mesh_rules, plan_rules
+from meshwright.skeleton import Skeletons
+from meshwright.spec.spec import Spec
+from meshwright.spec.units import GIB
+from meshwright.topology.paths import Paths, price_meshes
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The least step time over all plans, and how many were looked at."""
+
+    step_s: float
+    plans: int
+    splits: int
+
+
+def brute_force(spec: Spec) -> Best:
+    """Return the least step time over every plan; infinite if none fits."""
+    job = make_job(spec)
+    meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
+    rows = _every_row(spec, meshes, price_meshes(job.fabric, meshes))
+    rules = [*degree_rules(spec), *mesh_rules(spec, meshes), *plan_rules(spec)]
+    rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    prices = price(job, rows)
+    best, splits = math.inf, 0
+    for row in range(len(rows)):
+        one = _one(prices, row)
+        layers, recomputed = _splits(
+            spec.model.n_layers, int(rows.pp[row]), bool(rows.recompute[row])
+        )
+        step_s = _step_s(one, layers, recomputed)
+        fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
+        fits &= step_s < best
+        if spec.limits.max_link_utilisation is not None:
+            fits &= _links_idle(job, one, meshes, layers, recomputed, step_s, fits)
+        splits += len(layers)
+        best = min(best, step_s[fits].min(initial=math.inf))
+    return Best(float(best), len(rows), splits)
+
+
+def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield every way to write each level's size as a product over four axes."""
+    per_level = [
+        [f for f in itertools.product(range(1, n + 1), repeat=4) if math.prod(f) == n]
+        for n in sizes
+    ]
+    for factors in itertools.product(*per_level):
+        yield list(zip(*factors, strict=True))
+
+
+def _every_row(spec: Spec, meshes: Ints, paths: Paths) -> Skeletons:
+    found: list[tuple[int, ...]] = []
+    for index, mesh in enumerate(meshes):
+        tp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
+        dp = dp_shard * dp_replicate
+        for micro_batch in range(1, spec.training.global_batch + 1):
+            if spec.training.global_batch % (dp * micro_batch):
+                continue
+            count = spec.training.global_batch // (dp * micro_batch)
+            for zero, mode, sp, schedule in itertools.product(
+                range(4), range(3), range(2), range(2)
+            ):
+                # ZeRO needs shards, sequence parallelism tp, a schedule stages.
+                if (zero > 0) == (dp_shard > 1) and sp < tp and schedule < pp:
+                    degrees = (tp, dp_shard, dp_replicate, pp, micro_batch, count)
+                    found.append((*degrees, zero, mode, sp, schedule, index))
+    columns = np.array(found, dtype=np.int64).reshape(-1, 11).T
+    names = ("tp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches")
+    return Skeletons(
+        **dict(zip(names, columns[:6], strict=True)),
+        zero=columns[6],
+        recompute=columns[7],
+        sequence_parallel=columns[8].astype(bool),
+        schedule=columns[9],
+        paths=paths.take(columns[10]),
+        mesh=columns[10],
+    )
+
+
+@cache
+def _splits(layers: int, stages: int, is_recomputing: bool) -> tuple[Ints, Ints]:
+    """Return every split and recompute count, (splits, stages) each."""
+    cuts = itertools.combinations(range(1, layers), stages - 1)
+    own, again = [], []
+    for cut in cuts:
+        sizes = np.diff([0, *cut, layers])
+        if is_recomputing:
+            counts = itertools.product(*(range(n + 1) for n in sizes))
+            chosen = np.array([c for c in counts if sum(c)], dtype=np.int64)
+        else:
+            chosen = np.zeros((1, stages), dtype=np.int64)
+        own.append(np.broadcast_to(sizes, chosen.shape))
+        again.append(chosen)
+    if not own:
+        return np.zeros((0, stages), np.int64), np.zeros((0, stages), np.int64)
+    return np.concatenate(own), np.concatenate(again)
+
+
+def _one(prices: Prices, row: int) -> Prices:
+    """Return a price table with one row, by pricing nothing again."""
+    index = np.array([row])
+
+    def cut(part: object) -> object:
+        if isinstance(part, dict):
+            return {name: column[index] for name, column in part.items()}
+        return part[index] if isinstance(part, np.ndarray) else part
+
+    time = type(prices.time)(**{k: cut(v) for k, v in vars(prices.time).items()})  # type: ignore[arg-type]
+    memory = type(prices.memory)(**{k: cut(v) for k, v in vars(prices.memory).items()})  # type: ignore[arg-type]
+    return Prices(prices.rows.take(index), time, memory)
+
+
+def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
+    time, stages = one.time, layers.shape[1]
+    layer_s = total(time.forward)[0] + total(time.backward)[0]
+    stage_s = layers * layer_s + recomputed * time.recompute_s[0]
+    stage_s[:, 0] += total(time.first)[0]
+    stage_s[:, -1] += total(time.last)[0]
+    for boundary in range(stages - 1):
+        stage_s[:, boundary] += time.send_s[0]
+        stage_s[:, boundary + 1] += time.send_s[0]
+    sync_s = layers * total(time.sync_layer)[0]
+    sync_s[:, 0] += total(time.sync_first)[0]
+    sync_s[:, -1] += total(time.sync_last)[0]
+    waits = int(one.rows.microbatches[0]) - 1
+    step_s: NDArray[np.float64] = (
+        stage_s.sum(1) + waits * stage_s.max(1) + sync_s.max(1)
+    )
+    return step_s
+
+
+def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
+    memory, stages = one.memory, layers.shape[1]
+    count, is_gpipe = int(one.rows.microbatches[0]), bool(one.rows.schedule[0])
+    needed = layers * total(memory.layer)[0] + total(memory.fixed)[0]
+    needed[:, 0] += total(memory.first)[0]
+    needed[:, -1] += total(memory.last)[0]
+    for e in range(stages):
+        held = count if is_gpipe else min(count, stages - e)
+        saved = (
+            layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
+        )
+        needed[:, e] += held * saved
+        if e == stages - 1:
+            needed[:, e] += held * memory.last_activations[0]
+    peak: NDArray[np.float64] = needed.max(axis=1)
+    return peak
+
+
+def _links_idle(
+    job: Job,
+    one: Prices,
+    meshes: Ints,
+    layers: Ints,
+    recomputed: Ints,
+    step_s: NDArray[np.float64],
+    among: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    share = job.spec.limits.max_link_utilisation or 1.0
+    mesh = meshes[one.rows.mesh[0]]
+    result = np.zeros(len(layers), dtype=bool)
+    for index in np.flatnonzero(among):
+        split = Split(layers[index], recomputed[index])
+        busy_s = link_seconds(job, one, split, mesh).sum(axis=1).max()
+        result[index] = busy_s <= share * step_s[index]
+    return result
