@@ -1,3 +1,22 @@
-"""Meshwright picks the fastest parallelism plan that fits, with a proof."""
+"""Meshwright picks the fastest parallelism plan that fits, with a proof.
+
+The way through the house, each step importing only what stands before it:
+
+    spec/        the user's question, read from YAML, with lines in errors
+    topology/    the cluster as a NetworkX graph; what groups pay on its links
+    cost/        bytes and seconds, pure functions over numpy columns
+    legality.py  the rules of each framework, and pins, as data
+    lattice.py   every legal skeleton (a plan without its per-stage choices)
+    scaling.py   seconds and bytes to whole numbers: the only rounding
+    stages.py    what a stage can hold; bounds.py and splits.py: at least, and attained
+    prune.py     branch and bound over the lattice
+    cpsat/       the exact model over what is left, and the proof
+    check.py     a plan re-scored in floats: the specification of what a plan is
+    solve.py     all of it, in order
+    report/      outcomes as text, markdown and JSON
+
+From Python: `meshwright.spec.load.load_spec`, `meshwright.solve.solve`,
+`meshwright.check.check`.
+"""
 
 __version__ = "0.1.0"

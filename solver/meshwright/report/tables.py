@@ -119,7 +119,7 @@ def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
         for name in best.stages[0].parts
         if any(stage.parts[name] > 0 for stage in best.stages)
     ]
-    heading = ("stage", "layers", "again", *names, "total", "free")
+    heading = ("stage", "layers", "redone", *names, "total", "free")
     rows = []
     texts = [_memory_cells(best, e, names, capacity_gib) for e in range(best.plan.pp)]
     for cells, group in groupby(enumerate(texts), key=lambda item: item[1]):
@@ -129,7 +129,7 @@ def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
         rows.append((stage, *cells))
     title = (
         f"Memory of a GPU by stage, GiB of {capacity_gib:.2f} usable "
-        "(again: recomputed layers)"
+        "(redone: recomputed layers)"
     )
     return Table(title, heading, tuple(rows))
 

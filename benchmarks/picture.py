@@ -1,0 +1,32 @@
+"""Draws the README's picture from a real solve: `python -m benchmarks.picture`."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from meshwright.report.render import WIDTH, as_text
+from meshwright.solve import Options, solve
+from meshwright.spec.load import load_spec
+
+SPEC = "llama3-8b-2xh100-nvlink"
+TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"
+
+
+def main() -> None:
+    """Solve the spec and write its answer as an SVG."""
+    spec = load_spec(SPEC)
+    text = as_text(spec.title, solve(spec, Options(is_by_kind=True)))
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    console.print(text, highlight=False, markup=False)
+    svg = console.export_svg(title=f"meshwright solve {SPEC}", unique_id="solve")
+    # The picture must not fetch fonts: any monospaced one will do.
+    svg = re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL)
+    TARGET.write_text(svg.replace("Fira Code, ", "").replace("Fira Code", "monospace"))
+
+
+if __name__ == "__main__":
+    main()
