@@ -19,7 +19,8 @@ from meshwright.cost.arrays import total
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Prices, Split, price
 from meshwright.job import Job, make_job
-from meshwright.legality import degree_rules, holding, mesh_rules, plan_rules
+from meshwright.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB

@@ -22,8 +22,9 @@ from meshwright.cost.price import (
 from meshwright.cost.schedule import closed_form_s, longest_path_s
 from meshwright.cost.transformer import step_flops
 from meshwright.job import Job
-from meshwright.legality import broken, degree_rules, mesh_rules, plan_rules
+from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import BrokenRule, LinkLoad, Plan, PricedPlan, StageMemory
+from meshwright.rule import broken
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
@@ -125,8 +126,8 @@ def _step_parts(scored: _Scored) -> dict[str, float]:
 def _schedule_s(scored: _Scored) -> float:
     """Return the step time by the longest path of the schedule's tasks.
 
-    The path grows by at most the slowest stage per micro-batch, so past `MOST_TASKS`
-    the rest is added at that rate: an upper bound.
+    Past `MOST_TASKS` the rest is added at the rate of a full pipeline: the slowest
+    stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
     """
     prices, split, plan = scored.prices, scored.split, scored.plan
     own = total(stage_seconds(prices, split))
@@ -135,7 +136,9 @@ def _schedule_s(scored: _Scored) -> float:
     walked = min(plan.microbatches, max(MOST_TASKS // (2 * plan.pp), plan.pp))
     schedule = int(scored.rows.schedule[0])
     path = longest_path_s(forward.tolist(), (own - forward).tolist(), walked, schedule)
-    return path + (plan.microbatches - walked) * float(own.max()) + sync
+    is_gpipe = plan.schedule == "gpipe"
+    rate = forward.max() + (own - forward).max() if is_gpipe else own.max()
+    return path + (plan.microbatches - walked) * float(rate) + sync
 
 
 def _end_forward(prices: Prices, plan: Plan) -> Floats:

@@ -17,7 +17,8 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.job import Job
-from meshwright.legality import degree_rules, holding, mesh_rules, plan_rules
+from meshwright.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rule import holding
 from meshwright.skeleton import (
     DP_REPLICATE,
     DP_SHARD,

@@ -6,74 +6,30 @@ enumerated; plan rules look at the whole skeleton. Pins are rules too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints
-from meshwright.plan import BrokenRule
+from meshwright.cost.arrays import Bools
+from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
+from meshwright.rule import Rule
 from meshwright.skeleton import GPIPE, TP, Skeletons
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES, Range
-from meshwright.spec.spec import Framework, Spec
+from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes
-
-_FIELDS = ("tp", "pp", "dp", "dp_replicate", "dp_shard", "zero", "microbatches")
-
-ALL: tuple[Framework, ...] = ("megatron", "deepspeed", "torchtitan", "fsdp")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A named test of skeletons."""
-
-    name: str
-    sentence: str
-    source: str
-    holds: Callable[[Spec, Skeletons], Bools]
-    numbers: str = ""
-    """The values compared, as a format of `spec` and the fields of a plan."""
-    frameworks: tuple[Framework, ...] = ALL
-
-
-def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
-    """Return the rules that the first row breaks, with the values compared."""
-    result = []
-    for rule in rules:
-        if not rule.holds(spec, rows)[0]:
-            values = {name: getattr(rows, name)[0] for name in _FIELDS}
-            numbers = rule.numbers.format(spec=spec, **values)
-            sentence = f"{rule.sentence} ({numbers})" if numbers else rule.sentence
-            result.append(BrokenRule(rule=rule.name, sentence=sentence))
-    return result
 
 
 def degree_rules(spec: Spec) -> list[Rule]:
     """Return the rules on degrees that apply to a spec, pins last."""
-    return [*_applying(DEGREE_RULES, spec), *_degree_pins(spec)]
+    return [*_applying(DEGREE_RULES, spec), *degree_pins(spec)]
 
 
 def plan_rules(spec: Spec) -> list[Rule]:
     """Return the rules on whole skeletons that apply to a spec, pins last."""
-    return [*_applying(PLAN_RULES, spec), *_plan_pins(spec)]
+    return [*_applying(PLAN_RULES, spec), *plan_pins(spec)]
 
 
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     """Return the rules on where axes lie; rows point into `meshes`."""
-    rules = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
-    for axis, name in enumerate(AXES):
-        wanted = getattr(spec.pins.mesh, name) if spec.pins.mesh else None
-        if wanted is not None:
-            rules.append(_mesh_pin(meshes, axis, wanted))
-    return rules
-
-
-def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:
-    """Return which rows hold every rule."""
-    result = np.ones(len(rows), dtype=bool)
-    for rule in rules:
-        result &= rule.holds(spec, rows)
-    return result
+    limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
+    return [*limits, *mesh_pins(spec, meshes)]
 
 
 def _applying(rules: tuple[Rule, ...], spec: Spec) -> list[Rule]:
@@ -216,85 +172,10 @@ PLAN_RULES = (
 )
 
 
-def _degree_pins(spec: Spec) -> list[Rule]:
-    pins = spec.pins
-    rules = [
-        _range_pin(name, getattr(pins, name))
-        for name in ("tp", "pp", "dp", "dp_replicate", "dp_shard", "vpp", "cp", "ep")
-        if getattr(pins, name) is not None
-    ]
-    for name, stages in (("layers", pins.layers), ("recompute_layers", _counts(spec))):
-        if stages is not None:
-            rules.append(_stage_pin(name, len(stages)))
-    return rules
-
-
-def _plan_pins(spec: Spec) -> list[Rule]:
-    pins = spec.pins
-    rules = [
-        _range_pin(name, getattr(pins, name))
-        for name in ("micro_batch", "microbatches", "zero")
-        if getattr(pins, name) is not None
-    ]
-    if pins.sequence_parallel is not None:
-        rules.append(_sequence_parallel_pin(pins.sequence_parallel))
-    if pins.schedule is not None:
-        rules.append(_code_pin("schedule", SCHEDULES, pins.schedule))
-    if pins.recompute is not None:
-        rules.append(_code_pin("recompute", RECOMPUTE_MODES, pins.recompute))
-    return rules
-
-
-def _counts(spec: Spec) -> tuple[int, ...] | None:
-    return spec.pins.stage_recompute
-
-
-def _pin(text: str, holds: Callable[[Spec, Skeletons], Bools]) -> Rule:
-    return Rule(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
-
-
-def _range_pin(name: str, pin: Range) -> Rule:
-    def holds(_spec: Spec, rows: Skeletons) -> Bools:
-        # vpp, cp and ep are not decided yet: they are 1 in every plan.
-        column: Ints = getattr(rows, name, np.ones(len(rows), dtype=np.int64))
-        inside = (column >= pin.min) & (column <= pin.max)
-        listed = True if pin.values is None else np.isin(column, pin.values)
-        return np.asarray(inside & listed, dtype=bool)
-
-    return _pin(f"{name}: {pin}", holds)
-
-
-def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Rule:
-    accepted = [codes.index(code) for code in wanted]
-    shown = wanted[0] if len(wanted) == 1 else f"[{', '.join(wanted)}]"
-    return _pin(
-        f"{name}: {shown}", lambda _spec, rows: np.isin(getattr(rows, name), accepted)
-    )
-
-
-def _sequence_parallel_pin(wanted: bool) -> Rule:
-    return _pin(
-        f"sequence_parallel: {str(wanted).lower()}",
-        lambda _spec, rows: rows.sequence_parallel == wanted,
-    )
-
-
-def _stage_pin(name: str, stages: int) -> Rule:
-    return _pin(f"{name}: {stages} stages", lambda _spec, rows: rows.pp == stages)
-
-
-def _mesh_pin(meshes: Meshes, axis: int, wanted: tuple[int, ...]) -> Rule:
-    given = np.ones(meshes.shape[2], dtype=np.int64)
-    given[: len(wanted)] = wanted[: meshes.shape[2]]
-    return _pin(
-        f"mesh.{AXES[axis]}: {list(wanted)}",
-        lambda _spec, rows: (meshes[rows.mesh, axis] == given).all(axis=1),
-    )
-
-
 def _tp_link_is_fast(spec: Spec, rows: Skeletons) -> Bools:
     least = spec.limits.tp_min_link_gb_s or 0.0
-    return np.asarray(rows.paths.s_per_byte[:, TP] * least * 1e9 <= 1.0)
+    # A link of just the limit is fast enough, whatever its reciprocal rounds to.
+    return np.asarray(rows.paths.s_per_byte[:, TP] * least * 1e9 <= 1 + 1e-9)
 
 
 TP_LINK = Rule(

@@ -9,14 +9,15 @@ from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.job import Job
 from meshwright.lattice import Lattice, coarse_rows, degree_rows, enumerate_meshes
-from meshwright.legality import Rule, broken, degree_rules, mesh_rules, plan_rules
+from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import NearMiss, Plan
 from meshwright.prune import pinned_split, real_split, scale_job
+from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import AXES
 from meshwright.stages import fits, stages_of
-from meshwright.topology.paths import free_paths, price_meshes
+from meshwright.topology.paths import Meshes, free_paths, price_meshes
 
 BISECTIONS = 48
 
@@ -25,7 +26,7 @@ def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
     """Return the plan that comes closest to fitting, and the rules it breaks."""
     if len(lattice.rows):
         return _nearest_in_memory(job, lattice)
-    return _nearest_legal(job)
+    return nearest_legal(job, enumerate_meshes(job.fabric.sizes))
 
 
 def describe(job: Job, plan: Plan) -> NearMiss:
@@ -66,10 +67,9 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
     return high.astype(np.float64)
 
 
-def _nearest_legal(job: Job) -> NearMiss:
-    """Return the skeleton that breaks the fewest rules of legality and pins."""
+def nearest_legal(job: Job, meshes: Meshes) -> NearMiss:
+    """Return the skeleton that breaks the fewest rules, of those on some meshes."""
     spec = job.spec
-    meshes = enumerate_meshes(job.fabric.sizes)
     every = [*degree_rules(spec), *mesh_rules(spec, meshes)]
     on_degrees = degree_rows(meshes, price_meshes(job.fabric, meshes))
     counts = _broken_counts(job, every, on_degrees)

@@ -15,30 +15,37 @@ class Progress:
     """A spinner on a terminal, single lines elsewhere; silent for the first second."""
 
     def __init__(self) -> None:
-        """Start the clock."""
+        """Prepare the clock."""
         self._text = ""
         self._status: Any = None
         self._is_late = False
+        self._is_over = False
+        self._lock = threading.Lock()
         self._timer = threading.Timer(DELAY_S, self._start)
         self._timer.daemon = True
 
     def say(self, text: str) -> None:
         """Announce what is being done."""
-        self._text = text
-        if self._status is not None:
-            self._status.update(text)
-        elif self._is_late:
-            print(text, file=sys.stderr)
+        with self._lock:
+            self._text = text
+            if self._status is not None:
+                self._status.update(text)
+            elif self._is_late:
+                print(text, file=sys.stderr)
 
     def _start(self) -> None:
-        self._is_late = True
-        if not sys.stderr.isatty():
-            print(self._text, file=sys.stderr)
-            return
-        from rich.console import Console
+        """Begin to announce, unless the answer came first."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_late = True
+            if not sys.stderr.isatty():
+                print(self._text, file=sys.stderr)
+                return
+            from rich.console import Console
 
-        self._status = Console(stderr=True).status(self._text)
-        self._status.start()
+            self._status = Console(stderr=True).status(self._text)
+            self._status.start()
 
     def __enter__(self) -> Progress:
         """Begin to wait."""
@@ -53,5 +60,7 @@ class Progress:
     ) -> None:
         """Clear the line."""
         self._timer.cancel()
-        if self._status is not None:
-            self._status.stop()
+        with self._lock:
+            self._is_over = True
+            if self._status is not None:
+                self._status.stop()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import numpy as np
@@ -16,8 +16,9 @@ from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
 from meshwright.errors import InternalError
 from meshwright.job import Job, make_job
-from meshwright.lattice import Lattice, build_lattice
-from meshwright.nearest import describe, nearest_miss
+from meshwright.kinds import kind_name, kind_of
+from meshwright.lattice import Lattice, build_lattice, degree_rows, enumerate_meshes
+from meshwright.nearest import describe, nearest_legal, nearest_miss
 from meshwright.plan import (
     Certificate,
     KindResult,
@@ -31,8 +32,9 @@ from meshwright.plan import (
 from meshwright.problem import constructed, make_problem, preference
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
-from meshwright.skeleton import Skeletons
+from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Spec
+from meshwright.topology.paths import free_paths
 
 MOST_RIVALS = 16
 """Survivors that are walked through the schedule's task graph, fastest first."""
@@ -68,35 +70,26 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     outcome = _Run(job, lattice, options, deadline).outcome()
     if not options.is_by_kind or outcome.best is None:
         return outcome
-    kinds = tuple(
-        _kind_result(kind, _Run(job, part, options, deadline).outcome())
-        for kind, part in _by_kind(lattice)
-    )
+    kinds = tuple(_by_kind(job, lattice, replace(options, top=1), deadline))
     return outcome.model_copy(update={"by_kind": kinds})
 
 
-def kind_of(rows: Skeletons | Plan) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return a number for the axes that rows use: TP, PP and DP one bit each."""
-    dp = np.asarray(rows.dp_shard * rows.dp_replicate)
-    bits = [np.asarray(rows.tp) > 1, np.asarray(rows.pp) > 1, dp > 1]
-    return np.asarray(sum(bit * 2**i for i, bit in enumerate(bits)))
-
-
-def kind_name(kind: int) -> str:
-    """Return the axes of a kind, such as 'TP + DP/ZeRO'."""
-    names = [name for i, name in enumerate(("TP", "PP", "DP/ZeRO")) if kind >> i & 1]
-    return " + ".join(names) or "one GPU"
-
-
-def _by_kind(lattice: Lattice) -> list[tuple[str, Lattice]]:
-    kinds = kind_of(lattice.rows)
-    return [
-        (kind_name(int(kind)), lattice.take(kinds == kind)) for kind in np.unique(kinds)
-    ]
-
-
-def _kind_result(kind: str, outcome: Outcome) -> KindResult:
-    return KindResult(kind=kind, best=outcome.best, near_miss=outcome.near_miss)
+def _by_kind(
+    job: Job, lattice: Lattice, options: Options, deadline: float
+) -> Iterator[KindResult]:
+    """Yield the best plan of every kind that the cluster has room for."""
+    meshes = enumerate_meshes(job.fabric.sizes)
+    unpriced = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
+    legal = kind_of(lattice.rows)
+    for kind in np.unique(kind_of(unpriced)).tolist():
+        if kind in legal:
+            outcome = _Run(
+                job, lattice.take(legal == kind), options, deadline
+            ).outcome()
+            best, miss = outcome.best, outcome.near_miss
+        else:
+            best, miss = None, nearest_legal(job, meshes[kind_of(unpriced) == kind])
+        yield KindResult(kind=kind_name(kind), best=best, near_miss=miss)
 
 
 @dataclass(frozen=True)
@@ -194,7 +187,7 @@ class _Run:
 
         Only survivors within the gap between closed form and task graph can be.
         """
-        gap_s = best.step_s - best.schedule_s
+        gap_s = abs(best.step_s - best.schedule_s)
         horizon = (best.step_s + gap_s) / TICK_S
         order = np.argsort(survivors.upper, kind="stable")[:MOST_RIVALS]
         rivals = []

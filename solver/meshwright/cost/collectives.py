@@ -2,7 +2,7 @@
 
 `s_per_byte` and `latency_s` are those of `topology.paths.Paths`: concurrent groups and
 shared links are already in them. `n` is the size of the group; one member is free.
-Volumes and steps: Thakur et al. 2005, sections 4.1-4.4; the tree as in NCCL 2.4
+Volumes and steps: Thakur et al. 2005, section 4; the tree as in NCCL 2.4
 (Jeaugey 2019, 'Massively scale your deep learning training with NCCL 2.4').
 """
 

@@ -25,9 +25,11 @@ def in_flight(schedule: Ints, microbatches: Ints, stages: int) -> Floats:
 def closed_form_s(stage_s: Floats, microbatches: Ints) -> Floats:
     """Return the pipeline's seconds from forward plus backward seconds per stage.
 
-    sum over stages + (m - 1) x the slowest stage, for GPipe and 1F1B alike: exact for
-    even stages (bubble (p-1)/(m+p-1), Narayanan et al. 2021), an upper bound else.
-    `stage_s` is (rows, stages).
+    sum over stages + (m - 1) x the slowest stage, for GPipe and 1F1B alike. Exact for
+    even stages: bubble (p-1)/(m+p-1), Narayanan et al. 2021. Where stages are uneven
+    but spend the same share of their time forward, it is an upper bound; where that
+    share differs too, `longest_path_s` can be on either side. `stage_s` is (rows,
+    stages).
     """
     result: Floats = stage_s.sum(axis=1) + (microbatches - 1) * stage_s.max(axis=1)
     return result

@@ -207,11 +207,12 @@ def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
         f"{counts.bounded:,} are bounded out, {counts.survivors:,} left to CP-SAT."
     )
     if best.plan.pp > 1:
-        gap = max(1 - best.schedule_s / best.step_s, 0.0)
-        less = f"{gap:.2%} less" if gap > 5e-5 else "the same"
+        gap = best.schedule_s / best.step_s - 1
+        apart = f"{abs(gap):.2%} {'more' if gap > 0 else 'less'}"
         yield (
             f"What was minimised: {certificate.objective}. The schedule's task graph "
-            f"takes {seconds_text(best.schedule_s)}, {less}."
+            f"takes {seconds_text(best.schedule_s)}, "
+            f"{apart if abs(gap) > 5e-5 else 'the same'}."
         )
     if outcome.rival:
         yield (

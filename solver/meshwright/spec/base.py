@@ -1,10 +1,18 @@
-"""What all spec models share."""
+"""What all spec models share: numbers in bounds, and fields that disagree."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from meshwright.spec.places import FieldPath, dotted
+
+DISAGREEMENT = "fields_disagree"
+"""The type of the pydantic errors that carry a list of problems."""
 
 
 class SpecModel(BaseModel):
@@ -13,18 +21,109 @@ class SpecModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _count(low: int, high: int) -> object:
+class Problem(NamedTuple):
+    """A field, below the model that looks, whose value another field rules out."""
+
+    path: FieldPath
+    value: Any
+    sentence: str
+    """What is wrong and what is accepted, read after the value."""
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise the pydantic error that stands for all problems, if there is one."""
+    found = tuple(problems)
+    if found:
+        lines = [f"{dotted(p.path)}: {p.value!r} {p.sentence}" for p in found]
+        context = {"text": "\n".join(lines), "problems": found}
+        raise PydanticCustomError(DISAGREEMENT, "{text}", context)
+
+
+def to_number(value: object) -> float | None:
+    """Return a finite number, also one that YAML took for text; None for others."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(low: int, high: int) -> BeforeValidator:
+    def check(value: object) -> object:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not low <= value <= high:  # type: ignore[operator]
+            accepted = f"expected a whole number from {low:,} to {high:,}"
+            raise ValueError(accepted + _spelled_out(value))
+        return value
+
+    return BeforeValidator(check)
+
+
+def _spelled_out(value: object) -> str:
+    """Return how to write a whole number that was written as something else."""
+    number = to_number(value.replace(",", "") if isinstance(value, str) else value)
+    is_hidden = number is not None and not isinstance(value, int)
+    if not is_hidden or not float(number or 0).is_integer() or abs(number or 0) > 1e15:
+        return ""
+    why = "this is read as text, " if isinstance(value, str) else ""
+    return f"; {why}write {number:.0f}"
+
+
+def _number(accepted: str, is_inside: Callable[[float], bool]) -> BeforeValidator:
+    def check(value: object) -> float:
+        number = to_number(value)
+        if number is None or not is_inside(number):
+            raise ValueError(f"expected a number {accepted}")
+        return number
+
+    return BeforeValidator(check)
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str) and not (value.isprintable() and 0 < len(value) <= 100):
+        raise ValueError("expected 1 to 100 characters that can be printed")
+    return value
+
+
+def _count(low: int, high: int) -> Any:
     return Field(strict=True, ge=low, le=high)
 
 
-Count = Annotated[int, _count(1, 10_000_000)]
+Count = Annotated[int, _count(1, 10_000_000), _whole(1, 10_000_000)]
 """A whole number from 1 to ten million; text and fractions are refused."""
 
-CountOrNone = Annotated[int, _count(0, 10_000_000)]
+CountOrNone = Annotated[int, _count(0, 10_000_000), _whole(0, 10_000_000)]
 """A whole number from 0 to ten million."""
 
-LayerCount = Annotated[int, _count(1, 1_000)]
+LayerCount = Annotated[int, _count(1, 1_000), _whole(1, 1_000)]
 """A number of transformer layers: the deepest published model has a few hundred."""
+
+Peak = Annotated[float, _number("from 0.001 to 1,000,000", lambda x: 1e-3 <= x <= 1e6)]
+"""TFLOP/s, with wide bounds so that times stay numbers that can be compared."""
+
+Positive = Annotated[float, _number("above 0", lambda x: x > 0)]
+"""A finite number above zero."""
+
+Margin = Annotated[float, _number("from 0 to below 1", lambda x: 0 <= x < 1)]
+"""A share that leaves something."""
+
+Share = Annotated[float, _number("above 0 and at most 1", lambda x: 0 < x <= 1)]
+"""A share that is something."""
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError("expected at least one value")
+    return value
+
+
+NOT_EMPTY = BeforeValidator(_filled)
+"""Refuses an empty list."""
+
+Name = Annotated[str, BeforeValidator(_printable)]
+"""Text that is safe to show on a terminal."""
 
 Flag = Annotated[bool, Field(strict=True)]
 """true or false, as YAML writes them."""

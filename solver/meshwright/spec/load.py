@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
-from meshwright.spec.source import Document, FieldPath, Where, parse_yaml, read_yaml
+from meshwright.spec.places import Document, FieldPath, Where, dotted
+from meshwright.spec.source import parse_yaml, read_yaml
 from meshwright.spec.spec import Spec
+
+_OPTIONAL = ("limits", "pins")
+"""Sections that may be left empty."""
 
 
 def load_spec(name: str, pins: list[str] | None = None) -> Spec:
@@ -22,122 +25,91 @@ def load_spec(name: str, pins: list[str] | None = None) -> Spec:
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
-    path = catalog.locate("specs", name, Path())
-    document = read_yaml(path)
+    document = read_yaml(catalog.locate("specs", name, Path()))
     _require_mapping(document, (), "a spec with model, cluster and training")
+    for section in _OPTIONAL:
+        if section in document.data and document.data[section] is None:
+            document.data[section] = {}
     for pin in pins or []:
         _add_pin(document, pin)
-    _resolve(document, path.parent)
+    _resolve(document)
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
-        lines = [_sentence(document, detail) for detail in error.errors()]
-        raise SpecError("\n".join(lines)) from None
+        raise SpecError(explain(document, error, Spec)) from None
 
 
-def _resolve(document: Document, near: Path) -> None:
+def _resolve(document: Document) -> None:
     """Replace the names of presets, topologies and GPUs by what they stand for."""
-    _resolve_field(document, ("model",), "preset", "specs/models", near)
-    if isinstance(document.data.get("cluster"), str):
-        document.data["cluster"] = {"topology": document.data["cluster"]}
-    if not isinstance(document.data.get("cluster"), dict):
+    _resolve_field(document, ("model",), "specs/models")
+    cluster = document.data.get("cluster")
+    if isinstance(cluster, str):
+        cluster = document.data["cluster"] = {"topology": cluster}
+    if not isinstance(cluster, dict):
         return
-    _resolve_field(document, ("cluster", "topology"), "preset", "topologies", near)
-    topology = document.data["cluster"].get("topology")
-    if isinstance(topology, dict):
-        gpu = ("cluster", "topology", "gpu")
-        _resolve_field(document, gpu, "preset", "topologies/gpus", near)
+    _resolve_field(document, ("cluster", "topology"), "topologies")
+    if isinstance(cluster.get("topology"), dict):
+        _resolve_field(document, ("cluster", "topology", "gpu"), "topologies/gpus")
 
 
-def _resolve_field(
-    document: Document, path: FieldPath, key: str, kind: str, near: Path
-) -> None:
-    """Replace text, or a mapping with a preset and overrides, by the preset's data."""
-    parent = document.data
-    for step in path[:-1]:
-        parent = parent[step]
-    value = parent.get(path[-1])
+def _resolve_field(document: Document, path: FieldPath, kind: str) -> None:
+    """Replace text, or a mapping with a preset and overrides, by the preset's data.
+
+    A relative path starts in the folder of the file in which it is written.
+    """
+    parent, field = document.value(path[:-1]), str(path[-1])
+    value = parent.get(field)
     overrides = dict(value) if isinstance(value, dict) else {}
-    name = overrides.pop(key, None) if isinstance(value, dict) else value
+    written = (*path, "preset") if "preset" in overrides else path
+    name = overrides.pop("preset") if "preset" in overrides else value
+    if written != path and not isinstance(name, str):
+        at = f"{document.where(written)}: {dotted(written)}"
+        raise SpecError(f"{at}: {shown(name)}: expected a name or a file")
     if not isinstance(name, str):
         return
-    try:
-        preset = read_yaml(catalog.locate(kind, name, near))
-    except SpecError as error:
-        at = f"{document.where(path)}: {'.'.join(map(str, path))}: "
-        raise SpecError(at + str(error)) from None
-    _require_mapping(preset, (), f"the fields of {path[-1]}")
-    written = {p: w for p, w in document.places.items() if p[: len(path)] == path}
+    preset = _read_preset(document, written, name, kind)
+    _require_mapping(preset, (), f"the fields of {field}")
+    own = {p: w for p, w in document.places.items() if p[: len(path)] == path}
     document.graft(path, preset)
-    parent[path[-1]] = preset.data | overrides
-    document.places.update(
-        {p: w for p, w in written.items() if p == path or p[len(path)] in overrides}
-    )
+    parent[field] = preset.data | overrides
+    for place, where in own.items():
+        if place[len(path) : len(path) + 1] and place[len(path)] in overrides:
+            document.places[place] = where
+    if overrides:
+        document.places[path] = own[path]
+
+
+def _read_preset(
+    document: Document, written: FieldPath, name: str, kind: str
+) -> Document:
+    here = document.where(written)
+    try:
+        path = catalog.locate(kind, name, Path(here.file).parent)
+    except SpecError as error:
+        raise SpecError(f"{here}: {dotted(written)}: {error}") from None
+    return read_yaml(path)
 
 
 def _add_pin(document: Document, pin: str) -> None:
     name, equals, text = pin.partition("=")
-    place = Where(f"--pin {pin}")
-    if not equals or name not in Pins.model_fields:
-        raise SpecError(
-            f"{place}: expected FIELD=VALUE with one of the fields "
-            + ", ".join(Pins.model_fields)
-        )
-    value = parse_yaml(text, str(place))
-    value.places = dict.fromkeys(value.places, place)
+    place = Where(f"--pin {shown(pin)[1:-1]}")
+    if not equals or not text.strip() or name not in Pins.model_fields:
+        raise SpecError(f"{place}: expected FIELD=VALUE; {_near_pin(name)}")
+    value = parse_yaml(text, str(place), has_lines=False)
     document.data.setdefault("pins", {})
     _require_mapping(document, ("pins",), "plan fields")
     document.graft(("pins", name), value)
 
 
+def _near_pin(name: str) -> str:
+    close = difflib.get_close_matches(name, Pins.model_fields, n=1)
+    hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
+    return f"{hint}fields: {', '.join(Pins.model_fields)}"
+
+
 def _require_mapping(document: Document, path: FieldPath, expected: str) -> None:
-    value = document.data
-    for step in path:
-        value = value[step]
+    value = document.value(path)
     if not isinstance(value, dict):
-        field = f" {'.'.join(map(str, path))}:" if path else ""
-        raise SpecError(
-            f"{document.where(path)}:{field} {_shown(value)} is not a mapping; "
-            f"expected {expected}"
-        )
-
-
-def _sentence(document: Document, detail: ErrorDetails) -> str:
-    path = tuple(detail["loc"])
-    field = ".".join(map(str, path))
-    where = document.where(path)
-    if detail["type"] == "missing":
-        return f"{where}: {field}: missing"
-    if detail["type"] == "extra_forbidden":
-        return f"{where}: {field}: unknown field; {_accepted_fields(path)}"
-    message = detail["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    value = detail["input"]
-    shown = "" if isinstance(value, dict) else f"{_shown(value)}: "
-    return f"{where}: {field}: {shown}{message}" if field else f"{where}: {message}"
-
-
-def _accepted_fields(path: FieldPath) -> str:
-    """Return the fields that the schema has at the place of an unknown one."""
-    model: Any = Spec
-    for step in path[:-1]:
-        if isinstance(step, int):
-            continue
-        model = _model_of(model.model_fields[step].annotation)
-    fields = list(model.model_fields)
-    close = difflib.get_close_matches(str(path[-1]), fields, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}accepted: {', '.join(fields)}"
-
-
-def _model_of(annotation: Any) -> Any:
-    """Return the model inside an annotation such as `tuple[Level, ...] | None`."""
-    if hasattr(annotation, "model_fields"):
-        return annotation
-    inner = [_model_of(part) for part in getattr(annotation, "__args__", ())]
-    return next((model for model in inner if model is not None), None)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        field = f" {dotted(path)}:" if path else ""
+        at = f"{document.where(path)}:{field}"
+        raise SpecError(f"{at} {shown(value)}: expected {expected}, as a mapping")

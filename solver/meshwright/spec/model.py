@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from pydantic import Field, model_validator
 
-from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, SpecModel
+from meshwright.spec.base import (
+    Count,
+    CountOrNone,
+    Flag,
+    LayerCount,
+    Name,
+    Positive,
+    Problem,
+    SpecModel,
+    refuse,
+)
+from meshwright.spec.divisors import nearest
 
 
 class Model(SpecModel):
     """The shape of a dense, decoder-only transformer; presets are in specs/models."""
 
-    name: str = Field("inline", description="For the reader; not used.")
+    name: Name = Field("inline", description="For the reader; not used.")
     n_layers: LayerCount = Field(description="Transformer layers.")
     d_model: Count = Field(description="Width of the residual stream.")
     n_heads: Count = Field(description="Query heads.")
@@ -28,7 +39,7 @@ class Model(SpecModel):
     tied_embeddings: Flag = Field(True, description="Head and embedding share weights.")
     learned_positions: CountOrNone = Field(0, description="Learned position vectors.")
     dropout: Flag = Field(False, description="Trained with dropout: masks are saved.")
-    published_params: Count | float | None = Field(
+    published_params: Positive | None = Field(
         None, description="Parameters that the model's authors publish; for tests."
     )
 
@@ -39,22 +50,24 @@ class Model(SpecModel):
         if not isinstance(data, dict):
             return data
         heads, width = data.get("n_heads"), data.get("d_model")
-        filled = {"n_kv_heads": heads, **data} if heads is not None else dict(data)
-        is_derivable = isinstance(heads, int) and isinstance(width, int) and heads > 0
-        if "head_dim" not in filled and is_derivable:
-            if width % heads:
-                raise ValueError(
-                    f"d_model {width} is not a multiple of n_heads {heads}; "
-                    "give head_dim if that is meant"
-                )
-            filled["head_dim"] = width // heads
-        return filled
+        if not _is_count(heads) or not _is_count(width):
+            # Refused on their own account: these keep quiet about it.
+            return {"n_kv_heads": 1, "head_dim": 1, **data}
+        if "head_dim" not in data and width % heads:
+            sentence = f"does not divide model.d_model {width}; {nearest(heads, width)}"
+            sentence += ", or give model.head_dim"
+            refuse([Problem(("n_heads",), heads, sentence)])
+        return {"n_kv_heads": heads, "head_dim": width // heads, **data}
 
     @model_validator(mode="after")
     def _check_kv_heads(self) -> Model:
-        if self.n_heads % self.n_kv_heads:
-            raise ValueError(
-                f"n_heads {self.n_heads} is not a multiple of "
-                f"n_kv_heads {self.n_kv_heads}"
-            )
+        heads, kv_heads = self.n_heads, self.n_kv_heads
+        if heads % kv_heads:
+            near = nearest(kv_heads, heads)
+            sentence = f"does not divide model.n_heads {heads}; {near}"
+            refuse([Problem(("n_kv_heads",), kv_heads, sentence)])
         return self
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

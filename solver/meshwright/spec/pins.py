@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, SpecModel
+from meshwright.spec.base import (
+    NOT_EMPTY,
+    Count,
+    CountOrNone,
+    Flag,
+    LayerCount,
+    Problem,
+    SpecModel,
+    refuse,
+)
 
 RECOMPUTE_MODES = ("none", "selective", "full")
 SCHEDULES = ("1f1b", "gpipe")
@@ -17,15 +26,22 @@ AXES = ("tp", "dp_shard", "dp_replicate", "pp")
 class Range(SpecModel):
     """The whole numbers that a pin accepts: `4`, `[2, 4]`, or `{min: 2, max: 8}`."""
 
-    values: tuple[CountOrNone, ...] | None = Field(None, min_length=1)
+    values: Annotated[tuple[CountOrNone, ...], NOT_EMPTY] | None = None
     min: CountOrNone = 0
     max: CountOrNone = 10_000_000
 
     @model_validator(mode="after")
     def _check_order(self) -> Range:
         if self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}")
+            refuse([Problem(("min",), self.min, f"is above max {self.max}")])
         return self
+
+    @property
+    def single(self) -> int | None:
+        """Return the value where only one is accepted."""
+        if self.values is not None:
+            return self.values[0] if len(set(self.values)) == 1 else None
+        return self.min if self.min == self.max else None
 
     def __str__(self) -> str:
         """Return the pin as a user would write it."""
@@ -43,10 +59,20 @@ def _one_or_list(values: tuple[Any, ...]) -> str:
 
 def _as_range(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | list | dict | Range):
-        raise ValueError("expected a number, a list, or {min: .., max: ..}")
+        raise ValueError("expected a whole number, a list, or {min: .., max: ..}")
     if isinstance(value, int):
         return {"values": [value]}
     return {"values": value} if isinstance(value, list) else value
+
+
+def _as_stage_counts(value: Any) -> Any:
+    if isinstance(value, list | tuple) or value in ("all", "any"):
+        return value
+    raise ValueError("expected all, any, or a list of whole numbers, one per stage")
+
+
+def _stage_counts_form(value: Any) -> str:
+    return "list" if isinstance(value, list | tuple) else "word"
 
 
 def _as_list(value: Any) -> Any:
@@ -57,22 +83,30 @@ RangePin = Annotated[Range, BeforeValidator(_as_range)]
 RecomputePin = Annotated[
     tuple[Literal["none", "selective", "full"], ...],
     BeforeValidator(_as_list),
-    Field(min_length=1),
+    NOT_EMPTY,
 ]
 SchedulePin = Annotated[
     tuple[Literal["1f1b", "gpipe"], ...],
     BeforeValidator(_as_list),
-    Field(min_length=1),
+    NOT_EMPTY,
 ]
+StageCounts = Annotated[
+    Annotated[Literal["all", "any"], Tag("word")]
+    | Annotated[tuple[CountOrNone, ...], NOT_EMPTY, Tag("list")],
+    Discriminator(_stage_counts_form),
+    BeforeValidator(_as_stage_counts),
+]
+LayerCounts = Annotated[tuple[LayerCount, ...], NOT_EMPTY]
+LevelFactors = Annotated[tuple[Count, ...], NOT_EMPTY]
 
 
 class MeshPin(SpecModel):
     """For each axis, its factor at each level, innermost level first."""
 
-    tp: tuple[Count, ...] | None = None
-    dp_shard: tuple[Count, ...] | None = None
-    dp_replicate: tuple[Count, ...] | None = None
-    pp: tuple[Count, ...] | None = None
+    tp: LevelFactors | None = None
+    dp_shard: LevelFactors | None = None
+    dp_replicate: LevelFactors | None = None
+    pp: LevelFactors | None = None
 
 
 class Pins(SpecModel):
@@ -94,24 +128,15 @@ class Pins(SpecModel):
     recompute: RecomputePin | None = Field(
         None, description="One mode alone means every layer; see recompute_layers."
     )
-    recompute_layers: Literal["all", "any"] | tuple[CountOrNone, ...] | None = Field(
+    recompute_layers: StageCounts | None = Field(
         None,
         description="Recomputed layers: all, any (the solver counts), or per stage. "
         "Default: all where recompute is pinned to one mode, else any.",
     )
-    layers: tuple[LayerCount, ...] | None = Field(
+    layers: LayerCounts | None = Field(
         None, description="Layers of each stage, first stage first."
     )
     mesh: MeshPin | None = None
-
-    @model_validator(mode="after")
-    def _check_stages(self) -> Pins:
-        layers, recomputed = self.layers, self.recompute_layers
-        if layers and isinstance(recomputed, tuple) and len(layers) != len(recomputed):
-            raise ValueError(
-                f"layers names {len(layers)} stages, recompute_layers {len(recomputed)}"
-            )
-        return self
 
     @property
     def recomputes_all_layers(self) -> bool:

@@ -56,3 +56,8 @@ class Document:
         size = len(path)
         self.places = {p: w for p, w in self.places.items() if p[:size] != path}
         self.places.update({path + p: where for p, where in other.places.items()})
+
+
+def dotted(path: FieldPath) -> str:
+    """Return a path as a user would say it, such as `cluster.topology.levels.0`."""
+    return ".".join(map(str, path))

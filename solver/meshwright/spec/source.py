@@ -16,7 +16,7 @@ import yaml
 
 from meshwright.errors import SpecError
 from meshwright.spec.guard import Loader, check_size, guard, line_of
-from meshwright.spec.places import Document, FieldPath
+from meshwright.spec.places import Document, FieldPath, Where, dotted
 
 MAX_BYTES = 1_000_000
 
@@ -45,23 +45,26 @@ def parse_yaml(text: str, name: str, has_lines: bool = True) -> Document:
         loader = Loader(text)
         builder = _Builder(name, loader, has_lines)
         builder.document.data = builder.build(loader.get_single_node(), (), 0)
-    except yaml.MarkedYAMLError as error:
-        here = line_of(name, error.problem_mark or error.context_mark, has_lines)
-        hint = _tab_hint(text, here.line)
-        raise SpecError(f"{here}: not valid YAML: {error.problem}{hint}") from None
-    except yaml.reader.ReaderError as error:
-        problem = f"{error.reason} at position {error.position}"
-        raise SpecError(f"{name}: not valid YAML: {problem}") from None
     except (yaml.YAMLError, UnicodeError) as error:
-        raise SpecError(f"{name}: not valid YAML: {error}") from None
+        line, problem = _diagnosis(text, error)
+        here = Where(name, line if has_lines else 0)
+        raise SpecError(f"{here}: not valid YAML: {problem}") from None
     return builder.document
 
 
-def _tab_hint(text: str, line: int) -> str:
+def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
+    """Return the line on which YAML is broken, and how."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode(errors="replace")[: error.position]
+        return before.count(b"\n") + 1, str(error.reason)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        return 0, str(error).splitlines()[0]
     lines = text.splitlines()
-    if 0 < line <= len(lines) and "\t" in lines[line - 1]:
-        return "; indent with spaces, not with tabs"
-    return ""
+    line = min(mark.line + 1, len(lines))
+    is_tabbed = line > 0 and "\t" in lines[line - 1]
+    hint = "; indent with spaces, not with tabs" if is_tabbed else ""
+    return line, f"{getattr(error, 'problem', error)}{hint}"
 
 
 def _read_text(path: Path) -> str:
@@ -120,7 +123,9 @@ class _Builder:
                 raise SpecError(f"{here}: a key is a list or mapping; expected text")
             key = str(key_node.value)
             if key in result:
-                raise SpecError(f"{here}: the key {key!r:.60} stands twice")
+                first = self.document.places[(*path, key)]
+                field = dotted((*path, key))[:80]
+                raise SpecError(f"{here}: {field}: already given at {first}")
             result[key] = self.build(value_node, (*path, key), depth + 1)
             self.document.places[(*path, key)] = here
         return result

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from meshwright.spec.base import SpecModel
+from meshwright.spec import agree
+from meshwright.spec.base import SpecModel, refuse
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
@@ -26,23 +27,8 @@ class Spec(SpecModel):
     pins: Pins = Field(default_factory=lambda: Pins())
 
     @model_validator(mode="after")
-    def _check_precision(self) -> Spec:
-        gpu = self.cluster.topology.gpu
-        peaks = {k: v for k, v in gpu.peak_tflops.model_dump().items() if v is not None}
-        if self.training.precision not in peaks:
-            raise ValueError(
-                f"training.precision is {self.training.precision}, for which "
-                f"{gpu.name} has no peak; it has {', '.join(peaks)}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_positions(self) -> Spec:
-        known, asked = self.model.learned_positions, self.training.seq_len
-        if 0 < known < asked:
-            raise ValueError(
-                f"training.seq_len {asked} is above model.learned_positions {known}"
-            )
+    def _check_agreement(self) -> Spec:
+        refuse(agree.problems(self))
         return self
 
     @property

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from meshwright.spec.base import Count, SpecModel
+from meshwright.spec.base import Count, Margin, Share, SpecModel
 from meshwright.spec.cluster import Precision
 from meshwright.spec.units import GBPerS, GiB
 
@@ -28,17 +28,14 @@ class Training(SpecModel):
 class Limits(SpecModel):
     """Hard constraints on every plan."""
 
-    memory_margin: float = Field(
-        0.05, ge=0, lt=1, description="Share of GPU memory that a plan leaves free."
+    memory_margin: Margin = Field(
+        0.05, description="Share of GPU memory that a plan leaves free."
     )
     memory_gib: GiB | None = Field(
         None, description="Usable memory per GPU; replaces the margin."
     )
-    max_link_utilisation: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Share of the step for which any link may carry traffic.",
+    max_link_utilisation: Share | None = Field(
+        None, description="Share of the step for which any link may carry traffic."
     )
     tp_min_link_gb_s: GBPerS | None = Field(
         None, description="Least bandwidth per GPU for tensor-parallel groups."

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
+
+from meshwright.spec.base import to_number
 
 GIB = 2.0**30
 
@@ -28,38 +31,60 @@ BANDWIDTH_UNITS = {
 }
 """Factor to GB/s, 1e9 bytes per second. Gb/s, Gbit/s and Gbps are bits."""
 
-LATENCY_UNITS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
-"""Factor to microseconds."""
+LATENCY_UNITS = {
+    "ns": 1e-3,
+    **dict.fromkeys(("us", "\N{MICRO SIGN}s", "\N{GREEK SMALL LETTER MU}s"), 1.0),
+    "ms": 1e3,
+    "s": 1e6,
+}
+"""Factor to microseconds; the micro sign and the Greek letter are both in use."""
+
+LONGEST = 40
+"""Characters of a quantity."""
+
+SMALLEST = 0.001
+LARGEST = 1_000_000
+"""Far outside of what is built, so that times stay numbers that can be compared."""
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*")
 
 
-def _parser(units: dict[str, float], default: str) -> Callable[[Any], float]:
-    def parse(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError(
-                f"expected a number in {default} or text like '1 {default}'"
-            )
-        if not isinstance(value, str):
-            return float(value)
-        match = _QUANTITY.fullmatch(value)
-        unit = match[2] or default if match else ""
-        if match is None or unit not in units:
-            raise ValueError(
-                f"expected a number in {default} or with one of the units "
-                + ", ".join(units)
-            )
-        return float(match[1]) * units[unit]
+def _quantity(units: dict[str, float], own: str, low: float) -> BeforeValidator:
+    def parse(value: object) -> float:
+        number = _in_unit(value, units, own)
+        if not low <= number <= LARGEST:
+            bounds = f"from {low:g} to {LARGEST:,}"
+            raise ValueError(f"expected a number {bounds}, in {own} or with a unit")
+        return number
 
-    return parse
+    return BeforeValidator(parse)
 
 
-_POSITIVE = Field(gt=0, allow_inf_nan=False)
+def _in_unit(value: object, units: dict[str, float], own: str) -> float:
+    """Return a number in the unit `own`; NaN where there is no number."""
+    if not isinstance(value, str):
+        return _or_nan(to_number(value))
+    match = _QUANTITY.fullmatch(value) if len(value) <= LONGEST else None
+    if match is None:
+        return math.nan
+    unit = match[2] or own
+    if unit not in units:
+        near = _near(unit, units)
+        raise ValueError(f"unknown unit {unit!r}; {near}accepted: {', '.join(units)}")
+    return _or_nan(to_number(match[1])) * units[unit]
 
-GiB = Annotated[float, BeforeValidator(_parser(MEMORY_UNITS, "GiB")), _POSITIVE]
-GBPerS = Annotated[float, BeforeValidator(_parser(BANDWIDTH_UNITS, "GB/s")), _POSITIVE]
-Micros = Annotated[
-    float,
-    BeforeValidator(_parser(LATENCY_UNITS, "us")),
-    Field(ge=0, allow_inf_nan=False),
-]
+
+def _or_nan(number: float | None) -> float:
+    return math.nan if number is None else number
+
+
+def _near(unit: str, units: dict[str, float]) -> str:
+    """Return a guess at a unit that is not among the known ones."""
+    folded = {known.lower(): known for known in reversed(units)}
+    close = difflib.get_close_matches(unit.lower(), folded, n=1, cutoff=0.6)
+    return f"did you mean {folded[close[0]]}? " if close else ""
+
+
+GiB = Annotated[float, _quantity(MEMORY_UNITS, "GiB", SMALLEST)]
+GBPerS = Annotated[float, _quantity(BANDWIDTH_UNITS, "GB/s", SMALLEST)]
+Micros = Annotated[float, _quantity(LATENCY_UNITS, "us", 0)]

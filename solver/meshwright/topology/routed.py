@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
@@ -34,36 +34,62 @@ class RoutedFabric:
         self._hop_index = {hop: i for i, hop in enumerate(self._hops)}
         self.link_names = tuple(f"{a} -> {b}" for a, b in self._hops)
         self.link_gb_s = tuple(graph.edges[hop]["gb_s"] for hop in self._hops)
-        self._routes: dict[Hop, list[int]] = {}
+        self._routes: dict[Hop, _Route] = {}
 
     def loads(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return seconds per byte on every link, from counts of the rings over it."""
-        counts = np.zeros((*meshes.shape[:2], len(self._hops)))
+        """Return seconds per byte on every link, from the rings that cross it."""
+        shares = np.zeros((*meshes.shape[:2], len(self._hops)))
         for row, axis in _spanned(meshes):
             for a, b in ring_neighbours(mesh_groups(meshes[row], axis).tolist()):
-                np.add.at(counts[row, axis], self._route(a, b), 1)
-        return counts / (np.array(self.link_gb_s) * 1e9)
+                shares[row, axis] += self._route(a, b).shares
+        return shares / (np.array(self.link_gb_s) * 1e9)
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the longest route between ring neighbours."""
-        latency_us = np.array(
-            [self.graph.edges[hop]["latency_us"] for hop in self._hops]
-        )
         result = np.zeros(meshes.shape[:2])
         for row, axis in _spanned(meshes):
             pairs = ring_neighbours(mesh_groups(meshes[row], axis).tolist())
-            longest_us = max(latency_us[self._route(a, b)].sum() for a, b in pairs)
-            result[row, axis] = longest_us * 1e-6
+            result[row, axis] = 1e-6 * max(
+                self._route(a, b).latency_us for a, b in pairs
+            )
         return result
 
-    def _route(self, start: int, end: int) -> list[int]:
-        """Return the links between two ranks: wide ones first, then few of them."""
-        ends = self.gpus[start], self.gpus[end]
-        if ends not in self._routes:
-            nodes = nx.shortest_path(self.graph, *ends, weight=_hop_cost)
-            hops = itertools.pairwise(nodes)
-            self._routes[ends] = [self._hop_index[hop] for hop in hops]
-        return self._routes[ends]
+    def _route(self, start: int, end: int) -> _Route:
+        """Return the route between two ranks, over all shortest ways at once.
+
+        The shortest way takes wide links first, then few of them. Where several are
+        equally short, every switch spreads what it passes on evenly over them, as
+        equal-cost multipath does: the order in which links are written is no matter.
+        """
+        a, b = self.gpus[start], self.gpus[end]
+        if (a, b) in self._routes:
+            return self._routes[a, b]
+        before, distance = nx.dijkstra_predecessor_and_distance(
+            self.graph, a, weight=_hop_cost
+        )
+        shares, longest = np.zeros(len(self._hops)), {b: 0.0}
+        passed = {b: 1.0}
+        for node in sorted(distance, key=lambda n: -distance[n]):
+            for previous in before[node] if node in passed else ():
+                part = passed[node] / len(before[node])
+                shares[self._hop_index[previous, node]] += part
+                passed[previous] = passed.get(previous, 0.0) + part
+                latency_us = (
+                    longest[node] + self.graph.edges[previous, node]["latency_us"]
+                )
+                longest[previous] = max(longest.get(previous, 0.0), latency_us)
+        self._routes[a, b] = _Route(shares, longest[a])
+        return self._routes[a, b]
+
+
+@dataclass(frozen=True)
+class _Route:
+    """How a message between two GPUs spreads over the links."""
+
+    shares: NDArray[np.float64]
+    """Of every link: the part of the message that it carries."""
+    latency_us: float
+    """Of the longest of the equally short ways."""
 
 
 def mesh_groups(mesh: NDArray[np.int64], axis: int) -> NDArray[np.int64]:

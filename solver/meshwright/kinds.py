@@ -1,0 +1,23 @@
+"""Kinds of plans: which of TP, PP and DP they use."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.cost.arrays import Ints
+from meshwright.skeleton import Skeletons
+
+NAMES = ("TP", "PP", "DP/ZeRO")
+
+
+def kind_of(rows: Skeletons) -> Ints:
+    """Return a number for the axes that rows use, one bit each, as in `NAMES`."""
+    bits = [rows.tp > 1, rows.pp > 1, rows.dp > 1]
+    result: Ints = sum(bit * np.int64(1 << i) for i, bit in enumerate(bits))
+    return result
+
+
+def kind_name(kind: int) -> str:
+    """Return the axes of a kind, such as 'TP + DP/ZeRO'."""
+    used = [name for i, name in enumerate(NAMES) if kind >> i & 1]
+    return " + ".join(used) or "one GPU"

@@ -1,0 +1,99 @@
+"""Pins as rules: what the user has decided, told apart from what is impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools, Ints
+from meshwright.rule import Rule
+from meshwright.skeleton import Skeletons
+from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES, Range
+from meshwright.spec.spec import Spec
+from meshwright.topology.paths import Meshes
+
+
+def degree_pins(spec: Spec) -> list[Rule]:
+    """Return the pins on degrees."""
+    pins = spec.pins
+    rules = [
+        _range_pin(name, getattr(pins, name))
+        for name in ("tp", "pp", "dp", "dp_replicate", "dp_shard", "vpp", "cp", "ep")
+        if getattr(pins, name) is not None
+    ]
+    stages = {"layers": pins.layers, "recompute_layers": pins.stage_recompute}
+    for name, counts in stages.items():
+        if counts is not None:
+            rules.append(_stage_pin(name, len(counts)))
+    return rules
+
+
+def plan_pins(spec: Spec) -> list[Rule]:
+    """Return the pins on everything else but the mesh."""
+    pins = spec.pins
+    rules = [
+        _range_pin(name, getattr(pins, name))
+        for name in ("micro_batch", "microbatches", "zero")
+        if getattr(pins, name) is not None
+    ]
+    if pins.sequence_parallel is not None:
+        rules.append(_sequence_parallel_pin(pins.sequence_parallel))
+    if pins.schedule is not None:
+        rules.append(_code_pin("schedule", SCHEDULES, pins.schedule))
+    if pins.recompute is not None:
+        rules.append(_code_pin("recompute", RECOMPUTE_MODES, pins.recompute))
+    return rules
+
+
+def mesh_pins(spec: Spec, meshes: Meshes) -> list[Rule]:
+    """Return the pins on the mesh; rows point into `meshes`."""
+    rules = []
+    for axis, name in enumerate(AXES):
+        wanted = getattr(spec.pins.mesh, name) if spec.pins.mesh else None
+        if wanted is not None:
+            rules.append(_mesh_pin(meshes, axis, wanted))
+    return rules
+
+
+def _pin(text: str, holds: Callable[[Spec, Skeletons], Bools]) -> Rule:
+    return Rule(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
+
+
+def _range_pin(name: str, pin: Range) -> Rule:
+    def holds(_spec: Spec, rows: Skeletons) -> Bools:
+        # vpp, cp and ep are not decided yet: they are 1 in every plan.
+        column: Ints = getattr(rows, name, np.ones(len(rows), dtype=np.int64))
+        inside = (column >= pin.min) & (column <= pin.max)
+        listed = True if pin.values is None else np.isin(column, pin.values)
+        return np.asarray(inside & listed, dtype=bool)
+
+    return _pin(f"{name}: {pin}", holds)
+
+
+def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Rule:
+    accepted = [codes.index(code) for code in wanted]
+    shown = wanted[0] if len(wanted) == 1 else f"[{', '.join(wanted)}]"
+    return _pin(
+        f"{name}: {shown}", lambda _spec, rows: np.isin(getattr(rows, name), accepted)
+    )
+
+
+def _sequence_parallel_pin(wanted: bool) -> Rule:
+    return _pin(
+        f"sequence_parallel: {str(wanted).lower()}",
+        lambda _spec, rows: rows.sequence_parallel == wanted,
+    )
+
+
+def _stage_pin(name: str, stages: int) -> Rule:
+    return _pin(f"{name}: {stages} stages", lambda _spec, rows: rows.pp == stages)
+
+
+def _mesh_pin(meshes: Meshes, axis: int, wanted: tuple[int, ...]) -> Rule:
+    given = np.ones(meshes.shape[2], dtype=np.int64)
+    given[: len(wanted)] = wanted[: meshes.shape[2]]
+    return _pin(
+        f"mesh.{AXES[axis]}: {list(wanted)}",
+        lambda _spec, rows: (meshes[rows.mesh, axis] == given).all(axis=1),
+    )

@@ -1,0 +1,51 @@
+"""A rule: a named test of skeletons, with the sentence that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools
+from meshwright.plan import BrokenRule
+from meshwright.skeleton import Skeletons
+from meshwright.spec.spec import Framework, Spec
+
+ALL: tuple[Framework, ...] = ("megatron", "deepspeed", "torchtitan", "fsdp")
+
+_FIELDS = ("tp", "pp", "dp", "dp_replicate", "dp_shard", "zero", "microbatches")
+"""Columns that the numbers of a rule may name."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named test of skeletons."""
+
+    name: str
+    sentence: str
+    source: str
+    holds: Callable[[Spec, Skeletons], Bools]
+    numbers: str = ""
+    """The values compared, as a format of `spec` and the fields of a plan."""
+    frameworks: tuple[Framework, ...] = ALL
+
+
+def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
+    """Return the rules that the first row breaks, with the values compared."""
+    result = []
+    for rule in rules:
+        if not rule.holds(spec, rows)[0]:
+            values = {name: getattr(rows, name)[0] for name in _FIELDS}
+            numbers = rule.numbers.format(spec=spec, **values)
+            sentence = f"{rule.sentence} ({numbers})" if numbers else rule.sentence
+            result.append(BrokenRule(rule=rule.name, sentence=sentence))
+    return result
+
+
+def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:
+    """Return which rows hold every rule."""
+    result = np.ones(len(rows), dtype=bool)
+    for rule in rules:
+        result &= rule.holds(spec, rows)
+    return result
