@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -63,9 +64,8 @@ def main() -> None:
         outcome = solve(spec)
         if outcome.status != "optimal" or outcome.certificate is None:
             raise SystemExit(f"{name}: {outcome.status}, not optimal")
-        solve_s = median_s(lambda spec=spec: solve(spec))  # type: ignore[misc]
-        job = make_job(spec)
-        lattice_s = median_s(lambda job=job: build_lattice(job))  # type: ignore[misc]
+        solve_s = median_s(partial(solve, spec))
+        lattice_s = median_s(partial(build_lattice, make_job(spec)))
         skeletons = outcome.certificate.counts.skeletons
         table.add_row(
             name,
@@ -83,8 +83,8 @@ def main() -> None:
     for command, target_s in COMMANDS.items():
         words = [sys.executable, "-m", *command.split()]
         run_s = median_s(
-            lambda w=words: subprocess.run(w, capture_output=True, check=True)
-        )  # type: ignore[misc]
+            partial(subprocess.run, words, capture_output=True, check=True)
+        )
         console.print(
             f"{command}: {run_s:.2f} s, target {target_s:.1f}, "
             f"ratio {run_s / target_s:.2f}"

@@ -42,7 +42,7 @@ PINS = [
     ("recompute=half", "recompute: 'half': expected none, selective or full"),
     ("schedule=[1f1b, zb]", "schedule.1: 'zb': expected 1f1b or gpipe"),
     ("sequence_parallel=1", "sequence_parallel: 1: expected true or false"),
-    ("mesh={tp: [2, 2]}", "mesh.tp: [2, 2] has length 2; the cluster has 1 level of "
+    ("mesh={tp: [2, 2]}", "mesh.tp: [2, 2] has 2 factors; the cluster has 1 level of "
                           "[8], innermost first"),
     ("mesh={tp: 2}", "mesh.tp: 2: expected a list"),
     ("mesh={ep: [2]}", "mesh.ep: unknown field; accepted: tp, dp_shard, dp_replicate"),
@@ -116,7 +116,7 @@ def test_the_mesh_of_a_cluster_of_nodes_has_hosts_as_its_second_level(
     levels = "    levels:\n      - {name: nvlink, size: 8, gb_s: 300, latency_us: 1}\n"
     path = write(tmp_path, levels, f"    nodes: [{nodes}]\n    links: [{links}]\n")
     message = refusal(path, "--pin", "mesh={tp: [2]}")
-    assert "has length 1; the cluster has 2 levels of [2, 2]" in message
+    assert "has 1 factor; the cluster has 2 levels of [2, 2]" in message
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ NAMES = ("TP", "PP", "DP/ZeRO")
 
 def kind_of(rows: Skeletons) -> Ints:
     """Return a number for the axes that rows use, one bit each, as in `NAMES`."""
-    bits = [rows.tp > 1, rows.pp > 1, rows.dp > 1]
-    result: Ints = sum(bit * np.int64(1 << i) for i, bit in enumerate(bits))
+    bits = np.stack([rows.tp > 1, rows.pp > 1, rows.dp > 1])
+    result: Ints = bits.T @ np.array([1, 2, 4])
     return result
 
 

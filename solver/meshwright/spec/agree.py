@@ -100,9 +100,12 @@ def _mesh(spec: Spec) -> Iterable[Problem]:
     sizes = spec.cluster.fan_outs
     for axis, factors in spec.pins.mesh or ():
         if factors is not None and len(factors) != len(sizes):
-            names = "level" if len(sizes) == 1 else "levels"
             sentence = (
-                f"has length {len(factors)}; the cluster has {len(sizes)} {names} "
-                f"of {list(sizes)}, innermost first"
+                f"has {_counted(factors, 'factor')}; the cluster has "
+                f"{_counted(sizes, 'level')} of {list(sizes)}, innermost first"
             )
             yield Problem(("pins", "mesh", axis), list(factors), sentence)
+
+
+def _counted(things: tuple[int, ...], name: str) -> str:
+    return f"{len(things)} {name}" + ("s" if len(things) != 1 else "")

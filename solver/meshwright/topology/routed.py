@@ -49,10 +49,8 @@ class RoutedFabric:
         result = np.zeros(meshes.shape[:2])
         for row, axis in _spanned(meshes):
             pairs = ring_neighbours(mesh_groups(meshes[row], axis).tolist())
-            result[row, axis] = 1e-6 * max(
-                self._route(a, b).latency_us for a, b in pairs
-            )
-        return result
+            result[row, axis] = max(self._route(a, b).latency_us for a, b in pairs)
+        return result * 1e-6
 
     def _route(self, start: int, end: int) -> _Route:
         """Return the route between two ranks, over all shortest ways at once.
@@ -74,10 +72,9 @@ class RoutedFabric:
                 part = passed[node] / len(before[node])
                 shares[self._hop_index[previous, node]] += part
                 passed[previous] = passed.get(previous, 0.0) + part
-                latency_us = (
-                    longest[node] + self.graph.edges[previous, node]["latency_us"]
-                )
-                longest[previous] = max(longest.get(previous, 0.0), latency_us)
+                hop_us = self.graph.edges[previous, node]["latency_us"]
+                further_us = longest[node] + hop_us
+                longest[previous] = max(longest.get(previous, 0.0), further_us)
         self._routes[a, b] = _Route(shares, longest[a])
         return self._routes[a, b]
 
