@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import HealthCheck, assume, given, settings
@@ -139,7 +140,7 @@ def test_the_next_best_plans_are_distinct_and_in_order(spec: Spec) -> None:
     plans = [outcome.best, *outcome.others] if outcome.best else []
     times = [plan.step_s for plan in plans if plan]
     slack_s = outcome.certificate.rounding_s if outcome.certificate else 0.0
-    assert all(a <= b + 2 * slack_s for a, b in zip(times, times[1:], strict=False))
+    assert all(a <= b + 2 * slack_s for a, b in pairwise(times))
     assert len({str(plan) for plan in plans}) == len(plans)
 
 

@@ -12,7 +12,14 @@ from pydantic import ValidationError
 
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice, enumerate_meshes
-from meshwright.legality import DEGREE_RULES, PLAN_RULES, TP_LINK, degree_rules, mesh_rules, plan_rules
+from meshwright.legality import (
+    DEGREE_RULES,
+    PLAN_RULES,
+    TP_LINK,
+    degree_rules,
+    mesh_rules,
+    plan_rules,
+)
 from meshwright.rule import ALL, Rule, broken, holding
 from meshwright.skeleton import FULL, GPIPE, NONE, ONE_F_ONE_B, SELECTIVE, Skeletons
 from meshwright.solve import solve

@@ -71,7 +71,10 @@ def test_level_formula_is_what_routing_counts(
     tree: Cluster, chooser: random.Random
 ) -> None:
     """Every ring of every group, link by link, on trees of one to three levels."""
-    fabric, routed = LevelFabric(tree.levels), RoutedFabric(build_graph(tree))
+    fabric, routed = (
+        LevelFabric(tree.levels),
+        RoutedFabric(build_graph(tree), tree.fan_outs),
+    )
     every = enumerate_meshes(fabric.sizes)
     some = sorted(chooser.sample(range(len(every)), min(len(every), 25)))
     meshes = every[some]
@@ -154,7 +157,9 @@ def test_groups_of_two_nodes_by_hand() -> None:
 def s_per_byte(tree: Cluster, meshes: Meshes, axis: int) -> float:
     """Return the price of an axis; closed form and routing must agree on it."""
     price = price_meshes(LevelFabric(tree.levels), meshes).s_per_byte[0, axis]
-    routed = price_meshes(RoutedFabric(build_graph(tree)), meshes).s_per_byte[0, axis]
+    routed = price_meshes(
+        RoutedFabric(build_graph(tree), tree.fan_outs), meshes
+    ).s_per_byte[0, axis]
     assert price == pytest.approx(routed, rel=1e-9)
     return float(price)
 
@@ -346,7 +351,7 @@ def test_any_graph_is_priced_by_counting_its_rings(
     links: Links = [("s0", "s1", 40.0), ("s1", "s2", 20.0)]
     links += [(n, chooser.choice(switches), chooser.uniform(1, 99)) for n in names]
     tree = explicit(dict.fromkeys(names, 0), switches, links)
-    fabric, graph = RoutedFabric(build_graph(tree)), build_graph(tree)
+    fabric, graph = RoutedFabric(build_graph(tree), tree.fan_outs), build_graph(tree)
     every = enumerate_meshes((gpus,))
     own = every[data.draw(st.integers(0, len(every) - 1))]
     for axis in range(len(AXES)):

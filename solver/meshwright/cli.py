@@ -94,6 +94,7 @@ def solve(
     """Find the fastest plan that fits, and prove it."""
     from meshwright.spec.load import load_spec
 
+    _check_writable(output)
     loaded = load_spec(spec, pin)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
@@ -120,6 +121,13 @@ def solve(
     }[output_format](loaded.title, outcome)
     _write(text, output)
     raise typer.Exit(EXIT_CODES[outcome.status])
+
+
+def _check_writable(output: Path | None) -> None:
+    """Refuse an output that cannot be written before there is one to lose."""
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        reason = "is a folder" if output.is_dir() else "its folder does not exist"
+        raise SpecError(f"--output {output}: {reason}")
 
 
 def _write(text: str, output: Path | None) -> None:

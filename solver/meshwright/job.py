@@ -20,9 +20,5 @@ class Job:
 
 
 def make_job(spec: Spec) -> Job:
-    """Return the job of a spec.
-
-    Raises:
-        SpecError: the cluster is an explicit graph that is not connected.
-    """
+    """Return the job of a spec."""
     return Job(spec, build_fabric(spec.cluster))

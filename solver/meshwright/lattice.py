@@ -10,15 +10,16 @@ meshes of their degrees. `on_meshes` expands the coarse rows that are worth it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.job import Job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.rule import holding
+from meshwright.rule import Rule, holding
 from meshwright.skeleton import (
     DP_REPLICATE,
     DP_SHARD,
@@ -86,17 +87,24 @@ def build_lattice(job: Job) -> Lattice:
     return Lattice(rows, row_degree, meshes, paths, start, stop, copies)
 
 
-def enumerate_meshes(sizes: Sequence[int]) -> Meshes:
+def enumerate_meshes(
+    sizes: Sequence[int], keep: Callable[[Meshes], Bools] | None = None
+) -> Meshes:
     """Return every mesh of a cluster, (meshes, axes, levels).
 
     Every level's fan-out is factorised over the axes in every ordered way; the
     innermost axes take the largest factors first, so that low indices are the meshes
-    that people would write.
+    that people would write. `keep` is asked after each level, about the levels so far.
     """
-    per_level = [_factorisations(size, len(AXES)) for size in sizes]
-    picks = np.indices([len(options) for options in per_level]).reshape(len(sizes), -1)
-    columns = [options[pick] for options, pick in zip(per_level, picks, strict=True)]
-    return np.stack(columns, axis=2)
+    meshes = np.ones((1, len(AXES), 0), dtype=np.int64)
+    for size in sizes:
+        options = _factorisations(size, len(AXES))
+        grown = np.repeat(meshes, len(options), axis=0)
+        added = np.tile(options, (len(meshes), 1))[:, :, None]
+        meshes = np.concatenate([grown, added], axis=2)
+        if keep is not None:
+            meshes = meshes[keep(meshes)]
+    return meshes
 
 
 def _factorisations(size: int, parts: int) -> Ints:
@@ -131,14 +139,22 @@ def degree_rows(meshes: Meshes, paths: Paths) -> Skeletons:
     )
 
 
+def legal_degrees(spec: Spec, meshes: Meshes, rules: list[Rule]) -> Bools:
+    """Return which meshes have degrees that hold the rules."""
+    unpriced = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
+    return holding(rules, spec, unpriced)
+
+
 def _legal_meshes(job: Job) -> tuple[Meshes, Paths]:
     """Return the meshes that the rules allow; only legal degrees are priced."""
-    meshes = enumerate_meshes(job.fabric.sizes)
-    unpriced = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
-    meshes = meshes[holding(degree_rules(job.spec), job.spec, unpriced)]
+    rules = degree_rules(job.spec)
+    inherited = [rule for rule in rules if rule.is_inherited]
+    keep = partial(legal_degrees, job.spec, rules=inherited)
+    meshes = enumerate_meshes(job.fabric.sizes, keep)
+    meshes = meshes[legal_degrees(job.spec, meshes, rules)]
     paths = price_meshes(job.fabric, meshes)
-    rules = mesh_rules(job.spec, meshes)
-    legal = np.flatnonzero(holding(rules, job.spec, degree_rows(meshes, paths)))
+    on_mesh = mesh_rules(job.spec, meshes)
+    legal = np.flatnonzero(holding(on_mesh, job.spec, degree_rows(meshes, paths)))
     return meshes[legal], paths.take(legal)
 
 

@@ -43,6 +43,7 @@ DEGREE_RULES = (
         "Megatron-LM arguments.py; torchtitan parallelize.py",
         lambda spec, rows: spec.model.n_heads % rows.tp == 0,
         "{spec.model.n_heads} heads, tp {tp}",
+        is_inherited=True,
     ),
     Rule(
         "kv_heads_divisible",
@@ -69,6 +70,7 @@ DEGREE_RULES = (
         "Megatron-LM: column-parallel linear layers divide evenly",
         lambda spec, rows: spec.model.d_ff % rows.tp == 0,
         "d_ff {spec.model.d_ff}, tp {tp}",
+        is_inherited=True,
     ),
     Rule(
         "layers_cover_stages",
@@ -76,6 +78,7 @@ DEGREE_RULES = (
         "Megatron-LM arguments.py",
         lambda spec, rows: rows.pp <= spec.model.n_layers,
         "{spec.model.n_layers} layers, pp {pp}",
+        is_inherited=True,
     ),
     Rule(
         "batch_divisible",
@@ -83,6 +86,7 @@ DEGREE_RULES = (
         "Megatron-LM num_microbatches_calculator.py",
         lambda spec, rows: spec.training.global_batch % rows.dp == 0,
         "global_batch {spec.training.global_batch}, dp {dp}",
+        is_inherited=True,
     ),
     Rule(
         "tensor_parallel_supported",
@@ -91,6 +95,7 @@ DEGREE_RULES = (
         lambda spec, rows: rows.tp == 1,
         "tp {tp}",
         ("fsdp",),
+        is_inherited=True,
     ),
     Rule(
         "pipeline_supported",
@@ -99,6 +104,7 @@ DEGREE_RULES = (
         lambda spec, rows: rows.pp == 1,
         "pp {pp}",
         ("fsdp",),
+        is_inherited=True,
     ),
     Rule(
         "hybrid_sharding_supported",

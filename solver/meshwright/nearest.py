@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from meshwright.check import broken_rules, check
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.job import Job
+from meshwright.kinds import kind_of
 from meshwright.lattice import Lattice, coarse_rows, degree_rows, enumerate_meshes
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import NearMiss, Plan
@@ -17,7 +20,7 @@ from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import AXES
 from meshwright.stages import fits, stages_of
-from meshwright.topology.paths import Meshes, free_paths, price_meshes
+from meshwright.topology.paths import free_paths, price_meshes
 
 BISECTIONS = 48
 
@@ -26,7 +29,7 @@ def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
     """Return the plan that comes closest to fitting, and the rules it breaks."""
     if len(lattice.rows):
         return _nearest_in_memory(job, lattice)
-    return nearest_legal(job, enumerate_meshes(job.fabric.sizes))
+    return nearest_legal(job)
 
 
 def describe(job: Job, plan: Plan) -> NearMiss:
@@ -67,20 +70,41 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
     return high.astype(np.float64)
 
 
-def nearest_legal(job: Job, meshes: Meshes) -> NearMiss:
-    """Return the skeleton that breaks the fewest rules, of those on some meshes."""
-    spec = job.spec
-    every = [*degree_rules(spec), *mesh_rules(spec, meshes)]
-    on_degrees = degree_rows(meshes, price_meshes(job.fabric, meshes))
-    counts = _broken_counts(job, every, on_degrees)
+def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
+    """Return the skeleton that breaks the fewest rules, of one kind or of any."""
+    spec, gpus = job.spec, math.prod(job.fabric.sizes)
+    meshes = enumerate_meshes((gpus,))
+    rows = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
+    if kind is not None:
+        rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
+    legal, best = _least_broken(job, degree_rules(spec), rows)
+    if best is not None:
+        return best
+    degrees = meshes[rows.mesh[legal], :, 0]
+    paths = free_paths(len(degrees), len(AXES))
+    _, best = _least_broken(job, plan_rules(spec), coarse_rows(spec, degrees, paths)[0])
+    return best or _nearest_on_meshes(job, degrees)
+
+
+def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
+    """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
+    meshes = enumerate_meshes(job.fabric.sizes)
+    whole = meshes.prod(axis=2)
+    meshes = meshes[(whole[:, None] == degrees[None]).all(axis=2).any(axis=1)]
+    rows = degree_rows(meshes, price_meshes(job.fabric, meshes))
+    _, best = _least_broken(job, mesh_rules(job.spec, meshes), rows)
+    return best or NearMiss(description="", broken_rules=())
+
+
+def _least_broken(
+    job: Job, rules: list[Rule], rows: Skeletons
+) -> tuple[Ints, NearMiss | None]:
+    """Return the rows that break the fewest rules, and the first if it breaks any."""
+    counts = _broken_counts(job, rules, rows)
     best = np.flatnonzero(counts == counts.min())
-    if counts.min() > 0:
-        return _describe_row(job, every, on_degrees.take(best[:1]))
-    degrees = np.unique(meshes[best].prod(axis=2), axis=0)
-    rows, _ = coarse_rows(spec, degrees, free_paths(len(degrees), len(AXES)))
-    rules = plan_rules(spec)
-    row = np.array([int(np.argmin(_broken_counts(job, rules, rows)))])
-    return _describe_row(job, rules, rows.take(row))
+    if counts.min() == 0:
+        return best, None
+    return best, _describe_row(job, rules, rows.take(best[:1]))
 
 
 def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:

@@ -91,9 +91,7 @@ def _stage_pin(name: str, stages: int) -> Rule:
 
 
 def _mesh_pin(meshes: Meshes, axis: int, wanted: tuple[int, ...]) -> Rule:
-    given = np.ones(meshes.shape[2], dtype=np.int64)
-    given[: len(wanted)] = wanted[: meshes.shape[2]]
     return _pin(
         f"mesh.{AXES[axis]}: {list(wanted)}",
-        lambda _spec, rows: (meshes[rows.mesh, axis] == given).all(axis=1),
+        lambda _spec, rows: (meshes[rows.mesh, axis] == wanted).all(axis=1),
     )

@@ -29,6 +29,8 @@ class Rule:
     numbers: str = ""
     """The values compared, as a format of `spec` and the fields of a plan."""
     frameworks: tuple[Framework, ...] = ALL
+    is_inherited: bool = False
+    """Whether degrees that break it still do after any further factor."""
 
 
 def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:

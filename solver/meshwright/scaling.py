@@ -23,9 +23,11 @@ TICK_S = 1e-9
 CHUNK_BYTES = 1024
 """Bytes per chunk: a kibibyte."""
 
-LARGEST = 2.0**40
-"""Ticks and chunks are cut off here, 18 minutes and a pebibyte for a single layer, so
-that sums stay exact in floats; no plan that fits comes near."""
+MOST_TICKS = 2.0**50
+"""Ticks are cut off here, above what any step may take: see `cpsat.problem`."""
+
+MOST_CHUNKS = 2.0**36
+"""Chunks are cut off here, 64 TiB: above what any GPU has."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,9 @@ def rounding_error_s(layers: int, stages: int, microbatches: int) -> float:
 
 def _ticks(parts: Parts) -> Ints:
     ticks = np.rint(total(parts) / TICK_S)
-    return np.minimum(ticks, LARGEST).astype(np.int64)
+    return np.minimum(ticks, MOST_TICKS).astype(np.int64)
 
 
 def _chunks(amount: Floats) -> Ints:
     chunks = np.ceil(amount / CHUNK_BYTES)
-    return np.minimum(chunks, LARGEST).astype(np.int64)
+    return np.minimum(chunks, MOST_CHUNKS).astype(np.int64)

@@ -14,7 +14,7 @@ from meshwright.check import broken_rules, check
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
-from meshwright.errors import InternalError
+from meshwright.errors import InternalError, SpecError
 from meshwright.job import Job, make_job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice, degree_rows, enumerate_meshes
@@ -60,6 +60,7 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     """Return the fastest plan of a spec with its certificate, or why there is none.
 
     Raises:
+        SpecError: steps take days, so that their times do not fit the solver.
         InternalError: the checker disagrees with the solver about a plan.
     """
     options = options or Options()
@@ -78,7 +79,7 @@ def _by_kind(
     job: Job, lattice: Lattice, options: Options, deadline: float
 ) -> Iterator[KindResult]:
     """Yield the best plan of every kind that the cluster has room for."""
-    meshes = enumerate_meshes(job.fabric.sizes)
+    meshes = enumerate_meshes((int(np.prod(job.fabric.sizes)),))
     unpriced = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
     legal = kind_of(lattice.rows)
     for kind in np.unique(kind_of(unpriced)).tolist():
@@ -88,7 +89,7 @@ def _by_kind(
             ).outcome()
             best, miss = outcome.best, outcome.near_miss
         else:
-            best, miss = None, nearest_legal(job, meshes[kind_of(unpriced) == kind])
+            best, miss = None, nearest_legal(job, kind)
         yield KindResult(kind=kind_name(kind), best=best, near_miss=miss)
 
 
@@ -111,6 +112,7 @@ class _Run:
             options.on_progress,
             options.is_pruning,
         )
+        self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
         found = self._best_plans(pruned.candidates)
         if not found:
@@ -132,6 +134,19 @@ class _Run:
                 seed=options.seed,
             ),
         )
+
+    def _refuse_endless(self, candidates: Candidates) -> None:
+        """Refuse specs whose steps take days: their times do not fit the solver.
+
+        Raises:
+            SpecError: even the fastest skeleton is bounded by more than the horizon.
+        """
+        if len(candidates.lower) and candidates.lower.min() > LARGEST_HORIZON:
+            days = seconds(LARGEST_HORIZON) / 86_400
+            raise SpecError(
+                f"{self.job.spec.title}: every plan takes more than {days:.1f} days a "
+                "step; check peak_tflops, memory_gb_s, gb_s and global_batch"
+            )
 
     def _best_plans(self, left: Candidates) -> list[tuple[PricedPlan, Proof]]:
         """Return the best plans, each proven among what the ones before leave."""

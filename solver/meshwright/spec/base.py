@@ -109,8 +109,8 @@ Positive = Annotated[float, _number("above 0", lambda x: x > 0)]
 Margin = Annotated[float, _number("from 0 to below 1", lambda x: 0 <= x < 1)]
 """A share that leaves something."""
 
-Share = Annotated[float, _number("above 0 and at most 1", lambda x: 0 < x <= 1)]
-"""A share that is something."""
+Share = Annotated[float, _number("from 0.0001 to 1", lambda x: 1e-4 <= x <= 1)]
+"""A share that is something; CP-SAT compares shares in hundredths of a percent."""
 
 
 def _filled(value: Any) -> Any:

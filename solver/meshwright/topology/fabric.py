@@ -10,11 +10,7 @@ from meshwright.topology.routed import RoutedFabric
 
 
 def build_fabric(cluster: Cluster) -> Fabric:
-    """Return the fabric of a cluster: by levels where it has them, else routed.
-
-    Raises:
-        SpecError: an explicit graph has no GPU or leaves GPUs unconnected.
-    """
+    """Return the fabric of a cluster: by levels where it has them, else routed."""
     if cluster.topology.nodes:
-        return RoutedFabric(build_graph(cluster))
+        return RoutedFabric(build_graph(cluster), cluster.fan_outs)
     return LevelFabric(cluster.levels)

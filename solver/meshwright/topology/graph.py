@@ -10,16 +10,11 @@ import math
 
 import networkx as nx
 
-from meshwright.errors import SpecError
 from meshwright.spec.cluster import Cluster, Topology
 
 
 def build_graph(cluster: Cluster) -> nx.Graph[str]:
-    """Return the graph of a cluster, from its levels or its nodes and links.
-
-    Raises:
-        SpecError: an explicit graph has no GPU or leaves GPUs unconnected.
-    """
+    """Return the graph of a cluster, from its levels or its nodes and links."""
     if cluster.topology.nodes:
         return _from_nodes(cluster.topology)
     return _from_levels(cluster)
@@ -61,12 +56,4 @@ def _from_nodes(topology: Topology) -> nx.Graph[str]:
             graph.add_node(node.name, kind="switch")
     for link in topology.links:
         graph.add_edge(*link.between, gb_s=link.gb_s, latency_us=link.latency_us)
-    if rank == 0:
-        raise SpecError(f"topology {topology.name}: nodes has no node of kind gpu")
-    first = next(iter(graph))
-    apart = set(graph) - set(nx.single_source_shortest_path(graph, first))
-    if apart:
-        raise SpecError(
-            f"topology {topology.name}: no links join {first} and {min(apart)}"
-        )
     return graph

@@ -18,18 +18,17 @@ Hop = tuple[str, str]
 class RoutedFabric:
     """A cluster given as a graph; ranks go to GPUs in the order they are listed.
 
-    Two levels where every host has as many GPUs, else one. Within a level the axes
-    nest in the order of the mesh: the first is innermost. Links are counted once per
-    direction.
+    Within a level the axes nest in the order of the mesh: the first is innermost.
+    Links are counted once per direction.
     """
 
-    def __init__(self, graph: nx.Graph[str]) -> None:
+    def __init__(self, graph: nx.Graph[str], sizes: tuple[int, ...]) -> None:
         """Keep the graph; routes are found when they are first asked for."""
         self.graph = graph
         ranks = nx.get_node_attributes(graph, "rank")
         hosts = nx.get_node_attributes(graph, "host")
         self.gpus = sorted(ranks, key=lambda gpu: (hosts[gpu], ranks[gpu]))
-        self.sizes = _sizes([hosts[gpu] for gpu in self.gpus])
+        self.sizes = sizes
         self._hops = [hop for edge in graph.edges for hop in (edge, edge[::-1])]
         self._hop_index = {hop: i for i, hop in enumerate(self._hops)}
         self.link_names = tuple(f"{a} -> {b}" for a, b in self._hops)
@@ -118,10 +117,3 @@ def _spanned(meshes: Meshes) -> Iterable[tuple[int, int]]:
 
 def _hop_cost(_a: str, _b: str, link: dict[str, float]) -> float:
     return 1 / link["gb_s"]
-
-
-def _sizes(hosts: list[int]) -> tuple[int, ...]:
-    counts = {hosts.count(host) for host in hosts}
-    if len(counts) == 1 and len(set(hosts)) > 1:
-        return (counts.pop(), len(set(hosts)))
-    return (len(hosts),)
