@@ -126,7 +126,7 @@ def solve(
 def _check_writable(output: Path | None) -> None:
     """Refuse an output that cannot be written before there is one to lose."""
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        reason = "is a folder" if output.is_dir() else "its folder does not exist"
+        reason = "is a directory" if output.is_dir() else "no such file or directory"
         raise SpecError(f"--output {output}: {reason}")
 
 
