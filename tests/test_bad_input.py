@@ -24,6 +24,11 @@ LEVEL = "cluster.topology.levels.0"
 
 NUMBERS = [
     (LAYERS, "n_layers: 1000000000", f"2: model.n_layers: 1000000000: {A_LAYER_COUNT}"),
+    (
+        "d_model: 512",
+        f"d_model: {10**20 + 1}",
+        f"3: model.d_model: {10**20 + 1}: {A_COUNT}",
+    ),
     (LAYERS, "n_layers: 0", f"2: model.n_layers: 0: {A_LAYER_COUNT}"),
     (LAYERS, "n_layers: -8", f"2: model.n_layers: -8: {A_LAYER_COUNT}"),
     (LAYERS, "n_layers: 8.5", f"2: model.n_layers: 8.5: {A_LAYER_COUNT}"),

@@ -20,7 +20,6 @@ from tests.strategies import spec_data, specs
 LAWS = settings(
     max_examples=40,
     deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -17,7 +17,6 @@ from tests.strategies import specs
 ORACLE = settings(
     max_examples=100,
     deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -91,10 +91,13 @@ def _count(low: int, high: int) -> Any:
     return Field(strict=True, ge=low, le=high)
 
 
-Count = Annotated[int, _count(1, 10_000_000), _whole(1, 10_000_000)]
+MAX_COUNT = 10_000_000
+"""Larger numbers are slips; anything that walks divisors may rely on it."""
+
+Count = Annotated[int, _count(1, MAX_COUNT), _whole(1, MAX_COUNT)]
 """A whole number from 1 to ten million; text and fractions are refused."""
 
-CountOrNone = Annotated[int, _count(0, 10_000_000), _whole(0, 10_000_000)]
+CountOrNone = Annotated[int, _count(0, MAX_COUNT), _whole(0, MAX_COUNT)]
 """A whole number from 0 to ten million."""
 
 LayerCount = Annotated[int, _count(1, 1_000), _whole(1, 1_000)]

@@ -7,6 +7,7 @@ from typing import Literal, TypeGuard
 from pydantic import Field, model_validator
 
 from meshwright.spec.base import (
+    MAX_COUNT,
     Count,
     CountOrNone,
     Flag,
@@ -70,4 +71,5 @@ class Model(SpecModel):
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    is_flag = isinstance(value, bool)
+    return isinstance(value, int) and not is_flag and 0 < value <= MAX_COUNT
