@@ -123,6 +123,42 @@ def solve(
     raise typer.Exit(EXIT_CODES[outcome.status])
 
 
+@app.command()
+def evidence(
+    runs: Annotated[Path, typer.Argument(help="Measured runs, YAML or CSV.")],
+    weak: Annotated[
+        list[str] | None,
+        typer.Option(help="A source_id to report apart, in no average; repeatable."),
+    ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="How to print.")
+    ] = Format.table,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
+    ] = None,
+) -> None:
+    """Compare predictions with runs that others measured."""
+    import json
+
+    _check_writable(output)
+    from meshwright.evidence.read import read_runs
+    from meshwright.evidence.score import judge
+    from meshwright.evidence.tables import evidence_data, evidence_sections
+    from meshwright.progress import Progress
+    from meshwright.report.render import sections_as_markdown, sections_as_text
+
+    with Progress() as progress:
+        progress.say("pricing runs")
+        board = judge(read_runs(runs), weak or ())
+    if output_format is Format.json:
+        text = json.dumps(evidence_data(board), indent=2) + "\n"
+    elif output_format is Format.markdown:
+        text = sections_as_markdown(evidence_sections(board))
+    else:
+        text = sections_as_text(evidence_sections(board))
+    _write(text, output)
+
+
 def _check_writable(output: Path | None) -> None:
     """Refuse an output that cannot be written before there is one to lose."""
     if output is not None and (output.is_dir() or not output.parent.is_dir()):

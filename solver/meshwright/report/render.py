@@ -15,10 +15,20 @@ WIDTH = 120
 
 def as_text(title: str, outcome: Outcome) -> str:
     """Return an outcome as aligned tables."""
+    return sections_as_text(sections(title, outcome))
+
+
+def as_markdown(title: str, outcome: Outcome) -> str:
+    """Return an outcome as markdown."""
+    return sections_as_markdown(sections(title, outcome))
+
+
+def sections_as_text(parts: list[Section]) -> str:
+    """Return sections as aligned tables."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
-    for section in sections(title, outcome):
+    for section in parts:
         _print(console, section)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n"
@@ -53,10 +63,10 @@ def _is_text(table: Table, column: int) -> bool:
     return any(len(cell.split()) > 2 for cell in cells)
 
 
-def as_markdown(title: str, outcome: Outcome) -> str:
-    """Return an outcome as markdown."""
+def sections_as_markdown(parts: list[Section]) -> str:
+    """Return sections as markdown."""
     blocks = []
-    for section in sections(title, outcome):
+    for section in parts:
         blocks.append(f"### {section.title}\n")
         if isinstance(section, Lines):
             blocks += [f"- {line.strip()}" for line in section.lines]

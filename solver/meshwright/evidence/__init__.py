@@ -1,0 +1,1 @@
+"""Predictions against runs that other people measured, and how wrong they are."""

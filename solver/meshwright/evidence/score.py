@@ -1,0 +1,241 @@
+"""How wrong predictions are: time, ranking, memory, and what fits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from meshwright.evidence.price import Priced, price_runs
+from meshwright.evidence.run import Run
+
+LEAST_GROUP = 3
+"""Groups of fewer runs say nothing about ranking."""
+
+
+@dataclass(frozen=True)
+class TimeScore:
+    """Errors of step time; median, p90 and p95 of |ln(predicted / measured)|."""
+
+    rows: int
+    mape: float
+    median: float
+    p90: float
+    p95: float
+    bias: float
+    """exp(mean ln(predicted / measured)) - 1."""
+
+
+@dataclass(frozen=True)
+class RankingScore:
+    """Order within groups of the same model, GPUs and batch."""
+
+    groups: int
+    kendall_tau_mean: float
+    regret_median: float
+    """Measured time of the run that is predicted fastest / fastest measured."""
+    regret_mean: float
+    regret_max: float
+
+
+@dataclass(frozen=True)
+class MemoryScore:
+    """|ln(predicted / measured)| of peak memory."""
+
+    rows: int
+    median: float
+    p90: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class FitScore:
+    """Predicted and measured fits."""
+
+    rows: int
+    true_fits: int
+    false_fits: int
+    """Predicted to fit, ran out of memory."""
+    true_ooms: int
+    false_ooms: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """All scores of some runs; None where no run says anything."""
+
+    time: TimeScore | None
+    ranking: RankingScore | None
+    memory: MemoryScore | None
+    memory_by_kind: dict[str, MemoryScore]
+    """What was counted: allocated, reserved or device (as nvidia-smi sees it)."""
+    fits: FitScore | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the scores as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Left:
+    """A run that is in no average, and why."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Scoreboard:
+    """The scores of a file: overall, and by what runs have in common."""
+
+    overall: Score
+    by_source: dict[str, Score]
+    by_gpu: dict[str, Score]
+    by_framework: dict[str, Score]
+    weak: dict[str, Score]
+    """By source, of sources that are reported apart."""
+    unpriced: tuple[Left, ...]
+    contradictory: tuple[Left, ...]
+    """Runs whose published values contradict each other."""
+    assumed: dict[str, int]
+    """How many priced runs needed a value that their source leaves out, by field."""
+
+
+def judge(runs: list[Run], weak_sources: Collection[str] = ()) -> Scoreboard:
+    """Return how predictions compare with runs; weak sources are kept apart."""
+    priced, unpriced = price_runs(runs)
+    sound = [one for one in priced if not one.run.is_contradictory]
+    strong = [one for one in sound if one.run.source_id not in weak_sources]
+    weak = [one for one in sound if one.run.source_id in weak_sources]
+    return Scoreboard(
+        overall=score(strong),
+        by_source=_scores_by(strong, lambda one: one.run.source_id),
+        by_gpu=_scores_by(strong, lambda one: one.spec.cluster.topology.gpu.name),
+        by_framework=_scores_by(strong, lambda one: one.spec.framework),
+        weak=_scores_by(weak, lambda one: one.run.source_id),
+        unpriced=tuple(Left(run.id, reason) for run, reason in unpriced),
+        contradictory=tuple(
+            Left(one.run.id, str(one.run.check.issues if one.run.check else ""))
+            for one in priced
+            if one.run.is_contradictory
+        ),
+        assumed=dict(Counter(field for one in priced for field in one.assumed)),
+    )
+
+
+def score(priced: list[Priced]) -> Score:
+    """Return the scores of priced runs."""
+    timed = [p for p in priced if p.run.step_s]
+    memory = _memory_errors(priced)
+    return Score(
+        time=_time(timed) if timed else None,
+        ranking=_ranking(timed),
+        memory=_memory([error for errors in memory.values() for error in errors]),
+        memory_by_kind={
+            kind: found for kind, errors in memory.items() if (found := _memory(errors))
+        },
+        fits=_fits([p for p in priced if p.run.measured.fits is not None]),
+    )
+
+
+def memory_kind(priced: Priced) -> str:
+    """Return what a published peak counts: allocated, reserved or device."""
+    text = (priced.run.measured.peak_memory_kind or "").lower()
+    for kind in ("allocated", "reserved"):
+        if kind in text:
+            return kind
+    return "device"
+
+
+def _scores_by(
+    priced: Iterable[Priced], key: Callable[[Priced], str]
+) -> dict[str, Score]:
+    groups: dict[str, list[Priced]] = defaultdict(list)
+    for one in priced:
+        groups[key(one)].append(one)
+    return {name: score(groups[name]) for name in sorted(groups)}
+
+
+def _time(priced: list[Priced]) -> TimeScore:
+    errors = np.array([np.log(p.step_s / (p.run.step_s or np.nan)) for p in priced])
+    return TimeScore(
+        rows=len(priced),
+        mape=float(np.mean(np.abs(np.expm1(errors)))),
+        median=float(np.median(np.abs(errors))),
+        p90=float(np.quantile(np.abs(errors), 0.90)),
+        p95=float(np.quantile(np.abs(errors), 0.95)),
+        bias=float(np.expm1(errors.mean())),
+    )
+
+
+def _ranking(priced: list[Priced]) -> RankingScore | None:
+    groups: dict[object, list[Priced]] = defaultdict(list)
+    for one in priced:
+        run = one.run
+        key = (run.source_id, run.model, run.hardware, run.config.global_batch)
+        groups[str(key)].append(one)
+    taus, regrets = [], []
+    for group in groups.values():
+        if len(group) >= LEAST_GROUP:
+            predicted = np.array([p.step_s for p in group])
+            measured = np.array([p.run.step_s for p in group])
+            taus.append(kendall_tau(predicted, measured))
+            regrets.append(float(measured[predicted.argmin()] / measured.min()))
+    if not taus:
+        return None
+    return RankingScore(
+        groups=len(taus),
+        kendall_tau_mean=float(np.mean(taus)),
+        regret_median=float(np.median(regrets)),
+        regret_mean=float(np.mean(regrets)),
+        regret_max=max(regrets),
+    )
+
+
+def kendall_tau(
+    predicted: np.ndarray[tuple[int], np.dtype[np.float64]],
+    measured: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> float:
+    """Return Kendall's tau-b of two orders, 0 where one of them is all ties."""
+    from scipy.stats import kendalltau
+
+    tau = kendalltau(predicted, measured).statistic
+    return 0.0 if np.isnan(tau) else float(tau)
+
+
+def _memory_errors(priced: list[Priced]) -> dict[str, list[float]]:
+    """Return |ln(predicted / measured)| of peak memory, by what was counted."""
+    kinds: dict[str, list[float]] = defaultdict(list)
+    for one in priced:
+        measured = one.run.measured.peak_memory_gb
+        if measured is not None:
+            kind = memory_kind(one)
+            predicted = one.peak_gib if kind == "device" else one.state_gib
+            kinds[kind].append(abs(float(np.log(predicted / measured))))
+    return dict(sorted(kinds.items()))
+
+
+def _memory(errors: list[float]) -> MemoryScore | None:
+    if not errors:
+        return None
+    return MemoryScore(
+        rows=len(errors),
+        median=float(np.median(errors)),
+        p90=float(np.quantile(errors, 0.90)),
+        worst=max(errors),
+    )
+
+
+def _fits(priced: list[Priced]) -> FitScore | None:
+    if not priced:
+        return None
+    pairs = [(one.fits, bool(one.run.measured.fits)) for one in priced]
+    return FitScore(
+        rows=len(pairs),
+        true_fits=pairs.count((True, True)),
+        false_fits=pairs.count((True, False)),
+        true_ooms=pairs.count((False, False)),
+        false_ooms=pairs.count((False, True)),
+    )

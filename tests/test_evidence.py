@@ -1,0 +1,273 @@
+"""Runs by others: read, priced as the solver would, scored by hand-checked formulas."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright.errors import SpecError
+from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.machines import find_cluster, find_gpu
+from meshwright.evidence.price import Priced, price_run, price_runs
+from meshwright.evidence.read import read_runs
+from meshwright.evidence.run import Run, RunHardware
+from meshwright.evidence.score import judge, kendall_tau, score
+from meshwright.solve import solve
+from meshwright.spec.pins import Pins
+from tests.command import run as run_command
+
+RUNS = Path(__file__).parents[1] / "benchmarks" / "runs"
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """Return a measured run; `config__tp=2` changes a field of a part."""
+    data: dict[str, Any] = {
+        "id": "a",
+        "source_id": "somebody",
+        "date": "2022-05-10",
+        "model": {
+            "n_layers": 8, "d_model": 1024, "n_heads": 16, "d_ff": 4096,
+            "vocab": 51200, "seq_len": 1024, "tied": True,
+        },
+        "hardware": {"gpu": "A100-80GB-SXM", "n_gpus": 16, "gpus_per_node": 8,
+                     "inter_node": "8x HDR200 InfiniBand per node"},
+        "config": {"dp": 4, "tp": 2, "pp": 2, "sp": False, "zero_stage": 1,
+                   "micro_batch": 2, "global_batch": 64, "recompute": "full",
+                   "precision": "fp16", "framework": "Megatron-LM"},
+        "measured": {"step_time_s": 1.0},
+    }  # fmt: skip
+    for name, value in changes.items():
+        part, _, field = name.partition("__")
+        if field:
+            data[part][field] = value
+        else:
+            data[part] = value
+    return data
+
+
+def priced(**changes: Any) -> Priced:
+    return price_run(Run.model_validate(row(**changes)))
+
+
+def test_a_run_costs_what_solving_its_pinned_plan_says() -> None:
+    run = priced()
+    plan = run.plan
+    pins = {
+        "tp": 2, "pp": 2, "dp_shard": 4, "zero": 1, "micro_batch": 2,
+        "recompute": "full", "sequence_parallel": False,
+        "layers": [stage.layers for stage in plan.stages],
+        "mesh": {axis: list(factors) for axis, factors in plan.mesh.items()},
+    }  # fmt: skip
+    pinned = run.spec.model_copy(update={"pins": Pins.model_validate(pins)})
+    best = solve(pinned).best
+    assert best is not None
+    assert best.plan == plan
+    assert run.step_s == best.step_s
+    assert run.peak_gib == best.peak_gib
+
+
+def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
+    # Nodes of 8: tp 2 and dp 4 fill one, so the two stages are two nodes.
+    assert priced().plan.mesh == {
+        "tp": (2, 1),
+        "dp_shard": (4, 1),
+        "dp_replicate": (1, 1),
+        "pp": (1, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"config__vp": 2}, "config.vp: 2 is not modelled"),
+        ({"config__cp": 4}, "config.cp: 4 is not modelled"),
+        ({"model__moe": {"n_experts": 8}}, "model.moe: experts are not modelled"),
+        ({"config__precision": "fp8"}, "config.precision: fp8 is not modelled"),
+        ({"config__micro_batch": None}, "config.micro_batch: not published"),
+        (
+            {"config__global_batch": 63},
+            "config.global_batch: 63 is not a multiple of 8",
+        ),
+        ({"config__dp": 8}, "config: tp x pp x dp is not 16 GPUs"),
+        ({"hardware__gpu": "TPU-v4"}, "hardware.gpu: TPU-v4 is not in topologies/gpus"),
+        ({"config__framework": "JAX"}, "config.framework: 'JAX' has no profile"),
+    ],
+)
+def test_what_cannot_be_priced_is_listed_with_its_reason(
+    change: dict[str, Any], reason: str
+) -> None:
+    found, left = price_runs([Run.model_validate(row(**change))])
+    assert found == []
+    assert [why for _, why in left] == [reason]
+
+
+def test_what_a_source_leaves_out_is_assumed_and_said() -> None:
+    run = priced(config__recompute=None, config__zero_stage=None)
+    assert run.assumed["config.recompute"] == "none"
+    assert run.assumed["config.zero_stage"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "gb_s", "uplink"),
+    [
+        ("8x HDR200 InfiniBand per node", 25.0, "per_gpu"),
+        ("Omni-Path 4x100 Gb/s per node (NCCL measured less)", 50.0, "shared"),
+        ("RoCE 1600 Gb/s per node", 200.0, "shared"),
+        ("InfiniBand NDR400 per GPU (Eos)", 50.0, "per_gpu"),
+        (None, 25.0, "per_gpu"),
+    ],
+)
+def test_networks_are_read_from_the_words_of_their_owners(
+    words: str | None, gb_s: float, uplink: str
+) -> None:
+    """1 Gbit/s is 0.125 GB/s; fewer adapters than GPUs are shared by the node."""
+    hardware = RunHardware(gpu="A100-80GB-SXM", n_gpus=16, inter_node=words)
+    network = find_cluster(hardware, Assumed()).levels[1]
+    assert (network.gb_s, network.uplink) == (gb_s, uplink)
+
+
+def test_gpus_are_found_by_the_names_of_publications() -> None:
+    known = {
+        "A100-80GB-SXM": "a100-sxm-80gb",
+        "A100-40GB-SXM": "a100-sxm-40gb",
+        "H100-80GB-SXM": "h100-sxm-80gb",
+        "V100-32GB-SXM2": "v100-sxm-32gb",
+    }
+    assert {name: find_gpu(name).name for name in known} == known
+    with pytest.raises(Unpriced, match="A900"):
+        find_gpu("A900")
+
+
+def scored(predicted: float, measured: float, fits: bool | None = True) -> Priced:
+    run = row(measured={"step_time_s": measured, "fits": fits})
+    base = price_run(Run.model_validate(run))
+    return Priced(**{**vars(base), "step_s": predicted})
+
+
+def test_time_errors_are_of_the_logarithm() -> None:
+    # Twice, half and right: |ln| is 0.693, 0.693, 0; the mean of ln is 0.
+    time = score([scored(2, 1), scored(1, 2), scored(1, 1)]).time
+    assert time is not None
+    assert time.rows == 3
+    assert time.mape == pytest.approx((1.0 + 0.5 + 0.0) / 3)
+    assert time.median == pytest.approx(math.log(2))
+    assert time.bias == pytest.approx(0.0)
+
+
+def test_regret_is_the_price_of_believing_the_model() -> None:
+    # Predicted order 1, 2, 3; measured 1.2, 1.0, 3.0: the first is 20 % off the best.
+    # Of the three pairs one is the wrong way round: tau = (2 - 1) / 3.
+    ranking = score([scored(1, 1.2), scored(2, 1.0), scored(3, 3.0)]).ranking
+    assert ranking is not None
+    assert ranking.regret_max == pytest.approx(1.2)
+    assert ranking.kendall_tau_mean == pytest.approx(1 / 3)
+
+
+def test_groups_of_two_say_nothing_about_ranking() -> None:
+    assert score([scored(1, 1), scored(2, 2)]).ranking is None
+
+
+def test_ties_count_half() -> None:
+    import numpy as np
+
+    # One tie among the predictions: tau-b = 2 / sqrt(2 x 3).
+    tau = kendall_tau(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0]))
+    assert tau == pytest.approx(2 / math.sqrt(6))
+
+
+def test_out_of_memory_runs_are_told_from_those_that_fit() -> None:
+    fits = score([scored(1, 1), scored(1, 1, fits=False)]).fits
+    assert fits is not None
+    assert (fits.true_fits, fits.false_fits) == (1, 1)
+    # 96 layers of 12 x 8,192^2 weights at 18 bytes are 1.4 TB: no 16 GPUs hold that.
+    shape = {"n_layers": 96, "d_model": 8192, "n_heads": 64, "d_ff": 32768}
+    model = {**row()["model"], **shape}
+    huge = priced(model=model, measured={"fits": False})
+    found = score([huge]).fits
+    assert found is not None
+    assert (found.true_ooms, found.false_ooms) == (1, 0)
+
+
+def test_contradictory_and_weak_rows_are_in_no_average() -> None:
+    rows = [
+        row(),
+        row(id="b", check={"issues": ["tokens and seconds differ"]}),
+        row(id="c", source_id="hearsay"),
+    ]
+    board = judge([Run.model_validate(r) for r in rows], weak_sources=["hearsay"])
+    assert board.overall.time is not None
+    assert board.overall.time.rows == 1
+    assert [left.id for left in board.contradictory] == ["b"]
+    assert list(board.weak) == ["hearsay"]
+
+
+def test_step_time_comes_from_what_was_published() -> None:
+    # 64 x 1,024 tokens at 16 x 2,048 tokens/s are 2 s.
+    measured = {"step_time_s": 2.1, "tokens_per_s_per_gpu": 2048.0}
+    derived = row(measured=measured, check={"derived": ["step_time_s"]})
+    assert Run.model_validate(derived).step_s == 2.0
+    assert Run.model_validate(row(measured=measured)).step_s == 2.1
+
+
+def test_a_csv_table_reads_like_yaml(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    flat = {
+        f"{part}.{field}" if isinstance(value, dict) else part: cell
+        for part, value in row().items()
+        for field, cell in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(flat))
+        writer.writeheader()
+        writer.writerow(flat)
+    (run,) = read_runs(table)
+    assert price_run(run).step_s == priced().step_s
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a list of runs"),
+        ("a: 1", "expected a list of runs"),
+        ("[1]", "run 1: row: input should be a valid dictionary"),
+        ("- {id: x}", "run x: source_id: field required"),
+        ("- [", "not valid YAML"),
+    ],
+)
+def test_broken_files_are_refused_by_row(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.yaml"
+    file.write_text(text)
+    with pytest.raises(SpecError, match=message):
+        read_runs(file)
+
+
+def test_the_shipped_runs_are_many_and_from_many_sources() -> None:
+    runs = read_runs(RUNS)
+    assert len(runs) >= 300
+    assert len({run.source_id for run in runs}) >= 12
+    assert len({run.id for run in runs}) == len(runs)
+
+
+def test_the_command_prints_json_with_every_row_accounted_for(tmp_path: Path) -> None:
+    source = RUNS / "narayanan21.yaml"
+    result = run_command("evidence", str(source), "--format", "json")
+    assert result.code == 0
+    data = json.loads(result.stdout)
+    accounted = data["fits"]["rows"] + len(data["unpriced"])
+    assert accounted >= len(read_runs(source)) - len(data["contradictory"])
+    assert set(data["time"]) >= {"rows", "mape", "median", "p90", "bias"}
+    assert set(data["by_source"]) == {"narayanan21"}
+
+
+def test_the_command_prints_tables() -> None:
+    result = run_command("evidence", str(RUNS / "korthikanti22.yaml"))
+    assert result.code == 0
+    assert "By source" in result.stdout
+    assert "config.vp: 3 is not modelled" in result.stdout
