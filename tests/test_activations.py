@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.cost.activations import layer_input_bytes, saved_bytes
+from meshwright.cost.compute import Kernels, kernels
+from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.memory import memory_costs
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice
@@ -49,6 +51,11 @@ def gpt(heads: int, head_dim: int, seq_len: int, **training: object) -> Spec:
             },
         }
     )
+
+
+def changed(spec: Spec, **fields: object) -> Spec:
+    """Return a spec with other fields of its model."""
+    return spec.model_copy(update={"model": spec.model.model_copy(update=fields)})
 
 
 def per_token(spec: Spec, t: int, sp: bool, selective: bool = False) -> float:
@@ -163,3 +170,82 @@ def test_memory_of_a_lattice_uses_the_equations() -> None:
     np.testing.assert_allclose(
         (costs.activations - costs.freed)[full], (sbh * kept)[full], rtol=1e-12
     )
+
+
+flash = {"attention": "flash"}
+
+
+def test_output_norms_save_what_they_read() -> None:
+    """Two norms after attention and MLP keep their inputs, 2 x 2 h bytes, no outputs.
+
+    What they put out is added to the residual stream, and an addition saves nothing.
+    Recomputing norms frees none of it, sequence parallelism splits all of it.
+    """
+    two, h = gpt(16, 128, 1024, **flash), 2048
+    four = changed(two, norms_per_layer=4)
+    assert per_token(four, 4, False) - per_token(two, 4, False) == 4 * h
+    assert per_token(four, 4, True) - per_token(two, 4, True) == 4 * h / 4
+    assert per_token(four, 4, True, True) - per_token(two, 4, True, True) == 4 * h / 4
+
+
+def test_parallel_norms_share_their_input() -> None:
+    """Attention and MLP beside each other read one tensor of 2 h bytes, not two."""
+    h, serial = 2048, gpt(16, 128, 1024, **flash)
+    parallel = changed(serial, parallel_residual=True)
+    assert per_token(serial, 2, False) - per_token(parallel, 2, False) == 2 * h
+    assert per_token(serial, 2, True) - per_token(parallel, 2, True) == 2 * h / 2
+
+
+def test_shared_norm_saves_one_output() -> None:
+    """One norm instead of two beside each other: 2 h bytes less, unless recomputed."""
+    h, two = 2048, changed(gpt(16, 128, 1024, **flash), parallel_residual=True)
+    one = changed(two, norms_per_layer=1)
+    assert per_token(two, 2, False) - per_token(one, 2, False) == 2 * h
+    assert per_token(two, 2, False, True) == per_token(one, 2, False, True)
+
+
+def timed(spec: Spec) -> Kernels:
+    """Return the kernel times of 32,768 tokens on one GPU."""
+    one = np.array([1])
+    batch = np.array([32_768 // spec.training.seq_len])
+    return kernels(spec, Efficiency(), one, batch, np.array([False]))
+
+
+NORM_S = 2 * 32_768 * 2_048 * 2 / (2_000e9 * 0.85)
+"""A norm reads and writes 32,768 tokens of 2,048 numbers of 2 bytes, at 85 % of 2,000
+GB/s: 158 us, far above the 4 us of a launch."""
+
+
+def test_each_norm_takes_its_time() -> None:
+    """Forward once, backward twice that; selective recompute repeats input norms."""
+    two = timed(gpt(16, 128, 1024, **flash))
+    four = timed(changed(gpt(16, 128, 1024, **flash), norms_per_layer=4))
+    one = timed(
+        changed(gpt(16, 128, 1024, **flash), norms_per_layer=1, parallel_residual=True)
+    )
+    for other, more in ((four, 2), (one, -1)):
+        forward = (other.forward_s - two.forward_s)[0]
+        backward = (other.backward_s - two.backward_s)[0]
+        assert forward == pytest.approx(more * NORM_S, rel=1e-9)
+        assert backward == pytest.approx(2 * more * NORM_S, rel=1e-9)
+    assert four.selective_s == two.selective_s
+    assert (two.selective_s - one.selective_s)[0] == pytest.approx(NORM_S, rel=1e-9)
+
+
+def test_embedding_norm_takes_its_time() -> None:
+    """Once forward and twice that backward, on the first stage alone."""
+    bare = timed(gpt(16, 128, 1024, **flash))
+    normed = timed(changed(gpt(16, 128, 1024, **flash), embedding_norm=True))
+    more = (normed.embedding_s - bare.embedding_s)[0]
+    assert more == pytest.approx(3 * NORM_S, rel=1e-9)
+    assert normed.forward_s == bare.forward_s
+
+
+def test_alibi_rotates_nothing() -> None:
+    """Rotary positions read and write queries and keys, as much as two norms here."""
+    rotary = timed(gpt(16, 128, 1024, **flash))
+    alibi = timed(changed(gpt(16, 128, 1024, **flash), alibi=True))
+    forward = (rotary.forward_s - alibi.forward_s)[0]
+    assert forward == pytest.approx(2 * NORM_S, rel=1e-9)
+    learned = timed(changed(gpt(16, 128, 1024, **flash), learned_positions=1024))
+    assert alibi.forward_s == learned.forward_s

@@ -137,6 +137,9 @@ def test_gpus_are_found_by_the_names_of_publications() -> None:
         "A100-40GB-SXM": "a100-sxm-40gb",
         "H100-80GB-SXM": "h100-sxm-80gb",
         "V100-32GB-SXM2": "v100-sxm-32gb",
+        "V100-16GB-SXM2": "v100-sxm-16gb",
+        "H100": "h100-sxm-80gb",
+        "A100-SXM": "a100-sxm-80gb",
     }
     assert {name: find_gpu(name).name for name in known} == known
     with pytest.raises(Unpriced, match="A900"):

@@ -59,3 +59,34 @@ def test_models_match_brute_force(spec: Spec) -> None:
 @given(specs(most_layers=12))
 def test_deep_models_match_brute_force(spec: Spec) -> None:
     compare(spec)
+
+
+def test_step_times_are_read_from_the_solver_as_whole_numbers() -> None:
+    """An objective that came back as 13038040.999... was once cut to 13038040."""
+    levels = [
+        {"name": "a", "size": 4, "gb_s": 10.0, "latency_us": 0.5},
+        {"name": "b", "size": 2, "gb_s": 5.0, "latency_us": 0.5, "uplink": "shared"},
+    ]
+    gpu = {
+        "memory_gib": 2.64449462890625,
+        "memory_gb_s": 900.0,
+        "peak_tflops": {"bf16": 70.0},
+    }
+    spec = {
+        "model": {
+            "n_layers": 6,
+            "d_model": 384,
+            "n_heads": 6,
+            "n_kv_heads": 2,
+            "d_ff": 768,
+            "vocab": 50_000,
+            "tied_embeddings": False,
+            "learned_positions": 8_192,
+        },
+        "cluster": {"topology": {"gpu": gpu, "levels": levels}},
+        "framework": "deepspeed",
+        "training": {"seq_len": 256, "global_batch": 4},
+        "limits": {"tp_min_link_gb_s": 20.0},
+        "pins": {"pp": {"max": 6}},
+    }
+    compare(Spec.model_validate(spec))

@@ -113,9 +113,9 @@ NAMES = {
                  "2: cluster.topology: 'dgx-h10' is neither a file nor a bundled name; "
                  "did you mean dgx-h100 or"),
     "gpu": ("model: gpt2-xl\ncluster:\n  topology:\n    preset: dgx-h100\n"
-            "    gpu: h100\n",
-            "5: cluster.topology.gpu: 'h100' is neither a file nor a bundled name; did "
-            "you mean h100-sxm-80gb?"),
+            "    gpu: h200\n",
+            "5: cluster.topology.gpu: 'h200' is neither a file nor a bundled name; did "
+            "you mean h200-sxm-141gb?"),
     "preset": ("model:\n  preset: 5\ncluster: dgx-h100\n",
                "2: model.preset: 5: expected a name or a file"),
     "file": ("model: ./mine.yaml\ncluster: dgx-h100\n",

@@ -10,6 +10,9 @@ from meshwright.stages import Stages, most_layers, recomputes
 
 BISECTIONS = 40
 
+FLOAT_ERROR = 1e-12
+"""Share of a bound that float arithmetic may be off by; generous."""
+
 
 def cheap_bound(costs: Scaled, layers: int) -> Floats:
     """Return ticks below which no split of a skeleton gets, memory left aside."""
@@ -18,10 +21,8 @@ def cheap_bound(costs: Scaled, layers: int) -> Floats:
     work = layers * costs.layer + extra
     largest = -(-layers // rows.pp)
     slowest = np.maximum(work / rows.pp, largest * costs.layer)
-    result: Floats = (
-        work + (rows.microbatches - 1) * slowest + _least_sync(costs, layers)
-    )
-    return result
+    waits = (rows.microbatches - 1) * slowest
+    return _next_tick(work + waits + _least_sync(costs, layers))
 
 
 def lower_bound(stages: Stages, best: float) -> Floats:
@@ -36,9 +37,18 @@ def lower_bound(stages: Stages, best: float) -> Floats:
     sync = _least_sync(costs, stages.layers)
     floor = work + (m - 1) * bottleneck + sync
     slack = np.where(m > 1, (best - floor) / np.maximum(m - 1, 1), np.inf)
-    loosest = bottleneck + np.maximum(slack, 0.0)
+    # A tick looser, lest float noise cut off a plan that equals the best.
+    loosest = bottleneck + np.maximum(slack, 0.0) + 1.0
     forced = np.maximum(_least_recompute(stages, loosest), recomputes(costs))
-    result: Floats = floor + costs.recompute * forced
+    return _next_tick(floor + costs.recompute * forced)
+
+
+def _next_tick(bound: Floats) -> Floats:
+    """Return the whole tick that a bound implies, float errors taken off first.
+
+    Step times are whole ticks; a bound that is a hair above one must not exclude it.
+    """
+    result: Floats = np.ceil(bound - (1e-3 + FLOAT_ERROR * bound))
     return result
 
 

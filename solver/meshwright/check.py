@@ -18,8 +18,9 @@ from meshwright.cost.price import (
     stage_bytes,
     stage_seconds,
     stage_sync_seconds,
+    step_parts,
 )
-from meshwright.cost.schedule import closed_form_s, longest_path_s
+from meshwright.cost.schedule import longest_path_s
 from meshwright.cost.transformer import step_flops
 from meshwright.job import Job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
@@ -97,30 +98,21 @@ def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Meshes]:
     return rows, mesh[0]
 
 
-def _score(job: Job, plan: Plan) -> _Scored:
-    rows, mesh = row_of(job, plan)
-    split = Split(
+def split_of(plan: Plan) -> Split:
+    """Return the layers and recomputed layers of a plan's stages."""
+    return Split(
         np.array([stage.layers for stage in plan.stages]),
         np.array([stage.recompute_layers for stage in plan.stages]),
     )
-    return _Scored(plan, mesh, price(job, rows), split)
+
+
+def _score(job: Job, plan: Plan) -> _Scored:
+    rows, mesh = row_of(job, plan)
+    return _Scored(plan, mesh, price(job, rows), split_of(plan))
 
 
 def _step_parts(scored: _Scored) -> dict[str, float]:
-    """Return the step time by part; the parts of the slowest stage, and the rest.
-
-    sum + (m - 1) x slowest is m x slowest + the sum of the others: the bubble, which
-    is (p - 1) / (m + p - 1) of the pipeline's time where stages are even.
-    """
-    stages = stage_seconds(scored.prices, scored.split)
-    ends = stage_sync_seconds(scored.prices, scored.split)
-    seconds, sync = total(stages), total(ends)
-    slowest, longest = int(seconds.argmax()), int(sync.argmax())
-    m = scored.plan.microbatches
-    parts = {name: m * float(part[slowest]) for name, part in stages.items()}
-    pipeline = float(closed_form_s(seconds[None], np.array([m]))[0])
-    parts["bubble"] = pipeline - m * float(seconds[slowest])
-    return parts | {name: float(part[longest]) for name, part in ends.items()}
+    return step_parts(scored.prices.time, scored.split, scored.plan.microbatches)
 
 
 def _schedule_s(scored: _Scored) -> float:
@@ -130,9 +122,9 @@ def _schedule_s(scored: _Scored) -> float:
     stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
     """
     prices, split, plan = scored.prices, scored.split, scored.plan
-    own = total(stage_seconds(prices, split))
+    own = total(stage_seconds(prices.time, split))
     forward = split.layers * total(prices.time.forward) + _end_forward(prices, plan)
-    sync = float(total(stage_sync_seconds(prices, split)).max())
+    sync = float(total(stage_sync_seconds(prices.time, split)).max())
     walked = min(plan.microbatches, max(MOST_TASKS // (2 * plan.pp), plan.pp))
     schedule = int(scored.rows.schedule[0])
     path = longest_path_s(forward.tolist(), (own - forward).tolist(), walked, schedule)

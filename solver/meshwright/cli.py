@@ -80,6 +80,9 @@ def solve(
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Efficiencies from `meshwright calibrate`.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
@@ -98,6 +101,7 @@ def solve(
     loaded = load_spec(spec, pin)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
+    from meshwright.profile import load_profile
     from meshwright.progress import Progress
     from meshwright.solve import Options
     from meshwright.solve import solve as solve_spec
@@ -109,6 +113,7 @@ def solve(
             workers=workers,
             top=top,
             is_by_kind=is_small if by_kind is None else by_kind,
+            efficiency=load_profile(profile).efficiency(loaded) if profile else None,
             on_progress=progress.say,
         )
         outcome = solve_spec(loaded, options)
@@ -130,6 +135,9 @@ def evidence(
         list[str] | None,
         typer.Option(help="A source_id to report apart, in no average; repeatable."),
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Efficiencies from `meshwright calibrate`.")
+    ] = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="How to print.")
     ] = Format.table,
@@ -144,12 +152,14 @@ def evidence(
     from meshwright.evidence.read import read_runs
     from meshwright.evidence.score import judge
     from meshwright.evidence.tables import evidence_data, evidence_sections
+    from meshwright.profile import load_profile
     from meshwright.progress import Progress
     from meshwright.report.render import sections_as_markdown, sections_as_text
 
     with Progress() as progress:
         progress.say("pricing runs")
-        board = judge(read_runs(runs), weak or ())
+        fitted = load_profile(profile) if profile else None
+        board = judge(read_runs(runs), weak or (), fitted)
     if output_format is Format.json:
         text = json.dumps(evidence_data(board), indent=2) + "\n"
     elif output_format is Format.markdown:
@@ -157,6 +167,34 @@ def evidence(
     else:
         text = sections_as_text(evidence_sections(board))
     _write(text, output)
+
+
+@app.command()
+def calibrate(
+    runs: Annotated[Path, typer.Argument(help="Measured runs, YAML or CSV.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The profile to write, YAML.")
+    ],
+) -> None:
+    """Fit efficiencies to measured runs, for `solve --profile`."""
+    _check_writable(output)
+    import yaml
+
+    from meshwright.evidence.calibrate import calibrate as fit_profile
+    from meshwright.evidence.price import price_runs
+    from meshwright.evidence.read import read_runs
+    from meshwright.evidence.tables import profile_sections
+    from meshwright.progress import Progress
+    from meshwright.report.render import sections_as_text
+
+    with Progress() as progress:
+        priced, unpriced = price_runs(read_runs(runs))
+        profile = fit_profile(priced, progress.say)
+    if not profile.profiles:
+        raise SpecError(f"{runs}: no run with a time can be priced")
+    data = profile.model_dump(mode="json")
+    _write(yaml.safe_dump(data, sort_keys=False), output)
+    sys.stdout.write(sections_as_text(profile_sections(profile, len(unpriced))))
 
 
 def _check_writable(output: Path | None) -> None:

@@ -19,6 +19,6 @@ class Job:
     efficiency: Efficiency = field(default_factory=Efficiency)
 
 
-def make_job(spec: Spec) -> Job:
-    """Return the job of a spec."""
-    return Job(spec, build_fabric(spec.cluster))
+def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:
+    """Return the job of a spec, at default efficiency unless told otherwise."""
+    return Job(spec, build_fabric(spec.cluster), efficiency or Efficiency())

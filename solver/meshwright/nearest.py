@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,13 @@ from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.job import Job
 from meshwright.kinds import kind_of
-from meshwright.lattice import Lattice, coarse_rows, degree_rows, enumerate_meshes
+from meshwright.lattice import (
+    Lattice,
+    coarse_rows,
+    degree_rows,
+    enumerate_meshes,
+    legal_degrees,
+)
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import NearMiss, Plan
 from meshwright.prune import pinned_split, real_split, scale_job
@@ -81,14 +88,16 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     if best is not None:
         return best
     degrees = meshes[rows.mesh[legal], :, 0]
-    paths = free_paths(len(degrees), len(AXES))
-    _, best = _least_broken(job, plan_rules(spec), coarse_rows(spec, degrees, paths)[0])
-    return best or _nearest_on_meshes(job, degrees)
+    coarse, number = coarse_rows(spec, degrees, free_paths(len(degrees), len(AXES)))
+    legal, best = _least_broken(job, plan_rules(spec), coarse)
+    return best or _nearest_on_meshes(job, degrees[np.unique(number[legal])])
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
-    meshes = enumerate_meshes(job.fabric.sizes)
+    rules = [rule for rule in degree_rules(job.spec) if rule.is_inherited]
+    keep = partial(legal_degrees, job.spec, rules=rules)
+    meshes = enumerate_meshes(job.fabric.sizes, keep)
     whole = meshes.prod(axis=2)
     meshes = meshes[(whole[:, None] == degrees[None]).all(axis=2).any(axis=1)]
     rows = degree_rows(meshes, price_meshes(job.fabric, meshes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints
@@ -19,7 +21,7 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.prune import Candidates, pinned_split, real_split, stages_by_count
 from meshwright.scaling import ticks_up
-from meshwright.skeleton import Skeletons
+from meshwright.skeleton import NONE, Skeletons
 from meshwright.stages import Stages, recomputes
 
 
@@ -41,6 +43,20 @@ def preference(rows: Skeletons) -> Ints:
         rows.mesh,
     )
     return np.lexsort(tuple(reversed(keys)))
+
+
+def first_of_equals(job: Job, candidates: Candidates) -> Ints:
+    """Return the first candidates of each price: the solver need not see their twins.
+
+    Under a limit on links twins may differ after all, in what they load.
+    """
+    costs, rows = candidates.costs, candidates.costs.rows
+    columns = [getattr(costs, f.name) for f in fields(costs) if f.name != "rows"]
+    columns += [rows.pp, rows.microbatches, rows.schedule, rows.recompute != NONE]
+    if job.spec.limits.max_link_utilisation is not None:
+        columns.append(np.arange(len(costs)))
+    _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
+    return np.sort(first)
 
 
 def constructed(job: Job, candidates: Candidates, row: int) -> Pairs:

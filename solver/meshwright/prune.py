@@ -197,12 +197,12 @@ def real_split(job: Job, rows: Skeletons, layers: Ints, recomputed: Ints) -> Spl
 
 
 def _kth_best(found: list[Candidates], keep: int) -> float:
-    """Return the keep-th least upper bound over distinct coarse rows."""
+    """Return the keep-th least upper bound over coarse rows of different times."""
     coarse = np.concatenate([part.coarse for part in found])
     upper = np.concatenate([part.upper for part in found])
     order = np.argsort(upper, kind="stable")
     _, first = np.unique(coarse[order], return_index=True)
-    distinct = np.sort(upper[order][first])
+    distinct = np.unique(upper[order][first])
     return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.check import broken_rules, check
+from meshwright.cost.efficiency import Efficiency
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
@@ -29,7 +30,7 @@ from meshwright.plan import (
     Rival,
     Status,
 )
-from meshwright.problem import constructed, make_problem, preference
+from meshwright.problem import constructed, first_of_equals, make_problem, preference
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
 from meshwright.spec.pins import AXES
@@ -53,6 +54,8 @@ class Options:
     """Whether to prove the best plan of each kind (TP, PP, DP and their mixtures)."""
     is_pruning: bool = True
     """Whether bounds leave out skeletons; without, CP-SAT gets all that fit."""
+    efficiency: Efficiency | None = None
+    """Fitted efficiencies; the defaults if none are given."""
     on_progress: Callable[[str], None] = lambda _: None
 
 
@@ -65,7 +68,7 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     """
     options = options or Options()
     deadline = time.monotonic() + options.time_limit_s
-    job = make_job(spec)
+    job = make_job(spec, options.efficiency)
     options.on_progress("enumerating the lattice")
     lattice = build_lattice(job)
     outcome = _Run(job, lattice, options, deadline).outcome()
@@ -151,6 +154,7 @@ class _Run:
     def _best_plans(self, left: Candidates) -> list[tuple[PricedPlan, Proof]]:
         """Return the best plans, each proven among what the ones before leave."""
         left = left.take(preference(left.costs.rows))
+        left = left.take(first_of_equals(self.job, left))
         found: list[tuple[PricedPlan, Proof]] = []
         while len(left.lower) and len(found) < self.options.top:
             proof = self._prove(left)

@@ -13,7 +13,13 @@ from typing import Literal
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Floats, Ints
-from meshwright.cost.transformer import kv_shards, kv_width, query_width
+from meshwright.cost.transformer import (
+    input_norms,
+    kv_shards,
+    kv_width,
+    output_norms,
+    query_width,
+)
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
@@ -49,13 +55,29 @@ def saved_tensors(spec: Spec) -> list[Saved]:
         Saved("queries", element * query_width(model), "tensor"),
         Saved("keys and values", 2 * element * kv_width(model), "kv"),
         Saved("attention output", element * query_width(model), "tensor"),
-        Saved("mlp norm input", width, "sequence"),
-        Saved("mlp input", width, "sequence", fused),
     ]
+    tensors += _later_norms(model, width, fused)
     tensors += _scores(model, element, spec.training.seq_len, fused)
     tensors += _mlp(model, element, fused)
     if model.dropout:
         tensors.append(Saved("residual dropout masks", 2 * model.d_model, "sequence"))
+    return tensors
+
+
+def _later_norms(model: Model, width: int, fused: bool) -> list[Saved]:
+    """Return what the norms of a layer save beside the first.
+
+    Parallel attention and MLP read the layer's input, so that their norms save one
+    tensor between them. A norm after them saves what it reads alone.
+    """
+    tensors = []
+    if not model.parallel_residual:
+        tensors.append(Saved("mlp norm input", width, "sequence"))
+    if input_norms(model) > 1:
+        tensors.append(Saved("mlp input", width, "sequence", fused))
+    if output_norms(model):
+        inputs = output_norms(model) * width
+        tensors.append(Saved("output norm inputs", inputs, "sequence"))
     return tensors
 
 

@@ -13,7 +13,13 @@ import numpy as np
 from meshwright.cost.activations import ELEMENT_BYTES
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.transformer import kv_shards, kv_width, query_width
+from meshwright.cost.transformer import (
+    input_norms,
+    kv_shards,
+    kv_width,
+    output_norms,
+    query_width,
+)
 from meshwright.spec.spec import Spec
 
 FLASH_BACKWARD = 2.5
@@ -78,18 +84,24 @@ def kernels(
     own_tokens = tokens / np.where(sp, tp, 1)
     matmuls = _matmuls_s(spec, machine, tokens, tp)
     attention, attention_backward = _attention_s(spec, machine, tokens, tp)
-    norms = 2 * machine.stream_s(2 * own_tokens * spec.model.d_model)
+    norm = machine.stream_s(2 * own_tokens * spec.model.d_model)
+    # Those before a matmul: selective recomputation runs them again, no others.
+    norms = input_norms(spec.model) * norm
     activation = _activation_s(spec, machine, tokens, tp)
     other = _residual_s(spec, machine, own_tokens) + _rotary_s(
         spec, machine, tokens, tp
     )
-    elementwise = norms + activation + other
+    elementwise = norms + output_norms(spec.model) * norm + activation + other
     plain = spec.training.attention == "plain"
+    forward_s = matmuls + attention + elementwise
+    backward_s = 2 * matmuls + attention_backward + 2 * elementwise
     return Kernels(
-        forward_s=matmuls + attention + elementwise,
-        backward_s=2 * matmuls + attention_backward + 2 * elementwise,
+        # Kernels queue up behind the host: the slower of the two sets the pace.
+        forward_s=np.maximum(forward_s, efficiency.dispatch_s),
+        backward_s=np.maximum(backward_s, 2 * efficiency.dispatch_s),
         selective_s=attention if plain else norms + activation,
-        embedding_s=3 * machine.stream_s(2 * own_tokens * spec.model.d_model),
+        # Forward, and twice that backward, of the look-up and of a norm after it.
+        embedding_s=(1 + spec.model.embedding_norm) * 3 * norm,
         head_s=_head_s(spec, machine, tokens, own_tokens, tp),
     )
 
@@ -145,7 +157,7 @@ def _residual_s(spec: Spec, machine: _Machine, own_tokens: Floats) -> Floats:
 
 
 def _rotary_s(spec: Spec, machine: _Machine, tokens: Floats, tp: Ints) -> Floats:
-    if spec.model.learned_positions:
+    if spec.model.learned_positions or spec.model.alibi:
         return np.zeros(len(tokens))
     model = spec.model
     rotated = query_width(model) / tp + kv_width(model) / kv_shards(model, tp)

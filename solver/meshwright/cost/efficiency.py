@@ -1,43 +1,70 @@
 """How much of the rated hardware real kernels and collectives reach.
 
-These are defaults from published microbenchmarks, the same for every GPU and
-framework; they are not fitted to training runs.
+The defaults come from published microbenchmarks, the same for every GPU and framework;
+`meshwright calibrate` fits them to measured runs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pydantic import Field
+
+from meshwright.spec.base import SpecModel
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """A handful of numbers between the data sheet and the step time."""
+def _number(default: float, least: float, most: float, meaning: str) -> float:
+    number: float = Field(
+        default, ge=least, le=most, allow_inf_nan=False, description=meaning
+    )
+    return number
 
-    gemm: float = 0.80
-    """Share of the dense peak of a large matmul: the best found by mamf-finder is 87 %
-    on A100 and 80 % on H100 (Bekman, ML Engineering, 'Maximum achievable FLOPS')."""
 
-    gemm_half_size: float = 96.0
-    """A matmul with one dimension of this size runs at half the rate of a large one,
-    a smooth stand-in for tiles of 128 that are partly filled."""
+class Efficiency(SpecModel):
+    """A handful of numbers between the data sheet and the step time.
 
-    attention: float = 0.55
-    """Share of the dense peak of fused attention: 50-73 % on A100 (Dao 2023,
-    FlashAttention-2, section 4.1)."""
+    The limits of each are those of calibration too.
+    """
 
-    memory: float = 0.85
-    """Share of the rated memory bandwidth of element-wise kernels: 80-90 % in STREAM
-    like copies."""
+    gemm: float = _number(0.80, 0.2, 1.0, "Share of the dense peak of a large matmul.")
+    """The best found by mamf-finder is 87 % on A100 and 80 % on H100 (Bekman, ML
+    Engineering, 'Maximum achievable FLOPS')."""
 
-    launch_s: float = 4e-6
-    """Least time of one kernel: launch latency as CUDA streams hide it."""
+    gemm_half_size: float = _number(
+        96.0,
+        1.0,
+        2_000.0,
+        "Size of one matmul dimension that halves its rate.",
+    )
+    """A smooth stand-in for tiles of 128 that are partly filled."""
 
-    link: float = 0.80
-    """Share of a link's rate that collectives reach: 230-240 of 300 GB/s NVLink bus
-    bandwidth over 8 A100 in nccl-tests."""
+    attention: float = _number(
+        0.55, 0.05, 1.0, "Share of the dense peak of fused attention."
+    )
+    """50-73 % on A100 (Dao 2023, FlashAttention-2, section 4.1)."""
 
-    grad_overlap: float = 0.70
-    """Share of gradient and parameter traffic that may hide behind the backward."""
+    memory: float = _number(
+        0.85,
+        0.05,
+        1.0,
+        "Share of memory bandwidth in element-wise kernels.",
+    )
+    """80-90 % in copies; less where a framework does not fuse what is counted fused."""
 
-    gather_overlap: float = 0.80
-    """Share of ZeRO-3 weight traffic that may hide behind the compute of a layer."""
+    launch_s: float = _number(4e-6, 1e-7, 1e-3, "Least seconds of one kernel.")
+
+    dispatch_s: float = _number(
+        2e-4, 1e-6, 1e-2, "Host seconds to dispatch a layer's forward; backward twice."
+    )
+    """Some 25 kernels at 8 us each in eager PyTorch: small layers wait for the host."""
+
+    link: float = _number(0.80, 0.1, 1.0, "Share of a link's rate in collectives.")
+    """230-240 of 300 GB/s NVLink bus bandwidth over 8 A100 in nccl-tests."""
+
+    latency: float = _number(1.0, 0.1, 20.0, "Factor on the latency of links.")
+
+    grad_overlap: float = _number(
+        0.70, 0.01, 1.0, "Share of gradient traffic that may hide behind the backward."
+    )
+
+    gather_overlap: float = _number(
+        0.80, 0.01, 1.0, "Share of ZeRO-3 weight traffic that may hide behind compute."
+    )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, where
+from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, total, where
 from meshwright.cost.memory import MemoryCosts, memory_costs
-from meshwright.cost.schedule import in_flight
+from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
@@ -36,12 +36,12 @@ class Split:
     recomputed: Ints
 
 
-def stage_seconds(prices: Prices, split: Split) -> Parts:
-    """Return seconds per micro-batch of every stage of one priced skeleton, by part.
+def stage_seconds(time: TimeCosts, split: Split) -> Parts:
+    """Return seconds per micro-batch of every stage of one skeleton, by part.
 
-    `prices` has one row; each part has shape (stages,).
+    `time` has one row; each part has shape (stages,).
     """
-    time, ends = prices.time, _Ends(len(split.layers))
+    ends = _Ends(len(split.layers))
     return added(
         [
             scaled(time.forward, split.layers),
@@ -54,9 +54,9 @@ def stage_seconds(prices: Prices, split: Split) -> Parts:
     )
 
 
-def stage_sync_seconds(prices: Prices, split: Split) -> Parts:
+def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
     """Return seconds at the end of the step of every stage, by part, (stages,)."""
-    time, ends = prices.time, _Ends(len(split.layers))
+    ends = _Ends(len(split.layers))
     return added(
         [
             scaled(time.sync_layer, split.layers),
@@ -64,6 +64,21 @@ def stage_sync_seconds(prices: Prices, split: Split) -> Parts:
             where(ends.last, time.sync_last),
         ]
     )
+
+
+def step_parts(time: TimeCosts, split: Split, microbatches: int) -> dict[str, float]:
+    """Return the step time by part; the parts of the slowest stage, and the rest.
+
+    sum + (m - 1) x slowest is m x slowest + the sum of the others: the bubble, which
+    is (p - 1) / (m + p - 1) of the pipeline's time where stages are even.
+    """
+    stages, ends = stage_seconds(time, split), stage_sync_seconds(time, split)
+    seconds, sync = total(stages), total(ends)
+    slowest, longest = int(seconds.argmax()), int(sync.argmax())
+    parts = {name: microbatches * float(part[slowest]) for name, part in stages.items()}
+    pipeline = float(closed_form_s(seconds[None], np.array([microbatches]))[0])
+    parts["bubble"] = pipeline - microbatches * float(seconds[slowest])
+    return parts | {name: float(part[longest]) for name, part in ends.items()}
 
 
 def stage_bytes(prices: Prices, split: Split) -> Parts:

@@ -40,7 +40,7 @@ class Collective:
     def seconds(self, job: Job, rows: Skeletons) -> Floats:
         """Return the seconds of all calls, at the efficiency of real links."""
         s_per_byte = rows.paths.s_per_byte[:, self.axis] / job.efficiency.link
-        latency_s = rows.paths.latency_s[:, self.axis]
+        latency_s = rows.paths.latency_s[:, self.axis] * job.efficiency.latency
         if self.operation == "send":
             once = collectives.send_s(self.whole_bytes, s_per_byte, latency_s)
         else:

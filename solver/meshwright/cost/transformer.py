@@ -42,7 +42,7 @@ def layer_params(model: Model, tp: Ints) -> Floats:
     split = d * q + q * d + (in_matrices + 1) * d * ff
     split += qkv_bias * q + all_bias * in_matrices * ff
     kv_split = 2 * (d * kv + qkv_bias * kv)
-    whole = 2 * norm_params(model) + all_bias * 2 * d
+    whole = model.norms_per_layer * norm_params(model) + all_bias * 2 * d
     return split / tp + kv_split / kv_shards(model, tp) + whole
 
 
@@ -51,10 +51,25 @@ def norm_params(model: Model) -> int:
     return model.d_model * (2 if model.norm == "layernorm" else 1)
 
 
+def input_norms(model: Model) -> int:
+    """Return how many norms of a layer feed a matmul: one is shared, four pair up.
+
+    Of four norms two follow attention and MLP: what they put out is only added to the
+    residual stream (Gemma Team 2024, arXiv 2408.00118, section 2).
+    """
+    return min(model.norms_per_layer, 2)
+
+
+def output_norms(model: Model) -> int:
+    """Return how many norms of a layer follow attention or MLP."""
+    return model.norms_per_layer - input_norms(model)
+
+
 def embedding_params(model: Model, tp: Ints) -> Floats:
     """Return the parameters before the first layer on one GPU."""
-    positions = model.learned_positions * model.d_model
-    return table_params(model, tp) + positions
+    whole = model.learned_positions * model.d_model
+    whole += model.embedding_norm * norm_params(model)
+    return table_params(model, tp) + whole
 
 
 def table_params(model: Model, tp: Ints) -> Floats:

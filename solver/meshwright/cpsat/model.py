@@ -53,7 +53,8 @@ def prove(problem: Problem, deadline: float, seed: int, workers: int) -> Proof:
     if status not in ("optimal", "feasible"):
         return Proof(status, -1, (), 0, bound)
     index = next(i for i, own in enumerate(every) if solver.boolean_value(own.chosen))
-    ticks = int(solver.objective_value) // weight
+    # The values of variables are exact; the objective comes as a float.
+    ticks = solver.value(step)
     split = _split(solver, every[index])
     if status == "optimal":
         bound = float(ticks)
@@ -130,7 +131,7 @@ def _first_of_equals(
         solver = _solver(deadline, seed, workers)
         if solver.solve(model) != cp_model.OPTIMAL:
             return split
-        model.add(objective == int(solver.objective_value))
+        model.add(objective == solver.value(objective))
         split = _split(solver, skeleton)
     return split
 

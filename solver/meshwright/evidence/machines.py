@@ -39,7 +39,15 @@ def find_gpu(name: str) -> Gpu:
     close = [entry for entry, parts in known.items() if words <= parts]
     if not close:
         raise Unpriced(f"hardware.gpu: {name} is not in topologies/gpus")
-    best = min(close, key=lambda entry: (len(known[entry] - words), -_memory(entry)))
+    # What is left unsaid is the least, then the usual SXM board, then the large memory.
+    best = min(
+        close,
+        key=lambda entry: (
+            len(known[entry] - words),
+            "sxm" not in entry,
+            -_memory(entry),
+        ),
+    )
     path = catalog.locate("topologies/gpus", best, Path())
     return Gpu.model_validate(read_yaml(path).data)
 

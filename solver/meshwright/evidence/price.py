@@ -13,6 +13,7 @@ from meshwright.evidence.machines import find_cluster
 from meshwright.evidence.run import Run
 from meshwright.job import make_job
 from meshwright.plan import Plan, Stage
+from meshwright.profile import Profile
 from meshwright.spec.model import Model
 from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Framework, Spec
@@ -53,22 +54,25 @@ class Priced:
         return self.peak_gib <= self.spec.usable_gib
 
 
-def price_runs(runs: list[Run]) -> tuple[list[Priced], list[tuple[Run, str]]]:
+def price_runs(
+    runs: list[Run], profile: Profile | None = None
+) -> tuple[list[Priced], list[tuple[Run, str]]]:
     """Return the predictions, and the runs that have none with the reason."""
     priced, unpriced = [], []
     for run in runs:
         try:
-            priced.append(price_run(run))
+            priced.append(price_run(run, profile))
         except Unpriced as reason:
             unpriced.append((run, str(reason)))
     return priced, unpriced
 
 
-def price_run(run: Run) -> Priced:
-    """Return the prediction for a run.
+def price_run(run: Run, profile: Profile | None = None) -> Priced:
+    """Return the prediction for a run, at the profile's efficiency if there is one.
 
     Raises:
         Unpriced: a field is missing or has no counterpart in the model yet.
+        SpecError: the profile has nothing for the run's GPU and framework.
     """
     assumed = Assumed()
     _refuse(run)
@@ -89,7 +93,8 @@ def price_run(run: Run) -> Priced:
         ),
     )
     plan = _plan(run, spec, assumed)
-    priced = check(make_job(spec), plan)
+    efficiency = profile.efficiency(spec) if profile else None
+    priced = check(make_job(spec, efficiency), plan)
     fullest = max(priced.stages, key=lambda stage: stage.total_gib)
     return Priced(
         run=run,

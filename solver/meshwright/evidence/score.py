@@ -10,6 +10,7 @@ import numpy as np
 
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.run import Run
+from meshwright.profile import Profile
 
 LEAST_GROUP = 3
 """Groups of fewer runs say nothing about ranking."""
@@ -103,9 +104,17 @@ class Scoreboard:
     """How many priced runs needed a value that their source leaves out, by field."""
 
 
-def judge(runs: list[Run], weak_sources: Collection[str] = ()) -> Scoreboard:
-    """Return how predictions compare with runs; weak sources are kept apart."""
-    priced, unpriced = price_runs(runs)
+def judge(
+    runs: list[Run],
+    weak_sources: Collection[str] = (),
+    profile: Profile | None = None,
+) -> Scoreboard:
+    """Return how predictions compare with runs; weak sources are kept apart.
+
+    Raises:
+        SpecError: the profile has nothing for the GPU and framework of a run.
+    """
+    priced, unpriced = price_runs(runs, profile)
     sound = [one for one in priced if not one.run.is_contradictory]
     strong = [one for one in sound if one.run.source_id not in weak_sources]
     weak = [one for one in sound if one.run.source_id in weak_sources]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from meshwright.cost.efficiency import Efficiency
 from meshwright.evidence.score import (
     FitScore,
     Left,
@@ -14,6 +15,7 @@ from meshwright.evidence.score import (
     Scoreboard,
     TimeScore,
 )
+from meshwright.profile import Fitted, Profile
 from meshwright.report.tables import Lines, Section, Table
 
 SHOWN_IDS = 3
@@ -49,6 +51,42 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
         )
     )
     return parts
+
+
+def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
+    """Return what there is to say about a fitted profile."""
+    heading = ("GPU", "framework", "rows", "default", "fitted", "left out")
+    rows = tuple(_fit_cells_of(fitted) for fitted in profile.profiles)
+    parts: list[Section] = [
+        Table("Mean error of step time", heading, rows),
+        _parameter_table(profile),
+    ]
+    if unpriced:
+        told = f"{unpriced} runs; `meshwright evidence` lists them with the reason."
+        parts.append(Lines("Not priced", (told,)))
+    return parts
+
+
+def _fit_cells_of(fitted: Fitted) -> tuple[str, ...]:
+    errors = (fitted.mape_before, fitted.mape_fitted, fitted.mape_cross_validated)
+    shown = ("-" if error is None else f"{error:.1%}" for error in errors)
+    return (fitted.gpu, fitted.framework, str(fitted.rows), *shown)
+
+
+def _parameter_table(profile: Profile) -> Table:
+    names = (f"{fitted.gpu} {fitted.framework}" for fitted in profile.profiles)
+    rows = tuple(
+        (name, f"{value:.3g}", *(_parameter(fit, name) for fit in profile.profiles))
+        for name, value in Efficiency().model_dump().items()
+    )
+    title = "Fitted parameters (unknown: the runs do not tell)"
+    return Table(title, ("parameter", "default", *names), rows)
+
+
+def _parameter(fitted: Fitted, name: str) -> str:
+    if name in fitted.unidentified:
+        return "unknown"
+    return f"{fitted.efficiency.model_dump()[name]:.3g}"
 
 
 def evidence_data(board: Scoreboard) -> dict[str, Any]:

@@ -34,11 +34,25 @@ class Model(SpecModel):
     vocab: Count = Field(description="Rows of the embedding table.")
     gated_mlp: Flag = Field(False, description="SwiGLU or GeGLU: three MLP matrices.")
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norms_per_layer: Count = Field(
+        2,
+        description="Norms of a layer: 1 that attention and MLP share, 2 before them, "
+        "or 4 before and after them.",
+    )
+    parallel_residual: Flag = Field(
+        False, description="Attention and MLP read the same input; both are added."
+    )
+    embedding_norm: Flag = Field(
+        False, description="A norm after the embedding, before the first layer."
+    )
     bias: Literal["none", "qkv", "all"] = Field(
         "all", description="Which linear layers have a bias; the head has none."
     )
     tied_embeddings: Flag = Field(True, description="Head and embedding share weights.")
     learned_positions: CountOrNone = Field(0, description="Learned position vectors.")
+    alibi: Flag = Field(
+        False, description="Linear biases on the scores; default rotary positions."
+    )
     dropout: Flag = Field(False, description="Trained with dropout: masks are saved.")
     published_params: Positive | None = Field(
         None, description="Parameters that the model's authors publish; for tests."
@@ -59,6 +73,23 @@ class Model(SpecModel):
             sentence += ", or give model.head_dim"
             refuse([Problem(("n_heads",), heads, sentence)])
         return {"n_kv_heads": heads, "head_dim": width // heads, **data}
+
+    @model_validator(mode="after")
+    def _check_norms(self) -> Model:
+        parallel, count = self.parallel_residual, self.norms_per_layer
+        accepted = (1, 2) if parallel else (2, 4)
+        if count not in accepted:
+            state = "with" if parallel else "without"
+            sentence = f"{state} model.parallel_residual; accepted: %d or %d" % accepted
+            refuse([Problem(("norms_per_layer",), count, sentence)])
+        return self
+
+    @model_validator(mode="after")
+    def _check_positions(self) -> Model:
+        if self.alibi and self.learned_positions:
+            sentence = "beside model.learned_positions; accepted: one of them"
+            refuse([Problem(("alibi",), True, sentence)])
+        return self
 
     @model_validator(mode="after")
     def _check_kv_heads(self) -> Model:
