@@ -40,6 +40,15 @@ class Format(StrEnum):
     markdown = "markdown"
 
 
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
+]
+ProfileOption = Annotated[
+    Path | None, typer.Option(help="Efficiencies from `meshwright calibrate`.")
+]
+
+
 def _show_version(is_asked: bool) -> None:
     if is_asked:
         typer.echo(f"meshwright {__version__}")
@@ -80,19 +89,13 @@ def solve(
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
-    profile: Annotated[
-        Path | None, typer.Option(help="Efficiencies from `meshwright calibrate`.")
-    ] = None,
+    profile: ProfileOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
     ] = 1,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="How to print.")
-    ] = Format.table,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
-    ] = None,
+    output_format: FormatOption = Format.table,
+    output: OutputOption = None,
 ) -> None:
     """Find the fastest plan that fits, and prove it."""
     from meshwright.spec.load import load_spec
@@ -135,15 +138,9 @@ def evidence(
         list[str] | None,
         typer.Option(help="A source_id to report apart, in no average; repeatable."),
     ] = None,
-    profile: Annotated[
-        Path | None, typer.Option(help="Efficiencies from `meshwright calibrate`.")
-    ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="How to print.")
-    ] = Format.table,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
-    ] = None,
+    profile: ProfileOption = None,
+    output_format: FormatOption = Format.table,
+    output: OutputOption = None,
 ) -> None:
     """Compare predictions with runs that others measured."""
     import json
