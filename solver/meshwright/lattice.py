@@ -12,14 +12,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.job import Job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.rule import Rule, holding
+from meshwright.rule import holding
 from meshwright.skeleton import (
     DP_REPLICATE,
     DP_SHARD,
@@ -27,6 +26,7 @@ from meshwright.skeleton import (
     TP,
     Skeletons,
 )
+from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes, Paths, free_paths, price_meshes
@@ -113,7 +113,7 @@ def _factorisations(size: int, parts: int) -> Ints:
         return np.array([[size]], dtype=np.int64)
     rows = [
         [divisor, *rest]
-        for divisor in reversed(_divisors(size))
+        for divisor in reversed(divisors(size))
         for rest in _factorisations(size // divisor, parts - 1).tolist()
     ]
     return np.array(rows, dtype=np.int64)
@@ -139,22 +139,27 @@ def degree_rows(meshes: Meshes, paths: Paths) -> Skeletons:
     )
 
 
-def legal_degrees(spec: Spec, meshes: Meshes, rules: list[Rule]) -> Bools:
-    """Return which meshes have degrees that hold the rules."""
-    unpriced = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
-    return holding(rules, spec, unpriced)
+def unpriced_rows(meshes: Meshes) -> Skeletons:
+    """Return rows with the degrees of meshes, where links do not matter yet."""
+    return degree_rows(meshes, free_paths(len(meshes), len(AXES)))
+
+
+def promising_meshes(job: Job) -> Meshes:
+    """Return the meshes of a cluster without those that no further level can mend."""
+    spec = job.spec
+    inherited = [rule for rule in degree_rules(spec) if rule.is_inherited]
+    return enumerate_meshes(
+        job.fabric.sizes, lambda grown: holding(inherited, spec, unpriced_rows(grown))
+    )
 
 
 def _legal_meshes(job: Job) -> tuple[Meshes, Paths]:
     """Return the meshes that the rules allow; only legal degrees are priced."""
-    rules = degree_rules(job.spec)
-    inherited = [rule for rule in rules if rule.is_inherited]
-    keep = partial(legal_degrees, job.spec, rules=inherited)
-    meshes = enumerate_meshes(job.fabric.sizes, keep)
-    meshes = meshes[legal_degrees(job.spec, meshes, rules)]
+    spec, meshes = job.spec, promising_meshes(job)
+    meshes = meshes[holding(degree_rules(spec), spec, unpriced_rows(meshes))]
     paths = price_meshes(job.fabric, meshes)
-    on_mesh = mesh_rules(job.spec, meshes)
-    legal = np.flatnonzero(holding(on_mesh, job.spec, degree_rows(meshes, paths)))
+    on_mesh = mesh_rules(spec, meshes)
+    legal = np.flatnonzero(holding(on_mesh, spec, degree_rows(meshes, paths)))
     return meshes[legal], paths.take(legal)
 
 
@@ -193,7 +198,7 @@ def coarse_rows(spec: Spec, degrees: Ints, best: Paths) -> tuple[Skeletons, Ints
     per_rank = spec.training.global_batch // (
         degrees[:, DP_SHARD] * degrees[:, DP_REPLICATE]
     )
-    batches = [_divisors(int(sequences)) for sequences in per_rank]
+    batches = [divisors(int(sequences)) for sequences in per_rank]
     degree = np.repeat(np.arange(len(degrees)), [len(b) for b in batches])
     micro_batch = np.fromiter(itertools.chain.from_iterable(batches), dtype=np.int64)
     options = np.array(list(_options()), dtype=np.int64)
@@ -228,11 +233,6 @@ def _options() -> itertools.product[tuple[int, ...]]:
     """Return all choices of ZeRO stage, recompute, sequence parallelism, schedule."""
     modes, schedules = range(len(RECOMPUTE_MODES)), range(len(SCHEDULES))
     return itertools.product(range(4), modes, range(2), schedules)
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
 
 
 def _ranges(start: Ints, length: Ints) -> Ints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,8 @@ from meshwright.lattice import (
     coarse_rows,
     degree_rows,
     enumerate_meshes,
-    legal_degrees,
+    promising_meshes,
+    unpriced_rows,
 )
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import NearMiss, Plan
@@ -81,7 +81,7 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     """Return the skeleton that breaks the fewest rules, of one kind or of any."""
     spec, gpus = job.spec, math.prod(job.fabric.sizes)
     meshes = enumerate_meshes((gpus,))
-    rows = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
+    rows = unpriced_rows(meshes)
     if kind is not None:
         rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
     legal, best = _least_broken(job, degree_rules(spec), rows)
@@ -95,9 +95,7 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
-    rules = [rule for rule in degree_rules(job.spec) if rule.is_inherited]
-    keep = partial(legal_degrees, job.spec, rules=rules)
-    meshes = enumerate_meshes(job.fabric.sizes, keep)
+    meshes = promising_meshes(job)
     whole = meshes.prod(axis=2)
     meshes = meshes[(whole[:, None] == degrees[None]).all(axis=2).any(axis=1)]
     rows = degree_rows(meshes, price_meshes(job.fabric, meshes))

@@ -155,7 +155,7 @@ def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
         layers, recomputed = pinned_split(job.spec.pins, stages)
         ticks = splits.split_ticks(stages, layers, recomputed)
         allowed = splits.split_fits(stages, layers, recomputed)
-        allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed)
+        allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed, ticks)
         upper[index] = np.where(allowed, ticks, np.inf)
     coarse = np.repeat(batch, lattice.mesh_counts(batch))
     return Candidates(costs, coarse, lower, upper)
@@ -173,14 +173,18 @@ def pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
 
 
 def _keeps_link_limit(
-    job: Job, lattice: Lattice, stages: Stages, layers: Ints, recomputed: Ints
+    job: Job,
+    lattice: Lattice,
+    stages: Stages,
+    layers: Ints,
+    recomputed: Ints,
+    ticks: Floats,
 ) -> Bools:
     """Return which splits leave every link idle for as long as the limit asks."""
     result = np.ones(len(layers), dtype=bool)
     share = job.spec.limits.max_link_utilisation
     if share is None:
         return result
-    ticks = splits.split_ticks(stages, layers, recomputed)
     for row in range(len(layers)):
         rows = stages.costs.rows.take(np.array([row]))
         split = real_split(job, rows, layers[row], recomputed[row])

@@ -18,7 +18,7 @@ from meshwright.decode import to_plan
 from meshwright.errors import InternalError, SpecError
 from meshwright.job import Job, make_job
 from meshwright.kinds import kind_name, kind_of
-from meshwright.lattice import Lattice, build_lattice, degree_rows, enumerate_meshes
+from meshwright.lattice import Lattice, build_lattice, enumerate_meshes, unpriced_rows
 from meshwright.nearest import describe, nearest_legal, nearest_miss
 from meshwright.plan import (
     Certificate,
@@ -33,9 +33,7 @@ from meshwright.plan import (
 from meshwright.problem import constructed, first_of_equals, make_problem, preference
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
-from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Spec
-from meshwright.topology.paths import free_paths
 
 MOST_RIVALS = 16
 """Survivors that are walked through the schedule's task graph, fastest first."""
@@ -83,9 +81,8 @@ def _by_kind(
 ) -> Iterator[KindResult]:
     """Yield the best plan of every kind that the cluster has room for."""
     meshes = enumerate_meshes((int(np.prod(job.fabric.sizes)),))
-    unpriced = degree_rows(meshes, free_paths(len(meshes), len(AXES)))
     legal = kind_of(lattice.rows)
-    for kind in np.unique(kind_of(unpriced)).tolist():
+    for kind in np.unique(kind_of(unpriced_rows(meshes))).tolist():
         if kind in legal:
             outcome = _Run(
                 job, lattice.take(legal == kind), options, deadline

@@ -230,10 +230,9 @@ def _recompute(run: Run, assumed: Assumed) -> str:
     published = run.config.recompute
     if published is None:
         return assumed.value("config.recompute", "none")
-    mode = published.split()[0]
     if published not in ("none", "selective", "full"):
         raise Unpriced(f"config.recompute: {published} is not modelled")
-    return mode
+    return published
 
 
 def _sequence_parallel(run: Run, spec: Spec, assumed: Assumed) -> bool:

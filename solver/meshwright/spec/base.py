@@ -52,8 +52,8 @@ def to_number(value: object) -> float | None:
 
 def _whole(low: int, high: int) -> BeforeValidator:
     def check(value: object) -> object:
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if not is_whole or not low <= value <= high:  # type: ignore[operator]
+        is_flag = isinstance(value, bool)
+        if is_flag or not isinstance(value, int) or not low <= value <= high:
             accepted = f"expected a whole number from {low:,} to {high:,}"
             raise ValueError(accepted + _spelled_out(value))
         return value

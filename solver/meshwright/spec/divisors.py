@@ -1,4 +1,4 @@
-"""Says what would divide where a number does not."""
+"""The divisors of a number, and which would do where a number does not divide."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ def nearest(value: int, *wholes: int) -> str:
 
     As in '50 and 125 do', to follow 'does not divide 1000;'.
     """
-    divisors = _divisors(math.gcd(*wholes))
-    below = [d for d in divisors if d < value][-1:]
-    above = [d for d in divisors if d > value][:1]
+    dividing = divisors(math.gcd(*wholes))
+    below = [d for d in dividing if d < value][-1:]
+    above = [d for d in dividing if d > value][:1]
     verb = "do" if below and above else "does"
     return f"{' and '.join(map(str, (*below, *above)))} {verb}"
 
 
-def _divisors(whole: int) -> list[int]:
+def divisors(whole: int) -> list[int]:
+    """Return the divisors of a number, ascending."""
     small = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
     return sorted({*small, *(whole // d for d in small)})
