@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
+from meshwright.cost.shards import Shards
 from meshwright.topology.paths import Paths
 
 NONE, SELECTIVE, FULL = range(3)
@@ -24,9 +25,12 @@ class Skeletons:
     """Columns of equal length, a skeleton per row."""
 
     tp: Ints
+    cp: Ints
     dp_shard: Ints
     dp_replicate: Ints
     pp: Ints
+    ep: Ints
+    vpp: Ints
     micro_batch: Ints
     microbatches: Ints
     zero: Ints
@@ -46,6 +50,13 @@ class Skeletons:
     def dp(self) -> Ints:
         """Return the data-parallel degree, replicate x shard."""
         return self.dp_shard * self.dp_replicate
+
+    @property
+    def shards(self) -> Shards:
+        """Return what one GPU's share of a layer depends on."""
+        return Shards(
+            self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
+        )
 
     def take(self, index: Ints) -> Skeletons:
         """Return the rows of `index`."""

@@ -12,7 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.arrays import Floats
+from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import (
     input_norms,
     kv_shards,
@@ -101,23 +102,21 @@ def _mlp(model: Model, element: int, fused: bool) -> list[Saved]:
     ]
 
 
-def layer_input_bytes(spec: Spec, tp: Ints, sequence_parallel: Bools) -> Floats:
+def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token of a layer's input, all that full recompute keeps."""
     element = ELEMENT_BYTES[spec.training.precision]
-    return element * spec.model.d_model / np.where(sequence_parallel, tp, 1)
+    return element * spec.model.d_model / shards.sequence_shards
 
 
-def saved_bytes(
-    spec: Spec, tp: Ints, sequence_parallel: Bools, selective: bool
-) -> Floats:
+def saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
     """Return the bytes per token that one layer saves on one GPU."""
-    shards = {
-        "tensor": tp,
-        "kv": kv_shards(spec.model, tp),
-        "sequence": np.where(sequence_parallel, tp, 1),
+    splits = {
+        "tensor": shards.tp,
+        "kv": kv_shards(spec.model, shards.tp),
+        "sequence": shards.sequence_shards,
     }
     kept = [t for t in saved_tensors(spec) if not (selective and t.is_selective)]
-    result = np.zeros(len(tp))
+    result = np.zeros(len(shards))
     for tensor in kept:
-        result = result + tensor.bytes_per_token / shards[tensor.split]
+        result = result + tensor.bytes_per_token / splits[tensor.split]
     return result

@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from meshwright.cost.activations import ELEMENT_BYTES
-from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import (
     input_norms,
     kv_shards,
@@ -70,18 +71,16 @@ class _Machine:
         return np.maximum(elements * self.element / rate, self.efficiency.launch_s)
 
 
-def kernels(
-    spec: Spec, efficiency: Efficiency, tp: Ints, micro_batch: Ints, sp: Bools
-) -> Kernels:
-    """Return the kernel times of a layer for columns of degrees and micro-batches."""
+def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
+    """Return the kernel times of a layer."""
     machine = _Machine(
         spec.peak_flops,
         spec.cluster.topology.gpu.memory_gb_s * 1e9,
         ELEMENT_BYTES[spec.training.precision],
         efficiency,
     )
-    tokens = (micro_batch * spec.training.seq_len).astype(np.float64)
-    own_tokens = tokens / np.where(sp, tp, 1)
+    tp, tokens = shards.tp, shards.tokens(spec.training.seq_len)
+    own_tokens = tokens / shards.sequence_shards
     matmuls = _matmuls_s(spec, machine, tokens, tp)
     attention, attention_backward = _attention_s(spec, machine, tokens, tp)
     norm = machine.stream_s(2 * own_tokens * spec.model.d_model)

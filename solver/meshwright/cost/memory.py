@@ -50,7 +50,7 @@ class MemoryCosts:
 def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the bytes that make up every stage of every skeleton."""
     spec, model = job.spec, job.spec.model
-    tokens = rows.micro_batch * spec.training.seq_len
+    tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows)
     per_layer = layer_params(model, rows.tp)
     state = state_bytes(spec)
@@ -102,10 +102,10 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, params: Floats) -> Part
 
 def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
     """Return bytes per token and layer: saved without recompute, kept with it."""
-    spec, tp, sp = job.spec, rows.tp, rows.sequence_parallel
-    saved = saved_bytes(spec, tp, sp, selective=False)
-    selective = saved_bytes(spec, tp, sp, selective=True)
-    full = layer_input_bytes(spec, tp, sp)
+    spec, shards = job.spec, rows.shards
+    saved = saved_bytes(spec, shards, selective=False)
+    selective = saved_bytes(spec, shards, selective=True)
+    full = layer_input_bytes(spec, shards)
     mode = rows.recompute
     modes = [mode == NONE, mode == SELECTIVE, mode == FULL]
     kept = np.select(modes, [saved, selective, full])
@@ -119,7 +119,7 @@ def _workspace(job: Job, state: StateBytes, rows: Skeletons, freed: Floats) -> F
     on the gradients of one layer wait to be reduced.
     """
     spec, model = job.spec, job.spec.model
-    tokens = rows.micro_batch * spec.training.seq_len
+    tokens = rows.shards.tokens(spec.training.seq_len)
     widest = model.d_model + (2 if model.gated_mlp else 1) * model.d_ff / rows.tp
     upstream = tokens * widest * ELEMENT_BYTES[spec.training.precision]
     params = layer_params(model, rows.tp)

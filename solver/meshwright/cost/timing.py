@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.arrays import Bools, Floats, Parts
+from meshwright.cost.arrays import Floats, Parts
 from meshwright.cost.collectives import exposed_s
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.framework import state_bytes
@@ -67,14 +67,8 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
 
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, worked out once per distinct degree and micro-batch."""
-    base = int(rows.micro_batch.max(initial=0)) + 1
-    code = (rows.tp * base + rows.micro_batch) * 2 + rows.sequence_parallel
-    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    sp: Bools = rows.sequence_parallel[first]
-    distinct = kernels(
-        job.spec, job.efficiency, rows.tp[first], rows.micro_batch[first], sp
-    )
-    return distinct.take(inverse)
+    distinct, inverse = rows.shards.distinct()
+    return kernels(job.spec, job.efficiency, distinct).take(inverse)
 
 
 def _recompute_s(rows: Skeletons, layer: Kernels, tp_s: Floats) -> Floats:
