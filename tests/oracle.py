@@ -21,12 +21,19 @@ from meshwright.cost.price import Prices, Split, price
 from meshwright.job import Job, make_job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rule import holding
-from meshwright.skeleton import Skeletons
+from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
-from meshwright.topology.paths import Paths, price_meshes
+from meshwright.topology.groups import price_groups
+from meshwright.topology.paths import free_paths
 
 Ints = NDArray[np.int64]
+
+
+NAMES = (
+    "tp", "cp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches",
+    "zero", "recompute", "schedule", "vpp", "ep", "mesh",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,13 @@ def brute_force(spec: Spec) -> Best:
     """Return the least step time over every plan; infinite if none fits."""
     job = make_job(spec)
     meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
-    rows = _every_row(spec, meshes, price_meshes(job.fabric, meshes))
-    rules = [*degree_rules(spec), *mesh_rules(spec, meshes), *plan_rules(spec)]
+    rows = _every_row(spec, meshes)
+    rules = [*degree_rules(spec), *plan_rules(spec)]
     rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    paths = price_groups(job.fabric, meshes[rows.mesh], rows.ep)
+    rows = rows.on_meshes(paths, rows.mesh)
+    on_mesh = mesh_rules(spec, meshes)
+    rows = rows.take(np.flatnonzero(holding(on_mesh, spec, rows)))
     prices = price(job, rows)
     best, splits = math.inf, 0
     for row in range(len(rows)):
@@ -52,6 +63,10 @@ def brute_force(spec: Spec) -> Best:
         layers, recomputed = _splits(
             spec.model.n_layers, int(rows.pp[row]), bool(rows.recompute[row])
         )
+        possible = layers[:, 0] >= spec.model.leading_layers
+        if rows.vpp[row] > 1:
+            possible &= (layers == spec.model.n_layers // rows.pp[row]).all(axis=1)
+        layers, recomputed = layers[possible], recomputed[possible]
         step_s = _step_s(one, layers, recomputed)
         fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
         fits &= step_s < best
@@ -63,41 +78,45 @@ def brute_force(spec: Spec) -> Best:
 
 
 def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
-    """Yield every way to write each level's size as a product over four axes."""
+    """Yield every way to write each level's size as a product over five axes."""
     per_level = [
-        [f for f in itertools.product(range(1, n + 1), repeat=4) if math.prod(f) == n]
+        [f for f in itertools.product(range(1, n + 1), repeat=5) if math.prod(f) == n]
         for n in sizes
     ]
     for factors in itertools.product(*per_level):
         yield list(zip(*factors, strict=True))
 
 
-def _every_row(spec: Spec, meshes: Ints, paths: Paths) -> Skeletons:
+def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
     found: list[tuple[int, ...]] = []
+    experts = spec.model.moe.n_experts if spec.model.moe else 1
     for index, mesh in enumerate(meshes):
-        tp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
+        tp, cp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
         dp = dp_shard * dp_replicate
+        # Experts are shared out among the ranks of a stage that ZeRO does not tell
+        # apart: all of them, or those of one replica of the shards.
+        spread = tp * cp * (dp if dp_shard == 1 else dp_shard)
+        eps = [n for n in range(1, experts + 1) if experts % n + spread % n == 0]
+        vpps = [v for v in range(1, spec.model.n_layers + 1) if pp > 1 or v == 1]
+        # ZeRO needs shards: of the data, or of the sequence where nothing repeats.
+        zeros = range(1, 4) if dp_shard > 1 else range(4 if cp > 1 and dp == 1 else 1)
         for micro_batch in range(1, spec.training.global_batch + 1):
             if spec.training.global_batch % (dp * micro_batch):
                 continue
             count = spec.training.global_batch // (dp * micro_batch)
-            for zero, mode, sp, schedule in itertools.product(
-                range(4), range(3), range(2), range(2)
+            for zero, mode, sp, schedule, vpp, ep in itertools.product(
+                zeros, range(3), range(2), range(3), vpps, eps
             ):
-                # ZeRO needs shards, sequence parallelism tp, a schedule stages.
-                if (zero > 0) == (dp_shard > 1) and sp < tp and schedule < pp:
-                    degrees = (tp, dp_shard, dp_replicate, pp, micro_batch, count)
-                    found.append((*degrees, zero, mode, sp, schedule, index))
-    columns = np.array(found, dtype=np.int64).reshape(-1, 11).T
-    names = ("tp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches")
+                # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
+                is_even = spec.model.n_layers % (pp * vpp) == 0 and schedule == 0
+                if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
+                    degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
+                    found.append((*degrees, zero, mode, schedule, vpp, ep, index, sp))
+    columns = np.array(found, dtype=np.int64).reshape(-1, len(NAMES) + 1).T
     return Skeletons(
-        **dict(zip(names, columns[:6], strict=True)),
-        zero=columns[6],
-        recompute=columns[7],
-        sequence_parallel=columns[8].astype(bool),
-        schedule=columns[9],
-        paths=paths.take(columns[10]),
-        mesh=columns[10],
+        **dict(zip(NAMES, columns[:-1], strict=True)),
+        sequence_parallel=columns[-1].astype(bool),
+        paths=free_paths(len(found), 8),
     )
 
 
@@ -140,33 +159,43 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     stage_s = layers * layer_s + recomputed * time.recompute_s[0]
     stage_s[:, 0] += total(time.first)[0]
     stage_s[:, -1] += total(time.last)[0]
-    for boundary in range(stages - 1):
-        stage_s[:, boundary] += time.send_s[0]
-        stage_s[:, boundary + 1] += time.send_s[0]
+    vpp, m = int(one.rows.vpp[0]), int(one.rows.microbatches[0])
+    for boundary in range(stages * vpp - 1):
+        stage_s[:, boundary % stages] += time.send_s[0]
+        stage_s[:, (boundary + 1) % stages] += time.send_s[0]
     sync_s = layers * total(time.sync_layer)[0]
     sync_s[:, 0] += total(time.sync_first)[0]
     sync_s[:, -1] += total(time.sync_last)[0]
-    waits = int(one.rows.microbatches[0]) - 1
-    step_s: NDArray[np.float64] = (
-        stage_s.sum(1) + waits * stage_s.max(1) + sync_s.max(1)
-    )
+    # Filling a pipeline of chunks, and then the slowest stage for what is left.
+    fill_s, pace_s = stage_s / vpp, (m - 1 / vpp) * stage_s
+    if one.rows.schedule[0] == ZERO_BUBBLE_H1:
+        # Gradients of weights wait until others have something to do: F + B - W.
+        fill_s = stage_s - 2 * layers * time.weight_s[0]
+        pace_s = m * stage_s - fill_s
+    step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
     return step_s
 
 
 def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     memory, stages = one.memory, layers.shape[1]
-    count, is_gpipe = int(one.rows.microbatches[0]), bool(one.rows.schedule[0])
+    count, vpp = int(one.rows.microbatches[0]), int(one.rows.vpp[0])
     needed = layers * total(memory.layer)[0] + total(memory.fixed)[0]
     needed[:, 0] += total(memory.first)[0]
     needed[:, -1] += total(memory.last)[0]
     for e in range(stages):
-        held = count if is_gpipe else min(count, stages - e)
+        held: float = min(count, stages - e)
+        if one.rows.schedule[0] == GPIPE:
+            held = count
+        if vpp > 1:
+            warm = 2 * (stages - e - 1) + (vpp - 1) * stages
+            held = min(count * vpp, warm + 1) / vpp
         saved = (
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
         )
+        if e == 0:
+            saved = saved + memory.first_activations[0]
         needed[:, e] += held * saved
-        if e == stages - 1:
-            needed[:, e] += held * memory.last_activations[0]
+    needed[:, -1] += memory.last_activations[0]
     peak: NDArray[np.float64] = needed.max(axis=1)
     return peak
 

@@ -17,28 +17,28 @@ FLOAT_ERROR = 1e-12
 def cheap_bound(costs: Scaled, layers: int) -> Floats:
     """Return ticks below which no split of a skeleton gets, memory left aside."""
     rows = costs.rows
-    extra = costs.first + costs.last + 2 * (rows.pp - 1) * costs.send
-    work = layers * costs.layer + extra
+    sends = 2 * (rows.pp * rows.vpp - 1)
+    work = layers * costs.layer + costs.first + costs.last + sends * costs.send
+    paces = layers * costs.pace_layer + costs.pace_first + costs.pace_last
     largest = -(-layers // rows.pp)
-    slowest = np.maximum(work / rows.pp, largest * costs.layer)
-    waits = (rows.microbatches - 1) * slowest
-    return _next_tick(work + waits + _least_sync(costs, layers))
+    # A first stage whose leading layers are cheap may be the largest one.
+    alone = largest * costs.pace_layer + np.minimum(costs.pace_first, 0)
+    slowest = np.maximum((paces + sends * costs.pace_send) / rows.pp, alone)
+    return _next_tick(work + slowest + _least_sync(costs, layers))
 
 
 def lower_bound(stages: Stages, best: float) -> Floats:
     """Return ticks below which no split gets; rows above `best` may be left loose.
 
-    work + (m - 1) x the least bottleneck + the least recompute that any split with
-    a bottleneck good enough to beat `best` needs + the least end of step.
+    work + the least pace + the least recompute that any split with a pace good enough
+    to beat `best` needs + the least end of step.
     """
-    costs, m = stages.costs, stages.costs.rows.microbatches
-    bottleneck = least_bottleneck(stages)
+    costs = stages.costs
+    pace = least_pace(stages)
     work = stages.layers * costs.layer + stages.extra.sum(axis=1)
-    sync = _least_sync(costs, stages.layers)
-    floor = work + (m - 1) * bottleneck + sync
-    slack = np.where(m > 1, (best - floor) / np.maximum(m - 1, 1), np.inf)
+    floor = work + pace + _least_sync(costs, stages.layers)
     # A tick looser, lest float noise cut off a plan that equals the best.
-    loosest = bottleneck + np.maximum(slack, 0.0) + 1.0
+    loosest = pace + np.maximum(best - floor, 0.0) + 1.0
     forced = np.maximum(_least_recompute(stages, loosest), recomputes(costs))
     return _next_tick(floor + costs.recompute * forced)
 
@@ -52,15 +52,18 @@ def _next_tick(bound: Floats) -> Floats:
     return result
 
 
-def least_bottleneck(stages: Stages) -> Floats:
-    """Return ticks that the slowest stage takes at least, (rows,), by bisection."""
+def least_pace(stages: Stages) -> Floats:
+    """Return ticks of pace that the slowest stage has at least, by bisection."""
     costs = stages.costs
-    low = (stages.extra + costs.layer[:, None]).max(axis=1)
-    high = _fluid_ticks(stages, stages.full_cap).max(axis=1)
+    low = (stages.pace_extra + stages.least * costs.pace_layer[:, None]).max(axis=1)
+    high = _fluid_pace(stages, stages.full_cap).max(axis=1)
     high = np.maximum(high, low)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        enough = most_layers(stages, middle).sum(axis=1) >= stages.layers
+        most = most_layers(stages, middle)
+        enough = (most.sum(axis=1) >= stages.layers) & (most >= stages.least).all(
+            axis=1
+        )
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
     result: Floats = low
@@ -70,22 +73,23 @@ def least_bottleneck(stages: Stages) -> Floats:
 def _least_sync(costs: Scaled, layers: int) -> Floats:
     """Return ticks that the end of the step takes at least."""
     largest = -(-layers // costs.rows.pp) * costs.sync_layer
+    largest = largest + np.minimum(costs.sync_first, 0)
     ends = np.maximum(costs.sync_first, costs.sync_last) + costs.sync_layer
     alone = costs.sync_first + costs.sync_last + layers * costs.sync_layer
     shared = np.maximum(largest, ends)
     return np.where(costs.rows.pp == 1, alone, shared).astype(np.float64)
 
 
-def _fluid_ticks(stages: Stages, layers: Floats) -> Floats:
+def _fluid_pace(stages: Stages, layers: Floats) -> Floats:
     costs = stages.costs
     forced = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
-    own = layers * costs.layer[:, None] + forced * costs.recompute[:, None]
-    return own + stages.extra
+    own = layers * costs.pace_layer[:, None] + forced * costs.pace_recompute[:, None]
+    return own + stages.pace_extra
 
 
-def _least_recompute(stages: Stages, bottleneck: Floats) -> Floats:
-    """Return recomputed layers that any split within a bottleneck needs; fluid."""
-    most = most_layers(stages, bottleneck)
+def _least_recompute(stages: Stages, pace: Floats) -> Floats:
+    """Return recomputed layers that any split within a pace needs; fluid."""
+    most = most_layers(stages, pace)
     plain = np.minimum(most, stages.plain_cap)
     short = np.maximum(stages.layers - plain.sum(axis=1), 0)
     room = most - plain

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Parts, total
-from meshwright.cost.links import axis_bytes, link_seconds
+from meshwright.cost.links import group_bytes, link_seconds
 from meshwright.cost.price import (
     Prices,
     Split,
@@ -29,7 +29,8 @@ from meshwright.rule import broken
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
-from meshwright.topology.paths import Meshes, price_meshes
+from meshwright.topology.groups import GROUPS, price_groups
+from meshwright.topology.paths import Meshes
 
 MOST_TASKS = 40_000
 """Tasks of the schedule's graph that are walked one by one."""
@@ -55,7 +56,7 @@ def check(job: Job, plan: Plan) -> PricedPlan:
     time_parts = _step_parts(scored)
     step_s = sum(time_parts.values())
     training = job.spec.training
-    gpus = plan.tp * plan.pp * plan.dp_replicate * plan.dp_shard
+    gpus = plan.world_size
     flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
     tokens = training.seq_len * training.global_batch
     return PricedPlan(
@@ -85,14 +86,14 @@ def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Meshes]:
     mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
     column = {
         name: np.array([getattr(plan, name)], dtype=np.int64)
-        for name in (*AXES, "micro_batch", "microbatches", "zero")
+        for name in (*AXES, "ep", "vpp", "micro_batch", "microbatches", "zero")
     }
     rows = Skeletons(
         **column,
         recompute=np.array([RECOMPUTE_MODES.index(plan.recompute)]),
         schedule=np.array([SCHEDULES.index(plan.schedule)]),
         sequence_parallel=np.array([plan.sequence_parallel]),
-        paths=price_meshes(job.fabric, mesh),
+        paths=price_groups(job.fabric, mesh, column["ep"]),
         mesh=np.array([0]),
     )
     return rows, mesh[0]
@@ -112,7 +113,7 @@ def _score(job: Job, plan: Plan) -> _Scored:
 
 
 def _step_parts(scored: _Scored) -> dict[str, float]:
-    return step_parts(scored.prices.time, scored.split, scored.plan.microbatches)
+    return step_parts(scored.rows, scored.prices.time, scored.split)
 
 
 def _schedule_s(scored: _Scored) -> float:
@@ -122,7 +123,9 @@ def _schedule_s(scored: _Scored) -> float:
     stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
     """
     prices, split, plan = scored.prices, scored.split, scored.plan
-    own = total(stage_seconds(prices.time, split))
+    if plan.vpp > 1 or plan.schedule == "zb-h1":
+        return sum(_step_parts(scored).values())
+    own = total(stage_seconds(prices.time, split, plan.vpp))
     forward = split.layers * total(prices.time.forward) + _end_forward(prices, plan)
     sync = float(total(stage_sync_seconds(prices.time, split)).max())
     walked = min(plan.microbatches, max(MOST_TASKS // (2 * plan.pp), plan.pp))
@@ -158,14 +161,14 @@ def _gib(parts: Parts) -> Parts:
 
 
 def _link_loads(job: Job, scored: _Scored) -> tuple[LinkLoad, ...]:
-    """Return the most loaded link of each axis that the plan uses."""
+    """Return the most loaded link of each group that the plan uses."""
     seconds = link_seconds(job, scored.prices, scored.split, scored.mesh).max(axis=0)
-    moved = axis_bytes(job, scored.prices, scored.split).max(axis=0)
+    moved = group_bytes(job, scored.prices, scored.split).max(axis=0)
     loads = []
-    for axis, name in enumerate(AXES):
-        if moved[axis] > 0:
-            link = int(seconds[axis].argmax())
-            busy_s = float(seconds[axis, link])
+    for group, name in enumerate(GROUPS):
+        if moved[group] > 0:
+            link = int(seconds[group].argmax())
+            busy_s = float(seconds[group, link])
             gb = busy_s * job.fabric.link_gb_s[link]
             named = job.fabric.link_names[link]
             loads.append(LinkLoad(link=named, phase=name, gb=gb, seconds=busy_s))
@@ -183,7 +186,7 @@ def _split_rules(job: Job, plan: Plan) -> list[BrokenRule]:
     sequences = plan.dp_replicate * plan.dp_shard * plan.micro_batch * plan.microbatches
     own = job.spec.model.n_layers
     batch = job.spec.training.global_batch
-    gpus = plan.tp * plan.pp * plan.dp_replicate * plan.dp_shard
+    gpus = plan.world_size
     world = int(np.prod(job.fabric.sizes))
     over = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
     again = sum(stage.recompute_layers for stage in plan.stages) > 0

@@ -15,6 +15,9 @@ def to_plan(rows: Skeletons, row: int, split: Split, mesh: Meshes) -> Plan:
     return Plan(
         tp=int(rows.tp[row]),
         pp=int(rows.pp[row]),
+        vpp=int(rows.vpp[row]),
+        cp=int(rows.cp[row]),
+        ep=int(rows.ep[row]),
         dp_replicate=int(rows.dp_replicate[row]),
         dp_shard=int(rows.dp_shard[row]),
         micro_batch=int(rows.micro_batch[row]),

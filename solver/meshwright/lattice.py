@@ -1,46 +1,48 @@
 """The lattice: every legal skeleton of a job, as numpy columns.
 
 A mesh splits every level of the topology over the axes in every ordered way (the
-parallelism matrix of Xie et al. 2022, MLSys). Its product with micro-batch, ZeRO
-stage, recompute mode, sequence parallelism and schedule can pass ten million rows,
-so rows are kept coarse: without a mesh, priced at the best case of each axis over the
-meshes of their degrees. `on_meshes` expands the coarse rows that are worth it.
+parallelism matrix of Xie et al. 2022, MLSys). Its product with all other choices can
+pass ten million rows, so rows are kept coarse: without a mesh, priced at the best case
+of each axis over the meshes of their degrees. `on_meshes` expands the coarse rows that
+are worth it.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meshwright.coarse import coarse_rows
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.job import Job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rule import holding
-from meshwright.skeleton import (
-    DP_REPLICATE,
-    DP_SHARD,
-    PP,
-    TP,
-    Skeletons,
-)
+from meshwright.skeleton import Skeletons
 from meshwright.spec.divisors import divisors
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
-from meshwright.spec.spec import Spec
-from meshwright.topology.paths import Meshes, Paths, free_paths, price_meshes
+from meshwright.spec.pins import AXES
+from meshwright.topology.groups import (
+    EP,
+    EXPERT_REPLICATE,
+    EXPERT_SHARD,
+    GROUPS,
+    price_groups,
+)
+from meshwright.topology.paths import Fabric, Meshes, Paths, free_paths
 
 
 @dataclass(frozen=True)
 class Lattice:
     """Coarse rows, and the meshes on which each can be placed."""
 
+    fabric: Fabric
     rows: Skeletons
     degree: Ints
     """Of each row: the index of its degrees, into `start` and `stop`."""
     meshes: Meshes
     paths: Paths
+    """What groups pay on each mesh, but for those of experts."""
     start: Ints
     stop: Ints
     """The meshes of each degree: rows start to stop of `meshes` and `paths`."""
@@ -54,10 +56,8 @@ class Lattice:
 
     def take(self, keep: Bools) -> Lattice:
         """Return the lattice with only the coarse rows that are kept."""
-        rows, degree = self.rows.take(np.flatnonzero(keep)), self.degree[keep]
-        return Lattice(
-            rows, degree, self.meshes, self.paths, self.start, self.stop, self.copies
-        )
+        rows = self.rows.take(np.flatnonzero(keep))
+        return replace(self, rows=rows, degree=self.degree[keep])
 
     def mesh_counts(self, index: Ints) -> Ints:
         """Return on how many meshes each coarse row of `index` can be placed."""
@@ -69,7 +69,10 @@ class Lattice:
         repeats = self.mesh_counts(index)
         mesh = _ranges(self.start[self.degree[index]], repeats)
         placed = self.rows.take(np.repeat(index, repeats))
-        return placed.on_meshes(self.paths.take(mesh), mesh)
+        paths = self.paths.take(mesh)
+        if (placed.ep > 1).any():
+            paths = price_groups(self.fabric, self.meshes[mesh], placed.ep)
+        return placed.on_meshes(paths, mesh)
 
 
 def build_lattice(job: Job) -> Lattice:
@@ -77,14 +80,16 @@ def build_lattice(job: Job) -> Lattice:
     meshes, paths = _legal_meshes(job)
     degree, degrees = _number_degrees(meshes)
     copies = np.bincount(degree, minlength=len(degrees)).astype(np.int64)
-    first = _first_of_equal_price(degree, paths)
+    first = _first_of_equal_price(degree, meshes, paths, bool(job.spec.model.moe))
     meshes, paths, degree = meshes[first], paths.take(first), degree[first]
     start = np.searchsorted(degree, np.arange(len(degrees)))
     stop = np.searchsorted(degree, np.arange(len(degrees)), side="right")
-    rows, row_degree = coarse_rows(job.spec, degrees, _best_case(paths, start))
+    rows, row_degree = coarse_rows(job.spec, degrees)
     legal = np.flatnonzero(holding(plan_rules(job.spec), job.spec, rows))
     rows, row_degree = rows.take(legal), row_degree[legal]
-    return Lattice(rows, row_degree, meshes, paths, start, stop, copies)
+    best = _best_case(paths, start).take(row_degree)
+    rows = rows.on_meshes(_with_experts(job, rows, best), rows.mesh)
+    return Lattice(job.fabric, rows, row_degree, meshes, paths, start, stop, copies)
 
 
 def enumerate_meshes(
@@ -121,13 +126,12 @@ def _factorisations(size: int, parts: int) -> Ints:
 
 def degree_rows(meshes: Meshes, paths: Paths) -> Skeletons:
     """Return rows with the degrees of meshes, for rules on degrees and meshes."""
-    degrees = meshes.prod(axis=2)
+    degrees = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
     none = np.zeros(len(meshes), dtype=np.int64)
     return Skeletons(
-        tp=degrees[:, TP],
-        dp_shard=degrees[:, DP_SHARD],
-        dp_replicate=degrees[:, DP_REPLICATE],
-        pp=degrees[:, PP],
+        **degrees,
+        ep=none + 1,
+        vpp=none + 1,
         micro_batch=none,
         microbatches=none,
         zero=none,
@@ -141,7 +145,7 @@ def degree_rows(meshes: Meshes, paths: Paths) -> Skeletons:
 
 def unpriced_rows(meshes: Meshes) -> Skeletons:
     """Return rows with the degrees of meshes, where links do not matter yet."""
-    return degree_rows(meshes, free_paths(len(meshes), len(AXES)))
+    return degree_rows(meshes, free_paths(len(meshes), len(GROUPS)))
 
 
 def promising_meshes(job: Job) -> Meshes:
@@ -157,7 +161,8 @@ def _legal_meshes(job: Job) -> tuple[Meshes, Paths]:
     """Return the meshes that the rules allow; only legal degrees are priced."""
     spec, meshes = job.spec, promising_meshes(job)
     meshes = meshes[holding(degree_rules(spec), spec, unpriced_rows(meshes))]
-    paths = price_meshes(job.fabric, meshes)
+    ep = np.ones(len(meshes), dtype=np.int64) if spec.model.moe else None
+    paths = price_groups(job.fabric, meshes, ep)
     on_mesh = mesh_rules(spec, meshes)
     legal = np.flatnonzero(holding(on_mesh, spec, degree_rows(meshes, paths)))
     return meshes[legal], paths.take(legal)
@@ -172,10 +177,20 @@ def _number_degrees(meshes: Meshes) -> tuple[Ints, Ints]:
     return number, degrees[first]
 
 
-def _first_of_equal_price(degree: Ints, paths: Paths) -> Ints:
-    """Return the first mesh of each degree and price, ordered by degree."""
+def _first_of_equal_price(
+    degree: Ints, meshes: Meshes, paths: Paths, has_experts: bool
+) -> Ints:
+    """Return the first mesh of each degree and price, ordered by degree.
+
+    Where experts lie depends on what tp, cp and data parallelism leave them.
+    """
+    columns = [*paths.s_per_byte.T, *paths.latency_s.T]
+    if has_experts:
+        columns += [*meshes[:, :3].prod(axis=1).T, *meshes[:, 3].T]
     code = degree
-    for column in (*paths.s_per_byte.T, *paths.latency_s.T):
+    for column in columns:
+        if len(column) and (column == column[0]).all():
+            continue
         values, number = np.unique(column, return_inverse=True)
         code = code * len(values) + number
     _, first = np.unique(code, return_index=True)
@@ -189,50 +204,24 @@ def _best_case(paths: Paths, start: Ints) -> Paths:
     return Paths(
         np.minimum.reduceat(paths.s_per_byte, start),
         np.minimum.reduceat(paths.latency_s, start),
-        np.zeros((len(start), len(AXES)), dtype=np.int64),
     )
 
 
-def coarse_rows(spec: Spec, degrees: Ints, best: Paths) -> tuple[Skeletons, Ints]:
-    """Return the degrees times all other choices, and the degree of each row."""
-    per_rank = spec.training.global_batch // (
-        degrees[:, DP_SHARD] * degrees[:, DP_REPLICATE]
-    )
-    batches = [divisors(int(sequences)) for sequences in per_rank]
-    degree = np.repeat(np.arange(len(degrees)), [len(b) for b in batches])
-    micro_batch = np.fromiter(itertools.chain.from_iterable(batches), dtype=np.int64)
-    options = np.array(list(_options()), dtype=np.int64)
-    row = np.repeat(np.arange(len(degree)), len(options))
-    option = np.tile(options, (len(degree), 1))
-    zero, recompute, sp, schedule = option.T
-    number = degree[row]
-    is_sharded = degrees[number, DP_SHARD] > 1
-    keep = (is_sharded == (zero > 0)) & ((sp == 0) | (degrees[number, TP] > 1))
-    keep &= (schedule == 0) | (degrees[number, PP] > 1)
-    row, number = row[keep], number[keep]
-    return (
-        Skeletons(
-            tp=degrees[number, TP],
-            dp_shard=degrees[number, DP_SHARD],
-            dp_replicate=degrees[number, DP_REPLICATE],
-            pp=degrees[number, PP],
-            micro_batch=micro_batch[row],
-            microbatches=per_rank[number] // micro_batch[row],
-            zero=zero[keep],
-            recompute=recompute[keep],
-            sequence_parallel=sp[keep].astype(bool),
-            schedule=schedule[keep],
-            paths=best.take(number),
-            mesh=np.full(len(row), -1),
-        ),
-        number,
-    )
-
-
-def _options() -> itertools.product[tuple[int, ...]]:
-    """Return all choices of ZeRO stage, recompute, sequence parallelism, schedule."""
-    modes, schedules = range(len(RECOMPUTE_MODES)), range(len(SCHEDULES))
-    return itertools.product(range(4), modes, range(2), schedules)
+def _with_experts(job: Job, rows: Skeletons, best: Paths) -> Paths:
+    """Return the best cases with those of expert groups, wherever they may lie."""
+    if job.spec.model.moe is None:
+        return best
+    columns = {
+        EP: (rows.ep, 0),
+        EXPERT_SHARD: (rows.expert_shards, 1),
+        EXPERT_REPLICATE: (rows.expert_copies // rows.expert_shards, 1),
+    }
+    for column, (degrees, kind) in columns.items():
+        sizes, number = np.unique(degrees, return_inverse=True)
+        least = job.fabric.least(sizes)
+        best.s_per_byte[:, column] = least.s_per_byte[number, kind]
+        best.latency_s[:, column] = least.latency_s[number, kind]
+    return best
 
 
 def _ranges(start: Ints, length: Ints) -> Ints:

@@ -11,8 +11,9 @@ import numpy as np
 from meshwright.cost.arrays import Bools
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
-from meshwright.skeleton import GPIPE, TP, Skeletons
+from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1, Skeletons
 from meshwright.spec.spec import Spec
+from meshwright.topology.groups import TP
 from meshwright.topology.paths import Meshes
 
 
@@ -74,9 +75,11 @@ DEGREE_RULES = (
     ),
     Rule(
         "layers_cover_stages",
-        "every pipeline stage has a layer",
+        "every pipeline stage has a layer, and the first all that lead",
         "Megatron-LM arguments.py",
-        lambda spec, rows: rows.pp <= spec.model.n_layers,
+        lambda spec, rows: (
+            rows.pp - 1 + max(spec.model.leading_layers, 1) <= spec.model.n_layers
+        ),
         "{spec.model.n_layers} layers, pp {pp}",
         is_inherited=True,
     ),
@@ -104,6 +107,29 @@ DEGREE_RULES = (
         lambda spec, rows: rows.pp == 1,
         "pp {pp}",
         ("fsdp",),
+        is_inherited=True,
+    ),
+    Rule(
+        "context_parallel_supported",
+        "no context parallelism",
+        "PyTorch FSDP and DeepSpeed: Ulysses is a parallelism of its own",
+        lambda spec, rows: rows.cp == 1,
+        "cp {cp}",
+        ("deepspeed", "fsdp"),
+        is_inherited=True,
+    ),
+    Rule(
+        "context_divisible",
+        "context parallelism needs fused attention, and 2 x cp divides the sequence",
+        "Megatron-LM context parallelism: two chunks a rank balance the causal mask",
+        lambda spec, rows: (
+            (rows.cp == 1)
+            | (
+                (spec.training.seq_len % (2 * rows.cp) == 0)
+                & np.bool_(spec.training.attention == "flash")
+            )
+        ),
+        "seq_len {spec.training.seq_len}, cp {cp}",
         is_inherited=True,
     ),
     Rule(
@@ -152,20 +178,61 @@ PLAN_RULES = (
     ),
     Rule(
         "sequence_divisible",
-        "under sequence parallelism tp divides the sequence",
+        "under sequence parallelism tp x cp divides the sequence",
         "Megatron-LM arguments.py",
         lambda spec, rows: (
-            ~rows.sequence_parallel | (spec.training.seq_len % rows.tp == 0)
+            ~rows.sequence_parallel | (spec.training.seq_len % (rows.tp * rows.cp) == 0)
         ),
-        "seq_len {spec.training.seq_len}, tp {tp}",
+        "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
+    ),
+    Rule(
+        "expert_sequence_parallel",
+        "experts beside tensor parallelism need sequence parallelism",
+        "Megatron-LM arguments.py: MoE with tensor parallelism",
+        lambda spec, rows: (
+            rows.sequence_parallel | (rows.tp == 1) | np.bool_(spec.model.moe is None)
+        ),
+        "tp {tp}",
+    ),
+    Rule(
+        "expert_parallel_supported",
+        "no expert parallelism",
+        "PyTorch FSDP",
+        lambda spec, rows: rows.ep == 1,
+        "ep {ep}",
+        ("fsdp",),
     ),
     Rule(
         "schedule_supported",
         "the pipeline schedule is 1F1B",
         "Megatron-LM schedules.py; DeepSpeed pipe/schedule.py: TrainSchedule",
-        lambda spec, rows: rows.schedule != GPIPE,
+        lambda spec, rows: (rows.schedule != GPIPE) & (rows.schedule != ZERO_BUBBLE_H1),
         "pp {pp}",
         ("megatron", "deepspeed"),
+    ),
+    Rule(
+        "interleaving_supported",
+        "no interleaved schedule",
+        "DeepSpeed pipe/schedule.py",
+        lambda spec, rows: rows.vpp == 1,
+        "vpp {vpp}",
+        ("deepspeed",),
+    ),
+    Rule(
+        "interleaving_divisible",
+        "under interleaving pp divides the micro-batches, and chunks hold what leads",
+        "Megatron-LM schedules.py: forward_backward_pipelining_with_interleaving",
+        lambda spec, rows: (
+            (rows.vpp == 1)
+            | (
+                (rows.microbatches % rows.pp == 0)
+                & (
+                    spec.model.n_layers // (rows.pp * rows.vpp)
+                    >= spec.model.leading_layers
+                )
+            )
+        ),
+        "{microbatches} micro-batches, pp {pp}, vpp {vpp}",
     ),
     Rule(
         "microbatches_fill_pipeline",

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from meshwright.check import broken_rules, check
+from meshwright.coarse import coarse_rows
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.job import Job
 from meshwright.kinds import kind_of
 from meshwright.lattice import (
     Lattice,
-    coarse_rows,
     degree_rows,
     enumerate_meshes,
     promising_meshes,
@@ -25,9 +25,8 @@ from meshwright.prune import pinned_split, real_split, scale_job
 from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
-from meshwright.spec.pins import AXES
 from meshwright.stages import fits, stages_of
-from meshwright.topology.paths import free_paths, price_meshes
+from meshwright.topology.groups import price_groups
 
 BISECTIONS = 48
 
@@ -58,7 +57,7 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     row = np.array([int(np.argmin(np.maximum(needed, usable)))])
     one = lattice.on_meshes(row).take(np.array([0]))
     capacity = int(max(needed[row[0]], usable))
-    stages = stages_of(scale_job(job, one), job.spec.model.n_layers, capacity)
+    stages = stages_of(scale_job(job, one), job.spec.model, capacity)
     layers, recomputed = pinned_split(job.spec.pins, stages)
     split = real_split(job, one, layers[0], recomputed[0])
     return describe(job, to_plan(one, 0, split, lattice.meshes[one.mesh[0]]))
@@ -66,12 +65,11 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
 
 def _least_capacity(job: Job, costs: Scaled) -> Floats:
     """Return the chunks per GPU with which each row fits; all rows have one pp."""
-    layers = job.spec.model.n_layers
     low = np.zeros(len(costs), dtype=np.int64)
     high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
     for _ in range(BISECTIONS):
         middle = (low + high) // 2
-        enough = fits(stages_of(costs, layers, middle[:, None]))
+        enough = fits(stages_of(costs, job.spec.model, middle[:, None]))
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
     return high.astype(np.float64)
@@ -88,7 +86,7 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     if best is not None:
         return best
     degrees = meshes[rows.mesh[legal], :, 0]
-    coarse, number = coarse_rows(spec, degrees, free_paths(len(degrees), len(AXES)))
+    coarse, number = coarse_rows(spec, degrees)
     legal, best = _least_broken(job, plan_rules(spec), coarse)
     return best or _nearest_on_meshes(job, degrees[np.unique(number[legal])])
 
@@ -98,7 +96,7 @@ def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     meshes = promising_meshes(job)
     whole = meshes.prod(axis=2)
     meshes = meshes[(whole[:, None] == degrees[None]).all(axis=2).any(axis=1)]
-    rows = degree_rows(meshes, price_meshes(job.fabric, meshes))
+    rows = degree_rows(meshes, price_groups(job.fabric, meshes))
     _, best = _least_broken(job, mesh_rules(job.spec, meshes), rows)
     return best or NearMiss(description="", broken_rules=())
 
@@ -122,7 +120,7 @@ def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
 
 
 def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
-    names = ("tp", "pp", "dp_replicate", "dp_shard")
+    names = ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard")
     shown = " ".join(f"{name}={getattr(rows, name)[0]}" for name in names)
     return NearMiss(
         description=shown, broken_rules=tuple(broken(rules, job.spec, rows))

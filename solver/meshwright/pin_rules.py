@@ -19,7 +19,7 @@ def degree_pins(spec: Spec) -> list[Rule]:
     pins = spec.pins
     rules = [
         _range_pin(name, getattr(pins, name))
-        for name in ("tp", "pp", "dp", "dp_replicate", "dp_shard", "vpp", "cp", "ep")
+        for name in ("tp", "pp", "dp", "dp_replicate", "dp_shard", "cp")
         if getattr(pins, name) is not None
     ]
     stages = {"layers": pins.layers, "recompute_layers": pins.stage_recompute}
@@ -34,7 +34,7 @@ def plan_pins(spec: Spec) -> list[Rule]:
     pins = spec.pins
     rules = [
         _range_pin(name, getattr(pins, name))
-        for name in ("micro_batch", "microbatches", "zero")
+        for name in ("vpp", "ep", "micro_batch", "microbatches", "zero")
         if getattr(pins, name) is not None
     ]
     if pins.sequence_parallel is not None:
@@ -62,8 +62,7 @@ def _pin(text: str, holds: Callable[[Spec, Skeletons], Bools]) -> Rule:
 
 def _range_pin(name: str, pin: Range) -> Rule:
     def holds(_spec: Spec, rows: Skeletons) -> Bools:
-        # vpp, cp and ep are not decided yet: they are 1 in every plan.
-        column: Ints = getattr(rows, name, np.ones(len(rows), dtype=np.int64))
+        column: Ints = getattr(rows, name)
         inside = (column >= pin.min) & (column <= pin.max)
         listed = True if pin.values is None else np.isin(column, pin.values)
         return np.asarray(inside & listed, dtype=bool)

@@ -33,18 +33,27 @@ class Plan(SpecModel):
     zero: CountOrNone = Field(le=3)
     sequence_parallel: Flag
     recompute: Literal["none", "selective", "full"]
-    schedule: Literal["1f1b", "gpipe"]
+    schedule: Literal["1f1b", "gpipe", "zb-h1"]
     stages: tuple[Stage, ...]
     mesh: dict[str, tuple[Count, ...]] = Field(
         description="Of each axis, its factor at each level, innermost first."
     )
 
+    @property
+    def world_size(self) -> int:
+        """Return the number of GPUs; experts are folded into the other axes."""
+        return self.tp * self.cp * self.dp_replicate * self.dp_shard * self.pp
+
     def __str__(self) -> str:
         """Return the plan in one line, in the words of `--pin`."""
         parts = [f"{name}={getattr(self, name)}" for name in ("tp", "pp")]
+        extra = [name for name in ("vpp", "cp", "ep") if getattr(self, name) > 1]
+        parts += [f"{name}={getattr(self, name)}" for name in extra]
         parts += [f"dp={self.dp_replicate}x{self.dp_shard}", f"zero={self.zero}"]
         parts.append(f"micro_batch={self.micro_batch}x{self.microbatches}")
         parts.append(f"recompute={self.recompute}")
+        if self.schedule != "1f1b":
+            parts.append(f"schedule={self.schedule}")
         return " ".join(parts)
 
 
@@ -105,7 +114,7 @@ class Counts(SpecModel):
 class Certificate(SpecModel):
     """What was proven, about which objective, and how to get it again."""
 
-    objective: str = "sum of stages + (m - 1) x slowest stage + end of step"
+    objective: str = "filling the pipeline + pace of its slowest stage + end of step"
     bound_s: float
     gap: float
     rounding_s: float = Field(description="Most that integer time may be off.")

@@ -37,7 +37,10 @@ def preference(rows: Skeletons) -> Ints:
         rows.pp,
         rows.tp,
         rows.dp_replicate,
+        rows.cp,
+        rows.ep,
         rows.schedule,
+        rows.vpp,
         rows.sequence_parallel,
         -rows.micro_batch,
         rows.mesh,
@@ -52,7 +55,8 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     """
     costs, rows = candidates.costs, candidates.costs.rows
     columns = [getattr(costs, f.name) for f in fields(costs) if f.name != "rows"]
-    columns += [rows.pp, rows.microbatches, rows.schedule, rows.recompute != NONE]
+    columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
+    columns += [rows.recompute != NONE]
     if job.spec.limits.max_link_utilisation is not None:
         columns.append(np.arange(len(costs)))
     _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
@@ -94,24 +98,30 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
 def _worst(job: Job, candidates: Candidates) -> Floats:
     """Return ticks that no split passes: every stage holds and recomputes all."""
     costs, layers = candidates.costs, float(job.spec.model.n_layers)
-    ends = costs.first + costs.last + 2 * costs.send
-    stage = layers * (costs.layer + costs.recompute) + ends
-    sync = layers * costs.sync_layer + costs.sync_first + costs.sync_last
-    return (costs.rows.pp + costs.rows.microbatches) * stage + sync
+    sends = 2 * costs.rows.vpp
+    fill = layers * (costs.layer + costs.recompute) + sends * costs.send
+    pace = layers * (costs.pace_layer + costs.pace_recompute) + sends * costs.pace_send
+    ends = np.abs(costs.first) + np.abs(costs.pace_first) + np.abs(costs.sync_first)
+    ends = ends + costs.last + costs.pace_last + np.abs(costs.sync_last)
+    return np.asarray(costs.rows.pp * fill + pace + layers * costs.sync_layer + ends)
 
 
 def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
     costs = stages.costs
     uses = _link_uses(job, lattice, stages, row)
     return SkeletonChoice(
-        microbatches=int(costs.rows.microbatches[row]),
         layer=int(costs.layer[row]),
         recompute=int(costs.recompute[row]),
+        pace_layer=int(costs.pace_layer[row]),
+        pace_recompute=int(costs.pace_recompute[row]),
         sync_layer=int(costs.sync_layer[row]),
         is_recomputing=bool(recomputes(costs)[row]),
         stages=tuple(
             StageChoice(
+                least=int(stages.least[e]),
+                most=int(stages.full_cap[row, e]),
                 extra=int(stages.extra[row, e]),
+                pace_extra=int(stages.pace_extra[row, e]),
                 sync=int(stages.sync[row, e]),
                 room=int(stages.room[row, e]),
                 per_layer=int(stages.per_layer[row, e]),

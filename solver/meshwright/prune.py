@@ -115,8 +115,10 @@ def scale_job(job: Job, rows: Skeletons) -> Scaled:
     return replace(
         costs,
         layer=costs.layer + costs.recompute,
+        pace_layer=costs.pace_layer + costs.pace_recompute,
         activations=costs.activations - costs.freed,
         recompute=none,
+        pace_recompute=none,
         freed=none,
     )
 
@@ -134,11 +136,10 @@ def _by_stages(
 def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     """Return the rows with each number of stages, and their stages."""
     capacity = capacity_chunks(job.spec.usable_gib)
-    layers = job.spec.model.n_layers
     groups = []
     for count in np.unique(costs.rows.pp):
         index = np.flatnonzero(costs.rows.pp == count)
-        groups.append((index, stages_of(costs.take(index), layers, capacity)))
+        groups.append((index, stages_of(costs.take(index), job.spec.model, capacity)))
     return groups
 
 

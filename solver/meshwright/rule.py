@@ -14,7 +14,10 @@ from meshwright.spec.spec import Framework, Spec
 
 ALL: tuple[Framework, ...] = ("megatron", "deepspeed", "torchtitan", "fsdp")
 
-_FIELDS = ("tp", "pp", "dp", "dp_replicate", "dp_shard", "zero", "microbatches")
+_FIELDS = (
+    "tp", "pp", "cp", "ep", "vpp", "dp", "dp_replicate", "dp_shard", "zero",
+    "microbatches",
+)  # fmt: skip
 """Columns that the numbers of a rule may name."""
 
 

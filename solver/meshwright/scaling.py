@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts, added, total
+from meshwright.cost.arrays import Floats, Ints, added, total
 from meshwright.cost.price import Prices
-from meshwright.cost.schedule import in_flight
+from meshwright.cost.schedule import Passes, fill_and_pace, in_flight
 from meshwright.skeleton import Skeletons
 from meshwright.spec.units import GIB
 
@@ -40,6 +40,13 @@ class Scaled:
     first: Ints
     last: Ints
     send: Ints
+    """Up to here: what a stage adds to filling the pipeline, see `cost.schedule`."""
+    pace_layer: Ints
+    pace_recompute: Ints
+    pace_first: Ints
+    pace_last: Ints
+    pace_send: Ints
+    """What it adds to the pace that the slowest stage sets."""
     sync_layer: Ints
     sync_first: Ints
     sync_last: Ints
@@ -47,6 +54,7 @@ class Scaled:
     activations: Ints
     freed: Ints
     first_state: Ints
+    first_activations: Ints
     last_state: Ints
     last_activations: Ints
     fixed: Ints
@@ -63,19 +71,24 @@ class Scaled:
             **{name: column[index] for name, column in taken.items()},
         )
 
-    def held(self, stages: int) -> Ints:
-        """Return the micro-batches in flight, (rows, stages)."""
+    def held(self, chunks: Ints, stages: int) -> Ints:
+        """Return what a stage keeps of an amount per micro-batch, (rows, stages)."""
         rows = self.rows
-        held = in_flight(rows.schedule, rows.microbatches, stages)
-        return held.astype(np.int64)
+        held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
+        return -(-held * chunks[:, None] // rows.vpp[:, None])
 
     def stage_extra(self, stages: int) -> Ints:
         """Return the ticks of a stage beside its layers, (rows, stages)."""
-        extra = np.zeros((len(self), stages), dtype=np.int64)
-        extra[:, 0] += self.first
-        extra[:, -1] += self.last
-        extra[:, :-1] += self.send[:, None]
-        extra[:, 1:] += self.send[:, None]
+        return self._at_ends(self.first, self.last, self.send, stages)
+
+    def stage_pace_extra(self, stages: int) -> Ints:
+        """Return the same of its pace, (rows, stages)."""
+        return self._at_ends(self.pace_first, self.pace_last, self.pace_send, stages)
+
+    def _at_ends(self, first: Ints, last: Ints, send: Ints, stages: int) -> Ints:
+        extra = (send * 2 * self.rows.vpp)[:, None].repeat(stages, axis=1)
+        extra[:, 0] += first - send
+        extra[:, -1] += last - send
         return extra
 
     def stage_sync(self, stages: int) -> Ints:
@@ -89,30 +102,45 @@ class Scaled:
         """Return the chunks that a stage holds beside its layers, (rows, stages)."""
         fixed = np.repeat(self.fixed[:, None], stages, axis=1)
         fixed[:, 0] += self.first_state
+        fixed[:, 0] += self.held(self.first_activations, stages)[:, 0]
         fixed[:, -1] += self.last_state
-        fixed[:, -1] += self.held(stages)[:, -1] * self.last_activations
+        fixed[:, -1] += self.last_activations
         return fixed
 
 
 def scale(prices: Prices) -> Scaled:
     """Return the costs in whole ticks and chunks."""
-    time, memory = prices.time, prices.memory
+    time, memory, rows = prices.time, prices.memory, prices.rows
     activations = _chunks(memory.activations)
     kept = _chunks(memory.activations - memory.freed)
+    passes = fill_and_pace(rows.schedule, rows.microbatches, rows.vpp)
+    layer_s = total(added([time.forward, time.backward]))
+    none = np.zeros(len(rows))
+    layer, pace_layer = _both(passes, layer_s, time.weight_s)
+    recompute, pace_recompute = _both(passes, time.recompute_s, none)
+    first, pace_first = _both(passes, total(time.first), none)
+    last, pace_last = _both(passes, total(time.last), none)
+    send, pace_send = _both(passes, time.send_s, none)
     return Scaled(
-        rows=prices.rows,
-        layer=_ticks(added([time.forward, time.backward])),
-        recompute=_ticks({"": time.recompute_s}),
-        first=_ticks(time.first),
-        last=_ticks(time.last),
-        send=_ticks({"": time.send_s}),
-        sync_layer=_ticks(time.sync_layer),
-        sync_first=_ticks(time.sync_first),
-        sync_last=_ticks(time.sync_last),
+        rows=rows,
+        layer=layer,
+        recompute=recompute,
+        first=first,
+        last=last,
+        send=send,
+        pace_layer=pace_layer,
+        pace_recompute=pace_recompute,
+        pace_first=pace_first,
+        pace_last=pace_last,
+        pace_send=pace_send,
+        sync_layer=_ticks(total(time.sync_layer)),
+        sync_first=_ticks(total(time.sync_first)),
+        sync_last=_ticks(total(time.sync_last)),
         state=_chunks(total(memory.layer)),
         activations=activations,
         freed=activations - kept,
         first_state=_chunks(total(memory.first)),
+        first_activations=_chunks(memory.first_activations),
         last_state=_chunks(total(memory.last)),
         last_activations=_chunks(memory.last_activations),
         fixed=_chunks(total(memory.fixed)),
@@ -134,19 +162,24 @@ def ticks_up(amount_s: float) -> int:
     return math.ceil(amount_s / TICK_S)
 
 
-def rounding_error_s(layers: int, stages: int, microbatches: int) -> float:
+def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
     """Return how far a step time in ticks may lie from the one in floats, seconds.
 
-    Every layer, recomputed layer and stage extra is half a tick off at most, in the
-    sum over stages, in the slowest stage for every other micro-batch, and once at the
-    end of the step.
+    Every layer, recomputed layer, end and send is half a tick off at most: in filling
+    the pipeline, in its pace, and at the end of the step.
     """
-    terms = 2 * layers + 4 * stages
-    return 0.5 * TICK_S * terms * (microbatches + 1)
+    terms = 2 * layers + 2 + 2 * stages * chunks
+    return 0.5 * TICK_S * 3 * terms
 
 
-def _ticks(parts: Parts) -> Ints:
-    ticks = np.rint(total(parts) / TICK_S)
+def _both(passes: Passes, stage_s: Floats, weight_s: Floats) -> tuple[Ints, Ints]:
+    """Return what seconds of a stage add to filling the pipeline and to its pace."""
+    fill, pace = passes.fill_s(stage_s, weight_s), passes.pace_s(stage_s, weight_s)
+    return _ticks(fill), _ticks(pace)
+
+
+def _ticks(amount_s: Floats) -> Ints:
+    ticks = np.rint(amount_s / TICK_S)
     return np.minimum(ticks, MOST_TICKS).astype(np.int64)
 
 

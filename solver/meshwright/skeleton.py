@@ -13,11 +13,8 @@ from meshwright.topology.paths import Paths
 NONE, SELECTIVE, FULL = range(3)
 """Codes of the recompute column, in the order of `spec.pins.RECOMPUTE_MODES`."""
 
-ONE_F_ONE_B, GPIPE = range(2)
+ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(3)
 """Codes of the schedule column, in the order of `spec.pins.SCHEDULES`."""
-
-TP, DP_SHARD, DP_REPLICATE, PP = range(4)
-"""The axes of a mesh, in the order of `spec.pins.AXES`: innermost first."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Skeletons:
     sequence_parallel: Bools
     schedule: Ints
     paths: Paths
-    """What each axis pays on the links: of the row's mesh, or a best case over many."""
+    """What each group pays on the links: of the row's mesh, or a best case over many."""
     mesh: Ints
     """Row of the mesh in the lattice's table, or -1 for a best case over many."""
 
@@ -50,6 +47,24 @@ class Skeletons:
     def dp(self) -> Ints:
         """Return the data-parallel degree, replicate x shard."""
         return self.dp_shard * self.dp_replicate
+
+    @property
+    def state_shards(self) -> Ints:
+        """Return over how many GPUs ZeRO shards what is not an expert's."""
+        return self.cp * self.dp_shard
+
+    @property
+    def expert_copies(self) -> Ints:
+        """Return how many GPUs hold the same experts."""
+        result: Ints = self.tp * self.cp * self.dp // self.ep
+        return result
+
+    @property
+    def expert_shards(self) -> Ints:
+        """Return over how many of those ZeRO shards them; see `topology.groups`."""
+        folds_shards = (self.dp_shard > 1) | (self.dp_replicate == 1)
+        within = self.expert_copies // self.dp_replicate
+        return np.where(folds_shards, within, 1)
 
     @property
     def shards(self) -> Shards:
@@ -81,6 +96,5 @@ def concatenate(parts: list[Skeletons]) -> Skeletons:
     paths = Paths(
         np.concatenate([part.paths.s_per_byte for part in parts]),
         np.concatenate([part.paths.latency_s for part in parts]),
-        np.concatenate([part.paths.link for part in parts]),
     )
     return Skeletons(**columns, paths=paths)

@@ -195,8 +195,7 @@ class _Run:
         return to_plan(rows, 0, own, self.lattice.meshes[rows.mesh[0]])
 
     def _rounding_s(self, plan: Plan) -> float:
-        layers = self.job.spec.model.n_layers
-        return rounding_error_s(layers, plan.pp, plan.microbatches)
+        return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)
 
     def _rival(self, survivors: Candidates, best: PricedPlan) -> Rival | None:
         """Return the survivor that the task graph puts before the best, if any.

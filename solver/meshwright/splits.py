@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.bounds import least_bottleneck
+from meshwright.bounds import least_pace
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.stages import Stages, most_layers, recomputes
 
@@ -12,12 +12,13 @@ from meshwright.stages import Stages, most_layers, recomputes
 def constructive_split(stages: Stages) -> tuple[Ints, Ints]:
     """Return layers and recomputed layers of every stage, (rows, stages).
 
-    The split fits in memory where `fits` holds, and its bottleneck is the least one
-    up to the rounding of recomputed layers.
+    The split fits in memory where `fits` holds, and its pace is the least one up to
+    the rounding of recomputed layers.
     """
-    cap = most_layers(stages, least_bottleneck(stages) * (1 + 1e-12) + 1.0)
+    cap = most_layers(stages, least_pace(stages) * (1 + 1e-12) + 1.0)
     plain = np.minimum(cap, np.floor(stages.plain_cap))
-    layers = _level(np.maximum(plain, np.minimum(cap, 1)), stages.layers)
+    floor = np.minimum(cap, stages.least)
+    layers = _level(np.maximum(plain, floor), floor, stages.layers)
     short = stages.layers - layers.sum(axis=1)
     # The first stages hold the most micro-batches: a recomputed layer frees most there.
     room = np.maximum(cap - layers, 0)
@@ -30,8 +31,8 @@ def constructive_split(stages: Stages) -> tuple[Ints, Ints]:
 def recomputed_of(stages: Stages, layers: Ints) -> Ints:
     """Return the fewest recomputed layers for a split: one if none is forced."""
     forced = _least_recomputed(stages, layers)
-    seconds = layers * stages.costs.layer[:, None] + stages.extra
-    fastest = np.arange(stages.count) == seconds.argmin(axis=1)[:, None]
+    pace = layers * stages.costs.pace_layer[:, None] + stages.pace_extra
+    fastest = np.arange(stages.count) == pace.argmin(axis=1)[:, None]
     is_idle = recomputes(stages.costs) & (forced.sum(axis=1) == 0)
     result: Ints = forced + (fastest & is_idle[:, None])
     return result
@@ -47,7 +48,7 @@ def _least_recomputed(stages: Stages, layers: Ints) -> Ints:
 def split_fits(stages: Stages, layers: Ints, recomputed: Ints) -> Bools:
     """Return which splits fit in memory, place every layer, and are splits at all."""
     needed = layers * stages.per_layer - recomputed * stages.freed
-    is_split = (layers >= 1) & (recomputed >= 0) & (recomputed <= layers)
+    is_split = (layers >= stages.least) & (recomputed >= 0) & (recomputed <= layers)
     holds = ((needed <= stages.room) & is_split).all(axis=1)
     is_named = recomputes(stages.costs) == (recomputed.sum(axis=1) > 0)
     result: Bools = holds & is_named & (layers.sum(axis=1) == stages.layers)
@@ -57,25 +58,25 @@ def split_fits(stages: Stages, layers: Ints, recomputed: Ints) -> Bools:
 def split_ticks(stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
     """Return the exact step time of splits, ticks."""
     costs = stages.costs
-    seconds = layers * costs.layer[:, None] + recomputed * costs.recompute[:, None]
-    seconds = seconds + stages.extra
+    fill = layers * costs.layer[:, None] + recomputed * costs.recompute[:, None]
+    pace = layers * costs.pace_layer[:, None]
+    pace = pace + recomputed * costs.pace_recompute[:, None] + stages.pace_extra
     sync = (layers * costs.sync_layer[:, None] + stages.sync).max(axis=1)
-    waits = (costs.rows.microbatches - 1).astype(np.float64)
-    result: Floats = seconds.sum(axis=1) + waits * seconds.max(axis=1) + sync
-    return result
+    ticks = (fill + stages.extra).sum(axis=1) + pace.max(axis=1) + sync
+    return np.asarray(ticks, dtype=np.float64)
 
 
-def _level(caps: Floats, layers: int) -> Floats:
-    """Return min(cap, level) for the lowest level that adds up to `layers`, if any."""
+def _level(caps: Floats, floors: Floats, layers: int) -> Floats:
+    """Return the lowest level, within floors and caps, that adds up to `layers`."""
     low, high = np.zeros(len(caps)), caps.max(axis=1)
     while (high - low > 1).any():
         middle = np.floor((low + high) / 2)
-        enough = np.minimum(caps, middle[:, None]).sum(axis=1) >= layers
+        enough = np.clip(middle[:, None], floors, caps).sum(axis=1) >= layers
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
-    levelled = np.minimum(caps, high[:, None])
+    levelled = np.clip(high[:, None], floors, caps)
     excess = np.maximum(levelled.sum(axis=1) - layers, 0)
-    at_level = (levelled == high[:, None]) & (levelled > 1)
+    at_level = (levelled == high[:, None]) & (levelled > floors)
     before = np.cumsum(at_level, axis=1) - at_level
     result: Floats = levelled - (at_level & (before < excess[:, None]))
     return result

@@ -18,6 +18,7 @@ import numpy as np
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.scaling import Scaled
 from meshwright.skeleton import NONE
+from meshwright.spec.model import Model
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class Stages:
     layers: int
     """Layers of the model."""
     extra: Ints
+    pace_extra: Ints
     sync: Ints
+    least: Ints
+    """Fewest layers of each stage, (stages,)."""
     room: Ints
     """Chunks that a stage has for its layers."""
     per_layer: Ints
@@ -48,34 +52,41 @@ class Stages:
         return result
 
 
-def stages_of(costs: Scaled, layers: int, capacity: int | Ints) -> Stages:
+def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
     """Return what the memory of every stage allows; all rows have one pp.
 
     `capacity` is in chunks, for all rows or (rows, 1).
     """
-    count = int(costs.rows.pp[0])
-    held = costs.held(count)
+    count, layers = int(costs.rows.pp[0]), model.n_layers
     room = np.maximum(capacity - costs.stage_fixed(count), 0)
-    per_layer = costs.state[:, None] + held * costs.activations[:, None]
+    saved = costs.held(costs.activations, count)
+    per_layer = costs.state[:, None] + saved
     recomputes = (costs.rows.recompute != NONE)[:, None]
-    freed = np.where(recomputes, held * costs.freed[:, None], 0)
+    kept = costs.held(costs.activations - costs.freed, count)
+    freed = np.where(recomputes, saved - kept, 0)
+    # Chunks are equally many on every stage.
+    most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
+    least = np.ones(count, dtype=np.int64)
+    least[0] = max(model.leading_layers, 1)
     return Stages(
         costs=costs,
         layers=layers,
         extra=costs.stage_extra(count),
+        pace_extra=costs.stage_pace_extra(count),
         sync=costs.stage_sync(count),
+        least=least,
         room=room,
         per_layer=per_layer,
         freed=freed,
         plain_cap=room / per_layer,
-        full_cap=np.minimum(room // (per_layer - freed), layers).astype(np.float64),
+        full_cap=np.minimum(room // (per_layer - freed), most).astype(np.float64),
         recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
     )
 
 
 def fits(stages: Stages) -> Bools:
     """Return which rows can hold the model at all, recomputing what they must."""
-    has_all = (stages.full_cap >= 1).all(axis=1)
+    has_all = (stages.full_cap >= stages.least).all(axis=1)
     result: Bools = has_all & (stages.full_cap.sum(axis=1) >= stages.layers)
     return result
 
@@ -86,13 +97,15 @@ def recomputes(costs: Scaled) -> Bools:
     return result
 
 
-def most_layers(stages: Stages, bottleneck: Floats) -> Floats:
-    """Return the most layers, whole, that each stage runs within a bottleneck."""
+def most_layers(stages: Stages, pace: Floats) -> Floats:
+    """Return the most layers, whole, that each stage runs within a pace."""
     costs = stages.costs
-    spare = bottleneck[:, None] - stages.extra
-    layer, recompute = costs.layer[:, None], costs.recompute[:, None]
+    spare = pace[:, None] - stages.pace_extra
+    # One micro-batch waits for no other: its pace is 0, and no bottleneck.
+    layer = np.maximum(costs.pace_layer, 1e-9)[:, None]
+    slope = stages.recompute_slope * costs.pace_recompute[:, None]
     plain = spare / layer
-    slope = stages.recompute_slope * recompute
     bent = (spare + slope * stages.plain_cap) / (layer + slope)
     most = np.where(plain <= stages.plain_cap, plain, bent)
+    most = np.where(costs.pace_layer[:, None] == 0, stages.full_cap, most)
     return np.clip(np.floor(most + 1e-9), 0, stages.full_cap)

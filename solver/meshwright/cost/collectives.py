@@ -37,6 +37,17 @@ def all_reduce_s(
     return np.minimum(ring, tree)
 
 
+def all_to_all_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds in which each member sends 1/n of `whole_bytes` to each.
+
+    All messages are under way at once, so that latency counts once.
+    """
+    result: Floats = (n - 1) / n * whole_bytes * s_per_byte + latency_s
+    return result
+
+
 def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floats:
     """Return the seconds to pass `message_bytes` to the neighbour."""
     return message_bytes * s_per_byte + latency_s

@@ -35,6 +35,11 @@ class Kernels:
     backward_s: Floats
     selective_s: Floats
     """What selective recomputation runs again."""
+    weight_s: Floats
+    attention_s: Floats
+    attention_backward_s: Floats
+    dense_forward_s: Floats
+    dense_backward_s: Floats
     embedding_s: Floats
     head_s: Floats
     """Final norm, head and loss, forward and backward."""
@@ -98,6 +103,11 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
         # Kernels queue up behind the host: the slower of the two sets the pace.
         forward_s=np.maximum(forward_s, efficiency.dispatch_s),
         backward_s=np.maximum(backward_s, 2 * efficiency.dispatch_s),
+        weight_s=matmuls,
+        attention_s=attention,
+        attention_backward_s=attention_backward,
+        dense_forward_s=np.maximum(forward_s, efficiency.dispatch_s),
+        dense_backward_s=np.maximum(backward_s, 2 * efficiency.dispatch_s),
         selective_s=attention if plain else norms + activation,
         # Forward, and twice that backward, of the look-up and of a norm after it.
         embedding_s=(1 + spec.model.embedding_norm) * 3 * norm,

@@ -8,77 +8,111 @@ from meshwright.cost import traffic
 from meshwright.cost.arrays import Floats
 from meshwright.cost.price import Prices, Split
 from meshwright.cost.traffic import Collective
-from meshwright.cost.transformer import embedding_params, head_params, layer_params
+from meshwright.cost.weights import (
+    Weights,
+    dense_layer_weights,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+)
 from meshwright.job import Job
-from meshwright.skeleton import FULL
-from meshwright.spec.pins import AXES
+from meshwright.skeleton import FULL, Skeletons
+from meshwright.topology.groups import GROUPS, group_loads
 from meshwright.topology.paths import Meshes
 
 
-def axis_bytes(job: Job, prices: Prices, split: Split) -> Floats:
-    """Return bytes per step that a GPU passes on for each axis, (stages, axes).
+def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
+    """Return bytes per step that a GPU passes on in each group, (stages, groups).
 
     `prices` has one row. Bytes are per direction: a pipeline stage sends activations
     one way and gradients the other.
     """
     rows = prices.rows
-    stages = len(split.layers)
     m = int(rows.microbatches[0])
-    per_layer = _passed(_per_layer(job, prices))
-    again = _passed(traffic.tensor_parallel(job, rows, 2))
-    is_full = float(rows.recompute[0] == FULL)
-    recomputed = is_full * split.recomputed[:, None] * again
-    result = m * (split.layers[:, None] * per_layer + recomputed)
-    params = layer_params(job.spec.model, rows.tp)
-    result = result + split.layers[:, None] * _passed(
-        traffic.step_end(job, rows, params)
-    )
-    embedding = embedding_params(job.spec.model, rows.tp)
-    head = head_params(job.spec.model, rows.tp, rows.pp)
-    result[0] += _end_bytes(job, prices, embedding, m)
-    result[-1] += _end_bytes(job, prices, head, m)
-    if stages > 1:
-        result += m * _passed(traffic.pipeline_send(job, rows))
+    layers, recomputed = split.layers[:, None], split.recomputed[:, None]
+    own = layer_weights(job, rows)
+    each = _passed(_per_layer(job, rows, own))
+    again = _passed(_forward(job, rows)) * float(rows.recompute[0] == FULL)
+    once = _passed(traffic.step_end(job, rows, own))
+    result: Floats = m * (layers * each + recomputed * again) + layers * once
+    result[0] += _end_bytes(job, rows, embedding_weights(job, rows), m)
+    result[0] += _leading_bytes(job, rows, each, once, m)
+    result[-1] += _end_bytes(job, rows, head_weights(job, rows), m)
+    if rows.pp[0] > 1:
+        result += m * rows.vpp[0] * _passed(traffic.pipeline_send(job, rows))
     return result
 
 
 def link_seconds(job: Job, prices: Prices, split: Split, mesh: Meshes) -> Floats:
-    """Return how long links carry traffic per step, (stages, axes, links).
+    """Return how long links carry traffic per step, (stages, groups, links).
 
-    At the links' rated bandwidth, every group of an axis at once; `mesh` is (axes,
+    At the links' rated bandwidth, every group of a kind at once; `mesh` is (axes,
     levels) and `prices` has one row.
     """
-    loads = job.fabric.loads(mesh[None])[0]
-    result: Floats = axis_bytes(job, prices, split)[:, :, None] * loads[None]
+    loads = group_loads(job.fabric, mesh, int(prices.rows.ep[0]))
+    result: Floats = group_bytes(job, prices, split)[:, :, None] * loads[None]
     return result
 
 
-def _per_layer(job: Job, prices: Prices) -> list[Collective]:
+def _per_layer(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return the collectives of one layer and micro-batch, forward and backward."""
-    rows = prices.rows
-    params = layer_params(job.spec.model, rows.tp)
     return [
-        *traffic.tensor_parallel(job, rows, 4),
-        *2 * traffic.gather_weights(job, rows, params),
-        *traffic.reduce_gradients(job, rows, params),
+        *_forward(job, rows),
+        *traffic.tensor_parallel(job, rows, traffic.reductions(job.spec.model)),
+        *traffic.expert_exchange(job, rows, 2),
+        *traffic.context_parallel(job, rows, True),
+        *_zero(job, rows, held),
     ]
 
 
-def _end_bytes(job: Job, prices: Prices, params: Floats, microbatches: int) -> Floats:
-    """Return the bytes per axis of the embedding or the head."""
-    rows = prices.rows
-    each = [
-        *traffic.tensor_parallel(job, rows, 1),
-        *2 * traffic.gather_weights(job, rows, params),
-        *traffic.reduce_gradients(job, rows, params),
+def _forward(job: Job, rows: Skeletons) -> list[Collective]:
+    """Return what the forward of one layer passes on, beside weights."""
+    return [
+        *traffic.tensor_parallel(job, rows, traffic.reductions(job.spec.model)),
+        *traffic.expert_exchange(job, rows, 2),
+        *traffic.context_parallel(job, rows, False),
     ]
-    once = [*traffic.step_end(job, rows, params), *traffic.tied_tables(job, rows)]
+
+
+def _zero(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
+    """Return what ZeRO passes on per micro-batch, forward and backward."""
+    gathers = traffic.gather_weights(job, rows, held)
+    return [*2 * gathers, *traffic.reduce_gradients(job, rows, held)]
+
+
+def _leading_bytes(
+    job: Job, rows: Skeletons, each: Floats, once: Floats, microbatches: int
+) -> Floats:
+    """Return what leading dense layers pass on more than as many repeated ones."""
+    moe = job.spec.model.moe
+    if moe is None or not moe.first_dense_layers:
+        return np.zeros(len(GROUPS))
+    held = dense_layer_weights(job, rows)
+    ours = _passed(
+        [
+            *traffic.tensor_parallel(job, rows, 4),
+            *traffic.context_parallel(job, rows, False),
+            *traffic.context_parallel(job, rows, True),
+            *_zero(job, rows, held),
+        ]
+    )
+    ours_once = _passed(traffic.step_end(job, rows, held))
+    more: Floats = microbatches * (ours - each) + ours_once - once
+    return moe.first_dense_layers * more
+
+
+def _end_bytes(
+    job: Job, rows: Skeletons, held: list[Weights], microbatches: int
+) -> Floats:
+    """Return the bytes per group of the embedding or the head."""
+    each = [*traffic.tensor_parallel(job, rows, 1), *_zero(job, rows, held)]
+    once = [*traffic.step_end(job, rows, held), *traffic.tied_tables(job, rows)]
     return microbatches * _passed(each) + _passed(once)
 
 
 def _passed(operations: list[Collective]) -> Floats:
-    """Return the bytes passed to the ring neighbour, by axis."""
-    result = np.zeros(len(AXES))
+    """Return the bytes passed on, by group."""
+    result = np.zeros(len(GROUPS))
     for operation in operations:
-        result[operation.axis] += operation.ring_bytes[0]
+        result[operation.group] += operation.ring_bytes[0]
     return result

@@ -8,23 +8,26 @@ import numpy as np
 
 from meshwright.cost.activations import (
     ELEMENT_BYTES,
+    dense_saved_bytes,
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.arrays import Floats, Ints, Parts
+from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled
 from meshwright.cost.framework import (
     HAS_CAST_WEIGHTS,
     OVERHEAD_GIB,
     StateBytes,
     state_bytes,
 )
-from meshwright.cost.transformer import (
-    embedding_params,
-    head_params,
-    layer_params,
+from meshwright.cost.weights import (
+    Weights,
+    dense_layer_weights,
+    embedding_weights,
+    head_weights,
+    layer_weights,
 )
 from meshwright.job import Job
-from meshwright.skeleton import FULL, NONE, SELECTIVE, Skeletons
+from meshwright.skeleton import FULL, GPIPE, NONE, SELECTIVE, Skeletons
 from meshwright.spec.units import GIB
 
 
@@ -34,7 +37,7 @@ class MemoryCosts:
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
     n x layer + f x (n x activations - r x freed) + fixed, and `first` or `last` where
-    it is an end of the pipeline (f x last_activations too).
+    it is an end of the pipeline (with f x first_activations, and last_activations).
     """
 
     layer: Parts
@@ -42,6 +45,8 @@ class MemoryCosts:
     freed: Floats
     """What recomputing a layer saves per micro-batch."""
     first: Parts
+    first_activations: Floats
+    """What leading layers without experts save more, or less if negative."""
     last: Parts
     last_activations: Floats
     fixed: Parts
@@ -52,17 +57,21 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows)
-    per_layer = layer_params(model, rows.tp)
     state = state_bytes(spec)
+    layer = _state(job, state, rows, layer_weights(job, rows))
+    lead, lead_activations = _leading(job, state, rows, layer, saved)
+    # Only GPipe runs all forwards before the first backward.
+    held = np.where(rows.schedule == GPIPE, rows.microbatches, 1)
     # Logits in the compute precision, and their softmax in fp32 for the backward.
     logit_bytes = ELEMENT_BYTES[spec.training.precision] + 4
     return MemoryCosts(
-        layer=_state(job, state, rows, per_layer),
+        layer=layer,
         activations=tokens * saved,
         freed=tokens * (saved - kept),
-        first=_state(job, state, rows, embedding_params(model, rows.tp)),
-        last=_state(job, state, rows, head_params(model, rows.tp, rows.pp)),
-        last_activations=tokens * model.vocab / rows.tp * logit_bytes,
+        first=added([lead, _state(job, state, rows, embedding_weights(job, rows))]),
+        first_activations=tokens * lead_activations,
+        last=_state(job, state, rows, head_weights(job, rows)),
+        last_activations=held * tokens * model.vocab / rows.tp * logit_bytes,
         fixed={
             "workspace": _workspace(job, state, rows, tokens * (saved - kept)),
             "overhead": np.full(len(rows), OVERHEAD_GIB * GIB),
@@ -84,20 +93,41 @@ def sharded_bytes(
     return weights, gradients, optimizer
 
 
-def _state(job: Job, state: StateBytes, rows: Skeletons, params: Floats) -> Parts:
-    zero, shard = rows.zero, rows.dp_shard
-    if job.spec.framework in HAS_CAST_WEIGHTS and state.gathered < state.weights:
-        # fp32 parameters are sharded from stage 2 on; the cast copy only in stage 3.
-        own = state.weights / np.where(zero >= 2, shard, 1)
-        weights = own + np.where(zero < 3, state.gathered, 0.0)
-        _, gradients, optimizer = sharded_bytes(state, zero, shard)
-    else:
-        weights, gradients, optimizer = sharded_bytes(state, zero, shard)
-    return {
-        "weights": params * weights,
-        "gradients": params * gradients,
-        "optimizer": params * optimizer,
-    }
+def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
+    """Return the bytes of weights, gradients and optimizer state."""
+    zero = rows.zero
+    parts = []
+    for own in held:
+        weights, gradients, optimizer = sharded_bytes(state, zero, own.shards)
+        if job.spec.framework in HAS_CAST_WEIGHTS and state.gathered < state.weights:
+            # fp32 parameters are sharded from stage 2 on; the cast copy only in 3.
+            sharded = state.weights / np.where(zero >= 2, own.shards, 1)
+            weights = sharded + np.where(zero < 3, state.gathered, 0.0)
+        parts.append(
+            {
+                "weights": own.params * weights,
+                "gradients": own.params * gradients,
+                "optimizer": own.params * optimizer,
+            }
+        )
+    return added(parts)
+
+
+def _leading(
+    job: Job, state: StateBytes, rows: Skeletons, layer: Parts, saved: Floats
+) -> tuple[Parts, Floats]:
+    """Return what leading dense layers hold more than as many repeated ones.
+
+    State in bytes; what they save for the backward in bytes per token.
+    """
+    moe = job.spec.model.moe
+    if moe is None or not moe.first_dense_layers:
+        return {}, np.zeros(len(rows))
+    count = moe.first_dense_layers
+    dense = _state(job, state, rows, dense_layer_weights(job, rows))
+    own = dense_saved_bytes(job.spec, rows.shards, selective=False)
+    more = added([scaled(dense, count), scaled(layer, -count)])
+    return more, count * (own - saved)
 
 
 def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
@@ -122,7 +152,7 @@ def _workspace(job: Job, state: StateBytes, rows: Skeletons, freed: Floats) -> F
     tokens = rows.shards.tokens(spec.training.seq_len)
     widest = model.d_model + (2 if model.gated_mlp else 1) * model.d_ff / rows.tp
     upstream = tokens * widest * ELEMENT_BYTES[spec.training.precision]
-    params = layer_params(model, rows.tp)
+    params = sum(own.params for own in layer_weights(job, rows))
     gathered = np.where(rows.zero == 3, 2 * params * state.gathered, 0.0)
     unreduced = np.where(rows.zero >= 2, params * state.gradients, 0.0)
     return freed + upstream + gathered + unreduced

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, total, where
 from meshwright.cost.memory import MemoryCosts, memory_costs
-from meshwright.cost.schedule import closed_form_s, in_flight
+from meshwright.cost.schedule import fill_and_pace, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
@@ -36,12 +36,13 @@ class Split:
     recomputed: Ints
 
 
-def stage_seconds(time: TimeCosts, split: Split) -> Parts:
+def stage_seconds(time: TimeCosts, split: Split, vpp: int) -> Parts:
     """Return seconds per micro-batch of every stage of one skeleton, by part.
 
     `time` has one row; each part has shape (stages,).
     """
     ends = _Ends(len(split.layers))
+    sends = ends.neighbours + 2.0 * (vpp - 1) * (len(split.layers) > 1)
     return added(
         [
             scaled(time.forward, split.layers),
@@ -49,7 +50,7 @@ def stage_seconds(time: TimeCosts, split: Split) -> Parts:
             {"recompute": time.recompute_s * split.recomputed},
             where(ends.first, time.first),
             where(ends.last, time.last),
-            {"pp": time.send_s * ends.neighbours},
+            {"pp": time.send_s * sends},
         ]
     )
 
@@ -66,26 +67,31 @@ def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
     )
 
 
-def step_parts(time: TimeCosts, split: Split, microbatches: int) -> dict[str, float]:
+def step_parts(rows: Skeletons, time: TimeCosts, split: Split) -> dict[str, float]:
     """Return the step time by part; the parts of the slowest stage, and the rest.
 
-    sum + (m - 1) x slowest is m x slowest + the sum of the others: the bubble, which
-    is (p - 1) / (m + p - 1) of the pipeline's time where stages are even.
+    The rest is the bubble: of 1F1B and even stages (p - 1) / (m + p - 1) of the
+    pipeline's time. `rows` and `time` have one row.
     """
-    stages, ends = stage_seconds(time, split), stage_sync_seconds(time, split)
+    stages = stage_seconds(time, split, int(rows.vpp[0]))
+    ends = stage_sync_seconds(time, split)
     seconds, sync = total(stages), total(ends)
     slowest, longest = int(seconds.argmax()), int(sync.argmax())
-    parts = {name: microbatches * float(part[slowest]) for name, part in stages.items()}
-    pipeline = float(closed_form_s(seconds[None], np.array([microbatches]))[0])
-    parts["bubble"] = pipeline - microbatches * float(seconds[slowest])
+    m = int(rows.microbatches[0])
+    parts = {name: m * float(part[slowest]) for name, part in stages.items()}
+    weight_s = time.weight_s * split.layers
+    passes = fill_and_pace(rows.schedule, rows.microbatches, rows.vpp)
+    pipeline_s = passes.fill_s(seconds, weight_s).sum()
+    pipeline_s += passes.pace_s(seconds, weight_s).max()
+    parts["bubble"] = float(pipeline_s) - m * float(seconds[slowest])
     return parts | {name: float(part[longest]) for name, part in ends.items()}
 
 
 def stage_bytes(prices: Prices, split: Split) -> Parts:
     """Return bytes on a GPU of every stage, by part, (stages,)."""
-    memory, ends = prices.memory, _Ends(len(split.layers))
-    rows = prices.rows
-    held = in_flight(rows.schedule, rows.microbatches, len(split.layers))[0]
+    rows, stages = prices.rows, len(split.layers)
+    memory, ends = prices.memory, _Ends(stages)
+    held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
     saved = memory.activations * split.layers - memory.freed * split.recomputed
     return added(
         [
@@ -93,8 +99,9 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
             where(ends.first, memory.first),
             where(ends.last, memory.last),
             {"activations": held * saved},
-            where(ends.last, {"logits": held * memory.last_activations}),
-            scaled(memory.fixed, np.ones(len(split.layers))),
+            where(ends.first, {"activations": held * memory.first_activations}),
+            where(ends.last, {"logits": memory.last_activations}),
+            scaled(memory.fixed, np.ones(stages)),
         ]
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,16 +11,35 @@ from meshwright.cost.arrays import Floats, Ints
 from meshwright.skeleton import GPIPE
 
 
-def in_flight(schedule: Ints, microbatches: Ints, stages: int) -> Floats:
-    """Return the micro-batches whose activations each stage holds, (rows, stages).
+def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:
+    """Stub."""
+    left = np.arange(stages, 0, -1)
+    m, v = microbatches[:, None], vpp[:, None]
+    inter = np.minimum(m * v, 2 * (left[None] - 1) + (v - 1) * stages + 1)
+    held = np.where(v > 1, inter, np.minimum(m, left[None]))
+    return np.where(schedule[:, None] == GPIPE, m * v, held)
 
-    1F1B: stage e of p holds min(m, p - e) (Narayanan et al. 2021, section 2.2);
-    GPipe: all m (Huang et al. 2019, section 2.3).
-    """
-    warm = np.arange(stages, 0, -1)
-    under_1f1b = np.minimum(microbatches[:, None], warm[None, :])
-    held = np.where(schedule[:, None] == GPIPE, microbatches[:, None], under_1f1b)
-    return held.astype(np.float64)
+
+@dataclass(frozen=True)
+class Passes:
+    """How seconds of a stage count towards the step, a row per skeleton."""
+
+    fill: Floats
+    pace: Floats
+    deferred: Floats
+
+    def fill_s(self, stage_s: Floats, weight_s: Floats) -> Floats:
+        """Return what a stage adds to filling the pipeline."""
+        return self.fill * stage_s - 2 * self.deferred * weight_s
+
+    def pace_s(self, stage_s: Floats, weight_s: Floats) -> Floats:
+        """Return the pace of a stage; the largest counts."""
+        return self.pace * stage_s + 2 * self.deferred * weight_s
+
+
+def fill_and_pace(schedule: Ints, microbatches: Ints, vpp: Ints) -> Passes:
+    """Stub."""
+    return Passes(1 / vpp, microbatches - 1 / vpp, (schedule == 2) * 1.0)
 
 
 def closed_form_s(stage_s: Floats, microbatches: Ints) -> Floats:

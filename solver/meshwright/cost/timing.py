@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.arrays import Floats, Parts
+from meshwright.cost.arrays import Floats, Parts, added, scaled
 from meshwright.cost.collectives import exposed_s
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.framework import state_bytes
-from meshwright.cost.transformer import (
-    embedding_params,
-    head_params,
-    layer_params,
+from meshwright.cost.weights import (
+    Weights,
+    dense_layer_weights,
+    embedding_weights,
+    head_weights,
+    layer_weights,
 )
 from meshwright.job import Job
 from meshwright.skeleton import FULL, SELECTIVE, Skeletons
@@ -32,8 +34,11 @@ class TimeCosts:
 
     forward: Parts
     backward: Parts
+    weight_s: Floats
+    """Of a layer's backward: what only gradients of weights need, and may wait."""
     recompute_s: Floats
     first: Parts
+    """What leading layers without experts take less or more is in here."""
     last: Parts
     send_s: Floats
     sync_layer: Parts
@@ -41,26 +46,39 @@ class TimeCosts:
     sync_last: Parts
 
 
+@dataclass(frozen=True)
+class _Layer:
+    """One kind of layer: its kernels, weights and traffic."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weights: list[Weights]
+    tp_s: Floats
+    """Exposed, forward; the backward has as much."""
+    ep_s: Floats
+
+
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     """Return the seconds that make up every stage of every skeleton."""
-    model = job.spec.model
-    layer = _layer_kernels(job, rows)
-    tp_s = traffic.seconds(job, rows, traffic.tensor_parallel(job, rows, 2))
-    weights = layer_params(model, rows.tp)
-    embedding = embedding_params(model, rows.tp)
-    head = head_params(model, rows.tp, rows.pp)
+    own = _layer_kernels(job, rows)
+    layer = _layer(job, rows, own)
+    context = _context_s(job, rows, own)
+    forward, backward = _passes(job, rows, layer, context)
+    sync = _sync(job, rows, layer.weights, layer.backward_s)
+    lead, lead_sync = _leading(job, rows, own, [forward, backward], context, sync)
     # Nothing runs beside the first gather and the last reduction of a step.
     alone = np.zeros(len(rows))
-    forward_zero, backward_zero = _zero_s(job, rows, weights, layer)
+    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     return TimeCosts(
-        forward={"compute": layer.forward_s, "tp": tp_s, "zero": forward_zero},
-        backward={"compute": layer.backward_s, "tp": tp_s, "zero": backward_zero},
-        recompute_s=_recompute_s(rows, layer, tp_s),
-        first=_end(job, rows, embedding, layer.embedding_s, alone),
-        last=_end(job, rows, head, layer.head_s, layer.head_s),
+        forward=forward,
+        backward=backward,
+        weight_s=own.weight_s,
+        recompute_s=_recompute_s(rows, own, sum(forward.values()) - forward["zero"]),
+        first=added([lead, _end(job, rows, embedding, own.embedding_s, alone)]),
+        last=_end(job, rows, head, own.head_s, own.head_s),
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
-        sync_layer=_sync(job, rows, weights, layer.backward_s),
-        sync_first=_sync_end(job, rows, embedding),
+        sync_layer=sync,
+        sync_first=added([lead_sync, _sync_end(job, rows, embedding)]),
         sync_last=_sync_end(job, rows, head),
     )
 
@@ -71,23 +89,97 @@ def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     return kernels(job.spec, job.efficiency, distinct).take(inverse)
 
 
-def _recompute_s(rows: Skeletons, layer: Kernels, tp_s: Floats) -> Floats:
+def _layer(job: Job, rows: Skeletons, own: Kernels) -> _Layer:
+    """Return the layer that the model repeats."""
+    calls = traffic.reductions(job.spec.model)
+    exchange = traffic.expert_exchange(job, rows, 2)
+    return _Layer(
+        own.forward_s,
+        own.backward_s,
+        layer_weights(job, rows),
+        traffic.seconds(job, rows, traffic.tensor_parallel(job, rows, calls)),
+        traffic.seconds(job, rows, exchange),
+    )
+
+
+def _dense_layer(job: Job, rows: Skeletons, own: Kernels) -> _Layer:
+    """Return a leading layer without experts."""
+    return _Layer(
+        own.dense_forward_s,
+        own.dense_backward_s,
+        dense_layer_weights(job, rows),
+        traffic.seconds(job, rows, traffic.tensor_parallel(job, rows, 2)),
+        np.zeros(len(rows)),
+    )
+
+
+def _passes(
+    job: Job, rows: Skeletons, layer: _Layer, context: tuple[Floats, Floats]
+) -> tuple[Parts, Parts]:
+    """Return the forward and the backward of a layer."""
+    forward_zero, backward_zero = _zero_s(job, rows, layer)
+    shared = {"tp": layer.tp_s, "ep": layer.ep_s}
+    return (
+        {"compute": layer.forward_s, **shared, "cp": context[0], "zero": forward_zero},
+        {
+            "compute": layer.backward_s,
+            **shared,
+            "cp": context[1],
+            "zero": backward_zero,
+        },
+    )
+
+
+def _context_s(job: Job, rows: Skeletons, own: Kernels) -> tuple[Floats, Floats]:
+    """Return the exposed ring traffic of attention, forward and backward.
+
+    The ring hides behind the attention that it feeds (Liu et al. 2023, section 3).
+    """
+    forward = traffic.seconds(job, rows, traffic.context_parallel(job, rows, False))
+    backward = traffic.seconds(job, rows, traffic.context_parallel(job, rows, True))
+    overlap = job.efficiency.gather_overlap
+    return (
+        exposed_s(forward, own.attention_s, overlap),
+        exposed_s(backward, own.attention_backward_s, overlap),
+    )
+
+
+def _leading(
+    job: Job,
+    rows: Skeletons,
+    own: Kernels,
+    passes: list[Parts],
+    context: tuple[Floats, Floats],
+    sync: Parts,
+) -> tuple[Parts, Parts]:
+    """Return what leading dense layers take more than as many repeated ones."""
+    moe = job.spec.model.moe
+    if moe is None or not moe.first_dense_layers:
+        return {}, {}
+    dense = _dense_layer(job, rows, own)
+    ours = [*_passes(job, rows, dense, context)]
+    our_sync = _sync(job, rows, dense.weights, dense.backward_s)
+    count = moe.first_dense_layers
+    less = [scaled(parts, -count) for parts in (*passes, sync)]
+    more = [scaled(parts, count) for parts in (*ours, our_sync)]
+    return added([*more[:2], *less[:2]]), added([more[2], less[2]])
+
+
+def _recompute_s(rows: Skeletons, own: Kernels, forward_s: Floats) -> Floats:
     """Return the extra seconds of a recomputed layer: its forward, or cheap parts."""
-    again = [layer.selective_s, layer.forward_s + tp_s]
+    again = [own.selective_s, forward_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 
-def _zero_s(
-    job: Job, rows: Skeletons, weights: Floats, layer: Kernels
-) -> tuple[Floats, Floats]:
+def _zero_s(job: Job, rows: Skeletons, layer: _Layer) -> tuple[Floats, Floats]:
     """Return exposed ZeRO seconds of a layer's forward and backward.
 
     Stage 3 gathers weights for the forward and again for the backward; from stage 2
     on gradients are reduced after every micro-batch (Rajbhandari et al. 2019, 7.2).
     """
-    gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, weights))
-    reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, weights))
-    overlap = job.efficiency.gather_overlap
+    held, overlap = layer.weights, job.efficiency.gather_overlap
+    gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
+    reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
     return (
         exposed_s(gather, layer.forward_s, overlap),
         exposed_s(gather + reduce, layer.backward_s, overlap),
@@ -95,11 +187,11 @@ def _zero_s(
 
 
 def _end(
-    job: Job, rows: Skeletons, params: Floats, compute_s: Floats, hide_s: Floats
+    job: Job, rows: Skeletons, held: list[Weights], compute_s: Floats, hide_s: Floats
 ) -> Parts:
     """Return the seconds per micro-batch of the embedding or the head."""
-    gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, params))
-    reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, params))
+    gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
+    reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
     one_reduction = traffic.tensor_parallel(job, rows, 1)
     return {
         "compute": compute_s,
@@ -108,26 +200,27 @@ def _end(
     }
 
 
-def _sync(job: Job, rows: Skeletons, params: Floats, hide_s: Floats) -> Parts:
+def _sync(job: Job, rows: Skeletons, held: list[Weights], hide_s: Floats) -> Parts:
     """Return the end of the step: traffic that nothing hides, and the update."""
-    ends = traffic.seconds(job, rows, traffic.step_end(job, rows, params))
+    ends = traffic.seconds(job, rows, traffic.step_end(job, rows, held))
     return {
         "dp": exposed_s(ends, hide_s, job.efficiency.grad_overlap),
-        "optimizer": _optimizer_s(job, rows, params),
+        "optimizer": _optimizer_s(job, rows, held),
     }
 
 
-def _sync_end(job: Job, rows: Skeletons, params: Floats) -> Parts:
+def _sync_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the end of the step of embedding or head: nothing hides its traffic."""
-    parts = _sync(job, rows, params, np.zeros(len(rows)))
+    parts = _sync(job, rows, held, np.zeros(len(rows)))
     tied = traffic.seconds(job, rows, traffic.tied_tables(job, rows))
     return {**parts, "dp": parts["dp"] + tied}
 
 
-def _optimizer_s(job: Job, rows: Skeletons, params: Floats) -> Floats:
+def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the seconds of the update: state read and written, gradients read."""
     state = state_bytes(job.spec)
     moved = 2 * (state.optimizer + state.weights) + state.gradients
-    held = params / np.where(rows.zero >= 1, rows.dp_shard, 1)
+    own = sum(w.params / np.where(rows.zero >= 1, w.shards, 1) for w in held)
     gpu = job.spec.cluster.topology.gpu
-    return held * moved / (gpu.memory_gb_s * 1e9 * job.efficiency.memory)
+    rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
+    return np.asarray(own * moved / rate)

@@ -16,22 +16,26 @@ from meshwright.cost import collectives
 from meshwright.cost.activations import ELEMENT_BYTES
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.framework import state_bytes
-from meshwright.cost.transformer import table_params
+from meshwright.cost.transformer import kv_shards, kv_width, table_params
+from meshwright.cost.weights import Weights
 from meshwright.job import Job
-from meshwright.skeleton import DP_REPLICATE, DP_SHARD, PP, TP, Skeletons
+from meshwright.skeleton import Skeletons
+from meshwright.spec.model import Model
+from meshwright.topology.groups import CP, EP, PP, TP
 
-Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "send"]
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 
 @dataclass(frozen=True)
 class Collective:
-    """One operation of every group of an axis, a row per skeleton.
+    """One operation of every group of a kind, a row per skeleton.
 
     `whole_bytes` is what an all-gather leaves and a reduction takes on each member,
     or what is sent; 0 where the row has no such operation.
     """
 
-    axis: int
+    group: int
+    """Column of the paths."""
     operation: Operation
     whole_bytes: Floats
     members: Ints
@@ -39,8 +43,8 @@ class Collective:
 
     def seconds(self, job: Job, rows: Skeletons) -> Floats:
         """Return the seconds of all calls, at the efficiency of real links."""
-        s_per_byte = rows.paths.s_per_byte[:, self.axis] / job.efficiency.link
-        latency_s = rows.paths.latency_s[:, self.axis] * job.efficiency.latency
+        s_per_byte = rows.paths.s_per_byte[:, self.group] / job.efficiency.link
+        latency_s = rows.paths.latency_s[:, self.group] * job.efficiency.latency
         if self.operation == "send":
             once = collectives.send_s(self.whole_bytes, s_per_byte, latency_s)
         else:
@@ -50,7 +54,7 @@ class Collective:
 
     @property
     def ring_bytes(self) -> Floats:
-        """Return the bytes that each member passes to its neighbour in all calls."""
+        """Return the bytes that each member passes on in all calls."""
         if self.operation == "send":
             return self.calls * self.whole_bytes
         passes = 2 if self.operation == "all_reduce" else 1
@@ -62,6 +66,7 @@ _FORMULAS = {
     "all_reduce": collectives.all_reduce_s,
     "all_gather": collectives.all_gather_s,
     "reduce_scatter": collectives.reduce_scatter_s,
+    "all_to_all": collectives.all_to_all_s,
 }
 
 
@@ -77,15 +82,14 @@ def hidden_bytes(job: Job, rows: Skeletons) -> Floats:
     """Return the bytes of one micro-batch's residual stream."""
     training = job.spec.training
     width = job.spec.model.d_model * ELEMENT_BYTES[training.precision]
-    return rows.micro_batch.astype(np.float64) * (training.seq_len * width)
+    return rows.shards.tokens(training.seq_len) * width
 
 
 def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
     """Return `calls` all-reduces of the residual stream over the tensor axis.
 
-    A layer has two forward and two backward (Shoeybi et al. 2019, section 3). Under
-    sequence parallelism each is a reduce-scatter and an all-gather (Korthikanti et
-    al. 2022, section 4.2.2).
+    Under sequence parallelism each is a reduce-scatter and an all-gather (Korthikanti
+    et al. 2022, section 4.2.2).
     """
     hidden = np.where(rows.tp > 1, hidden_bytes(job, rows), 0.0)
     split = np.where(rows.sequence_parallel, hidden, 0.0)
@@ -96,45 +100,99 @@ def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
     ]
 
 
+def reductions(model: Model) -> int:
+    """Return how many all-reduces over the tensor axis a layer's forward has.
+
+    Attention and MLP have one each (Shoeybi et al. 2019, section 3), and the backward
+    as many. Routed experts are not split over the tensor axis, shared ones are.
+    """
+    return 2 if model.moe is None or model.moe.shared_d_ff else 1
+
+
+def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
+    """Return `calls` all-to-alls of tokens over the GPUs that share out experts.
+
+    A layer has two forward, to the experts and back, and two backward (Lepikhin et al.
+    2020, GShard, section 3.2). Each token goes to top_k experts.
+    """
+    moe = job.spec.model.moe
+    if moe is None:
+        return []
+    own = hidden_bytes(job, rows) / rows.shards.sequence_shards
+    copies = moe.top_k * (moe.capacity_factor or 1.0)
+    sent = np.where(rows.ep > 1, own * copies, 0.0)
+    return [Collective(EP, "all_to_all", sent, rows.ep, calls)]
+
+
+def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Collective]:
+    """Return what a layer's attention passes round the ring of the context axis.
+
+    Every GPU sees the keys and values of all; the backward sees them again and sums
+    their gradients (Liu et al. 2023, Ring Attention, section 3).
+    """
+    training, model = job.spec.training, job.spec.model
+    width = 2 * kv_width(model) / kv_shards(model, rows.tp)
+    element = ELEMENT_BYTES[training.precision]
+    whole = rows.micro_batch * (training.seq_len * element) * width
+    passed = np.where(rows.cp > 1, whole, 0.0)
+    gather = Collective(CP, "all_gather", passed, rows.cp)
+    back = [Collective(CP, "reduce_scatter", passed, rows.cp)] if is_backward else []
+    return [gather, *back]
+
+
 def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:
     """Return the send of one micro-batch to a neighbouring stage, one way.
 
     Under sequence parallelism each tensor-parallel rank sends its own share.
     """
-    share = np.where(rows.sequence_parallel, rows.tp, 1)
+    share = rows.shards.sequence_shards
     message = np.where(rows.pp > 1, hidden_bytes(job, rows) / share, 0.0)
     return [Collective(PP, "send", message, rows.pp)]
 
 
-def gather_weights(job: Job, rows: Skeletons, params: Floats) -> list[Collective]:
+def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return ZeRO-3's all-gather of weights, once per forward and per backward."""
-    whole = np.where(rows.zero == 3, params * state_bytes(job.spec).gathered, 0.0)
-    return [Collective(DP_SHARD, "all_gather", whole, rows.dp_shard)]
+    gathered = np.where(rows.zero == 3, state_bytes(job.spec).gathered, 0.0)
+    return [
+        Collective(own.shard_group, "all_gather", own.params * gathered, own.shards)
+        for own in held
+    ]
 
 
-def reduce_gradients(job: Job, rows: Skeletons, params: Floats) -> list[Collective]:
+def reduce_gradients(
+    job: Job, rows: Skeletons, held: list[Weights]
+) -> list[Collective]:
     """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch."""
-    whole = np.where(rows.zero >= 2, params * state_bytes(job.spec).reduced, 0.0)
-    return [Collective(DP_SHARD, "reduce_scatter", whole, rows.dp_shard)]
+    reduced = np.where(rows.zero >= 2, state_bytes(job.spec).reduced, 0.0)
+    return [
+        Collective(own.shard_group, "reduce_scatter", own.params * reduced, own.shards)
+        for own in held
+    ]
 
 
-def step_end(job: Job, rows: Skeletons, params: Floats) -> list[Collective]:
+def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return what data parallelism does once per step (Rajbhandari et al. 2019, 7).
 
-    ZeRO-0 all-reduces gradients; ZeRO-1 reduce-scatters them and gathers weights;
-    ZeRO-2 has reduced them already; ZeRO-3 has no weights to gather. Replicas of a
-    shard all-reduce what it holds.
+    ZeRO-0 all-reduces gradients, over the ranks of one sequence in two halves; ZeRO-1
+    reduce-scatters them and gathers weights; ZeRO-2 has reduced them already; ZeRO-3
+    has no weights to gather. Replicas of a shard all-reduce what it holds.
     """
-    state, shard = state_bytes(job.spec), rows.dp_shard
-    reduced = np.where(rows.zero == 1, params * state.reduced, 0.0)
-    gathers = (rows.zero == 1) | (rows.zero == 2)
-    gathered = np.where(gathers, params * state.gathered, 0.0)
-    held = np.where(rows.dp_replicate > 1, params * state.reduced / shard, 0.0)
-    return [
-        Collective(DP_SHARD, "reduce_scatter", reduced, shard),
-        Collective(DP_SHARD, "all_gather", gathered, shard),
-        Collective(DP_REPLICATE, "all_reduce", held, rows.dp_replicate),
-    ]
+    state, zero = state_bytes(job.spec), rows.zero
+    reduced = np.where(zero <= 1, state.reduced, 0.0)
+    gathered = np.select([zero == 0, zero < 3], [state.reduced, state.gathered], 0.0)
+    operations = []
+    for own in held:
+        shared = np.where(own.replicas > 1, own.params * state.reduced / own.shards, 0)
+        operations += [
+            Collective(
+                own.shard_group, "reduce_scatter", own.params * reduced, own.shards
+            ),
+            Collective(
+                own.shard_group, "all_gather", own.params * gathered, own.shards
+            ),
+            Collective(own.replica_group, "all_reduce", shared, own.replicas),
+        ]
+    return operations
 
 
 def tied_tables(job: Job, rows: Skeletons) -> list[Collective]:

@@ -109,3 +109,15 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     matmul = model.n_layers * layer_matmul_params(model) + model.vocab * model.d_model
     attention = model.n_layers * seq_len * query_width(model)
     return 6.0 * (matmul + attention) * seq_len * global_batch
+
+
+def expert_params(model: Model, ep: Ints) -> Floats:
+    """Stub."""
+    if model.moe is None:
+        return np.zeros(len(ep))
+    return model.moe.n_experts / ep * 3 * model.d_model * model.moe.d_ff
+
+
+def dense_layer_params(model: Model, tp: Ints) -> Floats:
+    """Stub."""
+    return layer_params(model, tp)

@@ -93,15 +93,15 @@ def build(problem: Problem) -> tuple[CpModel, list[SkeletonVars]]:
 def _hint_split(model: CpModel, skeleton: SkeletonVars, split: Pairs) -> None:
     """Hint a split with all that follows from it: partial hints are of no use."""
     choice = skeleton.choice
-    times, syncs = [], []
+    paces, syncs = [], []
     for e, (layers, recomputed) in enumerate(split):
         model.add_hint(skeleton.layers[e], layers)
         model.add_hint(skeleton.recomputed[e], recomputed)
-        own = layers * choice.layer + recomputed * choice.recompute
-        times.append(own + choice.stages[e].extra)
+        own = layers * choice.pace_layer + recomputed * choice.pace_recompute
+        paces.append(own + choice.stages[e].pace_extra)
         syncs.append(layers * choice.sync_layer + choice.stages[e].sync)
     model.add_hint(skeleton.chosen, True)
-    model.add_hint(skeleton.slowest, max(times))
+    model.add_hint(skeleton.longest_pace, max(paces))
     model.add_hint(skeleton.longest_sync, max(syncs))
 
 
@@ -109,7 +109,7 @@ def _hint_not_chosen(model: CpModel, skeleton: SkeletonVars) -> None:
     model.add_hint(skeleton.chosen, False)
     for variable in (*skeleton.layers, *skeleton.recomputed):
         model.add_hint(variable, 0)
-    model.add_hint(skeleton.slowest, 0)
+    model.add_hint(skeleton.longest_pace, 0)
     model.add_hint(skeleton.longest_sync, 0)
 
 

@@ -24,7 +24,11 @@ class LinkUse:
 class StageChoice:
     """One stage of a skeleton, in ticks and chunks."""
 
+    least: int
+    """Fewest layers, where the skeleton is chosen."""
+    most: int
     extra: int
+    pace_extra: int
     sync: int
     room: int
     per_layer: int
@@ -37,13 +41,15 @@ class StageChoice:
 class SkeletonChoice:
     """One skeleton: chosen as a whole, with layers and recomputed layers per stage.
 
-    step = sum of stages + (microbatches - 1) x slowest stage + longest sync, where a
-    stage takes n x layer + r x recompute + extra, and its sync n x sync_layer + sync.
+    step = sum of stages + the longest pace + the longest sync, where a stage of n
+    layers, r of them recomputed, adds n x layer + r x recompute + extra, has a pace of
+    n x pace_layer + r x pace_recompute + pace_extra, and a sync of n x sync_layer + sync.
     """
 
-    microbatches: int
     layer: int
     recompute: int
+    pace_layer: int
+    pace_recompute: int
     sync_layer: int
     stages: tuple[StageChoice, ...]
     is_recomputing: bool = False

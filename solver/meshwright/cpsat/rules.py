@@ -25,11 +25,11 @@ def choose_one(model: CpModel, _problem: Problem, every: list[SkeletonVars]) -> 
 def place_all_layers(
     model: CpModel, problem: Problem, every: list[SkeletonVars]
 ) -> None:
-    """Ensure that the stages hold all layers, at least one each."""
+    """Ensure that the stages hold all layers, and each at least its fewest."""
     for skeleton in every:
         model.add(sum(skeleton.layers) == problem.layers * skeleton.chosen)
-        for layers in skeleton.layers:
-            model.add(layers >= skeleton.chosen)
+        for layers, stage in zip(skeleton.layers, skeleton.choice.stages, strict=True):
+            model.add(layers >= stage.least * skeleton.chosen)
 
 
 def recompute_own_layers(
@@ -54,24 +54,24 @@ def fit_memory(model: CpModel, _problem: Problem, every: list[SkeletonVars]) -> 
             model.add(needed - freed <= stage.room * skeleton.chosen)
 
 
-def time_slowest_stage(
+def time_slowest_stages(
     model: CpModel, problem: Problem, every: list[SkeletonVars]
 ) -> None:
-    """Ensure that the slowest stage and longest sync are those of some stage.
+    """Ensure that the longest pace and the longest sync are those of some stage.
 
     Minimising makes `>=` enough, but for a limit on link use: there a slower step
     would be a way out, so the maximum is exact.
     """
     for skeleton in every:
         stages = range(len(skeleton.layers))
-        times = [skeleton.stage_ticks(e) for e in stages]
+        paces = [skeleton.pace_ticks(e) for e in stages]
         syncs = [skeleton.sync_ticks(e) for e in stages]
         if problem.link_share is None:
-            for time, sync in zip(times, syncs, strict=True):
-                model.add(skeleton.slowest >= time)
+            for pace, sync in zip(paces, syncs, strict=True):
+                model.add(skeleton.longest_pace >= pace)
                 model.add(skeleton.longest_sync >= sync)
         else:
-            model.add_max_equality(skeleton.slowest, times)
+            model.add_max_equality(skeleton.longest_pace, paces)
             model.add_max_equality(skeleton.longest_sync, syncs)
 
 
@@ -113,7 +113,7 @@ RULES: tuple[Callable[[CpModel, Problem, list[SkeletonVars]], None], ...] = (
     place_all_layers,
     recompute_own_layers,
     fit_memory,
-    time_slowest_stage,
+    time_slowest_stages,
     keep_links_idle,
     keep_pinned_stages,
 )

@@ -17,17 +17,25 @@ class SkeletonVars:
     chosen: IntVar
     layers: list[IntVar]
     recomputed: list[IntVar]
-    slowest: IntVar
-    """Ticks of the slowest stage per micro-batch."""
+    longest_pace: IntVar
+    """Ticks that the slowest stage adds."""
     longest_sync: IntVar
     """Ticks of the longest end of the step."""
 
     def stage_ticks(self, stage: int) -> LinearExpr:
-        """Return the ticks of a stage per micro-batch."""
+        """Return the ticks of a stage in filling the pipeline."""
         choice = self.choice
         return LinearExpr.weighted_sum(
             [self.layers[stage], self.recomputed[stage], self.chosen],
             [choice.layer, choice.recompute, choice.stages[stage].extra],
+        )
+
+    def pace_ticks(self, stage: int) -> LinearExpr:
+        """Return the ticks of a stage's pace."""
+        choice = self.choice
+        return LinearExpr.weighted_sum(
+            [self.layers[stage], self.recomputed[stage], self.chosen],
+            [choice.pace_layer, choice.pace_recompute, choice.stages[stage].pace_extra],
         )
 
     def sync_ticks(self, stage: int) -> LinearExpr:
@@ -41,8 +49,7 @@ class SkeletonVars:
     def step_ticks(self) -> LinearExprT:
         """Return the ticks of the whole step."""
         stages = [self.stage_ticks(stage) for stage in range(len(self.layers))]
-        waits = (self.choice.microbatches - 1) * self.slowest
-        return LinearExpr.sum([*stages, waits, self.longest_sync])
+        return LinearExpr.sum([*stages, self.longest_pace, self.longest_sync])
 
 
 def make_variables(model: CpModel, problem: Problem) -> list[SkeletonVars]:
@@ -53,16 +60,14 @@ def make_variables(model: CpModel, problem: Problem) -> list[SkeletonVars]:
 def _of_skeleton(
     model: CpModel, problem: Problem, choice: SkeletonChoice
 ) -> SkeletonVars:
-    stages, most = range(len(choice.stages)), problem.layers
-    slowest = problem.horizon // max(choice.microbatches - 1, 1)
     return SkeletonVars(
         choice,
         model.new_bool_var(""),
-        [model.new_int_var(0, most, "") for _ in stages],
+        [model.new_int_var(0, stage.most, "") for stage in choice.stages],
         [
-            model.new_int_var(0, most if choice.stages[e].freed else 0, "")
-            for e in stages
+            model.new_int_var(0, stage.most if stage.freed else 0, "")
+            for stage in choice.stages
         ],
-        model.new_int_var(0, slowest, ""),
+        model.new_int_var(0, problem.horizon, ""),
         model.new_int_var(0, problem.horizon, ""),
     )

@@ -48,12 +48,8 @@ class _Case:
 
     def log_step(self, efficiency: Efficiency) -> float:
         job = Job(self.job.spec, self.job.fabric, efficiency)
-        parts = step_parts(time_costs(job, self.rows), self.split, self.microbatches)
+        parts = step_parts(self.rows, time_costs(job, self.rows), self.split)
         return float(np.log(sum(parts.values())))
-
-    @property
-    def microbatches(self) -> int:
-        return self.run.plan.microbatches
 
     @property
     def log_measured(self) -> float:

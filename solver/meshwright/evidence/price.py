@@ -191,7 +191,8 @@ def _plan(run: Run, spec: Spec, assumed: Assumed) -> Plan:
         raise Unpriced(f"config: tp x pp x dp is not {spec.cluster.gpus} GPUs")
     zero, shard = _sharding(run, spec, dp, assumed)
     mode = _recompute(run, assumed)
-    degrees = {"tp": tp, "dp_shard": shard, "dp_replicate": dp // shard, "pp": pp}
+    degrees = {"tp": tp, "cp": 1, "dp_shard": shard, "dp_replicate": dp // shard}
+    degrees["pp"] = pp
     layers = _layers(run, spec, pp, assumed)
     return Plan.model_validate(
         {

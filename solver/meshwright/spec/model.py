@@ -21,6 +21,17 @@ from meshwright.spec.base import (
 from meshwright.spec.divisors import nearest
 
 
+class Moe(SpecModel):
+    """Stub."""
+
+    n_experts: Count
+    top_k: Count
+    d_ff: Count
+    shared_d_ff: CountOrNone = 0
+    first_dense_layers: CountOrNone = 0
+    capacity_factor: Positive | None = None
+
+
 class Model(SpecModel):
     """The shape of a dense, decoder-only transformer; presets are in specs/models."""
 
@@ -54,9 +65,15 @@ class Model(SpecModel):
         False, description="Linear biases on the scores; default rotary positions."
     )
     dropout: Flag = Field(False, description="Trained with dropout: masks are saved.")
+    moe: Moe | None = None
     published_params: Positive | None = Field(
         None, description="Parameters that the model's authors publish; for tests."
     )
+
+    @property
+    def leading_layers(self) -> int:
+        """Return how many layers come before those with experts; 0 without experts."""
+        return self.moe.first_dense_layers if self.moe else 0
 
     @model_validator(mode="before")
     @classmethod

@@ -18,8 +18,8 @@ from meshwright.spec.base import (
 )
 
 RECOMPUTE_MODES = ("none", "selective", "full")
-SCHEDULES = ("1f1b", "gpipe")
-AXES = ("tp", "dp_shard", "dp_replicate", "pp")
+SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 """The axes of the mesh, innermost first where a level holds several."""
 
 
@@ -86,7 +86,7 @@ RecomputePin = Annotated[
     NOT_EMPTY,
 ]
 SchedulePin = Annotated[
-    tuple[Literal["1f1b", "gpipe"], ...],
+    tuple[Literal["1f1b", "gpipe", "zb-h1"], ...],
     BeforeValidator(_as_list),
     NOT_EMPTY,
 ]
@@ -104,6 +104,7 @@ class MeshPin(SpecModel):
     """For each axis, its factor at each level, innermost level first."""
 
     tp: LevelFactors | None = None
+    cp: LevelFactors | None = None
     dp_shard: LevelFactors | None = None
     dp_replicate: LevelFactors | None = None
     pp: LevelFactors | None = None

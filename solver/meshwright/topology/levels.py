@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.cluster import Level
-from meshwright.topology.paths import Meshes
+from meshwright.spec.divisors import divisors
+from meshwright.topology.paths import Meshes, Paths
 
 
 class LevelFabric:
@@ -40,19 +41,56 @@ class LevelFabric:
         Below that child sit C GPUs, M of them in the group, so C / M groups load its
         uplinks at once: (C / M) / gb_s per byte, where gb_s is that of all uplinks.
         """
-        reach = _reach(meshes)
-        members = np.ones(meshes.shape[:2])
-        loads = np.zeros(meshes.shape)
-        for index, gpus in enumerate(self._gpus_below):
-            per_byte = gpus / members / (self.link_gb_s[index] * 1e9)
-            loads[:, :, index] = np.where(reach > index, per_byte, 0.0)
-            members = members * meshes[:, :, index]
-        return loads
+        return self._loads(meshes, 1 / _members_below(meshes))
+
+    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return seconds per byte on the uplinks, every member sending to each other.
+
+        Of the n - 1 parts that a member sends, n - M go to members that are not below
+        the same child.
+        """
+        below = _members_below(meshes)
+        others = meshes.prod(axis=2)[:, :, None]
+        return self._loads(meshes, (others - below) / np.maximum(others - 1, 1))
+
+    def least(self, degrees: NDArray[np.int64]) -> Paths:
+        """Return what groups of these sizes pay at least, over all ways to lie."""
+        s_per_byte, latency_s = np.zeros((len(degrees), 2)), np.zeros((len(degrees), 2))
+        for row, degree in enumerate(degrees.tolist()):
+            ways = np.array(list(_spread(degree, self.sizes)))[:, None, :]
+            exchanges = self.exchange_loads(ways).max(axis=2)
+            rings = self.loads(ways).max(axis=2)
+            s_per_byte[row] = exchanges.min(), rings.min()
+            latency_s[row] = self.latency_s(ways).min()
+        return Paths(s_per_byte, latency_s)
+
+    def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return seconds per byte where each GPU sends a share beyond each child."""
+        gb_s = np.array(self.link_gb_s) / np.array(self._gpus_below)
+        leaves = _reach(meshes)[:, :, None] > np.arange(meshes.shape[2])
+        return np.where(leaves, share / (gb_s * 1e9), 0.0)
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the latency up to the highest level that an axis spans, and down."""
         hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
         return np.asarray(hops_us[_reach(meshes)] * 1e-6)
+
+
+def _members_below(meshes: Meshes) -> NDArray[np.float64]:
+    """Return how many members of a group lie below a child of each level."""
+    below = np.ones(meshes.shape)
+    below[:, :, 1:] = meshes[:, :, :-1].cumprod(axis=2)
+    return below
+
+
+def _spread(degree: int, sizes: tuple[int, ...]) -> Iterator[list[int]]:
+    """Yield the ways to write a degree as a product of divisors of the sizes."""
+    if not sizes:
+        yield from [[]] * (degree == 1)
+        return
+    for factor in divisors(math.gcd(degree, sizes[0])):
+        for rest in _spread(degree // factor, sizes[1:]):
+            yield [factor, *rest]
 
 
 def _reach(meshes: Meshes) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The price of a mesh: what the concurrent groups of each axis pay on the links."""
+"""The price of groups on a cluster: what all of a kind pay on the links at once."""
 
 from __future__ import annotations
 
@@ -34,32 +34,33 @@ class Fabric(Protocol):
         of the axis passes to its ring neighbour, all groups at once.
         """
 
+    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the same where every member sends each other one an equal part."""
+
+    def least(self, degrees: NDArray[np.int64]) -> Paths:
+        """Return what groups of these sizes pay at least, wherever they lie.
+
+        Column 0 is for exchanges, column 1 for rings.
+        """
+
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the longest hop between ring neighbours, (meshes, axes)."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Per mesh and axis, shape (meshes, axes); 0 where the axis has one member."""
+    """Per mesh and group, shape (meshes, groups); 0 where a group has one member."""
 
     s_per_byte: NDArray[np.float64]
     """Of the most loaded link, see `Fabric.loads`."""
     latency_s: NDArray[np.float64]
-    link: NDArray[np.int64]
-    """The most loaded link, among the fabric's `link_names`."""
 
     def take(self, index: NDArray[np.int64]) -> Paths:
         """Return the rows of `index`."""
-        return Paths(self.s_per_byte[index], self.latency_s[index], self.link[index])
+        return Paths(self.s_per_byte[index], self.latency_s[index])
 
 
-def price_meshes(fabric: Fabric, meshes: Meshes) -> Paths:
-    """Return what rings of each axis pay on each mesh."""
-    loads = fabric.loads(meshes)
-    return Paths(loads.max(axis=2), fabric.latency_s(meshes), loads.argmax(axis=2))
-
-
-def free_paths(meshes: int, axes: int) -> Paths:
+def free_paths(meshes: int, groups: int) -> Paths:
     """Return paths that cost nothing, where prices do not matter yet."""
-    zeros = np.zeros((meshes, axes))
-    return Paths(zeros, zeros, zeros.astype(np.int64))
+    zeros = np.zeros((meshes, groups))
+    return Paths(zeros, zeros)

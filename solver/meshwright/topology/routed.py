@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.topology.paths import Meshes
+from meshwright.topology.paths import Meshes, Paths, free_paths
 
 Hop = tuple[str, str]
 
@@ -41,6 +42,23 @@ class RoutedFabric:
         for row, axis in _spanned(meshes):
             for a, b in ring_neighbours(mesh_groups(meshes[row], axis).tolist()):
                 shares[row, axis] += self._route(a, b).shares
+        return self._seconds(shares)
+
+    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return seconds per byte on every link, each member sending to each other."""
+        shares = np.zeros((*meshes.shape[:2], len(self._hops)))
+        for row, axis in _spanned(meshes):
+            groups = mesh_groups(meshes[row], axis)
+            for group in groups.tolist():
+                for a, b in itertools.permutations(group, 2):
+                    shares[row, axis] += self._route(a, b).shares / (len(group) - 1)
+        return self._seconds(shares)
+
+    def least(self, degrees: NDArray[np.int64]) -> Paths:
+        """Return nothing: without a tree, where groups lie best is not known."""
+        return free_paths(len(degrees), 2)
+
+    def _seconds(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         return shares / (np.array(self.link_gb_s) * 1e9)
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:

@@ -1,0 +1,67 @@
+"""Which parameters one GPU holds, and who else holds or shards them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.transformer import (
+    dense_layer_params,
+    embedding_params,
+    expert_params,
+    head_params,
+    layer_params,
+)
+from meshwright.job import Job
+from meshwright.skeleton import Skeletons
+from meshwright.topology.groups import (
+    DP_REPLICATE,
+    DP_SHARD,
+    EXPERT_REPLICATE,
+    EXPERT_SHARD,
+)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Parameters on one GPU before ZeRO, a row per skeleton, and their two groups."""
+
+    params: Floats
+    shards: Ints
+    shard_group: int
+    """Column of the paths, as for the other group."""
+    replicas: Ints
+    replica_group: int
+
+
+def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the weights of one layer, its experts apart."""
+    weights = [_common(rows, layer_params(job.spec.model, rows.tp))]
+    if job.spec.model.moe:
+        weights.append(_experts(rows, expert_params(job.spec.model, rows.ep)))
+    return weights
+
+
+def dense_layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the weights of a leading layer without experts."""
+    return [_common(rows, dense_layer_params(job.spec.model, rows.tp))]
+
+
+def embedding_weights(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the weights before the first layer."""
+    return [_common(rows, embedding_params(job.spec.model, rows.tp))]
+
+
+def head_weights(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the weights after the last layer."""
+    return [_common(rows, head_params(job.spec.model, rows.tp, rows.pp))]
+
+
+def _common(rows: Skeletons, params: Floats) -> Weights:
+    return Weights(params, rows.state_shards, DP_SHARD, rows.dp_replicate, DP_REPLICATE)
+
+
+def _experts(rows: Skeletons, params: Floats) -> Weights:
+    shards = rows.expert_shards
+    replicas = rows.expert_copies // shards
+    return Weights(params, shards, EXPERT_SHARD, replicas, EXPERT_REPLICATE)
