@@ -20,7 +20,7 @@ from meshwright.cost.price import (
     stage_sync_seconds,
     step_parts,
 )
-from meshwright.cost.schedule import longest_path_s
+from meshwright.cost.tasks import longest_path_s
 from meshwright.cost.transformer import step_flops
 from meshwright.job import Job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
@@ -123,22 +123,33 @@ def _schedule_s(scored: _Scored) -> float:
     stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
     """
     prices, split, plan = scored.prices, scored.split, scored.plan
-    if plan.vpp > 1 or plan.schedule == "zb-h1":
-        return sum(_step_parts(scored).values())
     own = total(stage_seconds(prices.time, split, plan.vpp))
     forward = split.layers * total(prices.time.forward) + _end_forward(prices, plan)
+    weight = split.layers * prices.time.weight_s
     sync = float(total(stage_sync_seconds(prices.time, split)).max())
-    walked = min(plan.microbatches, max(MOST_TASKS // (2 * plan.pp), plan.pp))
-    schedule = int(scored.rows.schedule[0])
-    path = longest_path_s(forward.tolist(), (own - forward).tolist(), walked, schedule)
+    walked = _walked(plan)
+    path = longest_path_s(
+        forward.tolist(),
+        (own - forward - weight).tolist(),
+        weight.tolist(),
+        walked,
+        int(scored.rows.schedule[0]),
+        plan.vpp,
+    )
     is_gpipe = plan.schedule == "gpipe"
     rate = forward.max() + (own - forward).max() if is_gpipe else own.max()
     return path + (plan.microbatches - walked) * float(rate) + sync
 
 
+def _walked(plan: Plan) -> int:
+    """Return how many micro-batches are walked task by task, in whole rounds."""
+    rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 1)
+    return min(plan.microbatches, rounds * plan.pp)
+
+
 def _end_forward(prices: Prices, plan: Plan) -> Floats:
     """Return the forward share of stage extras: a third of the ends, sends onward."""
-    result = np.full(plan.pp, float(prices.time.send_s[0]))
+    result = np.full(plan.pp, plan.vpp * float(prices.time.send_s[0]))
     result[-1] = float(total(prices.time.last)[0]) / 3
     result[0] += float(total(prices.time.first)[0]) / 3
     return result

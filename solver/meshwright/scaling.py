@@ -13,7 +13,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, added, total
 from meshwright.cost.price import Prices
-from meshwright.cost.schedule import Passes, fill_and_pace, in_flight
+from meshwright.cost.schedule import StepWeights, in_flight, step_weights
 from meshwright.skeleton import Skeletons
 from meshwright.spec.units import GIB
 
@@ -113,14 +113,14 @@ def scale(prices: Prices) -> Scaled:
     time, memory, rows = prices.time, prices.memory, prices.rows
     activations = _chunks(memory.activations)
     kept = _chunks(memory.activations - memory.freed)
-    passes = fill_and_pace(rows.schedule, rows.microbatches, rows.vpp)
+    weights = step_weights(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
     layer_s = total(added([time.forward, time.backward]))
     none = np.zeros(len(rows))
-    layer, pace_layer = _both(passes, layer_s, time.weight_s)
-    recompute, pace_recompute = _both(passes, time.recompute_s, none)
-    first, pace_first = _both(passes, total(time.first), none)
-    last, pace_last = _both(passes, total(time.last), none)
-    send, pace_send = _both(passes, time.send_s, none)
+    layer, pace_layer = _both(weights, layer_s, time.weight_s)
+    recompute, pace_recompute = _both(weights, time.recompute_s, none)
+    first, pace_first = _both(weights, total(time.first), none)
+    last, pace_last = _both(weights, total(time.last), none)
+    send, pace_send = _both(weights, time.send_s, none)
     return Scaled(
         rows=rows,
         layer=layer,
@@ -172,9 +172,9 @@ def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
     return 0.5 * TICK_S * 3 * terms
 
 
-def _both(passes: Passes, stage_s: Floats, weight_s: Floats) -> tuple[Ints, Ints]:
+def _both(weights: StepWeights, stage_s: Floats, weight_s: Floats) -> tuple[Ints, Ints]:
     """Return what seconds of a stage add to filling the pipeline and to its pace."""
-    fill, pace = passes.fill_s(stage_s, weight_s), passes.pace_s(stage_s, weight_s)
+    fill, pace = weights.fill_s(stage_s, weight_s), weights.pace_s(stage_s, weight_s)
     return _ticks(fill), _ticks(pace)
 
 

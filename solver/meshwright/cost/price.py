@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, total, where
 from meshwright.cost.memory import MemoryCosts, memory_costs
-from meshwright.cost.schedule import fill_and_pace, in_flight
+from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
@@ -80,10 +80,9 @@ def step_parts(rows: Skeletons, time: TimeCosts, split: Split) -> dict[str, floa
     m = int(rows.microbatches[0])
     parts = {name: m * float(part[slowest]) for name, part in stages.items()}
     weight_s = time.weight_s * split.layers
-    passes = fill_and_pace(rows.schedule, rows.microbatches, rows.vpp)
-    pipeline_s = passes.fill_s(seconds, weight_s).sum()
-    pipeline_s += passes.pace_s(seconds, weight_s).max()
-    parts["bubble"] = float(pipeline_s) - m * float(seconds[slowest])
+    schedule = (rows.schedule, rows.microbatches, rows.vpp)
+    pipeline_s = float(closed_form_s(seconds[None], weight_s[None], *schedule)[0])
+    parts["bubble"] = pipeline_s - m * float(seconds[slowest])
     return parts | {name: float(part[longest]) for name, part in ends.items()}
 
 

@@ -1,110 +1,104 @@
-"""Pipeline schedules: micro-batches in flight, and the time of a whole step."""
+"""Pipeline schedules: chunks in flight, and the time of a whole step in closed form.
+
+`cost.tasks` walks the same schedules task by task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints
-from meshwright.skeleton import GPIPE
+from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:
-    """Stub."""
-    left = np.arange(stages, 0, -1)
+    """Return the chunks of activations that each stage holds at most, (rows, stages).
+
+    A chunk is one micro-batch's activations of 1/vpp of the stage's layers, held from
+    its forward until its weight gradients. Stage e of p holds
+
+    - 1F1B: min(m, p - e) (Narayanan et al. 2021, section 2.2);
+    - GPipe: all m (Huang et al. 2019, section 2.3);
+    - interleaved: a warm-up of 2 (p - e - 1) + (v - 1) p and one more, of m v chunks
+      in all (Megatron-LM schedules.py: get_pp_rank_microbatches);
+    - ZB-H1: min(m, p) on every stage, e of them between backward and weight gradients
+      (Qi et al. 2023, section 2.3, at an M_W as large as M_B). The peak over all
+      stages is that of 1F1B, the peak of every stage but the first is not.
+    """
+    after = np.arange(stages - 1, -1, -1)
     m, v = microbatches[:, None], vpp[:, None]
-    inter = np.minimum(m * v, 2 * (left[None] - 1) + (v - 1) * stages + 1)
-    held = np.where(v > 1, inter, np.minimum(m, left[None]))
-    return np.where(schedule[:, None] == GPIPE, m * v, held)
+    warm = np.where(v > 1, 2 * after + (v - 1) * stages, after)
+    warm = np.where(schedule[:, None] == ZERO_BUBBLE_H1, stages - 1, warm)
+    held: Ints = np.minimum(m * v, warm + 1)
+    return np.where(schedule[:, None] == GPIPE, m, held)
 
 
 @dataclass(frozen=True)
-class Passes:
-    """How seconds of a stage count towards the step, a row per skeleton."""
+class StepWeights:
+    """How often a stage's seconds count in the step, (rows,).
 
-    fill: Floats
-    pace: Floats
+    With tau = F + B + W, the seconds of a stage's forward, backward for inputs and
+    backward for weights of one micro-batch, the step takes
+
+        sum of (fill_share tau - deferred W) + max of (pace_count tau + deferred W)
+
+    over the stages: both linear in the stage's layers and recomputed layers.
+    """
+
+    fill_share: Floats
+    pace_count: Floats
     deferred: Floats
 
-    def fill_s(self, stage_s: Floats, weight_s: Floats) -> Floats:
-        """Return what a stage adds to filling the pipeline."""
-        return self.fill * stage_s - 2 * self.deferred * weight_s
+    def fill_s(self, tau_s: Floats, weight_s: Floats) -> Floats:
+        """Return what seconds of a stage, (rows,) or (rows, stages), add to the fill."""
+        return self.fill_share * tau_s - self.deferred * weight_s
 
-    def pace_s(self, stage_s: Floats, weight_s: Floats) -> Floats:
-        """Return the pace of a stage; the largest counts."""
-        return self.pace * stage_s + 2 * self.deferred * weight_s
-
-
-def fill_and_pace(schedule: Ints, microbatches: Ints, vpp: Ints) -> Passes:
-    """Stub."""
-    return Passes(1 / vpp, microbatches - 1 / vpp, (schedule == 2) * 1.0)
+    def pace_s(self, tau_s: Floats, weight_s: Floats) -> Floats:
+        """Return what they add to the pace."""
+        return self.pace_count * tau_s + self.deferred * weight_s
 
 
-def closed_form_s(stage_s: Floats, microbatches: Ints) -> Floats:
-    """Return the pipeline's seconds from forward plus backward seconds per stage.
+def step_weights(
+    schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints
+) -> StepWeights:
+    """Return how often a stage's seconds count in the step.
 
-    sum over stages + (m - 1) x the slowest stage, for GPipe and 1F1B alike. Exact for
-    even stages: bubble (p-1)/(m+p-1), Narayanan et al. 2021. Where stages are uneven
-    but spend the same share of their time forward, it is an upper bound; where that
-    share differs too, `longest_path_s` can be on either side. `stage_s` is (rows,
-    stages).
+    Even stages take m tau and a bubble of
+
+    - 1F1B and GPipe: (p - 1) tau (Narayanan et al. 2021, section 2.2);
+    - interleaved: (p - 1) tau / v, where p divides m (there, section 2.2.2);
+    - ZB-H1: (p - 1) (F + B - W) (Qi et al. 2023, table 2), where m >= p. The last
+      stage puts off W of its first min(m, p) - 1 micro-batches and no more, so that
+      with fewer micro-batches it is (p - 1) (F + B) - (m - 1) W.
     """
-    result: Floats = stage_s.sum(axis=1) + (microbatches - 1) * stage_s.max(axis=1)
+    fill_share = 1 / vpp
+    put_off = (np.minimum(microbatches, stages) - 1) / np.maximum(stages - 1, 1)
+    return StepWeights(
+        fill_share=fill_share,
+        pace_count=microbatches - fill_share,
+        deferred=np.where(schedule == ZERO_BUBBLE_H1, 1 + put_off, 0.0),
+    )
+
+
+def closed_form_s(
+    tau_s: Floats, weight_s: Floats, schedule: Ints, microbatches: Ints, vpp: Ints
+) -> Floats:
+    """Return the pipeline's seconds from those of each stage, (rows, stages).
+
+    `tau_s` is all of a stage's seconds per micro-batch, `weight_s` those of its weight
+    gradients, which ZB-H1 puts off. Exact for even stages; under ZB-H1 where W is not
+    above F or B, else below, since no more than min(F, B, W) fills a bubble. Where
+    stages are uneven but alike in their shares of F, B and W, exact for GPipe, an upper
+    bound for 1F1B and, with m >= p, ZB-H1, and for all but rare cases interleaved.
+    Where shares differ, `tasks.longest_path_s` can be on either side; GPipe's is never
+    below, for its slowest forward and its slowest backward count on their own.
+    Measured gaps: tests/test_schedule.py: GAPS.
+    """
+    stages = np.array(tau_s.shape[1])
+    column = (schedule[:, None], microbatches[:, None], vpp[:, None])
+    weights = step_weights(*column, stages)
+    fill = weights.fill_s(tau_s, weight_s).sum(axis=1)
+    result: Floats = fill + weights.pace_s(tau_s, weight_s).max(axis=1)
     return result
-
-
-def longest_path_s(
-    forward_s: Sequence[float],
-    backward_s: Sequence[float],
-    microbatches: int,
-    schedule: int,
-) -> float:
-    """Return the longest path through the schedule's task graph, seconds.
-
-    A task is one micro-batch's forward or backward on one stage. It waits for the
-    task before it on its own stage and for the same micro-batch's task on the stage
-    before (forward) or after (backward).
-    """
-    stages = len(forward_s)
-    orders = [
-        stage_order(stage, stages, microbatches, schedule) for stage in range(stages)
-    ]
-    done: dict[tuple[int, bool, int], float] = {}
-    clock = [0.0] * stages
-    position = [0] * stages
-    waiting = list(range(stages))
-    while waiting:
-        stage = waiting.pop()
-        while position[stage] < len(orders[stage]):
-            is_forward, index = orders[stage][position[stage]]
-            source = _source(stage, stages, is_forward)
-            if source is not None and (source[0], source[1], index) not in done:
-                break
-            ready = done[source[0], source[1], index] if source else 0.0
-            seconds = forward_s[stage] if is_forward else backward_s[stage]
-            clock[stage] = max(clock[stage], ready) + seconds
-            done[stage, is_forward, index] = clock[stage]
-            position[stage] += 1
-            waiting.extend(s for s in (stage - 1, stage + 1) if 0 <= s < stages)
-    return max(clock)
-
-
-def stage_order(
-    stage: int, stages: int, microbatches: int, schedule: int
-) -> list[tuple[bool, int]]:
-    """Return a stage's tasks in order, as (is forward, micro-batch)."""
-    warm = microbatches if schedule == GPIPE else min(microbatches, stages - stage - 1)
-    tasks = [(True, index) for index in range(warm)]
-    for index in range(microbatches - warm):
-        tasks += [(True, warm + index), (False, index)]
-    tasks += [(False, index) for index in range(microbatches - warm, microbatches)]
-    return tasks
-
-
-def _source(stage: int, stages: int, is_forward: bool) -> tuple[int, bool] | None:
-    """Return the stage and kind of task that a task waits for on another stage."""
-    if is_forward:
-        return (stage - 1, True) if stage else None
-    return (stage + 1, False) if stage < stages - 1 else (stage, True)
