@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.evidence.assume import Assumed, Unpriced
-from meshwright.evidence.machines import find_cluster, find_gpu
 from meshwright.evidence.price import Priced, price_run, price_runs
 from meshwright.evidence.read import read_runs
-from meshwright.evidence.run import Run, RunHardware
+from meshwright.evidence.run import Run
 from meshwright.evidence.score import judge, kendall_tau, score
 from meshwright.solve import solve
 from meshwright.spec.pins import Pins
@@ -110,40 +108,6 @@ def test_what_a_source_leaves_out_is_assumed_and_said() -> None:
     run = priced(config__recompute=None, config__zero_stage=None)
     assert run.assumed["config.recompute"] == "none"
     assert run.assumed["config.zero_stage"] == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "gb_s", "uplink"),
-    [
-        ("8x HDR200 InfiniBand per node", 25.0, "per_gpu"),
-        ("Omni-Path 4x100 Gb/s per node (NCCL measured less)", 50.0, "shared"),
-        ("RoCE 1600 Gb/s per node", 200.0, "shared"),
-        ("InfiniBand NDR400 per GPU (Eos)", 50.0, "per_gpu"),
-        (None, 25.0, "per_gpu"),
-    ],
-)
-def test_networks_are_read_from_the_words_of_their_owners(
-    words: str | None, gb_s: float, uplink: str
-) -> None:
-    """1 Gbit/s is 0.125 GB/s; fewer adapters than GPUs are shared by the node."""
-    hardware = RunHardware(gpu="A100-80GB-SXM", n_gpus=16, inter_node=words)
-    network = find_cluster(hardware, Assumed()).levels[1]
-    assert (network.gb_s, network.uplink) == (gb_s, uplink)
-
-
-def test_gpus_are_found_by_the_names_of_publications() -> None:
-    known = {
-        "A100-80GB-SXM": "a100-sxm-80gb",
-        "A100-40GB-SXM": "a100-sxm-40gb",
-        "H100-80GB-SXM": "h100-sxm-80gb",
-        "V100-32GB-SXM2": "v100-sxm-32gb",
-        "V100-16GB-SXM2": "v100-sxm-16gb",
-        "H100": "h100-sxm-80gb",
-        "A100-SXM": "a100-sxm-80gb",
-    }
-    assert {name: find_gpu(name).name for name in known} == known
-    with pytest.raises(Unpriced, match="A900"):
-        find_gpu("A900")
 
 
 def scored(predicted: float, measured: float, fits: bool | None = True) -> Priced:
@@ -265,8 +229,56 @@ def test_the_command_prints_json_with_every_row_accounted_for(tmp_path: Path) ->
     data = json.loads(result.stdout)
     accounted = data["fits"]["rows"] + len(data["unpriced"])
     assert accounted >= len(read_runs(source)) - len(data["contradictory"])
-    assert set(data["time"]) >= {"rows", "mape", "median", "p90", "bias"}
     assert set(data["by_source"]) == {"narayanan21"}
+
+
+SCORES = {
+    "time": {"rows", "mape", "median", "p90", "bias"},
+    "ranking": {
+        "groups", "kendall_tau_mean", "regret_median", "regret_mean", "regret_max",
+    },
+    "memory": {"rows", "median", "p90", "worst"},
+    "fits": {"rows", "true_fits", "false_fits", "true_ooms", "false_ooms"},
+}  # fmt: skip
+
+
+def test_json_holds_every_score_overall_and_by_source(tmp_path: Path) -> None:
+    """Three layouts make a ranking group, one unpriced row stays with its reason."""
+    peak = {"peak_memory_gb": 20.0, "fits": True}
+    rows = [
+        row(id=f"tp{tp}", config__tp=tp, config__dp=8 // tp,
+            measured={"step_time_s": 1.0 + tp, **peak})
+        for tp in (1, 2, 4)
+    ]  # fmt: skip
+    file = tmp_path / "runs.yaml"
+    file.write_text(json.dumps([*rows, row(id="later", config__vp=2)]))
+    result = run_command("evidence", str(file), "--format", "json")
+    data = json.loads(result.stdout)
+    for scores in (data, data["by_source"]["somebody"]):
+        assert {name: set(scores[name]) & SCORES[name] for name in SCORES} == SCORES
+        assert [scores[part]["rows"] for part in ("time", "memory", "fits")] == [3] * 3
+    (left,) = data["unpriced"]
+    assert left == {"id": "later", "reason": "config.vp: 2 is not modelled"}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("max allocated (torch), GiB", "allocated"),
+        ("max reserved, GiB", "reserved"),
+        ("GB as printed (nvidia-smi style)", "device"),
+        ("GB as printed", "device"),
+        (None, "device"),
+    ],
+)
+def test_memory_is_scored_by_what_was_counted(words: str | None, kind: str) -> None:
+    """A GiB of 2^30 bytes is predicted; context and buffers count on the device."""
+    measured = {"peak_memory_gb": 20.0, "peak_memory_kind": words}
+    run = priced(measured=measured)
+    predicted = run.peak_gib if kind == "device" else run.state_gib
+    found = score([run]).memory_by_kind
+    assert list(found) == [kind]
+    assert found[kind].worst == pytest.approx(abs(math.log(predicted / 20.0)))
 
 
 def test_the_command_prints_tables() -> None:

@@ -139,6 +139,10 @@ def evidence(
         typer.Option(help="A source_id to report apart, in no average; repeatable."),
     ] = None,
     profile: ProfileOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw predicted over measured times: NAME.png, NAME.html."),
+    ] = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -146,6 +150,12 @@ def evidence(
     import json
 
     _check_writable(output)
+    from meshwright.evidence.plot import plot_library, plot_paths, save_plot
+
+    if plot:
+        plot_library()
+        for path in plot_paths(plot):
+            _check_writable(path, "--plot")
     from meshwright.evidence.read import read_runs
     from meshwright.evidence.score import judge
     from meshwright.evidence.tables import evidence_data, evidence_sections
@@ -157,6 +167,9 @@ def evidence(
         progress.say("pricing runs")
         fitted = load_profile(profile) if profile else None
         board = judge(read_runs(runs), weak or (), fitted)
+        if plot:
+            progress.say("drawing")
+            save_plot(board.priced, plot)
     if output_format is Format.json:
         text = json.dumps(evidence_data(board), indent=2) + "\n"
     elif output_format is Format.markdown:
@@ -194,11 +207,11 @@ def calibrate(
     sys.stdout.write(sections_as_text(profile_sections(profile, len(unpriced))))
 
 
-def _check_writable(output: Path | None) -> None:
+def _check_writable(output: Path | None, option: str = "--output") -> None:
     """Refuse an output that cannot be written before there is one to lose."""
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         reason = "is a directory" if output.is_dir() else "no such file or directory"
-        raise SpecError(f"--output {output}: {reason}")
+        raise SpecError(f"{option} {output}: {reason}")
 
 
 def _write(text: str, output: Path | None) -> None:

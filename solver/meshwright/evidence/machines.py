@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from meshwright import catalog
@@ -10,20 +11,69 @@ from meshwright.errors import SpecError
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.run import RunHardware
 from meshwright.spec.cluster import Cluster, Gpu
+from meshwright.spec.divisors import divisors
 from meshwright.spec.source import read_yaml
 
-NVLINK_GB_S = {"v100": 150, "a100": 300, "a800": 200, "h100": 450, "h200": 450}
-"""Per GPU and direction, by the vendor's rating of NVLink 2, 3 and 4."""
+LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}
+"""Of one link: as in topologies/dgx-a100.yaml and topologies/a100-pcie-2.yaml."""
 
-NETWORK_GBIT_S = {"v100": 100, "a100": 200, "a800": 200, "h100": 400, "h200": 400}
-"""Per GPU: the adapters of NVIDIA's reference machines of the time."""
 
-LATENCY_US = {"nvlink": 1.5, "network": 2.0}
-"""Of one link: as in topologies/dgx-a100.yaml."""
+@dataclass(frozen=True)
+class Node:
+    """The usual machine around a GPU, for what a publication leaves unsaid."""
 
-_ADAPTERS = re.compile(r"(\d+)\s*x\s*(?:EDR|HDR|NDR)?\s*(\d+)")
-_PER_NODE = re.compile(r"(\d+)\s*Gb/s per node")
-_PER_GPU = re.compile(r"(\d+)\s*(?:Gb/s)?\s*per GPU")
+    link: str
+    gb_s: float
+    """Of one GPU's uplink inside the machine, per direction."""
+    network_gbit_s: float | None = None
+    """Per GPU, by the vendor's reference machine; None where there is no such."""
+
+
+NODES = {
+    # 6 links x 25 GB/s (NVIDIA V100 datasheet); DGX-1: 4 EDR adapters for 8 GPUs
+    "v100-sxm": Node("nvlink", 150, 50),
+    # 12 links x 25 GB/s (NVIDIA A100 datasheet); DGX A100: 8 HDR adapters
+    "a100-sxm": Node("nvlink", 300, 200),
+    # 400 GB/s both ways, the export variant (NVIDIA A800 datasheet)
+    "a800-sxm": Node("nvlink", 200, 200),
+    # 18 links x 25 GB/s (NVIDIA H100 and H200 datasheets); DGX H100: 8 NDR adapters
+    "h100-sxm": Node("nvlink", 450, 400),
+    "h200-sxm": Node("nvlink", 450, 400),
+    # 18 links x 50 GB/s (NVIDIA HGX specifications); ConnectX-7 in DGX B200 and GB200
+    "b200-sxm": Node("nvlink", 900, 400),
+    "gb200": Node("nvlink", 900, 400),
+    # the same links; an 800 Gbit/s ConnectX-8 per GPU (NVIDIA DGX B300 and GB300)
+    "b300-sxm": Node("nvlink", 900, 800),
+    "gb300": Node("nvlink", 900, 800),
+    # One link to each of 7 peers, which only a group of all 8 can fill: 64 GB/s each,
+    # 76.8 on the MI350 series (AMD data sheets); 8 adapters of 400 Gbit/s in Azure's
+    # ND MI300X v5 and in AMD's cluster reference guides
+    "mi300x": Node("xgmi", 7 * 64, 400),
+    "mi325x": Node("xgmi", 7 * 64, 400),
+    "mi355x": Node("xgmi", 7 * 76.8, 400),
+    # x16: 16 GT/s x 16 lanes x 128/130 / 8 for PCIe 4, twice that for 5 (PCI-SIG)
+    "a100-pcie": Node("pcie", 31.5),
+    "a40": Node("pcie", 31.5),
+    "a6000": Node("pcie", 31.5),
+    "l4": Node("pcie", 31.5),
+    "l40s": Node("pcie", 31.5),
+    "rtx-3090": Node("pcie", 31.5),
+    "rtx-4090": Node("pcie", 31.5),
+    "h100-pcie": Node("pcie", 63),
+    "h100-nvl": Node("pcie", 63),
+    "rtx-5090": Node("pcie", 63),
+}
+"""By the start of a GPU's name."""
+
+FIELD = "hardware.inter_node"
+
+GENERATION_GBIT_S = {"EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
+"""Of one InfiniBand adapter with four lanes (InfiniBand Trade Association roadmap)."""
+
+_BOTH_WAYS = re.compile(r"([\d.]+) GB/s")
+_ADAPTERS = re.compile(r"(\d+)\s*x\s*(?:[EHNX]DR)?\s*(\d+)")
+_RATE = re.compile(r"([\d.]+) ?([GT])(?:b/s|bit/s|bps)")
+_GENERATION = re.compile(r"[EHNX]DR")
 
 
 def find_gpu(name: str) -> Gpu:
@@ -61,25 +111,53 @@ def find_cluster(hardware: RunHardware, assumed: Assumed) -> Cluster:
     """Return the cluster of a run; what was not published is noted as assumed.
 
     Raises:
-        Unpriced: the GPU is unknown, or nodes are not full.
+        Unpriced: the GPU is unknown, or nothing is known of its network.
     """
     gpu = find_gpu(hardware.gpu)
-    family = gpu.name.split("-")[0]
-    if family not in NVLINK_GB_S:
-        raise Unpriced(f"hardware.gpu: no node of {gpu.name} is known")
-    per_node = hardware.gpus_per_node or assumed.value("hardware.gpus_per_node", 8)
-    inside = min(per_node, hardware.n_gpus)
-    if hardware.n_gpus % inside:
-        raise Unpriced(f"hardware.n_gpus: {hardware.n_gpus} do not fill nodes")
-    levels = [_level("nvlink", inside, NVLINK_GB_S[family], "per_gpu")]
+    node = find_node(gpu.name)
+    inside = _inside(hardware, assumed)
+    levels = [_level(node.link, inside, _link_gb_s(hardware, node), "per_gpu")]
     if hardware.n_gpus > inside:
-        gbit_s, uplink = _network(hardware, family, inside, assumed)
+        gbit_s, uplink = _network(hardware, node, inside, assumed)
         levels.append(_level("network", hardware.n_gpus // inside, gbit_s / 8, uplink))
     topology = {"name": hardware.gpu, "gpu": gpu, "levels": levels}
     try:
         return Cluster.model_validate({"topology": topology})
     except ValueError as error:
         raise SpecError(str(error)) from None
+
+
+def find_node(gpu: str) -> Node:
+    """Return the usual machine around a GPU of the catalogue.
+
+    Raises:
+        Unpriced: no such machine is known.
+    """
+    for start, node in NODES.items():
+        if gpu == start or gpu.startswith(start + "-"):
+            return node
+    raise Unpriced(f"hardware.gpu: no node of {gpu} is known")
+
+
+def _inside(hardware: RunHardware, assumed: Assumed) -> int:
+    """Return the GPUs of a node that a run uses, alike in every node.
+
+    64 of the 72 of an NVL72 rack, say, where 256 GPUs do not fill such racks.
+    """
+    most = hardware.gpus_per_node or assumed.value("hardware.gpus_per_node", 8)
+    inside = max(n for n in divisors(hardware.n_gpus) if n <= most)
+    if inside < min(most, hardware.n_gpus):
+        assumed.value("hardware.gpus_per_node (used)", inside)
+    return inside
+
+
+def _link_gb_s(hardware: RunHardware, node: Node) -> float:
+    """Return a GPU's rate inside its node, GB/s per direction.
+
+    Published rates are of both directions together, as vendors quote them.
+    """
+    found = _BOTH_WAYS.search(hardware.intra_node or "")
+    return float(found[1]) / 2 if found else node.gb_s
 
 
 def _level(name: str, size: int, gb_s: float, uplink: str) -> dict[str, object]:
@@ -93,18 +171,25 @@ def _level(name: str, size: int, gb_s: float, uplink: str) -> dict[str, object]:
 
 
 def _network(
-    hardware: RunHardware, family: str, per_node: int, assumed: Assumed
+    hardware: RunHardware, node: Node, per_node: int, assumed: Assumed
 ) -> tuple[float, str]:
-    """Return the rate of an uplink, Gbit/s, and whether GPUs have one each."""
+    """Return the rate of an uplink, Gbit/s, and whether GPUs have one each.
+
+    A rate is a GPU's where the text says so, and the node's, all adapters together,
+    where it does not.
+    """
     text = hardware.inter_node or ""
-    if found := _PER_GPU.search(text):
-        return float(found[1]), "per_gpu"
     if found := _ADAPTERS.search(text):
         adapters, gbit_s = int(found[1]), float(found[2])
-        has_own = adapters >= per_node
-        return (gbit_s, "per_gpu") if has_own else (adapters * gbit_s, "shared")
-    if found := _PER_NODE.search(text):
-        return float(found[1]), "shared"
-    return float(
-        assumed.value("hardware.inter_node", NETWORK_GBIT_S[family])
-    ), "per_gpu"
+        own = adapters // per_node
+        return (own * gbit_s, "per_gpu") if own else (adapters * gbit_s, "shared")
+    is_own = "per GPU" in text
+    if found := _RATE.search(text):
+        gbit_s = float(found[1]) * (1000 if found[2] == "T" else 1)
+        return gbit_s, "per_gpu" if is_own else "shared"
+    if found := _GENERATION.search(text):
+        gbit_s = GENERATION_GBIT_S[found[0]]
+        return gbit_s if is_own else assumed.value(FIELD, gbit_s), "per_gpu"
+    if node.network_gbit_s is None:
+        raise Unpriced(f"{FIELD}: not published")
+    return assumed.value(FIELD, node.network_gbit_s), "per_gpu"

@@ -91,6 +91,8 @@ class Left:
 class Scoreboard:
     """The scores of a file: overall, and by what runs have in common."""
 
+    priced: list[Priced]
+    """All runs with a prediction."""
     overall: Score
     by_source: dict[str, Score]
     by_gpu: dict[str, Score]
@@ -119,6 +121,7 @@ def judge(
     strong = [one for one in sound if one.run.source_id not in weak_sources]
     weak = [one for one in sound if one.run.source_id in weak_sources]
     return Scoreboard(
+        priced=priced,
         overall=score(strong),
         by_source=_scores_by(strong, lambda one: one.run.source_id),
         by_gpu=_scores_by(strong, lambda one: one.spec.cluster.topology.gpu.name),

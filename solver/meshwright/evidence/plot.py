@@ -1,0 +1,136 @@
+"""A scatter plot of predicted against measured step times, as PNG and as HTML."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from meshwright.errors import SpecError
+from meshwright.evidence.price import Priced
+
+if TYPE_CHECKING:
+    import altair
+
+SIZE_PX = 800
+"""Width and height of the picture, legend included."""
+
+BAND = 0.2
+"""Lines are drawn at this relative error on both sides of the diagonal."""
+
+SUFFIXES = (".png", ".html")
+
+
+def save_plot(priced: list[Priced], path: Path) -> list[Path]:
+    """Write `path`.png and `path`.html and return both paths.
+
+    The page holds its scripts and its data, and loads nothing when it is viewed.
+
+    Raises:
+        SpecError: no run has a time, a library is missing, or a file is not writable.
+    """
+    timed = [one for one in priced if one.run.step_s]
+    if not timed:
+        raise SpecError("--plot: no run with a time can be priced")
+    chart, picture = _chart(timed), BytesIO()
+    chart.save(picture, format="png")
+    page = chart.to_html(inline=True).encode()
+    paths = plot_paths(path)
+    for target, content in zip(paths, (picture.getvalue(), page), strict=True):
+        try:
+            target.write_bytes(content)
+        except OSError as error:
+            reason = (error.strerror or "cannot be written").lower()
+            raise SpecError(f"--plot {target}: {reason}") from None
+    return paths
+
+
+def plot_paths(path: Path) -> list[Path]:
+    """Return the files that a plot of this name consists of."""
+    stem = path.with_suffix("") if path.suffix in SUFFIXES else path
+    return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]
+
+
+def plot_library() -> Any:
+    """Return the module that draws.
+
+    Raises:
+        SpecError: it is not installed.
+    """
+    try:
+        import altair
+        import vl_convert  # noqa: F401
+    except ImportError:
+        told = "needs two libraries more: pip install 'meshwright[plot]'"
+        raise SpecError(f"--plot {told}") from None
+    return altair
+
+
+def _chart(timed: list[Priced]) -> altair.LayerChart:
+    alt = plot_library()
+    points = [_point(one) for one in timed]
+    chart = alt.layer(_band(alt, points), _runs(alt, points)).properties(
+        title=f"{len(points):,} runs; dashed: {BAND:.0%} off",
+        width=SIZE_PX,
+        height=SIZE_PX,
+        autosize=alt.AutoSizeParams(type="fit", contains="padding"),
+    )
+    return cast("altair.LayerChart", chart)
+
+
+def _runs(alt: Any, points: list[dict[str, str | float]]) -> Any:
+    log = alt.Scale(type="log", nice=False)
+    colours = alt.Color(
+        "source:N",
+        scale=alt.Scale(scheme="tableau20"),
+        legend=alt.Legend(symbolLimit=0, symbolOpacity=1),
+    )
+    return (
+        alt.Chart(alt.InlineData(values=points))
+        .mark_circle(size=36, opacity=0.7)
+        .encode(
+            x=alt.X("measured_s:Q", scale=log, title="measured step time, s"),
+            y=alt.Y("predicted_s:Q", scale=log, title="predicted step time, s"),
+            color=colours,
+            tooltip=[f"{name}:{'NQ'[name.endswith('_s')]}" for name in points[0]],
+        )
+    )
+
+
+def _band(alt: Any, points: list[dict[str, str | float]]) -> Any:
+    dash = alt.condition("datum.factor == 1", alt.value([1, 0]), alt.value([4, 4]))
+    return (
+        alt.Chart(alt.InlineData(values=_lines(points)))
+        .mark_line(color="gray", strokeWidth=1)
+        .encode(
+            x="measured_s:Q",
+            y="predicted_s:Q",
+            detail="factor:N",
+            strokeDash=dash,
+        )
+    )
+
+
+def _point(one: Priced) -> dict[str, str | float]:
+    plan, run = one.plan, one.run
+    degrees = f"tp {plan.tp}, pp {plan.pp}, dp {plan.dp_shard} x {plan.dp_replicate}"
+    return {
+        "id": run.id,
+        "source": run.source_id,
+        "model": run.model.name,
+        "GPUs": f"{run.hardware.n_gpus} {run.hardware.gpu}",
+        "plan": f"{degrees}, micro-batch {plan.micro_batch}, ZeRO {plan.zero}, "
+        f"recompute {plan.recompute}",
+        "measured_s": float(f"{run.step_s:.5g}"),
+        "predicted_s": float(f"{one.step_s:.5g}"),
+    }
+
+
+def _lines(points: list[dict[str, str | float]]) -> list[dict[str, float]]:
+    """Return the ends of the diagonal and of the lines of the band beside it."""
+    measured = [float(point["measured_s"]) for point in points]
+    return [
+        {"measured_s": at, "predicted_s": at * factor, "factor": factor}
+        for factor in (1 - BAND, 1, 1 + BAND)
+        for at in (min(measured) / 1.2, max(measured) * 1.2)
+    ]
