@@ -266,6 +266,8 @@ def test_json_holds_every_score_overall_and_by_source(tmp_path: Path) -> None:
     [
         ("max allocated (torch), GiB", "allocated"),
         ("max reserved, GiB", "reserved"),
+        ("peak_memory_usage log field, GiB", "reserved"),
+        ("peak, GB as printed", "reserved"),
         ("GB as printed (nvidia-smi style)", "device"),
         ("GB as printed", "device"),
         (None, "device"),

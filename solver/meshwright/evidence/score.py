@@ -153,12 +153,15 @@ def score(priced: list[Priced]) -> Score:
 
 
 def memory_kind(priced: Priced) -> str:
-    """Return what a published peak counts: allocated, reserved or device."""
+    """Return what a published peak counts: allocated, reserved or device.
+
+    Only PyTorch keeps peaks; one without another word is of reserved memory, as NeMo
+    (`peak_memory_usage`) and torchtitan log it. A mere number of GB is the device's.
+    """
     text = (priced.run.measured.peak_memory_kind or "").lower()
-    for kind in ("allocated", "reserved"):
-        if kind in text:
-            return kind
-    return "device"
+    if "allocated" in text:
+        return "allocated"
+    return "reserved" if "reserved" in text or "peak" in text else "device"
 
 
 def _scores_by(
