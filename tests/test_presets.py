@@ -43,6 +43,17 @@ EXACT = {
     "falcon-180b": 179_522_565_120,  # huggingface.co/tiiuae/falcon-180B
     "bloom-176b": 176_247_271_424,  # huggingface.co/bigscience/bloom
     "gpt-neox-20b": 20_554_567_680,  # huggingface.co/EleutherAI/gpt-neox-20b
+    "mixtral-8x7b": 46_702_792_704,  # huggingface.co/mistralai/Mixtral-8x7B-v0.1
+    "mixtral-8x22b": 140_620_634_112,  # huggingface.co/mistralai/Mixtral-8x22B-v0.1
+    "qwen3-8b": 8_190_735_360,  # huggingface.co/Qwen/Qwen3-8B
+    "qwen3-14b": 14_768_307_200,  # huggingface.co/Qwen/Qwen3-14B
+    "qwen3-32b": 32_762_123_264,  # huggingface.co/Qwen/Qwen3-32B
+    "qwen3-30b-a3b": 30_532_122_624,  # huggingface.co/Qwen/Qwen3-30B-A3B
+    "qwen3-235b-a22b": 235_093_634_560,  # huggingface.co/Qwen/Qwen3-235B-A22B
+    "deepseek-v2-lite": 15_706_484_224,  # huggingface.co/deepseek-ai/DeepSeek-V2-Lite
+    "deepseek-v2": 235_741_434_880,  # huggingface.co/deepseek-ai/DeepSeek-V2
+    # huggingface.co/deepseek-ai/DeepSeek-V3, without layer 61 (multi-token prediction)
+    "deepseek-v3": 671_026_419_200,
 }
 
 ROUNDED = {
@@ -61,6 +72,10 @@ ROUNDED = {
     "mt-nlg-530b": (530e9, 0.5e9),
     # Zhang et al. 2022 (arXiv 2205.01068) table 1: 175B.
     "opt-175b": (175e9, 0.5e9),
+    # Parmar et al. 2024 (arXiv 2402.16819) section 2: 3.2 and 12.5 billion.
+    "nemotron-4-15b": (15.7e9, 0.1e9),
+    # NVIDIA 2024 (arXiv 2406.11704) section 2.2: 9.4 and 331.6 billion.
+    "nemotron-4-340b": (341.0e9, 0.1e9),
 }
 
 GPTS = [
@@ -114,22 +129,35 @@ def test_gpt_follows_the_formula_of_narayanan(name: str) -> None:
     assert total_params(gpt) == by_paper + 2 * width
 
 
+def held_whole(preset: Model) -> int:
+    """Return the parameters of a layer, but for biases, that every GPU holds whole."""
+    whole = preset.norms_per_layer * norm_params(preset)
+    whole += 2 * preset.head_dim if preset.qk_norm else 0
+    if preset.moe is not None:
+        whole += preset.moe.n_experts * (preset.d_model + preset.moe.router_bias)
+    if preset.mla is not None:
+        latent = preset.mla.q_rank + preset.mla.kv_rank
+        whole += latent + preset.d_model * (latent + preset.mla.rope_dim)
+    return whole
+
+
 @pytest.mark.parametrize("name", catalog.names(KIND))
 @pytest.mark.parametrize("tp", [2, 4, 8, 16])
 def test_tensor_shards_add_up_to_the_layer(name: str, tp: int) -> None:
     """tp shards hold the layer once, and what is not split tp - 1 times more.
 
     Not split are norms and row-parallel biases (Shoeybi et al. 2019, section 3), and
-    KV heads where there are fewer of them than shards.
+    KV heads where there are fewer of them than shards; the router; and of latent
+    attention what leads to the latent vectors.
     """
     preset = model(name)
     whole = layer_params(preset, np.array([1]))[0]
     shards = tp * layer_params(preset, np.array([tp]))[0]
-    norms = preset.norms_per_layer * norm_params(preset)
     row_biases = 2 * preset.d_model if preset.bias == "all" else 0
     kv = 2 * kv_width(preset) * (preset.d_model + (preset.bias != "none"))
+    kv = 0 if preset.mla is not None else kv
     kv_copies = max(tp / preset.n_kv_heads, 1) - 1
-    again = (tp - 1) * (norms + row_biases) + kv_copies * kv
+    again = (tp - 1) * (held_whole(preset) + row_biases) + kv_copies * kv
     assert shards == pytest.approx(whole + again, rel=1e-12)
 
 

@@ -1,10 +1,13 @@
-"""Parameters and FLOPs of a dense, decoder-only transformer, exactly.
+"""Parameters and FLOPs of a decoder-only transformer, exactly.
 
 Every function takes the tensor-parallel degree as a column and returns what one GPU
-of a tensor-parallel group holds; with tp = 1 that is the whole.
+of a tensor-parallel group holds; with tp = 1 that is the whole. Routed experts are
+split by the expert-parallel degree alone.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +17,42 @@ from meshwright.spec.model import Model
 ONE = np.ones(1, dtype=np.int64)
 
 
+class Held(NamedTuple):
+    """Parameters by how a tensor-parallel group holds them."""
+
+    split: int
+    kv: int
+    """Split over as many of the group as there are key and value heads."""
+    whole: int
+
+    def on_one_gpu(self, model: Model, tp: Ints) -> Floats:
+        """Return how many of them one GPU holds."""
+        return self.split / tp + self.kv / kv_shards(model, tp) + self.whole
+
+
 def query_width(model: Model) -> int:
     """Return the width of all query heads together."""
     return model.n_heads * model.head_dim
 
 
 def kv_width(model: Model) -> int:
-    """Return the width of all key heads together; the value heads have the same."""
+    """Return the width of all key heads together."""
     return model.n_kv_heads * model.head_dim
+
+
+def value_dim(model: Model) -> int:
+    """Return the width of a value head: a key head's but in latent attention."""
+    return model.head_dim if model.mla is None else model.mla.v_dim
+
+
+def value_width(model: Model) -> int:
+    """Return the width of all value heads together."""
+    return model.n_kv_heads * value_dim(model)
+
+
+def output_width(model: Model) -> int:
+    """Return the width of what attention puts out, before its last matrix."""
+    return model.n_heads * value_dim(model)
 
 
 def kv_shards(model: Model, tp: Ints) -> Ints:
@@ -29,26 +60,98 @@ def kv_shards(model: Model, tp: Ints) -> Ints:
     return np.minimum(tp, model.n_kv_heads)
 
 
-def layer_params(model: Model, tp: Ints) -> Floats:
-    """Return the parameters of one layer on one GPU.
+def mlp_inputs(model: Model) -> int:
+    """Return how many matrices of an MLP read its input: a gate is the second."""
+    return 2 if model.gated_mlp else 1
 
-    Column-parallel matrices and their biases are split, row-parallel biases and norms
-    are whole (Shoeybi et al. 2019, section 3).
+
+def layer_params(model: Model, tp: Ints) -> Floats:
+    """Return the parameters of one repeating layer on one GPU, but routed experts.
+
+    Column-parallel matrices and their biases are split, row-parallel biases, norms
+    and the router are whole (Shoeybi et al. 2019, section 3).
     """
-    d, q, kv, ff = model.d_model, query_width(model), kv_width(model), model.d_ff
-    in_matrices = 2 if model.gated_mlp else 1
-    qkv_bias = model.bias in ("qkv", "all")
-    all_bias = model.bias == "all"
-    split = d * q + q * d + (in_matrices + 1) * d * ff
-    split += qkv_bias * q + all_bias * in_matrices * ff
-    kv_split = 2 * (d * kv + qkv_bias * kv)
-    whole = model.norms_per_layer * norm_params(model) + all_bias * 2 * d
-    return split / tp + kv_split / kv_shards(model, tp) + whole
+    if model.moe is None:
+        return dense_layer_params(model, tp)
+    router = model.moe.n_experts * (model.d_model + model.moe.router_bias)
+    shared = _mlp_params(model, model.moe.shared_d_ff).on_one_gpu(model, tp)
+    return _outside_mlp(model, tp) + shared + router
+
+
+def dense_layer_params(model: Model, tp: Ints) -> Floats:
+    """Return the parameters on one GPU of one leading layer, which has no experts."""
+    mlp = _mlp_params(model, model.d_ff).on_one_gpu(model, tp)
+    return _outside_mlp(model, tp) + mlp
+
+
+def expert_params(model: Model, ep: Ints) -> Floats:
+    """Return the parameters of one layer's routed experts on one GPU."""
+    if model.moe is None:
+        return np.zeros(len(ep))
+    return float(model.moe.n_experts * _one_expert_params(model)) / ep
+
+
+def _one_expert_params(model: Model) -> int:
+    return 0 if model.moe is None else sum(_mlp_params(model, model.moe.d_ff))
+
+
+def _mlp_params(model: Model, inner: int) -> Held:
+    """Return the parameters of an MLP; without inner width there is none."""
+    inputs, has_bias = mlp_inputs(model), model.bias == "all" and inner > 0
+    split = (inputs + 1) * model.d_model * inner + has_bias * inputs * inner
+    return Held(split, 0, has_bias * model.d_model)
+
+
+def _outside_mlp(model: Model, tp: Ints) -> Floats:
+    """Return the parameters of attention and of the layer's norms on one GPU."""
+    norms = model.norms_per_layer * norm_params(model)
+    matrices = attention_matrices(model).on_one_gpu(model, tp)
+    return matrices + _attention_vectors(model).on_one_gpu(model, tp) + norms
+
+
+def attention_matrices(model: Model) -> Held:
+    """Return the weights of attention that take part in matmuls.
+
+    Latent attention projects down to the latent vectors on every GPU of the group, and
+    up from them to its own heads (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1;
+    whole down-projections as in Megatron-LM).
+    """
+    d, queries, output = model.d_model, query_width(model), output_width(model)
+    if model.mla is None:
+        return Held(d * queries + output * d, 2 * d * kv_width(model), 0)
+    up = (model.mla.q_rank or d) * queries + model.mla.kv_rank * latent_up_width(model)
+    down = d * (model.mla.q_rank + latent_down_width(model))
+    return Held(up + output * d, 0, down)
+
+
+def latent_down_width(model: Model) -> int:
+    """Return the width of keys' and values' latent vector and the rotary key."""
+    return 0 if model.mla is None else model.mla.kv_rank + model.mla.rope_dim
+
+
+def latent_up_width(model: Model) -> int:
+    """Return the width of all that is projected up from that latent vector."""
+    head = 0 if model.mla is None else model.mla.nope_dim + model.mla.v_dim
+    return model.n_heads * head
+
+
+def _attention_vectors(model: Model) -> Held:
+    """Return the biases of attention, and the norms inside it."""
+    has_bias = model.bias in ("qkv", "all")
+    whole = (model.bias == "all") * model.d_model
+    whole += model.qk_norm * 2 * _norm_params(model, model.head_dim)
+    if model.mla is not None:
+        whole += _norm_params(model, model.mla.q_rank + model.mla.kv_rank)
+    return Held(has_bias * query_width(model), has_bias * 2 * kv_width(model), whole)
 
 
 def norm_params(model: Model) -> int:
     """Return the parameters of one norm: a weight, and a bias in layer norm."""
-    return model.d_model * (2 if model.norm == "layernorm" else 1)
+    return _norm_params(model, model.d_model)
+
+
+def _norm_params(model: Model, width: int) -> int:
+    return width * (2 if model.norm == "layernorm" else 1)
 
 
 def input_norms(model: Model) -> int:
@@ -89,35 +192,52 @@ def head_params(model: Model, tp: Ints, pp: Ints) -> Floats:
 
 def total_params(model: Model) -> int:
     """Return the parameters of the whole model."""
+    leading = model.first_dense_layers
+    repeating = layer_params(model, ONE) + expert_params(model, ONE)
+    layers = leading * dense_layer_params(model, ONE)
+    layers = layers + (model.n_layers - leading) * repeating
     ends = embedding_params(model, ONE) + head_params(model, ONE, ONE)
-    return int((model.n_layers * layer_params(model, ONE) + ends)[0])
+    return int((layers + ends)[0])
+
+
+def active_params(model: Model) -> int:
+    """Return the parameters that one token meets: of routed experts, top_k."""
+    if model.moe is None:
+        return total_params(model)
+    idle = model.moe.n_experts - model.moe.top_k
+    idle *= model.n_layers - model.first_dense_layers
+    return total_params(model) - idle * _one_expert_params(model)
 
 
 def layer_matmul_params(model: Model) -> int:
-    """Return the weights of one layer that take part in matmuls."""
-    d, q, kv = model.d_model, query_width(model), kv_width(model)
-    return d * (2 * q + 2 * kv) + (3 if model.gated_mlp else 2) * d * model.d_ff
+    """Return the weights of one repeating layer that a token's matmuls meet."""
+    if model.moe is None:
+        return dense_layer_matmul_params(model)
+    inner = model.moe.top_k * model.moe.d_ff + model.moe.shared_d_ff
+    router = model.d_model * model.moe.n_experts
+    return sum(attention_matrices(model)) + router + _mlp_matmul_params(model, inner)
+
+
+def dense_layer_matmul_params(model: Model) -> int:
+    """Return the weights of one leading layer that take part in matmuls."""
+    return sum(attention_matrices(model)) + _mlp_matmul_params(model, model.d_ff)
+
+
+def _mlp_matmul_params(model: Model, inner: int) -> int:
+    return (mlp_inputs(model) + 1) * model.d_model * inner
 
 
 def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     """Return the model FLOPs of one step: no recomputation, causal attention once.
 
-    6 FLOPs per matmul weight and token, head included (Kaplan et al. 2020, table 1),
-    and 6 x seq_len x query width per layer and token for the half of the scores that
-    a causal mask keeps (Korthikanti et al. 2022, appendix A, halved).
+    6 FLOPs per matmul weight and token, head and router included (Kaplan et al. 2020,
+    table 1), of routed experts the top_k of a token. And 3 x seq_len x (query width +
+    output width) per layer and token for the half of the scores that a causal mask
+    keeps (Korthikanti et al. 2022, appendix A, halved).
     """
-    matmul = model.n_layers * layer_matmul_params(model) + model.vocab * model.d_model
-    attention = model.n_layers * seq_len * query_width(model)
-    return 6.0 * (matmul + attention) * seq_len * global_batch
-
-
-def expert_params(model: Model, ep: Ints) -> Floats:
-    """Stub."""
-    if model.moe is None:
-        return np.zeros(len(ep))
-    return model.moe.n_experts / ep * 3 * model.d_model * model.moe.d_ff
-
-
-def dense_layer_params(model: Model, tp: Ints) -> Floats:
-    """Stub."""
-    return layer_params(model, tp)
+    leading = model.first_dense_layers
+    matmul = leading * dense_layer_matmul_params(model)
+    matmul += (model.n_layers - leading) * layer_matmul_params(model)
+    matmul += model.vocab * model.d_model
+    attention = seq_len * (query_width(model) + output_width(model)) / 2
+    return 6.0 * (matmul + model.n_layers * attention) * seq_len * global_batch
