@@ -1,0 +1,122 @@
+"""Seconds of attention on one GPU: its matrices, and the core between them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats
+from meshwright.cost.roofline import Work
+from meshwright.cost.transformer import (
+    kv_shards,
+    kv_width,
+    latent_down_width,
+    latent_up_width,
+    output_width,
+    query_width,
+    value_dim,
+    value_width,
+)
+from meshwright.spec.model import LatentAttention
+
+
+class Attention(NamedTuple):
+    """Seconds of one layer's attention."""
+
+    matmuls_s: Floats
+    """The matrices, forward."""
+    streams_s: Floats
+    """What moves bytes alone, forward: rotary positions, and norms inside."""
+    core_s: Floats
+    core_backward_s: Floats
+
+
+def attention(work: Work) -> Attention:
+    """Return the seconds of one layer's attention."""
+    is_flash = work.spec.training.attention == "flash"
+    core = (_fused_s if is_flash else _plain_s)(work)
+    streams_s = _rotary_s(work) + _inner_norms_s(work)
+    return Attention(_matmuls_s(work), streams_s, *core)
+
+
+def _matmuls_s(work: Work) -> Floats:
+    model, tp, matmul_s = work.model, work.shards.tp, work.machine.matmul_s
+    output = matmul_s(work.tokens, model.d_model, output_width(model) / tp)
+    if model.mla is not None:
+        return _latent_matmuls_s(work, model.mla) + output
+    keys_and_values = 2 * kv_width(model) / kv_shards(model, tp)
+    qkv = query_width(model) / tp + keys_and_values
+    return matmul_s(work.tokens, qkv, model.d_model) + output
+
+
+def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
+    """Return the seconds to project down, each GPU its own tokens, and up by heads."""
+    model, tp, matmul_s = work.model, work.shards.tp, work.machine.matmul_s
+    width = model.d_model
+    seconds = matmul_s(work.own_tokens, latent_down_width(model), width)
+    seconds += matmul_s(work.tokens, latent_up_width(model) / tp, mla.kv_rank)
+    if mla.q_rank:
+        seconds += matmul_s(work.own_tokens, mla.q_rank, width)
+    return seconds + matmul_s(work.tokens, query_width(model) / tp, mla.q_rank or width)
+
+
+def _fused_s(work: Work) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of a fused core.
+
+    A causal kernel skips the masked half of the matmuls. The forward has two, the
+    backward five (Dao 2023, FlashAttention-2, 3.1), three of them over the width of
+    the keys and two over that of the values. Under context parallelism queries meet
+    the keys and values of one GPU after the other, a kernel each (Liu et al. 2023,
+    Ring Attention, section 3), with the causal half spread evenly.
+    """
+    model, tp, hops = work.model, work.shards.tp, work.shards.cp
+    keys, values = query_width(model) / tp, output_width(model) / tp
+    pairs = work.tokens / hops * work.spec.training.seq_len
+    held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
+    moved = work.tokens * (keys + values + held)
+    core_s = work.machine.attention_s
+    forward = hops * core_s(pairs * (keys + values), moved)
+    return forward, hops * core_s(pairs * (3 * keys + 2 * values), 2 * moved)
+
+
+def _plain_s(work: Work) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of a core that stores all scores."""
+    model, machine, seq_len = work.model, work.machine, work.spec.training.seq_len
+    heads = model.n_heads / work.shards.tp
+    queries = seq_len / work.shards.cp
+    scores = work.tokens / queries * heads
+    matmuls = machine.matmul_s(queries, seq_len, model.head_dim)
+    matmuls = matmuls + machine.matmul_s(queries, value_dim(model), seq_len)
+    # Scores are written, read and written by softmax, and read by the second matmul.
+    softmax = machine.stream_s(4 * work.tokens * seq_len * heads)
+    forward = scores * matmuls + softmax
+    return forward, 2 * forward
+
+
+def _rotary_s(work: Work) -> Floats:
+    """Return the seconds to turn queries and keys, which latent attention also builds.
+
+    It turns the rotary part of its queries, and joins every head's key from what is
+    projected up and from the one rotary key of all heads.
+    """
+    model, tp = work.model, work.shards.tp
+    if model.learned_positions or model.alibi:
+        return np.zeros(len(work.shards))
+    keys = kv_width(model) / kv_shards(model, tp)
+    queries = query_width(model) / tp
+    if model.mla is not None:
+        queries = model.n_heads * model.mla.rope_dim / tp
+    return work.machine.stream_s(2 * work.tokens * (queries + keys))
+
+
+def _inner_norms_s(work: Work) -> Floats:
+    """Return the seconds of norms over latent vectors, or over query and key heads."""
+    model, tp = work.model, work.shards.tp
+    if model.mla is not None:
+        latent = model.mla.q_rank + model.mla.kv_rank
+        return work.machine.stream_s(2 * work.own_tokens * latent)
+    if not model.qk_norm:
+        return np.zeros(len(work.shards))
+    width = query_width(model) / tp + kv_width(model) / kv_shards(model, tp)
+    return work.machine.stream_s(2 * work.tokens * width)

@@ -1,0 +1,90 @@
+"""Seconds of one kernel on one GPU, by roofline.
+
+A kernel takes the longest of its FLOPs at the rate its shape reaches, its bytes at
+the memory's rate, and the launch floor (Williams et al. 2009, 'Roofline').
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cost.activations import ELEMENT_BYTES
+from meshwright.cost.arrays import Floats
+from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.shards import Shards
+from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
+
+Sizes = NDArray[np.floating[Any]] | float
+"""A dimension of a kernel: a column, or the same in every row."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One GPU as kernels see it."""
+
+    peak_flops: float
+    memory_bytes_per_s: float
+    element: int
+    efficiency: Efficiency
+
+    def matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
+        """Return the seconds of an (m, k) x (k, n) matmul.
+
+        A dimension of size s reaches s / (s + gemm_half_size) of the rate: the matmul
+        takes as long as one with that much more of each dimension at the full rate.
+        """
+        half = self.efficiency.gemm_half_size
+        padded = 2 * (m + half) * (n + half) * (k + half)
+        flops_s = padded / (self.peak_flops * self.efficiency.gemm)
+        return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
+
+    def attention_s(self, flops: Floats, elements: Floats) -> Floats:
+        """Return the seconds of fused attention."""
+        flops_s = flops / (self.peak_flops * self.efficiency.attention)
+        return np.maximum(flops_s, self.stream_s(elements))
+
+    def stream_s(self, elements: Sizes) -> Floats:
+        """Return the seconds to read and write `elements`, one kernel at least."""
+        rate = self.memory_bytes_per_s * self.efficiency.memory
+        return np.maximum(elements * self.element / rate, self.efficiency.launch_s)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One GPU's share of a micro-batch, a row per set of degrees."""
+
+    spec: Spec
+    machine: Machine
+    shards: Shards
+
+    @property
+    def model(self) -> Model:
+        """Return the shape of the model."""
+        return self.spec.model
+
+    @property
+    def tokens(self) -> Floats:
+        """Return the tokens that a tensor-parallel group works on together."""
+        return self.shards.tokens(self.spec.training.seq_len)
+
+    @property
+    def own_tokens(self) -> Floats:
+        """Return the tokens that one GPU works on between the group's matmuls."""
+        result: Floats = self.tokens / self.shards.sequence_shards
+        return result
+
+
+def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
+    """Return the work of a spec's micro-batches on its GPU."""
+    machine = Machine(
+        spec.peak_flops,
+        spec.cluster.topology.gpu.memory_gb_s * 1e9,
+        ELEMENT_BYTES[spec.training.precision],
+        efficiency,
+    )
+    return Work(spec, machine, shards)
