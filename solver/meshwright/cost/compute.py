@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,29 +47,35 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     """Return the kernel times of a layer."""
     share = work(spec, efficiency, shards)
     heads, experts = attention(share), mlp(share)
-    forward_s, backward_s = _layer_s(share, heads, experts)
-    dense_forward_s, dense_backward_s = _layer_s(share, heads, dense_mlp(share))
+    layer = leading = _layer_s(share, heads, experts)
+    if spec.model.moe is not None:
+        leading = _layer_s(share, heads, dense_mlp(share))
     cheap_s = input_norms(spec.model) * _norm_s(share) + experts.activation_s
     plain = spec.training.attention == "plain"
     return Kernels(
-        forward_s=forward_s,
-        backward_s=backward_s,
+        forward_s=layer.forward_s,
+        backward_s=layer.backward_s,
         # Norms before a matmul run again, no others.
         selective_s=heads.core_s if plain else cheap_s,
         # Each takes the FLOPs and the shape of its forward.
         weight_s=heads.matmuls_s + experts.matmuls_s,
         attention_s=heads.core_s,
         attention_backward_s=heads.core_backward_s,
-        dense_forward_s=dense_forward_s,
-        dense_backward_s=dense_backward_s,
+        dense_forward_s=leading.forward_s,
+        dense_backward_s=leading.backward_s,
         # Forward, and twice that backward, of the look-up and of a norm after it.
         embedding_s=(1 + spec.model.embedding_norm) * 3 * _norm_s(share),
         head_s=_head_s(share),
     )
 
 
-def _layer_s(share: Work, heads: Attention, inner: Mlp) -> tuple[Floats, Floats]:
-    """Return forward and backward seconds of a layer.
+class _Layer(NamedTuple):
+    forward_s: Floats
+    backward_s: Floats
+
+
+def _layer_s(share: Work, heads: Attention, inner: Mlp) -> _Layer:
+    """Return the seconds of a layer.
 
     Kernels queue up behind the host: the slower of the two sets the pace.
     """
@@ -78,7 +85,7 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> tuple[Floats, Floats]
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
-    return (
+    return _Layer(
         np.maximum(once_s + heads.core_s, dispatch_s),
         np.maximum(2 * once_s + heads.core_backward_s, 2 * dispatch_s),
     )

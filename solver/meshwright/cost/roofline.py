@@ -61,22 +61,15 @@ class Work:
     spec: Spec
     machine: Machine
     shards: Shards
+    tokens: Floats
+    """What a tensor-parallel group works on together."""
+    own_tokens: Floats
+    """What one GPU works on between the group's matmuls."""
 
     @property
     def model(self) -> Model:
         """Return the shape of the model."""
         return self.spec.model
-
-    @property
-    def tokens(self) -> Floats:
-        """Return the tokens that a tensor-parallel group works on together."""
-        return self.shards.tokens(self.spec.training.seq_len)
-
-    @property
-    def own_tokens(self) -> Floats:
-        """Return the tokens that one GPU works on between the group's matmuls."""
-        result: Floats = self.tokens / self.shards.sequence_shards
-        return result
 
 
 def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
@@ -87,4 +80,5 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
         ELEMENT_BYTES[spec.training.precision],
         efficiency,
     )
-    return Work(spec, machine, shards)
+    tokens = shards.tokens(spec.training.seq_len)
+    return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)
