@@ -63,7 +63,7 @@ def brute_force(spec: Spec) -> Best:
         layers, recomputed = _splits(
             spec.model.n_layers, int(rows.pp[row]), bool(rows.recompute[row])
         )
-        possible = layers[:, 0] >= spec.model.leading_layers
+        possible = layers[:, 0] >= spec.model.first_dense_layers
         if rows.vpp[row] > 1:
             possible &= (layers == spec.model.n_layers // rows.pp[row]).all(axis=1)
         layers, recomputed = layers[possible], recomputed[possible]
@@ -170,7 +170,8 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     fill_s, pace_s = stage_s / vpp, (m - 1 / vpp) * stage_s
     if one.rows.schedule[0] == ZERO_BUBBLE_H1:
         # Gradients of weights wait until others have something to do: F + B - W.
-        fill_s = stage_s - 2 * layers * time.weight_s[0]
+        put_off = (min(m, stages) - 1) / max(stages - 1, 1)
+        fill_s = stage_s - (1 + put_off) * layers * time.weight_s[0]
         pace_s = m * stage_s - fill_s
     step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
     return step_s
@@ -186,6 +187,8 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         held: float = min(count, stages - e)
         if one.rows.schedule[0] == GPIPE:
             held = count
+        if one.rows.schedule[0] == ZERO_BUBBLE_H1:
+            held = min(count, stages)
         if vpp > 1:
             warm = 2 * (stages - e - 1) + (vpp - 1) * stages
             held = min(count * vpp, warm + 1) / vpp

@@ -11,7 +11,7 @@ import numpy as np
 from meshwright.cost.arrays import Bools
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
-from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1, Skeletons
+from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import TP
 from meshwright.topology.paths import Meshes
@@ -78,7 +78,7 @@ DEGREE_RULES = (
         "every pipeline stage has a layer, and the first all that lead",
         "Megatron-LM arguments.py",
         lambda spec, rows: (
-            rows.pp - 1 + max(spec.model.leading_layers, 1) <= spec.model.n_layers
+            rows.pp - 1 + max(spec.model.first_dense_layers, 1) <= spec.model.n_layers
         ),
         "{spec.model.n_layers} layers, pp {pp}",
         is_inherited=True,
@@ -206,9 +206,18 @@ PLAN_RULES = (
         "schedule_supported",
         "the pipeline schedule is 1F1B",
         "Megatron-LM schedules.py; DeepSpeed pipe/schedule.py: TrainSchedule",
-        lambda spec, rows: (rows.schedule != GPIPE) & (rows.schedule != ZERO_BUBBLE_H1),
+        lambda spec, rows: rows.schedule == ONE_F_ONE_B,
         "pp {pp}",
         ("megatron", "deepspeed"),
+    ),
+    Rule(
+        "zero_bubble_recompute",
+        "a zero-bubble schedule recomputes nothing",
+        "Qi et al. 2023: what a layer saves waits for its gradients of weights",
+        lambda spec, rows: (
+            (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE)
+        ),
+        "pp {pp}",
     ),
     Rule(
         "interleaving_supported",
@@ -228,7 +237,7 @@ PLAN_RULES = (
                 (rows.microbatches % rows.pp == 0)
                 & (
                     spec.model.n_layers // (rows.pp * rows.vpp)
-                    >= spec.model.leading_layers
+                    >= spec.model.first_dense_layers
                 )
             )
         ),

@@ -35,7 +35,7 @@ class Skeletons:
     sequence_parallel: Bools
     schedule: Ints
     paths: Paths
-    """What each group pays on the links: of the row's mesh, or a best case over many."""
+    """What each group pays on the links of the row's mesh, or in the best case."""
     mesh: Ints
     """Row of the mesh in the lattice's table, or -1 for a best case over many."""
 

@@ -67,7 +67,7 @@ def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
     # Chunks are equally many on every stage.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
     least = np.ones(count, dtype=np.int64)
-    least[0] = max(model.leading_layers, 1)
+    least[0] = max(model.first_dense_layers, 1)
     return Stages(
         costs=costs,
         layers=layers,

@@ -52,11 +52,11 @@ class StepWeights:
     deferred: Floats
 
     def fill_s(self, tau_s: Floats, weight_s: Floats) -> Floats:
-        """Return what seconds of a stage, (rows,) or (rows, stages), add to the fill."""
+        """Return what a stage adds to the fill, (rows,) or (rows, stages)."""
         return self.fill_share * tau_s - self.deferred * weight_s
 
     def pace_s(self, tau_s: Floats, weight_s: Floats) -> Floats:
-        """Return what they add to the pace."""
+        """Return what a stage adds to the pace."""
         return self.pace_count * tau_s + self.deferred * weight_s
 
 

@@ -72,7 +72,8 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     return TimeCosts(
         forward=forward,
         backward=backward,
-        weight_s=own.weight_s,
+        # A bubble is filled by no more than the least of a layer's three passes.
+        weight_s=np.minimum(own.weight_s, own.forward_s),
         recompute_s=_recompute_s(rows, own, sum(forward.values()) - forward["zero"]),
         first=added([lead, _end(job, rows, embedding, own.embedding_s, alone)]),
         last=_end(job, rows, head, own.head_s, own.head_s),

@@ -43,7 +43,8 @@ class SkeletonChoice:
 
     step = sum of stages + the longest pace + the longest sync, where a stage of n
     layers, r of them recomputed, adds n x layer + r x recompute + extra, has a pace of
-    n x pace_layer + r x pace_recompute + pace_extra, and a sync of n x sync_layer + sync.
+    n x pace_layer + r x pace_recompute + pace_extra, and a sync of n x sync_layer +
+    sync.
     """
 
     layer: int
