@@ -15,6 +15,7 @@ from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.memory import memory_costs
+from meshwright.cost.shards import Shards
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice
 from meshwright.skeleton import FULL, SELECTIVE
@@ -58,8 +59,13 @@ def changed(spec: Spec, **fields: object) -> Spec:
     return spec.model_copy(update={"model": spec.model.model_copy(update=fields)})
 
 
+def shards(t: int, sp: bool, micro_batch: int = 1) -> Shards:
+    one = np.array([1])
+    return Shards(t * one, one, one, micro_batch * one, np.array([sp]))
+
+
 def per_token(spec: Spec, t: int, sp: bool, selective: bool = False) -> float:
-    return float(saved_bytes(spec, np.array([t]), np.array([sp]), selective)[0])
+    return float(saved_bytes(spec, shards(t, sp), selective)[0])
 
 
 heads = st.sampled_from([8, 16, 32, 96])
@@ -119,9 +125,9 @@ def test_full_recomputation_keeps_the_input(
     a: int, head_dim: int, s: int, t: int
 ) -> None:
     """Table 2: 2 sbh; under sequence parallelism the input is split as well."""
-    h, spec, degree = a * head_dim, gpt(a, head_dim, s), np.array([t])
-    assert layer_input_bytes(spec, degree, np.array([False]))[0] == 2 * h
-    split = layer_input_bytes(spec, degree, np.array([True]))[0]
+    h, spec = a * head_dim, gpt(a, head_dim, s)
+    assert layer_input_bytes(spec, shards(t, False))[0] == 2 * h
+    split = layer_input_bytes(spec, shards(t, True))[0]
     assert split == pytest.approx(2 * h / t, rel=1e-12)
 
 
@@ -156,7 +162,7 @@ def test_memory_of_a_lattice_uses_the_equations() -> None:
     rows = build_lattice(job).rows
     costs = memory_costs(job, rows)
     t, sp = rows.tp, rows.sequence_parallel
-    sbh = (s * rows.micro_batch * h).astype(np.float64)
+    sbh = s * rows.micro_batch * h / rows.cp
     linear = np.where(sp, 34 / t, 10 + 24 / t)
     scores = 5 * a * s / h / t
     np.testing.assert_allclose(costs.activations, sbh * (linear + scores), rtol=1e-12)
@@ -206,9 +212,8 @@ def test_shared_norm_saves_one_output() -> None:
 
 def timed(spec: Spec) -> Kernels:
     """Return the kernel times of 32,768 tokens on one GPU."""
-    one = np.array([1])
-    batch = np.array([32_768 // spec.training.seq_len])
-    return kernels(spec, Efficiency(), one, batch, np.array([False]))
+    batch = 32_768 // spec.training.seq_len
+    return kernels(spec, Efficiency(), shards(1, False, batch))
 
 
 NORM_S = 2 * 32_768 * 2_048 * 2 / (2_000e9 * 0.85)

@@ -2,17 +2,29 @@
 
 With plain attention, dropout, n_kv_heads = n_heads and d_ff = 4 d_model these add up
 to Korthikanti et al. 2022, eq. 1 (34 + 5 a s / h bytes per token and width), eq. 2
-under tensor and eq. 4 under sequence parallelism.
+under tensor and eq. 4 under sequence parallelism; `tests/test_torch_activations.py`
+counts what PyTorch saves. Left out is what no width multiplies: the statistics of
+norms (4 to 8 bytes per token each) and the indices of routed tokens.
+
+Selective recomputation runs the attention core again where attention is plain, which
+frees the scores (Korthikanti et al. 2022, section 5). A flash kernel saves none: there
+it runs norms before matmuls, and activation functions, again. What frameworks call so:
+
+- Megatron-LM (`TransformerConfig.recompute_modules`): `core_attn` by default, which
+  is the first case; after a flash kernel it frees softmax statistics alone. The second
+  is `layernorm` and, for experts, `moe_act`; a dense MLP has `mlp` alone, which runs
+  its matmuls again too.
+- torchtitan (`SelectiveAC`): keeps the results of attention and of every second
+  matmul, and runs all else again: less memory than here, and more time.
+- DeepSpeed and FSDP recompute the modules that the user wraps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
 from meshwright.cost.arrays import Floats
+from meshwright.cost.saved import FUSED_KERNELS, Layer, Saved
 from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import (
     input_norms,
@@ -21,85 +33,142 @@ from meshwright.cost.transformer import (
     output_norms,
     query_width,
 )
-from meshwright.spec.model import Model
+from meshwright.spec.model import Mla, Model, Moe
 from meshwright.spec.spec import Spec
 
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 
 
-@dataclass(frozen=True)
-class Saved:
-    """One saved tensor."""
-
-    name: str
-    bytes_per_token: float
-    split: Literal["tensor", "kv", "sequence"]
-    """Over the tensor-parallel group always, over as many of it as there are key and
-    value heads, or only under sequence parallelism."""
-    is_selective: bool = False
-    """Whether selective recomputation frees it: cheap to compute, large to keep."""
-
-
-def saved_tensors(spec: Spec) -> list[Saved]:
-    """Return what one layer saves per token.
-
-    Selective recomputation frees the attention scores of plain attention (Korthikanti
-    et al. 2022, section 5). Fused attention never saves those; there it frees norm
-    and activation outputs (Megatron-LM's `--recompute-modules layernorm mlp_act`).
-    """
-    model, element = spec.model, ELEMENT_BYTES[spec.training.precision]
-    fused = spec.training.attention == "flash"
-    width = element * model.d_model
-    tensors = [
-        Saved("attention norm input", width, "sequence"),
-        Saved("attention input", width, "sequence", fused),
-        Saved("queries", element * query_width(model), "tensor"),
-        Saved("keys and values", 2 * element * kv_width(model), "kv"),
-        Saved("attention output", element * query_width(model), "tensor"),
-    ]
-    tensors += _later_norms(model, width, fused)
-    tensors += _scores(model, element, spec.training.seq_len, fused)
-    tensors += _mlp(model, element, fused)
+def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
+    """Return what a layer saves per token, with a dense MLP or as the model has it."""
+    model, layer = spec.model, _layer(spec)
+    tensors = _norms(layer)
+    tensors += _latents(layer, model.mla) if model.mla else _heads(layer)
+    tensors += _scores(layer)
+    if model.moe is None or is_dense:
+        tensors += layer.mlp("mlp", model.d_ff, "tensor")
+    else:
+        tensors += _experts(layer, model.moe)
     if model.dropout:
-        tensors.append(Saved("residual dropout masks", 2 * model.d_model, "sequence"))
+        masks = 2 * model.d_model
+        tensors.append(Saved("residual dropout masks", masks, "sequence", masks))
     return tensors
 
 
-def _later_norms(model: Model, width: int, fused: bool) -> list[Saved]:
-    """Return what the norms of a layer save beside the first.
+def _layer(spec: Spec) -> Layer:
+    """Return how the layers of a spec are computed."""
+    training = spec.training
+    return Layer(
+        spec.model,
+        ELEMENT_BYTES[training.precision],
+        training.seq_len,
+        training.attention == "flash",
+        training.fused_kernels or FUSED_KERNELS[spec.framework],
+    )
+
+
+def _norms(layer: Layer) -> list[Saved]:
+    """Return what the norms of a layer save, and the matmuls after them.
 
     Parallel attention and MLP read the layer's input, so that their norms save one
-    tensor between them. A norm after them saves what it reads alone.
+    tensor between them. What norms after them return is only added, and not saved.
     """
-    tensors = []
-    if not model.parallel_residual:
-        tensors.append(Saved("mlp norm input", width, "sequence"))
-    if input_norms(model) > 1:
-        tensors.append(Saved("mlp input", width, "sequence", fused))
-    if output_norms(model):
-        inputs = output_norms(model) * width
-        tensors.append(Saved("output norm inputs", inputs, "sequence"))
-    return tensors
-
-
-def _scores(model: Model, element: int, seq_len: int, fused: bool) -> list[Saved]:
-    if fused:
-        return [Saved("softmax statistics", 4 * model.n_heads, "tensor")]
-    scores = model.n_heads * seq_len
-    tensors = [Saved("softmax output", element * scores, "tensor", True)]
-    if model.dropout:
-        kept = (element + 1) * scores
-        tensors.append(Saved("score dropout and mask", kept, "tensor", True))
-    return tensors
-
-
-def _mlp(model: Model, element: int, fused: bool) -> list[Saved]:
-    inner = element * model.d_ff
-    inputs = 2 if model.gated_mlp else 1
+    model, width = layer.model, layer.model.d_model
+    before, after = input_norms(model), output_norms(model)
+    inputs = 1 if model.parallel_residual else before
     return [
-        Saved("activation function input", inputs * inner, "tensor"),
-        Saved("activation function output", inner, "tensor", fused),
+        *layer.input_norms("norm", width, before, inputs, "sequence"),
+        layer.cheap("norm output", before * width, "sequence"),
+        *layer.norms("output norm", width, after, after, "sequence"),
     ]
+
+
+def _heads(layer: Layer) -> list[Saved]:
+    """Return queries, keys, values and what attention returns."""
+    model = layer.model
+    queries, keys = query_width(model), kv_width(model)
+    tensors = [
+        layer.saved("queries", queries, "tensor"),
+        *_keys_and_values(layer),
+        layer.saved("attention output", queries, "tensor"),
+    ]
+    if model.qk_norm:
+        tensors += layer.norms("query norm", queries, 1, 1, "tensor")
+        tensors += layer.norms("key norm", keys, 1, 1, "kv")
+    return tensors
+
+
+def _keys_and_values(layer: Layer) -> list[Saved]:
+    """Return keys and values, which plain attention repeats for its query heads.
+
+    A flash kernel reads each for a group of queries. Recomputing plain attention
+    starts before the repetition.
+    """
+    model = layer.model
+    own = layer.saved("keys and values", 2 * kv_width(model), "kv")
+    if layer.flash or model.n_kv_heads == model.n_heads:
+        return [own]
+    repeated = 2 * layer.element * query_width(model)
+    return [
+        Saved(own.name, 0.0, "kv", own.kept_per_token),
+        Saved("repeated keys and values", repeated, "tensor", 0.0),
+    ]
+
+
+def _latents(layer: Layer, mla: Mla) -> list[Saved]:
+    """Return what latent attention saves (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Every GPU of a tensor-parallel group compresses its own tokens. Values come in one
+    tensor with the keys that are not rotated: Megatron-LM copies them out, torchtitan
+    keeps all of it. Compressed values come with the keys to rotate, likewise.
+    """
+    heads, ranks = layer.model.n_heads, mla.q_rank + mla.kv_rank
+    values = mla.v_dim + (0 if layer.fused == "all" else mla.nope_dim)
+    tensors = [
+        layer.saved("queries and keys", 2 * query_width(layer.model), "tensor"),
+        layer.saved("values", heads * values, "tensor"),
+        layer.saved("attention output", heads * mla.v_dim, "tensor"),
+        *layer.norms("latent norm", ranks, 1, 1, "sequence"),
+        layer.saved("normed latents", ranks, "sequence"),
+    ]
+    if not layer.norms_in_fp32:
+        tensors.append(layer.saved("keys to rotate", mla.rope_dim, "sequence"))
+    return tensors
+
+
+def _scores(layer: Layer) -> list[Saved]:
+    heads, element = layer.model.n_heads, layer.element
+    if layer.flash:
+        # One fp32 logarithm per row of scores (Dao 2023, section 3.1.1).
+        statistics = 4 * heads
+        return [Saved("softmax statistics", statistics, "tensor", statistics)]
+    scores = heads * layer.seq_len
+    tensors = [Saved("softmax output", element * scores, "tensor", 0.0)]
+    if layer.model.dropout:
+        dropped = (element + 1) * scores
+        tensors.append(Saved("score dropout and mask", dropped, "tensor", 0.0))
+    return tensors
+
+
+def _experts(layer: Layer, moe: Moe) -> list[Saved]:
+    """Return what router, routed and shared experts save, with tokens routed evenly.
+
+    A GPU's own tokens go to top_k experts each, which tensor parallelism does not
+    split. Megatron-LM weights them by the router's fp32 probabilities inside the
+    activation; torchtitan weights their results in fp32, and saves those.
+    """
+    copies = moe.top_k * (moe.capacity_factor or 1.0)
+    width = copies * layer.model.d_model
+    probabilities = 4 * moe.n_experts
+    tensors = [
+        Saved("router probabilities", probabilities, "sequence", probabilities),
+        layer.saved("expert inputs", width, "sequence"),
+        *layer.mlp("expert", copies * moe.d_ff, "sequence"),
+        *layer.mlp("shared expert", moe.shared_d_ff, "tensor"),
+    ]
+    if layer.fused != "all":
+        tensors.append(Saved("expert outputs, fp32", 4 * width, "sequence", 4 * width))
+    return tensors
 
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
@@ -110,15 +179,26 @@ def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
 
 def saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
     """Return the bytes per token that one layer saves on one GPU."""
+    return _on_one_gpu(spec.model, saved_tensors(spec, False), shards, selective)
+
+
+def dense_saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
+    """Return the bytes per token of a leading layer, whose MLP is dense."""
+    return _on_one_gpu(spec.model, saved_tensors(spec, True), shards, selective)
+
+
+def _on_one_gpu(
+    model: Model, tensors: list[Saved], shards: Shards, selective: bool
+) -> Floats:
     splits = {
         "tensor": shards.tp,
-        "kv": kv_shards(spec.model, shards.tp),
+        "kv": kv_shards(model, shards.tp),
         "sequence": shards.sequence_shards,
     }
-    kept = [t for t in saved_tensors(spec) if not (selective and t.is_selective)]
     result = np.zeros(len(shards))
-    for tensor in kept:
-        result = result + tensor.bytes_per_token / splits[tensor.split]
+    for tensor in tensors:
+        size = tensor.kept_per_token if selective else tensor.bytes_per_token
+        result = result + size / splits[tensor.split]
     return result
 
 

@@ -10,6 +10,9 @@ from meshwright.spec.base import Count, Margin, Share, SpecModel
 from meshwright.spec.cluster import Precision
 from meshwright.spec.units import GBPerS, GiB
 
+FusedKernels = Literal["all", "norms", "none"]
+"""Of norms and gated activations, what is one kernel that saves its input alone."""
+
 
 class Training(SpecModel):
     """What one optimizer step does."""
@@ -22,6 +25,11 @@ class Training(SpecModel):
     )
     attention: Literal["flash", "plain"] = Field(
         "flash", description="plain stores the seq_len x seq_len scores."
+    )
+    fused_kernels: FusedKernels | None = Field(
+        None,
+        description="all: norms and gated activations save their inputs alone; norms: "
+        "activations are PyTorch operations; none: norms too; default by framework.",
     )
 
 
