@@ -43,14 +43,16 @@ def llama(
     )
 
 
-def shards(tp: int, ep: int = 1) -> Shards:
-    """Return one GPU of a group with sequence parallelism."""
+def shards(tp: int, ep: int = 1, sp: bool = True) -> Shards:
+    """Return one GPU of a group."""
     one = np.array([1])
-    return Shards(tp * one, one, ep * one, one, one > 0)
+    return Shards(tp * one, one, ep * one, one, np.array([sp]))
 
 
-def per_token(spec: Spec, tp: int = 1, selective: bool = False) -> float:
-    return float(saved_bytes(spec, shards(tp), selective)[0])
+def per_token(
+    spec: Spec, tp: int = 1, selective: bool = False, sp: bool = True
+) -> float:
+    return float(saved_bytes(spec, shards(tp, sp=sp), selective)[0])
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,15 @@ def test_tensor_parallelism_splits_no_routed_expert() -> None:
     repeated = 2 * 2 * (H / 4) * (1 / 8 - 1 / 16)
     expected = per_token(spec) / 16 + repeated
     assert per_token(spec, 16) == pytest.approx(expected, rel=1e-12)
+
+
+def test_tokens_that_are_not_split_go_to_experts_whole() -> None:
+    """Without sequence parallelism: a group splits shared experts and heads alone."""
+    spec = llama(moe=EXPERTS)
+    routed = 4 * 64 + 6 * (2 * H + 3 * 2 * 1408)
+    whole = routed + 4 * 2 * H
+    expected = whole + (per_token(spec) - whole) / 4
+    assert per_token(spec, 4, sp=False) == pytest.approx(expected, rel=1e-12)
 
 
 def test_experts_save_their_tokens_top_k_times() -> None:
@@ -132,3 +143,12 @@ def test_latent_attention_saves_latents_and_heads() -> None:
     plain = 2 * (H + 2 * H / 4 + H)
     assert per_token(spec) - per_token(llama()) == latents + heads - plain
     assert per_token(spec, 8) == pytest.approx(per_token(spec) / 8, rel=1e-12)
+    whole = latents + 4 * 2 * H
+    expected = whole + (per_token(spec) - whole) / 8
+    assert per_token(spec, 8, sp=False) == pytest.approx(expected, rel=1e-12)
+
+
+def test_key_norms_are_split_as_keys_are() -> None:
+    """Norms of 32 heads of queries and 8 of keys read 2 bytes a number, on 16 GPUs."""
+    more = per_token(llama(qk_norm=True), 16) - per_token(llama(), 16)
+    assert more == pytest.approx(2 * H / 16 + 2 * (H / 4) / 8, rel=1e-12)

@@ -126,6 +126,13 @@ CASES = {
     "llama gqa plain, selective": Case(
         LLAMA | GQA, "plain", "all", 34.00, 34.00, selective=True
     ),
+    "llama parallel, eager": Case(LLAMA | PARALLEL, "flash", "none", 56.03, 56.03),
+    "llama parallel, eager, fp32": Case(
+        LLAMA | PARALLEL, "flash", "none", 92.03, 92.03, precision="fp32"
+    ),
+    "llama parallel, eager, selective": Case(
+        LLAMA | PARALLEL, "flash", "none", 24.03, 24.03, selective=True
+    ),
     "qwen3": Case(LLAMA | QWEN3, "flash", "all", 36.53, 36.57),
     "qwen3, eager": Case(LLAMA | QWEN3, "flash", "none", 63.03, 63.07),
     "gemma2, eager": Case(LLAMA | GEMMA2, "flash", "none", 69.03, 69.04),
@@ -136,6 +143,9 @@ CASES = {
     "mixtral, eager": Case(LLAMA | GQA | MIXTRAL, "flash", "none", 93.04, 93.06),
     "mixtral, selective": Case(
         LLAMA | GQA | MIXTRAL, "flash", "all", 41.04, 41.05, selective=True
+    ),
+    "mixtral, eager, selective": Case(
+        LLAMA | GQA | MIXTRAL, "flash", "none", 49.04, 49.06, selective=True
     ),
     "padded experts": Case(LLAMA | GQA | PADDED, "flash", "all", 82.04, 82.06),
     "shared experts": Case(LLAMA | SHARED, "flash", "all", 44.59, 44.64),
