@@ -20,15 +20,21 @@ from meshwright.cost.transformer import (
 )
 from meshwright.job import make_job
 from meshwright.plan import Plan, Stage
-from meshwright.skeleton import DP_REPLICATE, DP_SHARD, TP
 from meshwright.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.load import load_spec
 from meshwright.spec.pins import AXES
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
+from meshwright.topology.groups import (
+    DP_REPLICATE,
+    DP_SHARD,
+    TP,
+    group_loads,
+    price_groups,
+)
 from meshwright.topology.levels import LevelFabric
-from meshwright.topology.paths import Meshes, price_meshes
+from meshwright.topology.paths import Meshes
 
 ONE_NODE = "llama2-13b-8xa100"
 GB = 1e9
@@ -181,10 +187,11 @@ def test_one_ring_through_a_shared_adapter_takes_two_seconds() -> None:
     gradients on each GPU cost what they cost one GPU with that port to itself.
     """
     fabric = shared_adapter(32)
-    paths = price_meshes(fabric, mesh(dp_replicate=(8, 32)))
+    paths = price_groups(fabric, mesh(dp_replicate=(8, 32)))
     rate = float(paths.s_per_byte[0, DP_REPLICATE])
     assert rate == pytest.approx(1 / 12.5e9, rel=1e-12)
-    assert fabric.link_names[paths.link[0, DP_REPLICATE]] == "nvlink0 -> nic0"
+    loads = group_loads(fabric, mesh(dp_replicate=(8, 32))[0], 1)
+    assert fabric.link_names[loads[DP_REPLICATE].argmax()] == "nvlink0 -> nic0"
     assert reduce_s(256, rate) == pytest.approx(2.24 * 255 / 256, rel=1e-12)
 
 
@@ -195,12 +202,12 @@ def test_eight_rings_through_a_shared_adapter_take_eight_times_that() -> None:
     Unsharded they would carry 14 GB each: 17.4 s. Under tp 8 it is the same.
     """
     fabric = shared_adapter(32)
-    hybrid = price_meshes(fabric, mesh(dp_shard=(8, 1), dp_replicate=(1, 32)))
+    hybrid = price_groups(fabric, mesh(dp_shard=(8, 1), dp_replicate=(1, 32)))
     rate = float(hybrid.s_per_byte[0, DP_REPLICATE])
     assert rate == pytest.approx(8 / 12.5e9, rel=1e-12)
     assert reduce_s(32, rate, 14 * GB / 8) == pytest.approx(2.17, rel=1e-3)
     assert reduce_s(32, rate) == pytest.approx(17.36, rel=1e-3)
-    tensor = price_meshes(fabric, mesh(tp=(8, 1), dp_shard=(1, 32)))
+    tensor = price_groups(fabric, mesh(tp=(8, 1), dp_shard=(1, 32)))
     assert tensor.s_per_byte[0, DP_SHARD] == pytest.approx(8 / 12.5e9, rel=1e-12)
     assert tensor.s_per_byte[0, TP] == pytest.approx(1 / 300e9, rel=1e-12)
 

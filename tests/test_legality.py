@@ -24,6 +24,7 @@ from meshwright.rule import ALL, Rule, broken, holding
 from meshwright.skeleton import FULL, GPIPE, NONE, ONE_F_ONE_B, SELECTIVE, Skeletons
 from meshwright.solve import solve
 from meshwright.spec.spec import Spec
+from meshwright.topology.groups import GROUPS
 from meshwright.topology.paths import Paths, free_paths
 
 RULES = (*DEGREE_RULES, *PLAN_RULES)
@@ -61,7 +62,10 @@ def row(**fields: object) -> Skeletons:
         "tp": 1,
         "dp_shard": 1,
         "dp_replicate": 1,
+        "cp": 1,
         "pp": 1,
+        "ep": 1,
+        "vpp": 1,
         "micro_batch": 1,
         "microbatches": 48,
         "zero": 0,
@@ -71,7 +75,7 @@ def row(**fields: object) -> Skeletons:
         "mesh": 0,
     } | fields
     columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
-    return Skeletons(**columns, paths=free_paths(1, 4))
+    return Skeletons(**columns, paths=free_paths(1, len(GROUPS)))
 
 
 SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
@@ -343,14 +347,10 @@ def test_tensor_parallel_link_limit_is_inclusive(gb_s: float, sharing: int) -> N
     at = spec(limits={"tp_min_link_gb_s": own_gb_s})
     above = spec(limits={"tp_min_link_gb_s": own_gb_s * (1 + 1e-6)})
     free = row(tp=2)
-    s_per_byte = np.array([[sharing / (gb_s * 1e9), 0, 0, 0]])
-    rows = replace(free, paths=Paths(s_per_byte, *_rest(free)))
+    s_per_byte = np.full((1, len(GROUPS)), sharing / (gb_s * 1e9))
+    rows = replace(free, paths=Paths(s_per_byte, free.paths.latency_s))
     assert TP_LINK.holds(at, rows)[0]
     assert not TP_LINK.holds(above, rows)[0]
-
-
-def _rest(rows: Skeletons) -> tuple[Any, Any]:
-    return rows.paths.latency_s, rows.paths.link
 
 
 @pytest.mark.parametrize("gb_s", [10, 12.5, 25, 31.5, 56.25, 300, 450])
@@ -397,6 +397,7 @@ def test_slow_tensor_parallel_links_break_the_limit() -> None:
     assert outcome.near_miss is not None
     (told,) = outcome.near_miss.broken_rules
     assert told.rule in ("tp_link_bandwidth", "pin tp")
-    rows = replace(row(tp=2), paths=Paths(np.full((1, 4), 1e-8), *_rest(row())))
+    slow = Paths(np.full((1, len(GROUPS)), 1e-8), row().paths.latency_s)
+    rows = replace(row(tp=2), paths=slow)
     (sentence,) = broken([TP_LINK], pinned, rows)
     assert sentence.sentence.endswith("(tp 2, limit 400 GB/s)")

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.lattice import enumerate_meshes
 from meshwright.plan import Outcome
-from meshwright.skeleton import DP_REPLICATE, DP_SHARD, PP, TP
 from meshwright.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.load import load_spec
@@ -26,8 +25,16 @@ from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import build_fabric
 from meshwright.topology.graph import build_graph
+from meshwright.topology.groups import (
+    DP_REPLICATE,
+    DP_SHARD,
+    PP,
+    TP,
+    group_loads,
+    price_groups,
+)
 from meshwright.topology.levels import LevelFabric
-from meshwright.topology.paths import Meshes, price_meshes
+from meshwright.topology.paths import Meshes
 from meshwright.topology.routed import RoutedFabric, mesh_groups, ring_neighbours
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2000, "peak_tflops": {"bf16": 300}}
@@ -94,9 +101,9 @@ def test_level_formula_is_what_routing_counts(
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=3))
 def test_enumerate_meshes_is_every_factorisation_once(sizes: list[int]) -> None:
-    """p^a splits over 4 axes in C(a + 3, 3) ordered ways; primes and levels multiply.
+    """p^a splits over 5 axes in C(a + 4, 4) ordered ways; primes and levels multiply.
 
-    8 GPUs: C(6, 3) = 20; 12 = 2^2 x 3: C(5, 3) x C(4, 3) = 40.
+    8 GPUs: C(7, 4) = 35; 12 = 2^2 x 3: C(6, 4) x C(5, 4) = 75.
     """
     expected = math.prod(
         math.comb(power + len(AXES) - 1, len(AXES) - 1)
@@ -156,8 +163,8 @@ def test_groups_of_two_nodes_by_hand() -> None:
 
 def s_per_byte(tree: Cluster, meshes: Meshes, axis: int) -> float:
     """Return the price of an axis; closed form and routing must agree on it."""
-    price = price_meshes(LevelFabric(tree.levels), meshes).s_per_byte[0, axis]
-    routed = price_meshes(
+    price = price_groups(LevelFabric(tree.levels), meshes).s_per_byte[0, axis]
+    routed = price_groups(
         RoutedFabric(build_graph(tree), tree.fan_outs), meshes
     ).s_per_byte[0, axis]
     assert price == pytest.approx(routed, rel=1e-9)
@@ -217,7 +224,7 @@ def test_latency_counts_up_and_down() -> None:
     """Across nodes: 2 x (1.5 + 2.0) = 7 us; inside one: 2 x 1.5 = 3 us."""
     tree = cluster(NODES, (2, 25.0, 2.0, "per_gpu"))
     meshes = mesh(tp=(8, 1), dp_shard=(1, 2))
-    latency_s = price_meshes(LevelFabric(tree.levels), meshes).latency_s[0]
+    latency_s = price_groups(LevelFabric(tree.levels), meshes).latency_s[0]
     assert latency_s[TP] == pytest.approx(3e-6, rel=1e-9)
     assert latency_s[DP_SHARD] == pytest.approx(7e-6, rel=1e-9)
     assert latency_s[PP] == latency_s[DP_REPLICATE] == 0
@@ -247,9 +254,9 @@ def test_oversubscribed_spine_is_the_bottleneck() -> None:
 def test_most_loaded_link_is_named() -> None:
     tree = cluster(NODES, (4, 12.5, 2.5, "shared"))
     fabric = LevelFabric(tree.levels)
-    paths = price_meshes(fabric, mesh(tp=(8, 1), dp_shard=(1, 4)))
-    assert fabric.link_names[paths.link[0, TP]].startswith("gpu0 ->")
-    assert fabric.link_names[paths.link[0, DP_SHARD]].endswith("level1x0")
+    busiest = group_loads(fabric, mesh(tp=(8, 1), dp_shard=(1, 4))[0], 1).argmax(axis=1)
+    assert fabric.link_names[busiest[TP]].startswith("gpu0 ->")
+    assert fabric.link_names[busiest[DP_SHARD]].endswith("level1x0")
 
 
 Links = list[tuple[str, str, float]]
@@ -280,13 +287,13 @@ def test_bridge_beside_pcie_carries_its_pair() -> None:
     """
     fabric = build_fabric(explicit(dict.fromkeys("abcd", 0), ["pcie"], PAIRS))
     assert fabric.sizes == (4,)
-    paths = price_meshes(fabric, mesh(tp=(2,), dp_shard=(2,)))
+    paths = price_groups(fabric, mesh(tp=(2,), dp_shard=(2,)))
     assert paths.s_per_byte[0, TP] == pytest.approx(1 / 56.25e9, rel=1e-9)
     assert paths.s_per_byte[0, DP_SHARD] == pytest.approx(1 / 15.5e9, rel=1e-9)
     # The bridge is one hop of 2 us, PCIe two.
     assert paths.latency_s[0, TP] == pytest.approx(2e-6, rel=1e-9)
     assert paths.latency_s[0, DP_SHARD] == pytest.approx(4e-6, rel=1e-9)
-    ring = price_meshes(fabric, mesh(dp_shard=(4,)))
+    ring = price_groups(fabric, mesh(dp_shard=(4,)))
     assert ring.s_per_byte[0, DP_SHARD] == pytest.approx(1 / 15.5e9, rel=1e-9)
 
 
@@ -294,7 +301,7 @@ def test_detour_over_wide_links_beats_a_narrow_cable() -> None:
     """A 5 GB/s cable beside two hops of 31.5: traffic takes the switch."""
     links: Links = [("a", "b", 5.0), ("a", "pcie", 31.5), ("b", "pcie", 31.5)]
     fabric = build_fabric(explicit({"a": 0, "b": 0}, ["pcie"], links))
-    paths = price_meshes(fabric, mesh(tp=(2,)))
+    paths = price_groups(fabric, mesh(tp=(2,)))
     assert paths.s_per_byte[0, TP] == pytest.approx(1 / 31.5e9, rel=1e-9)
     assert paths.latency_s[0, TP] == pytest.approx(4e-6, rel=1e-9)
 
@@ -315,7 +322,7 @@ def test_order_of_links_does_not_choose_between_equal_routes(
     ]
     first = build_fabric(explicit(dict.fromkeys("abcd", 0), [], SQUARE))
     second = build_fabric(explicit(dict.fromkeys("abcd", 0), [], written))
-    one, other = price_meshes(first, meshes), price_meshes(second, meshes)
+    one, other = price_groups(first, meshes), price_groups(second, meshes)
     np.testing.assert_allclose(one.s_per_byte, other.s_per_byte, rtol=1e-12)
     np.testing.assert_allclose(one.latency_s, other.latency_s, rtol=1e-12)
 
@@ -333,10 +340,10 @@ def test_two_rings_share_a_cable_between_hosts() -> None:
     links += [("x", "y", 10.0)]
     fabric = build_fabric(explicit({"a": 0, "b": 0, "c": 1, "d": 1}, ["x", "y"], links))
     assert fabric.sizes == (2, 2)
-    paths = price_meshes(fabric, mesh(tp=(2, 1), dp_shard=(1, 2)))
+    paths = price_groups(fabric, mesh(tp=(2, 1), dp_shard=(1, 2)))
     assert paths.s_per_byte[0, DP_SHARD] == pytest.approx(2 / 10e9, rel=1e-9)
     assert paths.s_per_byte[0, TP] == pytest.approx(1 / 30e9, rel=1e-9)
-    one = price_meshes(fabric, mesh(dp_shard=(2, 2)))
+    one = price_groups(fabric, mesh(dp_shard=(2, 2)))
     assert one.s_per_byte[0, DP_SHARD] == pytest.approx(1 / 10e9, rel=1e-9)
 
 

@@ -214,9 +214,7 @@ PLAN_RULES = (
         "zero_bubble_recompute",
         "a zero-bubble schedule recomputes nothing",
         "Qi et al. 2023: what a layer saves waits for its gradients of weights",
-        lambda spec, rows: (
-            (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE)
-        ),
+        lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE),
         "pp {pp}",
     ),
     Rule(

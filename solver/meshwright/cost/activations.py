@@ -200,8 +200,3 @@ def _on_one_gpu(
         size = tensor.kept_per_token if selective else tensor.bytes_per_token
         result = result + size / splits[tensor.split]
     return result
-
-
-def dense_saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
-    """Stub."""
-    return saved_bytes(spec, shards, selective)
