@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from meshwright.spec.model import Mla, Model, Moe
+from meshwright.spec.model import Experts, LatentAttention, Model
 from meshwright.spec.spec import Spec
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -177,7 +177,7 @@ class Layer:
         return self.core(q, k, v.contiguous() if self.fused == "all" else v)
 
     @property
-    def mla(self) -> Mla:
+    def mla(self) -> LatentAttention:
         """Return the widths of latent attention."""
         assert self.model.mla
         return self.model.mla
@@ -245,7 +245,7 @@ class Layer:
         return total.view_as(x)
 
     @property
-    def moe(self) -> Moe:
+    def moe(self) -> Experts:
         """Return the sizes of the experts."""
         assert self.model.moe
         return self.model.moe

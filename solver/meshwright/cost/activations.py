@@ -33,7 +33,7 @@ from meshwright.cost.transformer import (
     output_norms,
     query_width,
 )
-from meshwright.spec.model import Mla, Model, Moe
+from meshwright.spec.model import Experts, LatentAttention, Model
 from meshwright.spec.spec import Spec
 
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
@@ -115,7 +115,7 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
     ]
 
 
-def _latents(layer: Layer, mla: Mla) -> list[Saved]:
+def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     """Return what latent attention saves (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Every GPU of a tensor-parallel group compresses its own tokens. Values come in one
@@ -150,7 +150,7 @@ def _scores(layer: Layer) -> list[Saved]:
     return tensors
 
 
-def _experts(layer: Layer, moe: Moe) -> list[Saved]:
+def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     """Return what router, routed and shared experts save, with tokens routed evenly.
 
     A GPU's own tokens go to top_k experts each, which tensor parallelism does not
