@@ -198,7 +198,8 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         if e == 0:
             saved = saved + memory.first_activations[0]
         needed[:, e] += held * saved
-    needed[:, -1] += memory.last_activations[0]
+    heads = count if one.rows.schedule[0] == GPIPE else 1
+    needed[:, -1] += heads * memory.last_activations[0]
     peak: NDArray[np.float64] = needed.max(axis=1)
     return peak
 

@@ -59,6 +59,8 @@ def least_pace(stages: Stages) -> Floats:
     high = _fluid_pace(stages, stages.full_cap).max(axis=1)
     high = np.maximum(high, low)
     for _ in range(BISECTIONS):
+        if (high - low).max(initial=0.0) < 1:
+            break
         middle = (low + high) / 2
         most = most_layers(stages, middle)
         enough = (most.sum(axis=1) >= stages.layers) & (most >= stages.least).all(

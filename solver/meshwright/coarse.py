@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints
+from meshwright.cost.arrays import Ints
 from meshwright.skeleton import ONE_F_ONE_B, Skeletons
 from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
@@ -16,31 +16,35 @@ from meshwright.topology.paths import free_paths
 
 Columns = dict[str, Ints]
 
+ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
+"""By whether there are no shards of the state, always, or if one wants."""
+
 
 def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
-    """Return the degrees times all other choices, and the degree of each row.
+    """Return the degrees times all choices but chunks, and the degree of each row.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
-    shards, sequence parallelism a tensor axis, a schedule and chunks stages.
+    shards, sequence parallelism a tensor axis, a schedule stages.
     """
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
     dp = columns["dp_shard"] * columns["dp_replicate"]
+    columns = _with_divisors(columns, "micro_batch", spec.training.global_batch // dp)
+    dp = dp[columns["degree"]]
     per_rank = spec.training.global_batch // dp
-    columns = _with_divisors(columns, "micro_batch", per_rank)
-    columns["microbatches"] = per_rank[columns["degree"]] // columns["micro_batch"]
-    columns = _with(columns, "zero", range(4), _zero_has_shards)
-    columns = _with(columns, "sequence_parallel", range(2), _has_tensor_axis)
-    columns = _with(columns, "schedule", range(len(SCHEDULES)), _has_stages)
-    chunks = divisors(spec.model.n_layers)
-    columns = _with(columns, "vpp", chunks, lambda rows: _has_chunks(spec, rows))
-    columns = _with(columns, "ep", _expert_degrees(spec), _has_expert_groups)
-    columns = _with(columns, "recompute", range(len(RECOMPUTE_MODES)))
+    columns["microbatches"] = per_rank // columns["micro_batch"]
+    columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
+    columns = _with_if(columns, "sequence_parallel", "tp", 2)
+    columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
+    columns = _with_if(columns, "schedule", "pp", len(SCHEDULES))
+    modes = list(range(len(RECOMPUTE_MODES)))
+    columns = _with(columns, "recompute", 0 * columns["tp"], {0: modes})
     number = columns.pop("degree")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
     rows = Skeletons(
         **columns,
+        vpp=np.ones(count, dtype=np.int64),
         sequence_parallel=is_split,
         paths=free_paths(count, len(GROUPS)),
         mesh=np.full(count, -1),
@@ -48,62 +52,64 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     return rows, number
 
 
-def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
-    """Return the rows times the divisors of a number of their own."""
-    known = {whole: divisors(whole) for whole in np.unique(wholes).tolist()}
-    choices = [known[whole] for whole in wholes.tolist()]
-    row = np.repeat(np.arange(len(wholes)), [len(choice) for choice in choices])
-    taken = {own: column[row] for own, column in columns.items()}
-    flat = [value for choice in choices for value in choice]
-    return {**taken, name: np.array(flat, dtype=np.int64)}
+def with_chunks(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints]:
+    """Return rows times the chunks of their stages, and the row that each is of."""
+    columns = {"row": np.arange(len(rows))}
+    columns = _with_divisors(columns, "vpp", _most_chunks(spec, rows))
+    return replace(rows.take(columns["row"]), vpp=columns["vpp"]), columns["row"]
 
 
 def _with(
-    columns: Columns,
-    name: str,
-    values: range | list[int],
-    keep: Callable[[Columns], Bools] | None = None,
+    columns: Columns, name: str, kinds: Ints, choices: dict[int, list[int]]
 ) -> Columns:
-    """Return the rows times some values, without what makes no sense."""
-    count = len(columns["degree"])
-    row = np.repeat(np.arange(count), len(values))
-    grown = {own: column[row] for own, column in columns.items()}
-    grown[name] = np.tile(np.array(values, dtype=np.int64), count)
-    if keep is None:
-        return grown
-    mask = keep(grown)
-    return {own: column[mask] for own, column in grown.items()}
+    """Return the rows times the choices for their kind."""
+    known = np.array(sorted(choices), dtype=np.int64)
+    lists = [choices[kind] for kind in known.tolist()]
+    lengths = np.array([len(values) for values in lists], dtype=np.int64)
+    flat = np.array([value for values in lists for value in values], dtype=np.int64)
+    kind = np.searchsorted(known, kinds)
+    row = np.repeat(np.arange(len(kinds)), lengths[kind])
+    first = (np.cumsum(lengths) - lengths)[kind]
+    before = np.cumsum(lengths[kind]) - lengths[kind]
+    place = np.arange(len(row)) + np.repeat(first - before, lengths[kind])
+    taken = {own: column[row] for own, column in columns.items()}
+    return {**taken, name: flat[place]}
 
 
-def _zero_has_shards(rows: Columns) -> Bools:
-    """Shards mean ZeRO; without, the ranks of one sequence may shard alone."""
-    is_sharded, zero = rows["dp_shard"] > 1, rows["zero"]
-    may_shard = is_sharded | ((rows["dp_replicate"] == 1) & (rows["cp"] > 1))
-    return np.asarray(((zero > 0) & may_shard) | ((zero == 0) & ~is_sharded))
+def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
+    """Return the rows times the divisors of a number of their own."""
+    choices = {whole: divisors(whole) for whole in np.unique(wholes).tolist()}
+    return _with(columns, name, wholes, choices)
 
 
-def _has_tensor_axis(rows: Columns) -> Bools:
-    return np.asarray((rows["sequence_parallel"] == 0) | (rows["tp"] > 1))
+def _with_if(columns: Columns, name: str, axis: str, count: int) -> Columns:
+    """Return the rows times `count` codes where an axis is used, else the first."""
+    kinds = (columns[axis] > 1).astype(np.int64)
+    return _with(columns, name, kinds, {0: [0], 1: list(range(count))})
 
 
-def _has_stages(rows: Columns) -> Bools:
-    return np.asarray((rows["schedule"] == ONE_F_ONE_B) | (rows["pp"] > 1))
+def _shards(rows: Columns) -> Ints:
+    """Return a kind of `ZERO_STAGES`.
+
+    Shards of data mean ZeRO; without, the ranks of one sequence may shard alone.
+    """
+    may_shard = (rows["dp_replicate"] == 1) & (rows["cp"] > 1)
+    return np.where(rows["dp_shard"] > 1, 1, np.where(may_shard, 2, 0))
 
 
-def _has_chunks(spec: Spec, rows: Columns) -> Bools:
-    """Chunks are of whole layers, equally many on every stage."""
-    parts = rows["pp"] * rows["vpp"]
-    is_even = (spec.model.n_layers % parts == 0) & (rows["pp"] > 1)
-    result: Bools = (rows["vpp"] == 1) | (is_even & (rows["schedule"] == ONE_F_ONE_B))
-    return result
+def _most_chunks(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the layers of a stage where it may be cut into equal chunks, else 1."""
+    layers, pp = spec.model.n_layers, rows.pp
+    is_even = (layers % pp == 0) & (pp > 1) & (rows.schedule == ONE_F_ONE_B)
+    return np.where(is_even, layers // pp, 1)
 
 
-def _expert_degrees(spec: Spec) -> list[int]:
-    return divisors(spec.model.moe.n_experts) if spec.model.moe else [1]
+def _most_experts(spec: Spec, rows: Columns) -> Ints:
+    """Return over how many GPUs experts can be shared out at most.
 
-
-def _has_expert_groups(rows: Columns) -> Bools:
-    """Experts are shared out over tp x cp x shards, or replicas where none shard."""
+    Those are folded out of tp x cp x shards, or replicas where none shard.
+    """
+    experts = spec.model.moe.n_experts if spec.model.moe else 1
     shard, replicate = rows["dp_shard"], rows["dp_replicate"]
     data = np.where((shard > 1) | (replicate == 1), shard, replicate)
-    return np.asarray((rows["tp"] * rows["cp"] * data) % rows["ep"] == 0)
+    return np.asarray(np.gcd(experts, rows["tp"] * rows["cp"] * data))

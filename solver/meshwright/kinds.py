@@ -1,4 +1,4 @@
-"""Kinds of plans: which of TP, PP and DP they use."""
+"""Kinds of plans: which of TP, PP, DP and CP they use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from meshwright.cost.arrays import Ints
 from meshwright.skeleton import Skeletons
 
-NAMES = ("TP", "PP", "DP/ZeRO")
+NAMES = ("TP", "PP", "DP/ZeRO", "CP")
 
 
 def kind_of(rows: Skeletons) -> Ints:
     """Return a number for the axes that rows use, one bit each, as in `NAMES`."""
-    bits = np.stack([rows.tp > 1, rows.pp > 1, rows.dp > 1])
-    result: Ints = bits.T @ np.array([1, 2, 4])
+    bits = np.stack([rows.tp > 1, rows.pp > 1, rows.dp > 1, rows.cp > 1])
+    result: Ints = bits.T @ np.array([1, 2, 4, 8])
     return result
 
 

@@ -24,7 +24,12 @@ def degree_rules(spec: Spec) -> list[Rule]:
 
 def plan_rules(spec: Spec) -> list[Rule]:
     """Return the rules on whole skeletons that apply to a spec, pins last."""
-    return [*_applying(PLAN_RULES, spec), *plan_pins(spec)]
+    return [*framework_rules(spec), *plan_pins(spec)]
+
+
+def framework_rules(spec: Spec) -> list[Rule]:
+    """Return the rules on whole skeletons without pins."""
+    return _applying(PLAN_RULES, spec)
 
 
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:

@@ -7,19 +7,15 @@ import math
 import numpy as np
 
 from meshwright.check import broken_rules, check
-from meshwright.coarse import coarse_rows
+from meshwright.coarse import coarse_rows, with_chunks
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
+from meshwright.degrees import degree_rows, enumerate_degrees, mesh_rows
 from meshwright.job import Job
 from meshwright.kinds import kind_of
-from meshwright.lattice import (
-    Lattice,
-    degree_rows,
-    enumerate_meshes,
-    promising_meshes,
-    unpriced_rows,
-)
+from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.meshes import enumerate_meshes
 from meshwright.plan import NearMiss, Plan
 from meshwright.prune import pinned_split, real_split, scale_job
 from meshwright.rule import Rule, broken
@@ -55,12 +51,12 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     usable = capacity_chunks(job.spec.usable_gib)
     # Among plans that fit, which break another rule, the first is as good as any.
     row = np.array([int(np.argmin(np.maximum(needed, usable)))])
-    one = lattice.on_meshes(row).take(np.array([0]))
+    one = lattice.on_meshes(row)[0].take(np.array([0]))
     capacity = int(max(needed[row[0]], usable))
     stages = stages_of(scale_job(job, one), job.spec.model, capacity)
     layers, recomputed = pinned_split(job.spec.pins, stages)
     split = real_split(job, one, layers[0], recomputed[0])
-    return describe(job, to_plan(one, 0, split, lattice.meshes[one.mesh[0]]))
+    return describe(job, to_plan(one, 0, split, lattice.mesh(one)))
 
 
 def _least_capacity(job: Job, costs: Scaled) -> Floats:
@@ -78,25 +74,26 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
 def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     """Return the skeleton that breaks the fewest rules, of one kind or of any."""
     spec, gpus = job.spec, math.prod(job.fabric.sizes)
-    meshes = enumerate_meshes((gpus,))
-    rows = unpriced_rows(meshes)
+    degrees, _ = enumerate_degrees((gpus,))
+    rows = degree_rows(degrees)
     if kind is not None:
         rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
     legal, best = _least_broken(job, degree_rules(spec), rows)
     if best is not None:
         return best
-    degrees = meshes[rows.mesh[legal], :, 0]
+    degrees = degrees[rows.mesh[legal]]
     coarse, number = coarse_rows(spec, degrees)
+    coarse, row = with_chunks(spec, coarse)
+    number = number[row]
     legal, best = _least_broken(job, plan_rules(spec), coarse)
     return best or _nearest_on_meshes(job, degrees[np.unique(number[legal])])
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
-    meshes = promising_meshes(job)
-    whole = meshes.prod(axis=2)
-    meshes = meshes[(whole[:, None] == degrees[None]).all(axis=2).any(axis=1)]
-    rows = degree_rows(meshes, price_groups(job.fabric, meshes))
+    sizes = job.fabric.sizes
+    meshes = np.concatenate([enumerate_meshes(sizes, own) for own in degrees])
+    rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
     _, best = _least_broken(job, mesh_rules(job.spec, meshes), rows)
     return best or NearMiss(description="", broken_rules=())
 

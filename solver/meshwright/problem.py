@@ -143,7 +143,7 @@ def _link_uses(
     if job.spec.limits.max_link_utilisation is None:
         return []
     rows = stages.costs.rows.take(np.array([row]))
-    prices, mesh = price(job, rows), lattice.meshes[rows.mesh[0]]
+    prices, mesh = price(job, rows), lattice.mesh(rows)
     none = np.zeros(stages.count, dtype=np.int64)
 
     def busy_s(layers: Ints, recomputed: Ints) -> Floats:

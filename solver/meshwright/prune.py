@@ -24,7 +24,7 @@ from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale
 from meshwright.skeleton import NONE, Skeletons, concatenate
 from meshwright.spec.pins import Pins
-from meshwright.stages import Stages, fits, stages_of
+from meshwright.stages import Stages, fits, quick_fits, stages_of
 
 FIRST_BATCH = 64
 """Coarse rows in the first batch; every next one has twice as many."""
@@ -80,7 +80,7 @@ def prune(
     """
     coarse = scale_job(job, lattice.rows)
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
-    order = np.flatnonzero(_by_stages(job, coarse, fits))
+    order = np.flatnonzero(_fits(job, coarse))
     order = order[np.argsort(cheap[order], kind="stable")]
     found = [_place(job, lattice, order[:0], np.inf)]
     best, done, size = np.inf, 0, FIRST_BATCH
@@ -123,6 +123,15 @@ def scale_job(job: Job, rows: Skeletons) -> Scaled:
     )
 
 
+def _fits(job: Job, costs: Scaled) -> Bools:
+    """Return which rows can hold the model, looking at every stage where needed."""
+    capacity = capacity_chunks(job.spec.usable_gib)
+    result, cannot = quick_fits(costs, job.spec.model, capacity)
+    open_rows = np.flatnonzero(~result & ~cannot)
+    result[open_rows] = _by_stages(job, costs.take(open_rows), fits)
+    return result
+
+
 def _by_stages(
     job: Job, costs: Scaled, measure: Callable[[Stages], Floats | Bools]
 ) -> Floats:
@@ -148,17 +157,24 @@ def _lower(best: float) -> Callable[[Stages], Floats]:
 
 
 def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
-    """Return the coarse rows of a batch on all their meshes, bounded both ways."""
-    costs = scale_job(job, lattice.on_meshes(batch))
-    lower, upper = np.empty(len(costs)), np.empty(len(costs))
+    """Return the coarse rows of a batch on their meshes, bounded both ways.
+
+    What is bounded above `best` is left out as soon as that is known.
+    """
+    rows, coarse = lattice.on_meshes(batch)
+    costs = scale_job(job, rows)
+    near = np.flatnonzero(bounds.cheap_bound(costs, job.spec.model.n_layers) <= best)
+    costs, coarse = costs.take(near), coarse[near]
+    lower = _by_stages(job, costs, _lower(best))
+    near = np.flatnonzero(lower <= best)
+    costs, coarse, lower = costs.take(near), coarse[near], lower[near]
+    upper = np.empty(len(costs))
     for index, stages in stages_by_count(job, costs):
-        lower[index] = bounds.lower_bound(stages, best)
         layers, recomputed = pinned_split(job.spec.pins, stages)
         ticks = splits.split_ticks(stages, layers, recomputed)
         allowed = splits.split_fits(stages, layers, recomputed)
         allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed, ticks)
         upper[index] = np.where(allowed, ticks, np.inf)
-    coarse = np.repeat(batch, lattice.mesh_counts(batch))
     return Candidates(costs, coarse, lower, upper)
 
 
@@ -189,7 +205,7 @@ def _keeps_link_limit(
     for row in range(len(layers)):
         rows = stages.costs.rows.take(np.array([row]))
         split = real_split(job, rows, layers[row], recomputed[row])
-        mesh = lattice.meshes[rows.mesh[0]]
+        mesh = lattice.mesh(rows)
         busy_s = link_seconds(job, price(job, rows), split, mesh).sum(axis=1).max()
         result[row] = busy_s <= share * ticks[row] * TICK_S
     return result

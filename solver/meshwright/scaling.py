@@ -13,7 +13,12 @@ import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, added, total
 from meshwright.cost.price import Prices
-from meshwright.cost.schedule import StepWeights, in_flight, step_weights
+from meshwright.cost.schedule import (
+    StepWeights,
+    heads_in_flight,
+    in_flight,
+    step_weights,
+)
 from meshwright.skeleton import Skeletons
 from meshwright.spec.units import GIB
 
@@ -104,7 +109,8 @@ class Scaled:
         fixed[:, 0] += self.first_state
         fixed[:, 0] += self.held(self.first_activations, stages)[:, 0]
         fixed[:, -1] += self.last_state
-        fixed[:, -1] += self.last_activations
+        heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
+        fixed[:, -1] += heads * self.last_activations
         return fixed
 
 

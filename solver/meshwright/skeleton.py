@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.cost.shards import Shards
-from meshwright.topology.paths import Paths
+from meshwright.topology.paths import Paths, concatenate_paths
 
 NONE, SELECTIVE, FULL = range(3)
 """Codes of the recompute column, in the order of `spec.pins.RECOMPUTE_MODES`."""
@@ -67,11 +67,33 @@ class Skeletons:
         return np.where(folds_shards, within, 1)
 
     @property
+    def group_degrees(self) -> list[Ints]:
+        """Return the members of every group, in the order of `topology.groups`."""
+        shards = self.expert_shards
+        own = [self.tp, self.cp, self.state_shards, self.dp_replicate, self.pp]
+        return [*own, self.ep, shards, self.expert_copies // shards]
+
+    @property
     def shards(self) -> Shards:
         """Return what one GPU's share of a layer depends on."""
         return Shards(
             self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
         )
+
+    def distinct_but_schedule(self) -> tuple[Skeletons, Ints]:
+        """Return the rows that differ in more than schedule and chunks.
+
+        With them, for each row, which of them it is.
+        """
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("schedule", "vpp", "paths", "microbatches"):
+            columns.pop(name)
+        code = np.zeros(len(self), dtype=np.int64)
+        for column in columns.values():
+            values, number = np.unique(column, return_inverse=True)
+            code = code * len(values) + number
+        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+        return self.take(first), inverse
 
     def take(self, index: Ints) -> Skeletons:
         """Return the rows of `index`."""
@@ -93,8 +115,5 @@ def concatenate(parts: list[Skeletons]) -> Skeletons:
         for f in fields(Skeletons)
         if f.name != "paths"
     }
-    paths = Paths(
-        np.concatenate([part.paths.s_per_byte for part in parts]),
-        np.concatenate([part.paths.latency_s for part in parts]),
-    )
+    paths = concatenate_paths([part.paths for part in parts])
     return Skeletons(**columns, paths=paths)

@@ -15,10 +15,11 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
+from meshwright.degrees import degree_rows, enumerate_degrees
 from meshwright.errors import InternalError, SpecError
 from meshwright.job import Job, make_job
 from meshwright.kinds import kind_name, kind_of
-from meshwright.lattice import Lattice, build_lattice, enumerate_meshes, unpriced_rows
+from meshwright.lattice import Lattice, build_lattice
 from meshwright.nearest import describe, nearest_legal, nearest_miss
 from meshwright.plan import (
     Certificate,
@@ -80,9 +81,9 @@ def _by_kind(
     job: Job, lattice: Lattice, options: Options, deadline: float
 ) -> Iterator[KindResult]:
     """Yield the best plan of every kind that the cluster has room for."""
-    meshes = enumerate_meshes((int(np.prod(job.fabric.sizes)),))
+    degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
     legal = kind_of(lattice.rows)
-    for kind in np.unique(kind_of(unpriced_rows(meshes))).tolist():
+    for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
         if kind in legal:
             outcome = _Run(
                 job, lattice.take(legal == kind), options, deadline
@@ -192,7 +193,7 @@ class _Run:
         rows = candidates.costs.rows.take(np.array([row]))
         layers, recomputed = np.array(split, dtype=np.int64).T
         own = real_split(self.job, rows, layers, recomputed)
-        return to_plan(rows, 0, own, self.lattice.meshes[rows.mesh[0]])
+        return to_plan(rows, 0, own, self.lattice.mesh(rows))
 
     def _rounding_s(self, plan: Plan) -> float:
         return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.schedule import heads_in_flight
 from meshwright.scaling import Scaled
-from meshwright.skeleton import NONE
+from meshwright.skeleton import GPIPE, NONE
 from meshwright.spec.model import Model
 
 
@@ -82,6 +83,31 @@ def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
         full_cap=np.minimum(room // (per_layer - freed), most).astype(np.float64),
         recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
     )
+
+
+def quick_fits(costs: Scaled, model: Model, capacity: int) -> tuple[Bools, Bools]:
+    """Return which rows can hold the model, as far as one stage tells, and which not.
+
+    They can where the fullest stage there may be holds an even share of the layers;
+    they cannot where stages without ends, one micro-batch in flight, hold too few.
+    """
+    rows = costs.rows
+    recomputes = rows.recompute != NONE
+    kept = costs.activations - np.where(recomputes, costs.freed, 0)
+    warm = np.where(rows.vpp > 1, 2, 1) * rows.pp
+    most = np.where(rows.schedule == GPIPE, rows.microbatches, warm)
+    most = np.minimum(most, rows.microbatches)
+    ends = np.maximum(costs.first_state, 0) + costs.last_state
+    heads = heads_in_flight(rows.schedule, rows.microbatches)
+    ends = ends + heads * costs.last_activations
+    ends = ends + most * np.maximum(costs.first_activations, 0)
+    share = np.maximum(-(-model.n_layers // rows.pp), model.first_dense_layers)
+    fullest = share * (costs.state + most * kept) + ends + costs.fixed
+    least = costs.state + kept // rows.vpp
+    lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
+    lead = np.minimum(lead, costs.first_state)
+    room = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
+    return fullest <= capacity, rows.pp * (room // least) < model.n_layers
 
 
 def fits(stages: Stages) -> Bools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+T = TypeVar("T")
+
 Parts = dict[str, Floats]
 """A quantity by named part; the parts add up to it."""
 
@@ -18,6 +21,17 @@ Parts = dict[str, Floats]
 def total(parts: Parts) -> Floats:
     """Return the sum of the parts."""
     return np.asarray(sum(parts.values()), dtype=np.float64)
+
+
+def take(columns: T, index: Ints) -> T:
+    """Return the rows of `index` of a dataclass of columns and parts."""
+    taken: dict[str, Any] = {}
+    for name, value in vars(columns).items():
+        if isinstance(value, dict):
+            taken[name] = {part: column[index] for part, column in value.items()}
+        else:
+            taken[name] = value[index]
+    return type(columns)(**taken)
 
 
 def where(condition: Bools, parts: Parts) -> Parts:

@@ -27,7 +27,7 @@ from meshwright.cost.weights import (
     layer_weights,
 )
 from meshwright.job import Job
-from meshwright.skeleton import FULL, GPIPE, NONE, SELECTIVE, Skeletons
+from meshwright.skeleton import FULL, NONE, SELECTIVE, Skeletons
 from meshwright.spec.units import GIB
 
 
@@ -37,7 +37,8 @@ class MemoryCosts:
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
     n x layer + f x (n x activations - r x freed) + fixed, and `first` or `last` where
-    it is an end of the pipeline (with f x first_activations, and last_activations).
+    it is an end of the pipeline (with f x first_activations, and last_activations of
+    each micro-batch that the last stage has in flight).
     """
 
     layer: Parts
@@ -60,8 +61,6 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     state = state_bytes(spec)
     layer = _state(job, state, rows, layer_weights(job, rows))
     lead, lead_activations = _leading(job, state, rows, layer, saved)
-    # Only GPipe runs all forwards before the first backward.
-    held = np.where(rows.schedule == GPIPE, rows.microbatches, 1)
     # Logits in the compute precision, and their softmax in fp32 for the backward.
     logit_bytes = ELEMENT_BYTES[spec.training.precision] + 4
     return MemoryCosts(
@@ -71,7 +70,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         first=added([lead, _state(job, state, rows, embedding_weights(job, rows))]),
         first_activations=tokens * lead_activations,
         last=_state(job, state, rows, head_weights(job, rows)),
-        last_activations=held * tokens * model.vocab / rows.tp * logit_bytes,
+        last_activations=tokens * model.vocab / rows.tp * logit_bytes,
         fixed={
             "workspace": _workspace(job, state, rows, tokens * (saved - kept)),
             "overhead": np.full(len(rows), OVERHEAD_GIB * GIB),

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, total, where
+from meshwright.cost.arrays import (
+    Floats,
+    Ints,
+    Parts,
+    added,
+    scaled,
+    take,
+    total,
+    where,
+)
 from meshwright.cost.memory import MemoryCosts, memory_costs
-from meshwright.cost.schedule import closed_form_s, in_flight
+from meshwright.cost.schedule import closed_form_s, heads_in_flight, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
@@ -24,8 +33,13 @@ class Prices:
 
 
 def price(job: Job, rows: Skeletons) -> Prices:
-    """Return the costs of skeletons."""
-    return Prices(rows, time_costs(job, rows), memory_costs(job, rows))
+    """Return the costs of skeletons.
+
+    A schedule changes none of them: rows that differ in it alone are priced once.
+    """
+    distinct, inverse = rows.distinct_but_schedule()
+    time, memory = time_costs(job, distinct), memory_costs(job, distinct)
+    return Prices(rows, take(time, inverse), take(memory, inverse))
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
     rows, stages = prices.rows, len(split.layers)
     memory, ends = prices.memory, _Ends(stages)
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
+    heads = heads_in_flight(rows.schedule, rows.microbatches)
     saved = memory.activations * split.layers - memory.freed * split.recomputed
     return added(
         [
@@ -99,7 +114,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
             where(ends.last, memory.last),
             {"activations": held * saved},
             where(ends.first, {"activations": held * memory.first_activations}),
-            where(ends.last, {"logits": memory.last_activations}),
+            where(ends.last, {"logits": heads * memory.last_activations}),
             scaled(memory.fixed, np.ones(stages)),
         ]
     )

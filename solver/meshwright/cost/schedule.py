@@ -35,6 +35,14 @@ def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Int
     return np.where(schedule[:, None] == GPIPE, m, held)
 
 
+def heads_in_flight(schedule: Ints, microbatches: Ints) -> Ints:
+    """Return the micro-batches whose logits the last stage holds, (rows,).
+
+    Only GPipe runs all forwards before the first backward.
+    """
+    return np.where(schedule == GPIPE, microbatches, 1)
+
+
 @dataclass(frozen=True)
 class StepWeights:
     """How often a stage's seconds count in the step, (rows,).

@@ -60,7 +60,14 @@ class Paths:
         return Paths(self.s_per_byte[index], self.latency_s[index])
 
 
+def concatenate_paths(parts: list[Paths]) -> Paths:
+    """Return the rows of all parts."""
+    return Paths(
+        np.concatenate([part.s_per_byte for part in parts]),
+        np.concatenate([part.latency_s for part in parts]),
+    )
+
+
 def free_paths(meshes: int, groups: int) -> Paths:
     """Return paths that cost nothing, where prices do not matter yet."""
-    zeros = np.zeros((meshes, groups))
-    return Paths(zeros, zeros)
+    return Paths(np.zeros((meshes, groups)), np.zeros((meshes, groups)))
