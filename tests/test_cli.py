@@ -9,6 +9,7 @@ import pytest
 
 from meshwright import __version__
 from meshwright.spec.load import load_spec
+from meshwright.spec.pins import AXES
 from tests.command import run
 
 FITS = "llama3-8b-2xh100-nvlink"
@@ -31,9 +32,9 @@ def test_json_is_one_document_with_plan_bound_and_gap() -> None:
     assert (result.code, result.stderr) == (0, "")
     answer = json.loads(result.stdout)
     plan = answer["plan"]
-    degrees = [plan[axis] for axis in ("tp", "pp", "dp_replicate", "dp_shard")]
+    degrees = [plan[axis] for axis in AXES]
     assert (answer["status"], answer["gap"], answer["gpus"]) == ("optimal", 0, 2)
-    assert sorted(degrees) == [1, 1, 1, 2]
+    assert sorted(degrees) == [1, 1, 1, 1, 2]
     assert answer["bound_s"] == pytest.approx(answer["step_s"], rel=1e-6)
 
 
@@ -98,7 +99,7 @@ def test_by_kind_is_shown_unless_it_is_turned_off() -> None:
     unasked = run("solve", FITS, "--format", "json")
     off = run("solve", FITS, "--no-by-kind", "--format", "json")
     kinds = [kind["kind"] for kind in json.loads(asked.stdout)["by_kind"]]
-    assert sorted(kinds) == ["DP/ZeRO", "PP", "TP"]
+    assert sorted(kinds) == ["CP", "DP/ZeRO", "PP", "TP"]
     assert asked == unasked
     assert json.loads(off.stdout)["by_kind"] == []
 

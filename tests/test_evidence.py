@@ -73,6 +73,7 @@ def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
     # Nodes of 8: tp 2 and dp 4 fill one, so the two stages are two nodes.
     assert priced().plan.mesh == {
         "tp": (2, 1),
+        "cp": (1, 1),
         "dp_shard": (4, 1),
         "dp_replicate": (1, 1),
         "pp": (1, 2),

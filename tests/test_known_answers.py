@@ -278,7 +278,7 @@ def test_bubble_of_even_stages(p: int, m: int, schedule: str) -> None:
         recompute="none",
         schedule="gpipe" if schedule == "gpipe" else "1f1b",
         stages=tuple(Stage(layers=64 // p, recompute_layers=0) for _ in range(p)),
-        mesh={"tp": (1,), "dp_shard": (1,), "dp_replicate": (1,), "pp": (p,)},
+        mesh={axis: (p if axis == "pp" else 1,) for axis in AXES},
     )
     job = make_job(spec)
     assert broken_rules(job, plan) == []

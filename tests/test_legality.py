@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from meshwright.job import make_job
-from meshwright.lattice import build_lattice, enumerate_meshes
+from meshwright.lattice import build_lattice
 from meshwright.legality import (
     DEGREE_RULES,
     PLAN_RULES,
@@ -21,11 +21,20 @@ from meshwright.legality import (
     plan_rules,
 )
 from meshwright.rule import ALL, Rule, broken, holding
-from meshwright.skeleton import FULL, GPIPE, NONE, ONE_F_ONE_B, SELECTIVE, Skeletons
+from meshwright.skeleton import (
+    FULL,
+    GPIPE,
+    NONE,
+    ONE_F_ONE_B,
+    SELECTIVE,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
 from meshwright.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS
 from meshwright.topology.paths import Paths, free_paths
+from tests.every_mesh import every_mesh
 
 RULES = (*DEGREE_RULES, *PLAN_RULES)
 
@@ -151,6 +160,34 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
             {"pp": 2, "schedule": GPIPE},
         )
     ],
+    "zero_bubble_recompute": [
+        (
+            ALL,
+            {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": NONE},
+            {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": SELECTIVE},
+        )
+    ],
+    "interleaving_supported": [
+        (("deepspeed",), {"pp": 2, "vpp": 1}, {"pp": 2, "vpp": 2}),
+    ],
+    "interleaving_divisible": [
+        (
+            ALL,
+            {"pp": 4, "vpp": 3, "microbatches": 8},
+            {"pp": 4, "vpp": 3, "microbatches": 6},
+        )
+    ],
+    "context_parallel_supported": [(("deepspeed", "fsdp"), {"cp": 1}, {"cp": 2})],
+    # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
+    "context_divisible": [(ALL, {"cp": 2}, {"cp": 4})],
+    "expert_parallel_supported": [(("fsdp",), {"ep": 1}, {"ep": 2})],
+    "expert_sequence_parallel": [
+        (
+            ALL,
+            {"tp": 2, "sequence_parallel": True},
+            {"tp": 2, "sequence_parallel": False},
+        )
+    ],
     "microbatches_fill_pipeline": [
         (
             ("torchtitan",),
@@ -160,11 +197,20 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     ],
 }
 
+MODELS: dict[str, dict[str, Any]] = {
+    "expert_sequence_parallel": {"moe": {"n_experts": 4, "top_k": 2, "d_ff": 4120}},
+}
+"""What the model must be like for a rule to have something to say."""
+
 EVERY = [
     pytest.param(name, frameworks, holds, breaks, id=f"{name}-{frameworks[0]}")
     for name, cases in CASES.items()
     for frameworks, holds, breaks in cases
 ]
+
+
+def spec_for(rule: str, framework: str = "megatron") -> Spec:
+    return spec(framework, model=SPEC["model"] | MODELS.get(rule, {}))
 
 
 def rule_of(name: str, frameworks: tuple[str, ...]) -> Rule:
@@ -190,8 +236,9 @@ def test_rule_holds_and_breaks(
     breaks: Fields,
 ) -> None:
     rule = rule_of(name, frameworks)
-    assert rule.holds(spec(), row(**holds)).tolist() == [True]
-    assert rule.holds(spec(), row(**breaks)).tolist() == [False]
+    own = spec_for(name)
+    assert rule.holds(own, row(**holds)).tolist() == [True]
+    assert rule.holds(own, row(**breaks)).tolist() == [False]
 
 
 @pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
@@ -204,7 +251,7 @@ def test_rule_applies_to_its_frameworks_alone(
     other_frameworks = {own for own, _, _ in CASES[name]}
     named = {framework for own in other_frameworks for framework in own}
     for framework in ALL:
-        own = spec(framework)
+        own = spec_for(name, framework)
         if framework in frameworks:
             assert name not in names_broken(own, row(**holds))
             assert name in names_broken(own, row(**breaks))
@@ -221,10 +268,11 @@ def test_broken_rule_says_its_numbers(
 ) -> None:
     """The sentence ends in the compared values, of the spec and of the plan."""
     rule = rule_of(name, frameworks)
-    (told,) = broken([rule], spec(), row(**breaks))
+    own = spec_for(name)
+    (told,) = broken([rule], own, row(**breaks))
     assert told.rule == name
     assert told.sentence.startswith(rule.sentence)
-    assert broken([rule], spec(), row(**holds)) == []
+    assert broken([rule], own, row(**holds)) == []
     assert "{" not in told.sentence
     shown = told.sentence.removeprefix(rule.sentence)
     plan = {**breaks, "dp": int(row(**breaks).dp[0])}
@@ -239,9 +287,10 @@ def test_sentences_by_hand() -> None:
     assert [f"{rule.rule}: {rule.sentence}" for rule in told] == [
         "heads_divisible: tp divides the query heads (24 heads, tp 16)",
         "mlp_divisible: tp divides the inner width of the MLP (d_ff 4120, tp 16)",
-        "layers_cover_stages: every pipeline stage has a layer (12 layers, pp 13)",
-        "sequence_divisible: under sequence parallelism tp divides the sequence "
-        "(seq_len 1020, tp 16)",
+        "layers_cover_stages: every pipeline stage has a layer, and the first all that "
+        "lead (12 layers, pp 13)",
+        "sequence_divisible: under sequence parallelism tp x cp divides the sequence "
+        "(seq_len 1020, tp 16, cp 1)",
     ]
 
 
@@ -291,6 +340,9 @@ PINS: list[tuple[str, object, Fields, Fields]] = [
         {"recompute": NONE},
         {"recompute": SELECTIVE},
     ),
+    ("vpp", 2, {"vpp": 2}, {"vpp": 1}),
+    ("cp", 2, {"cp": 2}, {"cp": 1}),
+    ("ep", {"max": 1}, {"ep": 1}, {"ep": 2}),
     ("layers", [5, 4, 3], {"pp": 3}, {"pp": 2}),
     ("recompute_layers", [1, 0], {"pp": 2}, {"pp": 1}),
 ]
@@ -307,12 +359,6 @@ def test_pin_is_a_rule(
     assert name not in names_broken(plain, row(**breaks))
 
 
-@pytest.mark.parametrize("field", ["vpp", "cp", "ep"])
-def test_degrees_that_are_not_decided_are_one(field: str) -> None:
-    assert f"pin {field}" in names_broken(spec(pins={field: 2}), row())
-    assert f"pin {field}" not in names_broken(spec(pins={field: 1}), row())
-
-
 def test_pin_is_quoted_as_written() -> None:
     own = spec(pins={"tp": {"min": 2, "max": 8}, "zero": [0, 1]})
     told = broken([*degree_rules(own), *plan_rules(own)], own, row(tp=1, zero=3))
@@ -325,7 +371,7 @@ def test_pin_is_quoted_as_written() -> None:
 def test_mesh_pin_is_a_rule() -> None:
     """Of 16 = one level the mesh pin takes exactly the meshes with that factor."""
     own = spec(pins={"mesh": {"tp": [4]}})
-    meshes = enumerate_meshes((16,))
+    meshes = every_mesh((16,))
     (rule,) = mesh_rules(own, meshes)
     for index, mesh in enumerate(meshes):
         holds = bool(rule.holds(own, row(mesh=index))[0])
@@ -368,7 +414,7 @@ def test_tensor_parallel_on_links_of_just_the_limit(gb_s: float) -> None:
         training=SPEC["training"] | {"seq_len": 1024},
     )
     assert len(build_lattice(make_job(own)).rows) > 0
-    assert len(mesh_rules(own, enumerate_meshes((2, 4)))) == 1
+    assert len(mesh_rules(own, every_mesh((2, 4)))) == 1
 
 
 @pytest.mark.parametrize("gb_s", [3.3, 6.6, 12.1, 25, 50])

@@ -146,7 +146,7 @@ def test_bundled_cluster_is_solved_with_every_gpu(name: str, gpus: int) -> None:
     assert outcome.best is not None
     assert outcome.certificate is not None
     plan, spec = outcome.best.plan, load_spec(name)
-    degrees = (plan.tp, plan.pp, plan.dp_replicate, plan.dp_shard)
+    degrees = (plan.tp, plan.cp, plan.pp, plan.dp_replicate, plan.dp_shard)
     assert math.prod(degrees) == gpus
     assert math.prod(math.prod(factors) for factors in plan.mesh.values()) == gpus
     sequences = plan.dp_replicate * plan.dp_shard * plan.micro_batch * plan.microbatches

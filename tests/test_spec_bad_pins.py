@@ -45,7 +45,7 @@ PINS = [
     ("mesh={tp: [2, 2]}", "mesh.tp: [2, 2] has 2 factors; the cluster has 1 level of "
                           "[8], innermost first"),
     ("mesh={tp: 2}", "mesh.tp: 2: expected a list"),
-    ("mesh={ep: [2]}", "mesh.ep: unknown field; accepted: tp, dp_shard, dp_replicate"),
+    ("mesh={ep: [2]}", "mesh.ep: unknown field; accepted: tp, cp, dp_shard, dp_"),
 ]  # fmt: skip
 
 
@@ -152,7 +152,8 @@ def test_pins_on_the_command_line_need_a_mapping_in_the_file(tmp_path: Path) -> 
         ["tp=2", "pp=2", "dp=4"],
         ["layers=[4, 4]", "pp=4"],
         ["tp=8", "mesh={tp: [2]}"],
-        ["cp=2"],
+        ["cp=8", "tp=2"],
+        ["pp=8", "vpp=2"],
     ],
 )
 def test_pins_that_no_plan_meets_together_are_an_answer(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from meshwright.degrees import enumerate_degrees
 from meshwright.errors import SpecError
-from meshwright.lattice import enumerate_meshes
 from meshwright.plan import Outcome
 from meshwright.solve import solve
 from meshwright.spec.cluster import Cluster
@@ -36,6 +36,7 @@ from meshwright.topology.groups import (
 from meshwright.topology.levels import LevelFabric
 from meshwright.topology.paths import Meshes
 from meshwright.topology.routed import RoutedFabric, mesh_groups, ring_neighbours
+from tests.every_mesh import every_mesh
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2000, "peak_tflops": {"bf16": 300}}
 
@@ -82,7 +83,7 @@ def test_level_formula_is_what_routing_counts(
         LevelFabric(tree.levels),
         RoutedFabric(build_graph(tree), tree.fan_outs),
     )
-    every = enumerate_meshes(fabric.sizes)
+    every = every_mesh(fabric.sizes)
     some = sorted(chooser.sample(range(len(every)), min(len(every), 25)))
     meshes = every[some]
     by_level, by_link = fabric.loads(meshes), routed.loads(meshes)
@@ -110,10 +111,11 @@ def test_enumerate_meshes_is_every_factorisation_once(sizes: list[int]) -> None:
         for size in sizes
         for power in _powers(size)
     )
-    meshes = enumerate_meshes(sizes)
+    meshes = every_mesh(sizes)
     assert meshes.shape == (expected, len(AXES), len(sizes))
     assert (meshes.prod(axis=1) == sizes).all()
     assert len({own.tobytes() for own in meshes}) == expected
+    assert enumerate_degrees(sizes)[1].sum() == expected
 
 
 def _powers(number: int) -> list[int]:
@@ -131,7 +133,7 @@ def _powers(number: int) -> list[int]:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.data())
 def test_groups_partition_the_ranks(sizes: list[int], data: st.DataObject) -> None:
-    meshes = enumerate_meshes(sizes)
+    meshes = every_mesh(sizes)
     own = meshes[data.draw(st.integers(0, len(meshes) - 1))]
     world = math.prod(sizes)
     groups = [mesh_groups(own, axis) for axis in range(len(AXES))]
@@ -315,7 +317,7 @@ def test_order_of_links_does_not_choose_between_equal_routes(
     links: list[tuple[str, str, float]], turned: list[bool]
 ) -> None:
     """Four GPUs in a square: opposite corners have two routes, equally short."""
-    meshes = enumerate_meshes((4,))
+    meshes = every_mesh((4,))
     written = [
         (b, a, g) if turn else (a, b, g)
         for (a, b, g), turn in zip(links, turned, strict=True)
@@ -359,7 +361,7 @@ def test_any_graph_is_priced_by_counting_its_rings(
     links += [(n, chooser.choice(switches), chooser.uniform(1, 99)) for n in names]
     tree = explicit(dict.fromkeys(names, 0), switches, links)
     fabric, graph = RoutedFabric(build_graph(tree), tree.fan_outs), build_graph(tree)
-    every = enumerate_meshes((gpus,))
+    every = every_mesh((gpus,))
     own = every[data.draw(st.integers(0, len(every) - 1))]
     for axis in range(len(AXES)):
         busy: dict[tuple[str, str], int] = {}

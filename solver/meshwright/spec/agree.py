@@ -22,7 +22,16 @@ _MOST_ZERO = 3
 
 def problems(spec: Spec) -> Iterable[Problem]:
     """Return every value that the rest of the spec rules out."""
-    checks = (_precision, _positions, _degrees, _zero, _layers, _recomputed, _mesh)
+    checks = (
+        _precision,
+        _positions,
+        _degrees,
+        _experts,
+        _zero,
+        _layers,
+        _recomputed,
+        _mesh,
+    )
     return chain.from_iterable(check(spec) for check in checks)
 
 
@@ -49,10 +58,21 @@ def _degrees(spec: Spec) -> Iterable[Problem]:
     sequences = {f"training.global_batch {batch}": batch}
     shared = {"tp": gpus | heads, "pp": gpus}
     shared |= dict.fromkeys(_DATA_AXES, gpus | sequences)
+    layers = {f"model.n_layers {spec.model.n_layers}": spec.model.n_layers}
+    shared |= {"cp": gpus, "vpp": layers}
+    if spec.model.moe is not None:
+        count = spec.model.moe.n_experts
+        shared["ep"] = {f"model.moe.n_experts {count}": count}
     for axis, wholes in shared.items():
         pin = getattr(spec.pins, axis)
         if pin is not None and pin.single is not None:
             yield from _indivisible(axis, pin.single, wholes)
+
+
+def _experts(spec: Spec) -> Iterable[Problem]:
+    value = spec.pins.ep.single if spec.pins.ep is not None else None
+    if value not in (None, 1) and spec.model.moe is None:
+        yield Problem(("pins", "ep"), value, "without model.moe; accepted: 1")
 
 
 def _indivisible(axis: str, value: int, wholes: dict[str, int]) -> Iterable[Problem]:
