@@ -45,8 +45,13 @@ OutputOption = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
 ]
 ProfileOption = Annotated[
-    Path | None, typer.Option(help="Efficiencies from `meshwright calibrate`.")
+    str,
+    typer.Option(
+        help="Efficiencies: a file of `meshwright calibrate`, or bundled: measured "
+        "(fitted to published runs) or unfitted."
+    ),
 ]
+MEASURED = "measured"
 
 
 def _show_version(is_asked: bool) -> None:
@@ -89,7 +94,7 @@ def solve(
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
-    profile: ProfileOption = None,
+    profile: ProfileOption = MEASURED,
     seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
@@ -116,7 +121,7 @@ def solve(
             workers=workers,
             top=top,
             is_by_kind=is_small if by_kind is None else by_kind,
-            efficiency=load_profile(profile).efficiency(loaded) if profile else None,
+            profile=load_profile(profile),
             on_progress=progress.say,
         )
         outcome = solve_spec(loaded, options)
@@ -138,7 +143,7 @@ def evidence(
         list[str] | None,
         typer.Option(help="A source_id to report apart, in no average; repeatable."),
     ] = None,
-    profile: ProfileOption = None,
+    profile: ProfileOption = MEASURED,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw predicted over measured times: NAME.png, NAME.html."),
@@ -165,7 +170,7 @@ def evidence(
 
     with Progress() as progress:
         progress.say("pricing runs")
-        fitted = load_profile(profile) if profile else None
+        fitted = load_profile(profile)
         board = judge(read_runs(runs), weak or (), fitted)
         if plot:
             progress.say("drawing")
@@ -185,8 +190,9 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The profile to write, YAML.")
     ],
+    profile: ProfileOption = MEASURED,
 ) -> None:
-    """Fit efficiencies to measured runs, for `solve --profile`."""
+    """Fit efficiencies to measured runs, from those of a profile on."""
     _check_writable(output)
     import yaml
 
@@ -194,17 +200,18 @@ def calibrate(
     from meshwright.evidence.price import price_runs
     from meshwright.evidence.read import read_runs
     from meshwright.evidence.tables import profile_sections
+    from meshwright.profile import load_profile
     from meshwright.progress import Progress
     from meshwright.report.render import sections_as_text
 
     with Progress() as progress:
         priced, unpriced = price_runs(read_runs(runs))
-        profile = fit_profile(priced, progress.say)
-    if not profile.profiles:
+        fitted = fit_profile(priced, load_profile(profile), progress.say)
+    if not fitted.measured:
         raise SpecError(f"{runs}: no run with a time can be priced")
-    data = profile.model_dump(mode="json")
+    data = fitted.model_dump(mode="json")
     _write(yaml.safe_dump(data, sort_keys=False), output)
-    sys.stdout.write(sections_as_text(profile_sections(profile, len(unpriced))))
+    sys.stdout.write(sections_as_text(profile_sections(fitted, len(unpriced))))
 
 
 def _check_writable(output: Path | None, option: str = "--output") -> None:

@@ -129,6 +129,23 @@ class Rival(SpecModel):
     schedule_s: float
 
 
+class Band(SpecModel):
+    """How far step times were off on runs that no fit had seen."""
+
+    runs_of: str = Field(description="GPU and framework of those runs.")
+    runs: int
+    median: float = Field(description="Of |ln(predicted / measured)|.")
+    p90: float = Field(description="Nine runs in ten lay within.")
+
+
+class RunnerUp(SpecModel):
+    """The plan that comes next, as it was built; it is not proven to be next."""
+
+    plan: Plan
+    step_s: float
+    is_simpler: bool = Field(description="Whether it would win among equals.")
+
+
 class NearMiss(SpecModel):
     """The plan that comes closest where none fits, and the rules it breaks."""
 
@@ -153,6 +170,8 @@ class Outcome(SpecModel):
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()
     rival: Rival | None = None
+    band: Band | None = None
+    runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
     capacity_gib: float

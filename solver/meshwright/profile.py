@@ -1,4 +1,8 @@
-"""Profiles: efficiencies fitted to measured runs, per GPU and framework."""
+"""Profiles: what was fitted to measured runs, and how far predictions lay from others.
+
+An efficiency is the default times a factor of the GPU times a factor of the framework,
+so that pairs that nobody measured together learn from both.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +10,77 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from meshwright import catalog
 from meshwright.cost.efficiency import Efficiency
 from meshwright.errors import SpecError
-from meshwright.spec.base import SpecModel
+from meshwright.spec.base import Positive, SpecModel
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
 
+DEFAULT = "measured"
+"""The bundled profile that commands use unless told otherwise."""
 
-class Fitted(SpecModel):
-    """What was fitted for one GPU and framework, on which rows, and how well."""
+Factors = dict[str, Positive]
+
+
+class LeftOut(SpecModel):
+    """Errors of step time on runs that no fit had seen when it priced them."""
+
+    rows: int
+    mape: float
+    median: float = Field(description="Of |ln(predicted / measured)|.")
+    p90: float = Field(description="Of the same: nine runs in ten lie within.")
+    parts: str = Field(description="What was left out at a time: a source, or a third.")
+
+
+class Measured(SpecModel):
+    """One GPU with one framework: which runs were fitted, and how well."""
 
     gpu: str
     framework: str
-    efficiency: Efficiency
-    rows: int = Field(description="Runs that were fitted.")
+    rows: int
     sources: dict[str, int] = Field(description="Runs by source.")
     mape_before: float = Field(description="Mean error of the defaults.")
     mape_fitted: float = Field(description="Mean error on the fitted runs.")
-    mape_cross_validated: float | None = Field(
-        None, description="Mean error on runs that were left out of the fit."
-    )
+    left_out: LeftOut | None = None
     unidentified: tuple[str, ...] = Field(
-        (), description="Parameters that these runs say nothing about: at default."
+        (), description="Parameters that these runs say nothing about."
     )
 
 
 class Profile(SpecModel):
     """A profile file."""
 
-    profiles: tuple[Fitted, ...]
+    gpus: dict[str, Factors] = Field(default_factory=dict)
+    frameworks: dict[str, Factors] = Field(default_factory=dict)
+    measured: tuple[Measured, ...] = ()
+    left_out: LeftOut | None = Field(None, description="Over all runs.")
 
     def efficiency(self, spec: Spec) -> Efficiency:
-        """Return the efficiency for a spec's GPU and framework.
+        """Return the efficiency for a spec; the default where nothing was fitted."""
+        return self.efficiency_of(spec.cluster.topology.gpu.name, spec.framework)
 
-        Raises:
-            SpecError: the profile has none; names those it has.
-        """
-        wanted = (spec.cluster.topology.gpu.name, spec.framework)
-        for fitted in self.profiles:
-            if (fitted.gpu, fitted.framework) == wanted:
-                return fitted.efficiency
-        known = ", ".join(f"{f.gpu} with {f.framework}" for f in self.profiles)
-        raise SpecError(
-            f"--profile: nothing for {wanted[0]} with {wanted[1]}; it has {known}"
-        )
+    def efficiency_of(self, gpu: str, framework: str) -> Efficiency:
+        """Return the efficiency for a GPU with a framework."""
+        own = Efficiency().times(self.gpus.get(gpu, {}))
+        return own.times(self.frameworks.get(framework, {}))
+
+    def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
+        """Return whose runs tell how far predictions lie off, and how far that is."""
+        gpu, framework = spec.cluster.topology.gpu.name, spec.framework
+        for own in self.measured:
+            if (own.gpu, own.framework) == (gpu, framework) and own.left_out:
+                return f"{gpu} with {framework}", own.left_out
+        return ("any GPU and framework", self.left_out) if self.left_out else None
 
 
-def load_profile(path: Path) -> Profile:
-    """Return a profile from its file.
+def load_profile(name: str) -> Profile:
+    """Return a profile from its file, or a bundled one by its name.
 
     Raises:
         SpecError: it cannot be read, or is not a profile.
     """
-    document = read_yaml(path)
+    document = read_yaml(catalog.locate("profiles", name, Path()))
     try:
         return Profile.model_validate(document.data)
     except ValidationError as error:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 import numpy as np
 
 from meshwright import __version__
-from meshwright.check import broken_rules, check
-from meshwright.cost.efficiency import Efficiency
+from meshwright.check import broken_rules, check, row_of
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
@@ -22,6 +21,7 @@ from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.nearest import describe, nearest_legal, nearest_miss
 from meshwright.plan import (
+    Band,
     Certificate,
     KindResult,
     NearMiss,
@@ -29,11 +29,14 @@ from meshwright.plan import (
     Plan,
     PricedPlan,
     Rival,
+    RunnerUp,
     Status,
 )
 from meshwright.problem import constructed, first_of_equals, make_problem, preference
+from meshwright.profile import Profile
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
+from meshwright.skeleton import Skeletons, concatenate
 from meshwright.spec.spec import Spec
 
 MOST_RIVALS = 16
@@ -53,8 +56,8 @@ class Options:
     """Whether to prove the best plan of each kind (TP, PP, DP and their mixtures)."""
     is_pruning: bool = True
     """Whether bounds leave out skeletons; without, CP-SAT gets all that fit."""
-    efficiency: Efficiency | None = None
-    """Fitted efficiencies; the defaults if none are given."""
+    profile: Profile = field(default_factory=Profile)
+    """Fitted efficiencies and how far they lay off; the defaults if none is given."""
     on_progress: Callable[[str], None] = lambda _: None
 
 
@@ -67,7 +70,7 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     """
     options = options or Options()
     deadline = time.monotonic() + options.time_limit_s
-    job = make_job(spec, options.efficiency)
+    job = make_job(spec, options.profile.efficiency(spec))
     options.on_progress("enumerating the lattice")
     lattice = build_lattice(job)
     outcome = _Run(job, lattice, options, deadline).outcome()
@@ -108,7 +111,7 @@ class _Run:
         pruned = prune(
             self.job,
             self.lattice,
-            options.top,
+            max(options.top, 2),
             self.deadline,
             options.on_progress,
             options.is_pruning,
@@ -127,6 +130,8 @@ class _Run:
             best=plans[0],
             others=tuple(plans[1:]),
             rival=self._rival(pruned.candidates, plans[0]),
+            band=self._band(),
+            runner_up=self._runner_up(pruned.candidates, plans[0]),
             certificate=Certificate(
                 bound_s=seconds(bound),
                 gap=1 - bound / proof.ticks,
@@ -215,6 +220,31 @@ class _Run:
             if schedule_s < best.schedule_s * (1 - 1e-9):
                 rivals.append(Rival(plan=plan, schedule_s=schedule_s))
         return min(rivals, key=lambda rival: rival.schedule_s, default=None)
+
+    def _band(self) -> Band | None:
+        """Return how far predictions for such a spec lay from measured runs."""
+        known = self.options.profile.errors(self.job.spec)
+        if known is None:
+            return None
+        whose, errors = known
+        return Band(
+            runs_of=whose, runs=errors.rows, median=errors.median, p90=errors.p90
+        )
+
+    def _runner_up(self, left: Candidates, best: PricedPlan) -> RunnerUp | None:
+        """Return the next plan that is built, of another time than the best."""
+        order = np.argsort(left.upper, kind="stable")
+        for row in order[np.isfinite(left.upper[order])].tolist():
+            plan = self._plan(left, row, constructed(self.job, left, row))
+            priced = check(self.job, plan)
+            if priced.step_s > best.step_s + self._rounding_s(plan):
+                both = concatenate([self._row(best.plan), self._row(plan)])
+                is_simpler = int(preference(both)[0]) == 1
+                return RunnerUp(plan=plan, step_s=priced.step_s, is_simpler=is_simpler)
+        return None
+
+    def _row(self, plan: Plan) -> Skeletons:
+        return row_of(self.job, plan)[0]
 
     def _no_plan(self, pruned: Pruned) -> Outcome:
         if np.isfinite(pruned.open_bound):

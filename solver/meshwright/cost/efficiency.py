@@ -6,6 +6,8 @@ The defaults come from published microbenchmarks, the same for every GPU and fra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from meshwright.spec.base import SpecModel
@@ -68,3 +70,15 @@ class Efficiency(SpecModel):
     gather_overlap: float = _number(
         0.80, 0.01, 1.0, "Share of ZeRO-3 weight traffic that may hide behind compute."
     )
+
+    def times(self, factors: Mapping[str, float]) -> Efficiency:
+        """Return every number times its factor, within its limits."""
+        limits = self.model_json_schema()["properties"]
+        scaled = {
+            name: min(
+                max(value * factors.get(name, 1.0), limits[name]["minimum"]),
+                limits[name]["maximum"],
+            )
+            for name, value in self.model_dump().items()
+        }
+        return Efficiency(**scaled)

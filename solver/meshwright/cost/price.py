@@ -50,13 +50,15 @@ class Split:
     recomputed: Ints
 
 
-def stage_seconds(time: TimeCosts, split: Split, vpp: int) -> Parts:
+def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
     """Return seconds per micro-batch of every stage of one skeleton, by part.
 
-    `time` has one row; each part has shape (stages,).
+    `time` has one row and each part shape (stages,); or both have (rows, 1) and
+    (rows, stages).
     """
-    ends = _Ends(len(split.layers))
-    sends = ends.neighbours + 2.0 * (vpp - 1) * (len(split.layers) > 1)
+    stages = split.layers.shape[-1]
+    ends = _Ends(stages)
+    sends = ends.neighbours + 2.0 * (vpp - 1) * (stages > 1)
     return added(
         [
             scaled(time.forward, split.layers),
@@ -70,8 +72,8 @@ def stage_seconds(time: TimeCosts, split: Split, vpp: int) -> Parts:
 
 
 def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
-    """Return seconds at the end of the step of every stage, by part, (stages,)."""
-    ends = _Ends(len(split.layers))
+    """Return seconds at the end of the step, shaped as `stage_seconds`."""
+    ends = _Ends(split.layers.shape[-1])
     return added(
         [
             scaled(time.sync_layer, split.layers),
@@ -79,6 +81,19 @@ def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
             where(ends.last, time.sync_last),
         ]
     )
+
+
+def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
+    """Return the step time of skeletons with one number of stages, (rows,).
+
+    Layers of the split have shape (rows, stages).
+    """
+    column = take(time, np.arange(len(rows))[:, None])
+    tau_s = total(stage_seconds(column, split, rows.vpp[:, None]))
+    weight_s = column.weight_s * split.layers
+    schedule = (rows.schedule, rows.microbatches, rows.vpp)
+    sync_s = total(stage_sync_seconds(column, split))
+    return np.asarray(closed_form_s(tau_s, weight_s, *schedule) + sync_s.max(axis=1))
 
 
 def step_parts(rows: Skeletons, time: TimeCosts, split: Split) -> dict[str, float]:

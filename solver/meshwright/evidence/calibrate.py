@@ -1,167 +1,132 @@
-"""Fits efficiencies to measured runs: least squares on the logarithm of step time.
-
-Each parameter is fitted as the logarithm of its ratio to the default, within its own
-limits, and pulled to the default: a run that is 15 % off weighs as much as a parameter
-that is e times its default. So three runs already help, and do no harm.
-"""
+"""Makes a profile of measured runs: fits it, and says how it does on runs left out."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from meshwright.check import row_of, split_of
-from meshwright.cost.arrays import Floats
-from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.price import Split, step_parts
-from meshwright.cost.timing import time_costs
+from meshwright.cost.arrays import Floats, Ints
+from meshwright.evidence.cases import Cases, Class
+from meshwright.evidence.fit import NAMES, Factors, fit
 from meshwright.evidence.price import Priced
-from meshwright.job import Job, make_job
-from meshwright.profile import Fitted, Profile
-from meshwright.skeleton import Skeletons
+from meshwright.profile import LeftOut, Measured, Profile
 
-PULL = 0.15
-"""Weight of a parameter's logarithm against one run's."""
-
-FOLDS = 3
 LEAST_ROWS_TO_VALIDATE = 9
-MOST_EVALUATIONS = 25
+LEAST_SOURCES = 3
+"""From so many sources on, one is left out at a time; else a third of the runs is."""
 
-LEAST_EFFECT = 1e-3
-"""A parameter that moves no prediction by more, for a change by a factor of e, is not
-identified."""
-
-NAMES = tuple(Efficiency.model_fields)
-
-
-@dataclass(frozen=True)
-class _Case:
-    """A run, ready to be priced at any efficiency."""
-
-    run: Priced
-    job: Job
-    rows: Skeletons
-    split: Split
-
-    def log_step(self, efficiency: Efficiency) -> float:
-        job = Job(self.job.spec, self.job.fabric, efficiency)
-        parts = step_parts(self.rows, time_costs(job, self.rows), self.split)
-        return float(np.log(sum(parts.values())))
-
-    @property
-    def log_measured(self) -> float:
-        return float(np.log(self.run.run.step_s or np.nan))
+LEAST_FACTOR = 1e-4
+"""Factors closer to one are not written."""
 
 
 def calibrate(
     priced: list[Priced],
+    base: Profile | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
     is_validating: bool = True,
 ) -> Profile:
-    """Return a profile with one fit for every GPU and framework among the runs.
+    """Return the profile of runs; those without a sound time are left aside.
 
-    Validation fits three times more, each time without a third of the runs.
+    Factors start from those of `base`, and are pulled to them. Validation fits again
+    for every source, or third, that is left out.
     """
-    groups: dict[tuple[str, str], list[Priced]] = defaultdict(list)
-    for one in priced:
-        if one.run.step_s and not one.run.is_contradictory:
-            gpu = one.spec.cluster.topology.gpu.name
-            groups[gpu, one.spec.framework].append(one)
-    fits = []
-    for (gpu, framework), runs in sorted(groups.items()):
-        on_progress(f"fitting {gpu} with {framework} to {len(runs)} runs")
-        cases = [_case(run) for run in runs]
-        left_out = cross_validated(cases) if is_validating else None
-        fits.append(_fitted(gpu, framework, cases, left_out))
-    return Profile(profiles=tuple(fits))
-
-
-def _case(run: Priced) -> _Case:
-    job = make_job(run.spec)
-    return _Case(run, job, row_of(job, run.plan)[0], split_of(run.plan))
-
-
-def _fitted(
-    gpu: str, framework: str, cases: list[_Case], left_out: float | None
-) -> Fitted:
-    ratios, unidentified = fit(cases)
-    return Fitted(
-        gpu=gpu,
-        framework=framework,
-        efficiency=efficiency_at(ratios),
-        rows=len(cases),
-        sources=dict(sorted(Counter(case.run.run.source_id for case in cases).items())),
-        mape_before=_mape(_errors(cases, np.zeros(len(NAMES)))),
-        mape_fitted=_mape(_errors(cases, ratios)),
-        mape_cross_validated=left_out,
-        unidentified=unidentified,
+    base = base or Profile()
+    cases = Cases([p for p in priced if p.run.step_s and not p.run.is_contradictory])
+    if not len(cases):
+        return base
+    on_progress(f"fitting {len(cases)} runs")
+    factors = fit(cases, base)
+    unseen, parts = np.full(len(cases), np.nan), ""
+    if is_validating and len(cases) >= LEAST_ROWS_TO_VALIDATE:
+        unseen, parts = left_out_errors(cases, base, on_progress)
+    classes = sorted(set(cases.classes))
+    measured = (_measured(own, cases, factors, unseen, parts) for own in classes)
+    return Profile(
+        gpus=_times(base.gpus, factors.gpus),
+        frameworks=_times(base.frameworks, factors.frameworks),
+        measured=tuple(measured),
+        left_out=_summary(unseen, parts),
     )
 
 
-def fit(cases: list[_Case]) -> tuple[Floats, tuple[str, ...]]:
-    """Return log ratios to the defaults, and the parameters that stay there."""
-    from scipy.optimize import least_squares
+def _times(
+    before: dict[str, dict[str, float]], log_factors: dict[str, Floats]
+) -> dict[str, dict[str, float]]:
+    """Return factors times fitted ones; those that are one are left out."""
+    result = dict(before)
+    for name, logs in log_factors.items():
+        own = dict(before.get(name, {}))
+        for parameter, value in zip(NAMES, logs, strict=True):
+            if abs(value) > LEAST_FACTOR:
+                own[parameter] = float(f"{own.get(parameter, 1) * np.exp(value):.4g}")
+        result[name] = own
+    return result
 
-    def residuals(ratios: Floats) -> Floats:
-        return np.concatenate([_errors(cases, ratios), PULL * ratios])
 
-    found = least_squares(
-        residuals,
-        np.zeros(len(NAMES)),
-        bounds=_limits(),
-        diff_step=np.full(len(NAMES), 1e-3),
-        max_nfev=MOST_EVALUATIONS,
+def left_out_errors(
+    cases: Cases, base: Profile, on_progress: Callable[[str], None]
+) -> tuple[Floats, str]:
+    """Return the error of every run under a fit that has not seen it.
+
+    With them, what was left out at a time.
+    """
+    errors = np.empty(len(cases))
+    sources = sorted({one.run.source_id for one in cases.runs})
+    by_source = len(sources) >= LEAST_SOURCES
+    folds = _sources(cases, sources) if by_source else _thirds(cases)
+    for name, out in folds:
+        on_progress(f"fitting without {name}")
+        kept = np.setdiff1d(np.arange(len(cases)), out)
+        factors, own = fit(cases.take(kept), base), cases.take(out)
+        errors[out] = own.errors({c: factors.efficiency(c) for c in own.classes})
+    return errors, "a source" if by_source else "a third"
+
+
+def _sources(cases: Cases, sources: list[str]) -> Iterator[tuple[str, Ints]]:
+    names = np.array([one.run.source_id for one in cases.runs])
+    for source in sources:
+        yield source, np.flatnonzero(names == source)
+
+
+def _thirds(cases: Cases) -> Iterator[tuple[str, Ints]]:
+    order = np.argsort([one.run.id for one in cases.runs], kind="stable")
+    for third in range(3):
+        yield f"third {third + 1}", order[third::3]
+
+
+def _measured(
+    own: Class, cases: Cases, factors: Factors, unseen: Floats, parts: str
+) -> Measured:
+    index = np.array([i for i, c in enumerate(cases.classes) if c == own])
+    runs = cases.take(index)
+    start = factors.base.efficiency_of(*own)
+    before, after = (runs.errors({own: e}) for e in (start, factors.efficiency(own)))
+    return Measured(
+        gpu=own[0],
+        framework=own[1],
+        rows=len(runs),
+        sources=dict(sorted(Counter(p.run.source_id for p in runs.runs).items())),
+        mape_before=_mape(before),
+        mape_fitted=_mape(after),
+        left_out=_summary(unseen[index], parts),
+        unidentified=factors.unidentified(own),
     )
-    effect = np.abs(np.asarray(found.jac)[: len(cases)]).max(axis=0)
-    is_known = effect >= LEAST_EFFECT
-    unknown = [NAMES[i] for i in np.flatnonzero(~is_known)]
-    return np.where(is_known, found.x, 0.0), tuple(unknown)
 
 
-def cross_validated(cases: list[_Case]) -> float | None:
-    """Return the mean error on runs left out of the fit; None for a few runs."""
-    if len(cases) < LEAST_ROWS_TO_VALIDATE:
+def _summary(errors: Floats, parts: str) -> LeftOut | None:
+    if not parts:
         return None
-    order = sorted(cases, key=lambda case: case.run.run.id)
-    errors = []
-    for fold in range(FOLDS):
-        kept = [case for i, case in enumerate(order) if i % FOLDS != fold]
-        errors.append(_errors(order[fold::FOLDS], fit(kept)[0]))
-    return _mape(np.concatenate(errors))
-
-
-def efficiency_at(ratios: Floats) -> Efficiency:
-    """Return the efficiency at log ratios to the defaults."""
-    default = Efficiency().model_dump()
-    low, high = _ranges()
-    values = np.array([default[name] for name in NAMES]) * np.exp(ratios)
-    clipped = np.clip(values, low, high).tolist()
-    return Efficiency(**dict(zip(NAMES, clipped, strict=True)))
-
-
-def _errors(cases: list[_Case], ratios: Floats) -> Floats:
-    """Return ln(predicted / measured) of every case."""
-    efficiency = efficiency_at(ratios)
-    return np.array([case.log_step(efficiency) - case.log_measured for case in cases])
+    size = np.abs(errors)
+    return LeftOut(
+        rows=len(errors),
+        mape=_mape(errors),
+        median=float(np.median(size)),
+        p90=float(np.quantile(size, 0.9)),
+        parts=parts,
+    )
 
 
 def _mape(errors: Floats) -> float:
     return float(np.mean(np.abs(np.expm1(errors))))
-
-
-def _ranges() -> tuple[Floats, Floats]:
-    """Return the least and the most that each parameter may be."""
-    schema = Efficiency.model_json_schema()["properties"]
-    low = np.array([schema[name]["minimum"] for name in NAMES])
-    return low, np.array([schema[name]["maximum"] for name in NAMES])
-
-
-def _limits() -> tuple[Floats, Floats]:
-    """Return the ranges as log ratios, a hair wider: the default may be on an end."""
-    default = Efficiency().model_dump()
-    values = np.array([default[name] for name in NAMES])
-    low, high = _ranges()
-    return np.log(low / values) - 1e-9, np.log(high / values) + 1e-9

@@ -15,7 +15,7 @@ from meshwright.evidence.score import (
     Scoreboard,
     TimeScore,
 )
-from meshwright.profile import Fitted, Profile
+from meshwright.profile import Measured, Profile
 from meshwright.report.tables import Lines, Section, Table
 
 SHOWN_IDS = 3
@@ -55,8 +55,8 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
 
 def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
     """Return what there is to say about a fitted profile."""
-    heading = ("GPU", "framework", "rows", "default", "fitted", "left out")
-    rows = tuple(_fit_cells_of(fitted) for fitted in profile.profiles)
+    heading = ("GPU", "framework", "rows", "before", "fitted", "left out", "p90")
+    rows = tuple(_measured_cells(own) for own in profile.measured)
     parts: list[Section] = [
         Table("Mean error of step time", heading, rows),
         _parameter_table(profile),
@@ -67,26 +67,33 @@ def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
     return parts
 
 
-def _fit_cells_of(fitted: Fitted) -> tuple[str, ...]:
-    errors = (fitted.mape_before, fitted.mape_fitted, fitted.mape_cross_validated)
-    shown = ("-" if error is None else f"{error:.1%}" for error in errors)
-    return (fitted.gpu, fitted.framework, str(fitted.rows), *shown)
+def _measured_cells(own: Measured) -> tuple[str, ...]:
+    out = own.left_out
+    left_out = (f"{out.mape:.1%}", f"{out.p90:.1%}") if out else ("-", "-")
+    errors = (f"{own.mape_before:.1%}", f"{own.mape_fitted:.1%}", *left_out)
+    return (own.gpu, own.framework, str(own.rows), *errors)
 
 
 def _parameter_table(profile: Profile) -> Table:
-    names = (f"{fitted.gpu} {fitted.framework}" for fitted in profile.profiles)
+    fits = profile.measured
+    names = (f"{own.gpu} {own.framework}" for own in fits)
     rows = tuple(
-        (name, f"{value:.3g}", *(_parameter(fit, name) for fit in profile.profiles))
+        (
+            name,
+            f"{value:.3g}",
+            *(_parameter(profile, own, name) for own in fits),
+        )
         for name, value in Efficiency().model_dump().items()
     )
     title = "Fitted parameters (unknown: the runs do not tell)"
     return Table(title, ("parameter", "default", *names), rows)
 
 
-def _parameter(fitted: Fitted, name: str) -> str:
-    if name in fitted.unidentified:
+def _parameter(profile: Profile, own: Measured, name: str) -> str:
+    if name in own.unidentified:
         return "unknown"
-    return f"{fitted.efficiency.model_dump()[name]:.3g}"
+    efficiency = profile.efficiency_of(own.gpu, own.framework)
+    return f"{efficiency.model_dump()[name]:.3g}"
 
 
 def evidence_data(board: Scoreboard) -> dict[str, Any]:

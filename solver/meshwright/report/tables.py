@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from meshwright.plan import (
+    Band,
     BrokenRule,
     Certificate,
     KindResult,
@@ -16,6 +18,8 @@ from meshwright.plan import (
     PricedPlan,
 )
 from meshwright.spec.pins import AXES
+
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "ZB-H1"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ def sections(title: str, outcome: Outcome) -> list[Section]:
         parts.append(_kind_table(best, outcome.by_kind))
     if outcome.others:
         parts.append(_plans_table(best, outcome.others))
+    if outcome.band:
+        parts.append(Lines("How sure", tuple(_band_lines(outcome, best, outcome.band))))
     if outcome.certificate:
         parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
     return parts
@@ -63,13 +69,16 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     """Return a plan in a few lines."""
     dp = plan.dp_replicate * plan.dp_shard
     degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
+    for name in ("vpp", "cp", "ep"):
+        if getattr(plan, name) > 1:
+            degrees += f" · {name} {getattr(plan, name)}"
     if plan.dp_shard > 1 and plan.dp_replicate > 1:
         degrees += f" ({plan.dp_replicate} replicas of {plan.dp_shard} shards)"
     batches = f"micro-batch {plan.micro_batch} x {plan.microbatches}"
     zero = f"ZeRO-{plan.zero}"
     own = ["sequence parallel"] if plan.sequence_parallel else []
     if plan.pp > 1:
-        own.append({"1f1b": "1F1B", "gpipe": "GPipe"}[plan.schedule])
+        own.append(SCHEDULES[plan.schedule])
     return (
         " · ".join([degrees, batches, zero, *own]),
         f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
@@ -101,6 +110,20 @@ def _speed(best: PricedPlan) -> str:
         f"step {seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
         f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     )
+
+
+def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]:
+    low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
+    yield (
+        f"Between {seconds_text(low)} and {seconds_text(high)}: of {band.runs} runs of "
+        f"{band.runs_of} that were measured, nine in ten lay within "
+        f"{math.expm1(band.p90):.0%}."
+    )
+    next_best = outcome.runner_up
+    if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
+        later = next_best.step_s / best.step_s - 1
+        kind = "simpler, " if next_best.is_simpler else ""
+        yield f"Within that error ({kind}{later:+.1%}): {next_best.plan}"
 
 
 def _time_table(best: PricedPlan) -> Table:

@@ -1,0 +1,103 @@
+"""Measured runs as columns, to be priced again and again at other efficiencies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.check import row_of, split_of
+from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.price import Split, step_seconds
+from meshwright.cost.timing import time_costs
+from meshwright.evidence.price import Priced
+from meshwright.job import Job, make_job
+from meshwright.skeleton import Skeletons, concatenate
+
+Class = tuple[str, str]
+"""A GPU's name and a framework: what efficiencies are fitted for."""
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Runs of one model, GPU and framework, which one call prices."""
+
+    own: Class
+    job: Job
+    rows: Skeletons
+    splits: dict[int, tuple[Ints, Split]]
+    """By the number of stages: the rows that have them, and their layers."""
+    index: list[int]
+
+    def log_steps(self, efficiency: Efficiency) -> Floats:
+        time = time_costs(replace(self.job, efficiency=efficiency), self.rows)
+        steps = np.empty(len(self.rows))
+        for own, split in self.splits.values():
+            steps[own] = step_seconds(self.rows.take(own), take(time, own), split)
+        return np.log(steps)
+
+
+class Cases:
+    """Runs with a measured step time."""
+
+    def __init__(self, priced: list[Priced]) -> None:
+        """Group runs that only differ in their plan, batch and number of GPUs."""
+        self.runs = priced
+        self.classes = [class_of(one) for one in priced]
+        self.log_measured = np.log([one.run.step_s or np.nan for one in priced])
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for index, one in enumerate(priced):
+            groups[_likeness(one)].append(index)
+        self._alike = [self._group(index) for index in groups.values()]
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self.runs)
+
+    def take(self, index: Ints) -> Cases:
+        """Return some of the runs."""
+        return Cases([self.runs[i] for i in index])
+
+    def errors(self, efficiencies: Mapping[Class, Efficiency]) -> Floats:
+        """Return ln(predicted / measured) of every run."""
+        result = np.empty(len(self))
+        for alike in self._alike:
+            result[alike.index] = alike.log_steps(efficiencies[alike.own])
+        return np.asarray(result - self.log_measured)
+
+    def _group(self, index: list[int]) -> _Alike:
+        members = [self.runs[i] for i in index]
+        rows = [row_of(make_job(one.spec), one.plan)[0] for one in members]
+        return _Alike(
+            class_of(members[0]),
+            make_job(members[0].spec),
+            concatenate(rows),
+            _splits_by_stages([split_of(one.plan) for one in members]),
+            index,
+        )
+
+
+def _splits_by_stages(splits: list[Split]) -> dict[int, tuple[Ints, Split]]:
+    counts = np.array([len(split.layers) for split in splits])
+    result = {}
+    for count in np.unique(counts).tolist():
+        own = np.flatnonzero(counts == count)
+        layers = np.stack([splits[i].layers for i in own])
+        recomputed = np.stack([splits[i].recomputed for i in own])
+        result[count] = own, Split(layers, recomputed)
+    return result
+
+
+def class_of(priced: Priced) -> Class:
+    """Return the class of a run."""
+    return priced.spec.cluster.topology.gpu.name, priced.spec.framework
+
+
+def _likeness(priced: Priced) -> Hashable:
+    """Return what the costs of a row depend on, beside the row."""
+    spec = priced.spec
+    training = spec.training.model_copy(update={"global_batch": 1})
+    return spec.model, training, class_of(priced)

@@ -1,0 +1,154 @@
+"""Fits efficiencies to measured runs: least squares on the logarithm of step time.
+
+Each GPU and each framework has a factor on every parameter, fitted as a logarithm and
+pulled to one: so three runs already help, and do no harm. Sources weigh by the square
+root of their runs, and the loss grows linearly from `OUTLIER` on, so that neither a
+large source nor a strange run decides alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats
+from meshwright.cost.efficiency import Efficiency
+from meshwright.evidence.cases import Cases, Class
+from meshwright.profile import Profile
+
+NAMES = tuple(Efficiency.model_fields)
+
+PULL = 0.5
+"""A factor of e away from one weighs as much as one run that is half of e off."""
+
+OUTLIER = 0.25
+"""Errors beyond this, as logarithms, count linearly."""
+
+STEP = 1e-3
+"""Change of a logarithm from which derivatives are taken."""
+
+MOST_EVALUATIONS = 15
+
+LEAST_EFFECT = 1e-3
+"""A parameter that moves no prediction by more, for a change by a factor of e, is not
+identified."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Log factors on the efficiencies of a profile, by GPU and by framework."""
+
+    base: Profile
+    gpus: dict[str, Floats] = field(default_factory=dict)
+    frameworks: dict[str, Floats] = field(default_factory=dict)
+    effects: dict[Class, Floats] = field(default_factory=dict)
+    """How much each parameter moves some run of a class at most."""
+
+    def of(self, own: Class) -> Floats:
+        """Return the log factors of a class; 0 for what was never measured."""
+        none = np.zeros(len(NAMES))
+        return self.gpus.get(own[0], none) + self.frameworks.get(own[1], none)
+
+    def efficiency(self, own: Class, moved: Floats | float = 0.0) -> Efficiency:
+        """Return the efficiency of a class, at factors moved by some logarithms."""
+        factors = np.exp(self.of(own) + moved).tolist()
+        base = self.base.efficiency_of(*own)
+        return base.times(dict(zip(NAMES, factors, strict=True)))
+
+    def unidentified(self, own: Class) -> tuple[str, ...]:
+        """Return the parameters that the runs of a class say nothing about."""
+        effect = self.effects.get(own, np.zeros(len(NAMES)))
+        return tuple(NAMES[i] for i in np.flatnonzero(effect < LEAST_EFFECT))
+
+
+def fit(cases: Cases, base: Profile) -> Factors:
+    """Return the factors on a profile's efficiencies that fit the runs best."""
+    from scipy.optimize import least_squares
+
+    problem = _Problem(cases, base)
+    found = least_squares(
+        problem.residuals,
+        np.zeros(problem.size),
+        jac=problem.jacobian,
+        loss="soft_l1",
+        f_scale=OUTLIER,
+        max_nfev=MOST_EVALUATIONS,
+        x_scale="jac",
+    )
+    factors = problem.factors(np.asarray(found.x))
+    return replace(factors, effects=problem.effects(factors))
+
+
+class _Problem:
+    """Log factors of GPUs, then of frameworks, as one vector."""
+
+    def __init__(self, cases: Cases, base: Profile) -> None:
+        self.cases, self.base = cases, base
+        self.classes = sorted(set(cases.classes))
+        self.gpus = sorted({gpu for gpu, _ in self.classes})
+        self.frameworks = sorted({framework for _, framework in self.classes})
+        self.size = (len(self.gpus) + len(self.frameworks)) * len(NAMES)
+        self.weights = _weights(one.run.source_id for one in cases.runs)
+        own = [self._columns(own) for own in cases.classes]
+        self.columns = np.array(own).reshape(len(cases), 2)
+
+    def residuals(self, vector: Floats) -> Floats:
+        """Return weighted errors, then what pulls the factors to one."""
+        errors = self.cases.errors(self._efficiencies(self.factors(vector)))
+        return np.concatenate([errors * self.weights, PULL * vector])
+
+    def jacobian(self, vector: Floats) -> Floats:
+        """Return the derivatives of the residuals, by differences."""
+        slopes = self._slopes(self.factors(vector)) * self.weights[:, None]
+        result = np.zeros((len(self.cases) + self.size, self.size))
+        rows = np.arange(len(self.cases))
+        for parameter in range(len(NAMES)):
+            for part in range(2):
+                column = self.columns[:, part] + parameter
+                result[rows, column] = slopes[:, parameter]
+        result[len(rows) :] = PULL * np.eye(self.size)
+        return result
+
+    def factors(self, vector: Floats) -> Factors:
+        """Return a vector as factors."""
+        parts = vector.reshape(-1, len(NAMES))
+        gpus = dict(zip(self.gpus, parts, strict=False))
+        frameworks = dict(zip(self.frameworks, parts[len(self.gpus) :], strict=True))
+        return Factors(self.base, gpus, frameworks)
+
+    def effects(self, factors: Factors) -> dict[Class, Floats]:
+        """Return how much each parameter moves some run of each class at most."""
+        slopes = np.abs(self._slopes(factors))
+        own = np.array([self.classes.index(c) for c in self.cases.classes])
+        return {c: slopes[own == i].max(axis=0) for i, c in enumerate(self.classes)}
+
+    def _slopes(self, factors: Factors) -> Floats:
+        """Return d ln(step) / d ln(parameter) of every run, (runs, parameters)."""
+        here = self.cases.errors(self._efficiencies(factors))
+        slopes = np.empty((len(self.cases), len(NAMES)))
+        for parameter in range(len(NAMES)):
+            step = STEP * (np.arange(len(NAMES)) == parameter)
+            there = self.cases.errors(self._efficiencies(factors, step))
+            slopes[:, parameter] = (there - here) / STEP
+        return slopes
+
+    def _efficiencies(
+        self, factors: Factors, moved: Floats | float = 0.0
+    ) -> dict[Class, Efficiency]:
+        return {own: factors.efficiency(own, moved) for own in self.classes}
+
+    def _columns(self, own: Class) -> tuple[int, int]:
+        """Return where the factors of a class start in the vector."""
+        gpu, framework = self.gpus.index(own[0]), self.frameworks.index(own[1])
+        count = len(NAMES)
+        return gpu * count, (len(self.gpus) + framework) * count
+
+
+def _weights(sources: Iterable[str]) -> Floats:
+    """Return the weight of every run, so that n of a source weigh as sqrt(n)."""
+    names = list(sources)
+    counts = Counter(names)
+    return np.array([counts[name] ** -0.25 for name in names])
