@@ -63,8 +63,8 @@ def test_every_other_block_is_half_of_the_layers_recomputed_in_full() -> None:
 
 def test_the_least_recomputation_that_fits_is_assumed() -> None:
     """Of plain scores, 24 layers x 5 x 8 heads x 8,192^2 x 2 bytes are 60 GiB beside
-    20 GiB of state; without them 16 bytes x 16,384 tokens x 4,096 x 24 are 24, four times as much
-    for four times as many sequences.
+    20 GiB of state; without them 16 bytes x 16,384 tokens x 4,096 x 24 are 24, and
+    four times that for four times as many sequences.
     """
     small = priced(config__recompute=None)
     assert (small.plan.recompute, small.assumed["config.recompute"]) == ("none", "none")
