@@ -61,6 +61,27 @@ def test_every_other_block_is_half_of_the_layers_recomputed_in_full() -> None:
     assert [stage.recompute_layers for stage in plan.stages] == [2, 2]
 
 
+def test_every_second_matmul_is_nearest_to_half_of_the_layers() -> None:
+    plan = priced(config__recompute="selective (per-op)").plan
+    assert [stage.recompute_layers for stage in plan.stages] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("framework", "date", "expected"),
+    [
+        ("Megatron-LM", "2022-05-10", "plain"),
+        ("Megatron-LM", "2024-05-10", "flash"),
+        ("Megatron-DeepSpeed", "2024-05-10", "plain"),
+        ("flash-attention training code", "2022-05-10", "flash"),
+    ],
+)
+def test_attention_is_plain_until_fused_kernels_were_common(
+    framework: str, date: str, expected: str
+) -> None:
+    run = priced(config__framework=framework, date=date)
+    assert run.assumed["config.attention"] == expected
+
+
 def test_the_least_recomputation_that_fits_is_assumed() -> None:
     """Of plain scores, 24 layers x 5 x 8 heads x 8,192^2 x 2 bytes are 60 GiB beside
     20 GiB of state; without them 16 bytes x 16,384 tokens x 4,096 x 24 are 24, and

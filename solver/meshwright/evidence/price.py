@@ -118,8 +118,13 @@ def _spec(run: Run, assumed: Assumed) -> Spec:
 
 
 def _attention(run: Run, assumed: Assumed) -> str:
-    """Return plain attention for runs from before fused kernels were common."""
+    """Return plain attention for runs from before fused kernels were common.
+
+    Megatron-DeepSpeed has fused ones behind a flag only.
+    """
     if run.config.attention is not None:
         return "flash" if "flash" in run.config.attention.lower() else "plain"
-    is_fused = "flash" in run.config.framework.lower() or run.date >= "2023"
+    framework = run.config.framework.lower()
+    is_usual = run.date >= "2023" and "megatron-deepspeed" not in framework
+    is_fused = "flash" in framework or is_usual
     return assumed.value("config.attention", "flash" if is_fused else "plain")

@@ -44,8 +44,8 @@ NONE, SELECTIVE, FULL = Recompute("none"), Recompute("selective"), Recompute("fu
 RECOMPUTE = {
     "none": NONE,
     "selective": SELECTIVE,
-    # torchtitan keeps every second matmul's output: between selective and full
-    "selective (per-op)": SELECTIVE,
+    # torchtitan keeps the outputs of every second matmul: half of the forward again
+    "selective (per-op)": Recompute("full", every=2),
     "full": FULL,
     "selective (every other block)": Recompute("full", every=2),
 }
