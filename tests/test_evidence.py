@@ -83,20 +83,28 @@ def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"config__vp": 2}, "config.vp: 2 is not modelled"),
-        ({"config__cp": 4}, "config.cp: 4 is not modelled"),
-        ({"model__moe": {"n_experts": 8}}, "model.moe: experts are not modelled"),
-        ({"config__precision": "fp8"}, "config.precision: fp8 is not modelled"),
-        ({"config__micro_batch": None}, "config.micro_batch: not published"),
+        ({"config__precision": "fp8"}, "config.precision: fp8 has no peak on "
+         "a100-sxm-80gb"),
+        ({"config__precision": "nvfp4"}, "config.precision: nvfp4 is not modelled"),
+        ({"config__task": "lora"}, "config.task: LoRA's frozen weights are not "
+         "modelled"),
+        ({"config__schedule": "zbv"}, "config.schedule: zbv is not modelled"),
+        ({"config__vp": 2, "config__global_batch": 56},
+         "config.vp: 7 micro-batches do not fill 2 stages"),
+        ({"config__global_batch": None}, "config.global_batch: not published"),
         (
             {"config__global_batch": 63},
             "config.global_batch: 63 is not a multiple of 8",
         ),
-        ({"config__dp": 8}, "config: tp x pp x dp is not 16 GPUs"),
+        ({"config__dp": 8}, "config: tp x cp x pp x dp is 32, not 16 GPUs"),
+        ({"config__cp": 2}, "config: tp x cp x pp x dp is 32, not 16 GPUs"),
         ({"hardware__gpu": "TPU-v4"}, "hardware.gpu: TPU-v4 is not in topologies/gpus"),
         ({"config__framework": "JAX"}, "config.framework: 'JAX' has no profile"),
+        ({"model__arch_note": "MLA attention"}, "model.mla: not published"),
+        ({"model__moe": {"n_experts": 8, "top_k": 2, "expert_d_ff": 512},
+          "config__ep": 3}, "config.ep: 3 does not divide 8 experts over 8 GPUs"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_priced_is_listed_with_its_reason(
     change: dict[str, Any], reason: str
 ) -> None:
@@ -252,14 +260,14 @@ def test_json_holds_every_score_overall_and_by_source(tmp_path: Path) -> None:
         for tp in (1, 2, 4)
     ]  # fmt: skip
     file = tmp_path / "runs.yaml"
-    file.write_text(json.dumps([*rows, row(id="later", config__vp=2)]))
+    file.write_text(json.dumps([*rows, row(id="later", config__schedule="zbv")]))
     result = run_command("evidence", str(file), "--format", "json")
     data = json.loads(result.stdout)
     for scores in (data, data["by_source"]["somebody"]):
         assert {name: set(scores[name]) & SCORES[name] for name in SCORES} == SCORES
         assert [scores[part]["rows"] for part in ("time", "memory", "fits")] == [3] * 3
     (left,) = data["unpriced"]
-    assert left == {"id": "later", "reason": "config.vp: 2 is not modelled"}
+    assert left == {"id": "later", "reason": "config.schedule: zbv is not modelled"}
 
 
 @pytest.mark.parametrize(
@@ -285,7 +293,7 @@ def test_memory_is_scored_by_what_was_counted(words: str | None, kind: str) -> N
 
 
 def test_the_command_prints_tables() -> None:
-    result = run_command("evidence", str(RUNS / "korthikanti22.yaml"))
+    result = run_command("evidence", str(RUNS / "deepspeed_azure.yaml"))
     assert result.code == 0
     assert "By source" in result.stdout
-    assert "config.vp: 3 is not modelled" in result.stdout
+    assert "model.n_layers: not published" in result.stdout

@@ -18,6 +18,16 @@ class RunPart(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
 
+class RunExperts(RunPart):
+    """The experts in place of an MLP."""
+
+    n_experts: int = Field(gt=0)
+    top_k: int = Field(gt=0)
+    expert_d_ff: int = Field(gt=0, description="Inner width of one expert.")
+    shared: int = Field(0, ge=0, description="Experts that every token visits.")
+    dense_layers: int = Field(0, ge=0, description="Leading layers without experts.")
+
+
 class RunModel(RunPart):
     """The model that was trained."""
 
@@ -32,9 +42,10 @@ class RunModel(RunPart):
     seq_len: int | None = Field(None, gt=0)
     gated_mlp: bool | None = None
     tied: bool | None = None
-    moe: dict[str, object] | None = None
+    moe: RunExperts | None = None
     params: int | None = Field(None, description="As published.")
     pos_emb: str | None = Field(None, description="'learned' counts as parameters.")
+    arch_note: str | None = Field(None, description="'MLA': latent attention.")
 
 
 class RunHardware(RunPart):
@@ -58,12 +69,14 @@ class RunConfig(RunPart):
     ep: int | None = Field(None, gt=0)
     sp: bool | None = None
     zero_stage: int | None = Field(None, ge=0, le=3)
-    fsdp: str | None = None
+    optimizer_shard_group: int | None = Field(None, gt=0)
+    fsdp: str | None = Field(None, description="'hybrid (shard group 128)', say.")
     micro_batch: int | None = Field(None, gt=0)
     global_batch: int | None = Field(None, gt=0, description="Sequences per step.")
     recompute: str | None = None
     precision: str = "bf16"
     framework: str = ""
+    task: str | None = Field(None, description="'lora' freezes weights.")
     offload: str | None = None
     optimizer: str | None = None
     attention: str | None = None

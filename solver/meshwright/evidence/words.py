@@ -1,0 +1,142 @@
+"""From the words that publications use for how they trained to Meshwright's own."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.run import Run, RunConfig
+from meshwright.spec.cluster import Gpu
+from meshwright.spec.spec import Framework
+
+FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
+    ("megatron-deepspeed", "deepspeed"),
+    ("megatron", "megatron"),
+    ("nemo", "megatron"),
+    ("deepspeed", "deepspeed"),
+    ("internevo", "deepspeed"),
+    ("colossalai", "deepspeed"),
+    # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
+    ("maxtext", "torchtitan"),
+    ("paxml", "torchtitan"),
+    ("torchtitan", "torchtitan"),
+    # parameters in fp32 under autocast, one replica per GPU
+    ("flash-attention", "fsdp"),
+    ("fsdp", "fsdp"),
+)
+"""The first word that a framework's published name contains decides."""
+
+
+class Recompute(NamedTuple):
+    """What is recomputed, of one layer in every `every`."""
+
+    mode: str
+    every: int = 1
+
+    def layers(self, count: int) -> int:
+        """Return how many of a stage's layers are recomputed."""
+        return 0 if self.mode == "none" else -(-count // self.every)
+
+
+NONE, SELECTIVE, FULL = Recompute("none"), Recompute("selective"), Recompute("full")
+
+RECOMPUTE = {
+    "none": NONE,
+    "selective": SELECTIVE,
+    # torchtitan keeps the outputs of every second matmul: half of the forward again
+    "selective (per-op)": Recompute("full", every=2),
+    "full": FULL,
+    "selective (every other block)": Recompute("full", every=2),
+}
+
+ALWAYS_RECOMPUTED = ("maxtext", "paxml")
+"""Their scan over layers keeps little more than each layer's input by default."""
+
+SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
+
+_CHUNKS = re.compile(r"interleaved-vpp(\d+)")
+
+_ADAM = ("Adam", "AdamW", "adam", "adamw")
+
+_LAYOUT = ("dp", "tp", "pp")
+
+_SHAPE = ("n_layers", "d_model", "n_heads", "vocab", "seq_len")
+
+
+def refuse(run: Run) -> None:
+    """Raise for what is missing, and for what the cost model does not know.
+
+    Raises:
+        Unpriced: there is such a field.
+    """
+    config = run.config
+    missing = [f"model.{name}" for name in _SHAPE if getattr(run.model, name) is None]
+    missing += [f"config.{name}" for name in _LAYOUT if getattr(config, name) is None]
+    for field in missing:
+        raise Unpriced(f"{field}: not published")
+    if config.offload not in (None, "none"):
+        raise Unpriced(f"config.offload: {config.offload} is not modelled")
+    if config.optimizer not in (None, *_ADAM):
+        raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
+    if (config.task or "").lower() == "lora":
+        raise Unpriced("config.task: LoRA's frozen weights are not modelled")
+
+
+def framework_of(run: Run) -> Framework:
+    """Return the framework whose rules and memory a run's are nearest to.
+
+    Raises:
+        Unpriced: it is like none of them.
+    """
+    name = run.config.framework.lower()
+    for word, framework in FRAMEWORKS:
+        if word in name:
+            return framework
+    raise Unpriced(f"config.framework: {run.config.framework!r} has no profile")
+
+
+def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumed) -> str:
+    """Return the precision of a run's matmuls; every recipe of fp8 counts as one.
+
+    Raises:
+        Unpriced: it is not modelled, or the GPU has no peak at it.
+    """
+    published = config.precision
+    precision = "fp8" if "fp8" in published else published
+    if precision not in ("bf16", "fp16", "fp8"):
+        raise Unpriced(f"config.precision: {published} is not modelled")
+    if precision not in gpu.peak_tflops.known:
+        raise Unpriced(f"config.precision: {precision} has no peak on {gpu.name}")
+    if precision != published:
+        assumed.value("config.precision", precision)
+    return precision
+
+
+def schedule_of(config: RunConfig) -> tuple[str, int | None]:
+    """Return the pipeline's schedule, and its chunks per stage where published.
+
+    Raises:
+        Unpriced: the schedule is not modelled.
+    """
+    published = config.schedule or "1f1b"
+    if found := _CHUNKS.fullmatch(published):
+        return "1f1b", int(found[1])
+    if published not in SCHEDULES:
+        raise Unpriced(f"config.schedule: {published} is not modelled")
+    return SCHEDULES[published], config.vp
+
+
+def recompute_of(run: Run) -> tuple[Recompute, ...]:
+    """Return what a run may have recomputed, least first; one where it is known.
+
+    Raises:
+        Unpriced: what was published is not modelled.
+    """
+    published, framework = run.config.recompute, run.config.framework.lower()
+    if published is None:
+        always = any(word in framework for word in ALWAYS_RECOMPUTED)
+        return (FULL,) if always else (NONE, SELECTIVE, FULL)
+    if published not in RECOMPUTE:
+        raise Unpriced(f"config.recompute: {published} is not modelled")
+    return (RECOMPUTE[published],)
