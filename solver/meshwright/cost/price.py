@@ -92,6 +92,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
     memory, ends = prices.memory, _Ends(stages)
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
     saved = memory.activations * split.layers - memory.freed * split.recomputed
+    saved = saved + memory.outputs
     return added(
         [
             scaled(memory.layer, split.layers),

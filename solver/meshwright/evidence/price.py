@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from meshwright.check import check
+from meshwright.cost.framework import RESERVED_PER_ALLOCATED
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.machines import find_cluster
 from meshwright.evidence.run import Run
@@ -24,13 +25,15 @@ FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
     ("megatron", "megatron"),
     ("nemo", "megatron"),
     ("deepspeed", "deepspeed"),
-    ("internevo", "deepspeed"),
+    ("internevo", "internevo"),
     ("torchtitan", "torchtitan"),
     ("fsdp", "fsdp"),
 )
 """The first word that a framework's published name contains decides."""
 
 DISTRIBUTED_OPTIMIZER_YEAR = "2023"
+DROPOUT_UNTIL_YEAR = "2023"
+"""Until then models of the GPT family trained with Megatron's default of 0.1."""
 SEQUENCE_PARALLEL_YEAR = "2023"
 """From then on Megatron runs are taken to use these where nothing is said."""
 
@@ -44,9 +47,21 @@ class Priced:
     plan: Plan
     step_s: float
     peak_gib: float
-    state_gib: float
+    allocated_gib: float
     """Of the fullest stage, without CUDA context and communication buffers."""
     assumed: dict[str, object]
+
+    @property
+    def reserved_gib(self) -> float:
+        """Return what PyTorch is expected to have reserved at its peak."""
+        return RESERVED_PER_ALLOCATED * self.allocated_gib
+
+    @property
+    def device_gib(self) -> float:
+        """Return what nvidia-smi is expected to show: at most what the card has."""
+        overhead_gib = self.peak_gib - self.allocated_gib
+        card_gib = self.spec.cluster.topology.gpu.memory_gib
+        return min(overhead_gib + self.reserved_gib, card_gib)
 
     @property
     def fits(self) -> bool:
@@ -90,6 +105,8 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
             global_batch=batch,
             precision="fp16" if run.config.precision == "fp16" else "bf16",
             attention=_attention(run, assumed),
+            gradients="bf16" if "nemo" in run.config.framework.lower() else None,
+            fused_loss="foundry" in run.config.framework.lower() or None,
         ),
     )
     plan = _plan(run, spec, assumed)
@@ -102,7 +119,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         plan=plan,
         step_s=priced.step_s,
         peak_gib=fullest.total_gib,
-        state_gib=fullest.total_gib - fullest.parts["overhead"],
+        allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed=assumed.fields,
     )
 
@@ -159,6 +176,9 @@ def _model(run: Run, assumed: Assumed) -> Model:
         "norm": "rmsnorm" if is_gated else "layernorm",
         "bias": "none" if is_gated else "all",
         "tied_embeddings": tied,
+        "dropout": assumed.value(
+            "model.dropout", not is_gated and run.date < DROPOUT_UNTIL_YEAR
+        ),
         "learned_positions": model.seq_len if is_learned else 0,
     }
     if model.head_dim is not None:
