@@ -195,6 +195,7 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         saved = (
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
         )
+        saved = saved + memory.outputs[0]
         if e == 0:
             saved = saved + memory.first_activations[0]
         needed[:, e] += held * saved

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from meshwright.spec.spec import Spec
+from meshwright.cost.framework import OVERHEAD_GIB
+from meshwright.spec.spec import Framework, Spec
 
 SHAPES = [
     [2], [3], [4], [5], [6], [8], [12],
@@ -16,7 +17,13 @@ SHAPES = [
 ]  # fmt: skip
 """Fan-outs of one, two and three levels; many are not powers of two."""
 
-FRAMEWORKS = ["megatron", "deepspeed", "torchtitan", "fsdp"]
+FRAMEWORKS: list[Framework] = [
+    "megatron",
+    "deepspeed",
+    "internevo",
+    "torchtitan",
+    "fsdp",
+]
 
 
 @st.composite
@@ -48,12 +55,14 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
     sizes = draw(st.sampled_from(SHAPES))
     # Shards of the state, once to eleven times, and room for activations.
     state_gib = 18 * 12 * layers * width**2 / 2**30 / math.prod(sizes)
-    memory_gib = 1.6 + state_gib * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
+    framework = draw(st.sampled_from(FRAMEWORKS))
+    memory_gib = OVERHEAD_GIB[framework] + 0.1
+    memory_gib += state_gib * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
     memory_gib += 10 ** draw(st.floats(-1.5, 0.7))
     return {
         "model": model,
         "cluster": {"topology": draw(_topologies(sizes, memory_gib))},
-        "framework": draw(st.sampled_from(FRAMEWORKS)),
+        "framework": framework,
         "training": {
             "seq_len": draw(st.sampled_from([256, 960, 4_096, 8_192])),
             "global_batch": draw(st.sampled_from([4, 6, 8, 12, 24, 30])),

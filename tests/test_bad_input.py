@@ -95,16 +95,17 @@ FORMS = [
     (KV_HEADS, "name: 5", "5: model.name: 5: expected text; put it in quotes"),
     (KV_HEADS, "name: no", "5: model.name: false: expected text; put it in quotes"),
     (PEAKS, "312", f"13: {GPU}.peak_tflops: 312: expected a mapping with the fields"),
-    (PEAKS, "{fp8: 9}", f"13: {GPU}.peak_tflops.fp8: unknown field; accepted: bf16"),
+    (PEAKS, "{fp4: 9}", f"13: {GPU}.peak_tflops.fp4: unknown field; did you"),
+    (PEAKS, "{fp8: 9}", f"13: {GPU}.peak_tflops: expected a peak for bf16 beside fp8"),
     (PEAKS, "{}", f"13: {GPU}.peak_tflops: expected a peak for one of bf16, fp16"),
     ("size: 8, ", "", f"15: {LEVEL}.size: missing; expected children of each switch"),
     (FRAMEWORK, "framework: megtron", "16: framework: 'megtron': expected megatron, "
-                "deepspeed, torchtitan or fsdp; did you mean megatron?"),
+                "deepspeed, internevo, torchtitan or fsdp; did you mean megatron?"),
     (FRAMEWORK, "framwork: fsdp", "16: framwork: unknown field; did you mean"),
     (FRAMEWORK, "1: 2", "16: 1: unknown field; accepted: model, cluster, framework"),
     (FRAMEWORK, "limits: 5", "16: limits: 5: expected a mapping with the fields"),
     (BATCH, f"{BATCH}\n  optimizer: adam", "20: training.optimizer: 'adam': expected "
-                                           "adamw or sgd; did you mean adamw?"),
+                                           "adamw, adamw-8bit, sgd or adafactor; did"),
     (BATCH, f"{BATCH}\n  {BATCH}", "20: training.global_batch: already given at spec."),
     (f"training:\n  seq_len: 1024\n  {BATCH}\n", "", "1: training: missing; expected a "
      "mapping with the fields seq_len, global_batch"),

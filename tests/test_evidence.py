@@ -286,7 +286,11 @@ def test_memory_is_scored_by_what_was_counted(words: str | None, kind: str) -> N
     """A GiB of 2^30 bytes is predicted; context and buffers count on the device."""
     measured = {"peak_memory_gb": 20.0, "peak_memory_kind": words}
     run = priced(measured=measured)
-    predicted = run.peak_gib if kind == "device" else run.state_gib
+    predicted = {
+        "allocated": run.allocated_gib,
+        "reserved": 1.1 * run.allocated_gib,
+        "device": 1.1 * run.allocated_gib + 3.0,
+    }[kind]
     found = score([run]).memory_by_kind
     assert list(found) == [kind]
     assert found[kind].worst == pytest.approx(abs(math.log(predicted / 20.0)))

@@ -98,7 +98,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     # 4 KV heads: 12 repeats each of them 3 times, 6 would split them in 2/3.
     # Torchtitan shards wk and wv by columns: 2 takes whole heads, 8 half heads.
     "kv_heads_divisible": [
-        (("megatron", "deepspeed"), {"tp": 12}, {"tp": 6}),
+        (("megatron", "deepspeed", "internevo"), {"tp": 12}, {"tp": 6}),
         (("torchtitan",), {"tp": 2}, {"tp": 8}),
     ],
     # d_ff 4120 = 8 x 515.
@@ -116,7 +116,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     "pipeline_supported": [(("fsdp",), {"pp": 1}, {"pp": 2})],
     "hybrid_sharding_supported": [
         (
-            ("deepspeed",),
+            ("deepspeed", "internevo"),
             {"dp_shard": 8, "dp_replicate": 1},
             {"dp_shard": 4, "dp_replicate": 2},
         )
@@ -126,14 +126,14 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     ],
     "zero_with_pipeline": [
         (
-            ("megatron", "deepspeed"),
+            ("megatron", "deepspeed", "internevo"),
             SHARDED | {"zero": 1, "pp": 2},
             SHARDED | {"zero": 2, "pp": 2},
         )
     ],
     "sequence_parallel_supported": [
         (
-            ("deepspeed", "fsdp"),
+            ("deepspeed", "internevo", "fsdp"),
             {"tp": 2, "sequence_parallel": False},
             {"tp": 2, "sequence_parallel": True},
         )
@@ -155,7 +155,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     ],
     "schedule_supported": [
         (
-            ("megatron", "deepspeed"),
+            ("megatron", "deepspeed", "internevo"),
             {"pp": 2, "schedule": ONE_F_ONE_B},
             {"pp": 2, "schedule": GPIPE},
         )

@@ -27,8 +27,8 @@ def test_fields_left_out_have_their_defaults(tmp_path: Path) -> None:
     spec = load(tmp_path, changed("  n_kv_heads: 4\n", ""))
     assert (spec.model.n_kv_heads, spec.model.head_dim) == (8, 64)
     assert (spec.training.precision, spec.training.optimizer) == ("bf16", "adamw")
-    assert spec.limits.memory_margin == 0.05
-    assert spec.usable_gib == pytest.approx(76.0)
+    assert spec.limits.memory_margin == 0.03
+    assert spec.usable_gib == pytest.approx(77.6)
 
 
 def test_a_preset_takes_overrides(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ DEGREE_RULES = (
             | (rows.tp % spec.model.n_kv_heads == 0)
         ),
         "{spec.model.n_kv_heads} KV heads, tp {tp}",
-        ("megatron", "deepspeed"),
+        ("megatron", "deepspeed", "internevo"),
     ),
     Rule(
         "kv_heads_divisible",
@@ -120,7 +120,7 @@ DEGREE_RULES = (
         "PyTorch FSDP and DeepSpeed: Ulysses is a parallelism of its own",
         lambda spec, rows: rows.cp == 1,
         "cp {cp}",
-        ("deepspeed", "fsdp"),
+        ("deepspeed", "internevo", "fsdp"),
         is_inherited=True,
     ),
     Rule(
@@ -143,7 +143,7 @@ DEGREE_RULES = (
         "DeepSpeed: MiCS was removed in 0.18; ZeRO groups are the whole dp group",
         lambda spec, rows: (rows.dp_shard == 1) | (rows.dp_replicate == 1),
         "dp_replicate {dp_replicate}, dp_shard {dp_shard}",
-        ("deepspeed",),
+        ("deepspeed", "internevo"),
     ),
 )
 
@@ -163,7 +163,7 @@ PLAN_RULES = (
         "arguments.py: Megatron-FSDP",
         lambda spec, rows: (rows.pp == 1) | (rows.zero <= 1),
         "zero {zero}, pp {pp}",
-        ("megatron", "deepspeed"),
+        ("megatron", "deepspeed", "internevo"),
     ),
     Rule(
         "sequence_parallel_supported",
@@ -171,7 +171,7 @@ PLAN_RULES = (
         "DeepSpeed AutoTP",
         lambda spec, rows: ~rows.sequence_parallel,
         "tp {tp}",
-        ("deepspeed", "fsdp"),
+        ("deepspeed", "internevo", "fsdp"),
     ),
     Rule(
         "sequence_parallel_always",
@@ -213,7 +213,7 @@ PLAN_RULES = (
         "Megatron-LM schedules.py; DeepSpeed pipe/schedule.py: TrainSchedule",
         lambda spec, rows: rows.schedule == ONE_F_ONE_B,
         "pp {pp}",
-        ("megatron", "deepspeed"),
+        ("megatron", "deepspeed", "internevo"),
     ),
     Rule(
         "zero_bubble_recompute",
@@ -228,7 +228,7 @@ PLAN_RULES = (
         "DeepSpeed pipe/schedule.py",
         lambda spec, rows: rows.vpp == 1,
         "vpp {vpp}",
-        ("deepspeed",),
+        ("deepspeed", "internevo"),
     ),
     Rule(
         "interleaving_divisible",

@@ -12,7 +12,9 @@ from meshwright.plan import BrokenRule
 from meshwright.skeleton import Skeletons
 from meshwright.spec.spec import Framework, Spec
 
-ALL: tuple[Framework, ...] = ("megatron", "deepspeed", "torchtitan", "fsdp")
+ALL: tuple[Framework, ...] = (
+    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp",
+)  # fmt: skip
 
 _FIELDS = (
     "tp", "pp", "cp", "ep", "vpp", "dp", "dp_replicate", "dp_shard", "zero",

@@ -58,6 +58,7 @@ class Scaled:
     state: Ints
     activations: Ints
     freed: Ints
+    outputs: Ints
     first_state: Ints
     first_activations: Ints
     last_state: Ints
@@ -105,7 +106,7 @@ class Scaled:
 
     def stage_fixed(self, stages: int) -> Ints:
         """Return the chunks that a stage holds beside its layers, (rows, stages)."""
-        fixed = np.repeat(self.fixed[:, None], stages, axis=1)
+        fixed = self.fixed[:, None] + self.held(self.outputs, stages)
         fixed[:, 0] += self.first_state
         fixed[:, 0] += self.held(self.first_activations, stages)[:, 0]
         fixed[:, -1] += self.last_state
@@ -145,6 +146,7 @@ def scale(prices: Prices) -> Scaled:
         state=_chunks(total(memory.layer)),
         activations=activations,
         freed=activations - kept,
+        outputs=_chunks(memory.outputs),
         first_state=_chunks(total(memory.first)),
         first_activations=_chunks(memory.first_activations),
         last_state=_chunks(total(memory.last)),

@@ -97,15 +97,15 @@ def quick_fits(costs: Scaled, model: Model, capacity: int) -> tuple[Bools, Bools
     warm = np.where(rows.vpp > 1, 2, 1) * rows.pp
     most = np.where(rows.schedule == GPIPE, rows.microbatches, warm)
     most = np.minimum(most, rows.microbatches)
-    ends = np.maximum(costs.first_state, 0) + costs.last_state
+    ends = np.maximum(costs.first_state, 0) + np.maximum(costs.last_state, 0)
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     ends = ends + heads * costs.last_activations
-    ends = ends + most * np.maximum(costs.first_activations, 0)
+    ends = ends + most * (np.maximum(costs.first_activations, 0) + costs.outputs)
     share = np.maximum(-(-model.n_layers // rows.pp), model.first_dense_layers)
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     least = costs.state + kept // rows.vpp
     lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
-    lead = np.minimum(lead, costs.first_state)
+    lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
     room = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
     return fullest <= capacity, rows.pp * (room // least) < model.n_layers
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.cost.arrays import Floats
+from meshwright.cost.precision import ELEMENT_BYTES, fp8_input_bytes
 from meshwright.cost.saved import FUSED_KERNELS, Layer, Saved
 from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import (
@@ -35,8 +36,6 @@ from meshwright.cost.transformer import (
 )
 from meshwright.spec.model import Experts, LatentAttention, Model
 from meshwright.spec.spec import Spec
-
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 
 
 def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
@@ -61,6 +60,7 @@ def _layer(spec: Spec) -> Layer:
     return Layer(
         spec.model,
         ELEMENT_BYTES[training.precision],
+        fp8_input_bytes(spec),
         training.seq_len,
         training.attention == "flash",
         training.fused_kernels or FUSED_KERNELS[spec.framework],
@@ -78,7 +78,7 @@ def _norms(layer: Layer) -> list[Saved]:
     inputs = 1 if model.parallel_residual else before
     return [
         *layer.input_norms("norm", width, before, inputs, "sequence"),
-        layer.cheap("norm output", before * width, "sequence"),
+        layer.cheap("norm output", before * width * layer.matmul_input, "sequence"),
         *layer.norms("output norm", width, after, after, "sequence"),
     ]
 
@@ -90,12 +90,20 @@ def _heads(layer: Layer) -> list[Saved]:
     tensors = [
         layer.saved("queries", queries, "tensor"),
         *_keys_and_values(layer),
-        layer.saved("attention output", queries, "tensor"),
+        _attention_output(layer, queries),
     ]
     if model.qk_norm:
         tensors += layer.norms("query norm", queries, 1, 1, "tensor")
         tensors += layer.norms("key norm", keys, 1, 1, "kv")
     return tensors
+
+
+def _attention_output(layer: Layer, width: float) -> Saved:
+    """Return the last matmul's input, which a flash kernel saves for itself too."""
+    if not layer.flash:
+        return layer.matmul_only("attention output", width, "tensor")
+    size = (layer.element + layer.cast) * width
+    return Saved("attention output", size, "tensor", size)
 
 
 def _keys_and_values(layer: Layer) -> list[Saved]:
@@ -127,9 +135,9 @@ def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     tensors = [
         layer.saved("queries and keys", 2 * query_width(layer.model), "tensor"),
         layer.saved("values", heads * values, "tensor"),
-        layer.saved("attention output", heads * mla.v_dim, "tensor"),
+        _attention_output(layer, heads * mla.v_dim),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),
-        layer.saved("normed latents", ranks, "sequence"),
+        layer.matmul_only("normed latents", ranks, "sequence"),
     ]
     if not layer.norms_in_fp32:
         tensors.append(layer.saved("keys to rotate", mla.rope_dim, "sequence"))
@@ -162,7 +170,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     probabilities = 4 * moe.n_experts
     tensors = [
         Saved("router probabilities", probabilities, "sequence", probabilities),
-        layer.saved("expert inputs", width, "sequence"),
+        layer.matmul_only("expert inputs", width, "sequence"),
         *layer.mlp("expert", copies * moe.d_ff, "sequence"),
         *layer.mlp("shared expert", moe.shared_d_ff, "tensor"),
     ]

@@ -41,24 +41,24 @@ def attention(work: Work) -> Attention:
 
 
 def _matmuls_s(work: Work) -> Floats:
-    model, tp, matmul_s = work.model, work.shards.tp, work.machine.matmul_s
-    output = matmul_s(work.tokens, model.d_model, output_width(model) / tp)
+    model, tp, linear_s = work.model, work.shards.tp, work.machine.linear_s
+    output = linear_s(work.tokens, model.d_model, output_width(model) / tp)
     if model.mla is not None:
         return _latent_matmuls_s(work, model.mla) + output
     keys_and_values = 2 * kv_width(model) / kv_shards(model, tp)
     qkv = query_width(model) / tp + keys_and_values
-    return matmul_s(work.tokens, qkv, model.d_model) + output
+    return linear_s(work.tokens, qkv, model.d_model) + output
 
 
 def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
     """Return the seconds to project down, each GPU its own tokens, and up by heads."""
-    model, tp, matmul_s = work.model, work.shards.tp, work.machine.matmul_s
+    model, tp, linear_s = work.model, work.shards.tp, work.machine.linear_s
     width = model.d_model
-    seconds = matmul_s(work.own_tokens, latent_down_width(model), width)
-    seconds += matmul_s(work.tokens, latent_up_width(model) / tp, mla.kv_rank)
+    seconds = linear_s(work.own_tokens, latent_down_width(model), width)
+    seconds += linear_s(work.tokens, latent_up_width(model) / tp, mla.kv_rank)
     if mla.q_rank:
-        seconds += matmul_s(work.own_tokens, mla.q_rank, width)
-    return seconds + matmul_s(work.tokens, query_width(model) / tp, mla.q_rank or width)
+        seconds += linear_s(work.own_tokens, mla.q_rank, width)
+    return seconds + linear_s(work.tokens, query_width(model) / tp, mla.q_rank or width)
 
 
 def _fused_s(work: Work) -> tuple[Floats, Floats]:

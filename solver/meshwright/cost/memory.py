@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.activations import (
-    ELEMENT_BYTES,
     dense_saved_bytes,
     layer_input_bytes,
     saved_bytes,
@@ -15,10 +14,16 @@ from meshwright.cost.activations import (
 from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled
 from meshwright.cost.framework import (
     HAS_CAST_WEIGHTS,
+    HAS_SEPARATE_GRADIENTS,
+    KEEPS_STAGE_OUTPUTS,
     OVERHEAD_GIB,
+    PREFETCHED_PARAMS,
     StateBytes,
+    loss_bytes,
     state_bytes,
 )
+from meshwright.cost.precision import ELEMENT_BYTES, fp8_weight_bytes
+from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.weights import (
     Weights,
     dense_layer_weights,
@@ -36,15 +41,17 @@ class MemoryCosts:
     """Bytes on one GPU, a row per skeleton.
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
-    n x layer + f x (n x activations - r x freed) + fixed, and `first` or `last` where
-    it is an end of the pipeline (with f x first_activations, and last_activations of
-    each micro-batch that the last stage has in flight).
+    n x layer + f x (n x activations - r x freed + outputs) + fixed, and `first` or
+    `last` where it is an end of the pipeline (with f x first_activations, and
+    last_activations of each micro-batch whose loss the last stage has in flight).
     """
 
     layer: Parts
     activations: Floats
     freed: Floats
     """What recomputing a layer saves per micro-batch."""
+    outputs: Floats
+    """What a stage keeps per micro-batch of what it has sent on."""
     first: Parts
     first_activations: Floats
     """What leading layers without experts save more, or less if negative."""
@@ -55,25 +62,29 @@ class MemoryCosts:
 
 def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the bytes that make up every stage of every skeleton."""
-    spec, model = job.spec, job.spec.model
+    spec = job.spec
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows)
     state = state_bytes(spec)
-    layer = _state(job, state, rows, layer_weights(job, rows))
+    layer = _layer_state(job, state, rows, layer_weights(job, rows))
     lead, lead_activations = _leading(job, state, rows, layer, saved)
-    # Logits in the compute precision, and their softmax in fp32 for the backward.
-    logit_bytes = ELEMENT_BYTES[spec.training.precision] + 4
+    logits = _logits(job, rows)
+    working = _at_work(job, rows, tokens * (saved - kept))
+    shared = _shared(rows, logits, working)
+    outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
+    has_outputs = (rows.pp > 1) & (spec.framework in KEEPS_STAGE_OUTPUTS)
     return MemoryCosts(
         layer=layer,
         activations=tokens * saved,
         freed=tokens * (saved - kept),
+        outputs=np.where(has_outputs, outputs, 0.0),
         first=added([lead, _state(job, state, rows, embedding_weights(job, rows))]),
         first_activations=tokens * lead_activations,
-        last=_state(job, state, rows, head_weights(job, rows)),
-        last_activations=tokens * model.vocab / rows.tp * logit_bytes,
+        last=added([_state(job, state, rows, head_weights(job, rows)), shared]),
+        last_activations=logits,
         fixed={
-            "workspace": _workspace(job, state, rows, tokens * (saved - kept)),
-            "overhead": np.full(len(rows), OVERHEAD_GIB * GIB),
+            "workspace": working + _in_transit(job, state, rows),
+            "overhead": np.full(len(rows), OVERHEAD_GIB[spec.framework] * GIB),
         },
     )
 
@@ -86,9 +97,11 @@ def sharded_bytes(
     Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
     2019, section 5 and figure 1).
     """
+    main = np.where(zero <= 1, state.main_gradients, 0.0)
+    copied = np.where(main > 0, 0.0, state.copied)
     weights = state.weights / np.where(zero >= 3, dp_shard, 1)
-    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1)
-    optimizer = state.optimizer / np.where(zero >= 1, dp_shard, 1)
+    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1) + main
+    optimizer = (state.optimizer + copied) / np.where(zero >= 1, dp_shard, 1)
     return weights, gradients, optimizer
 
 
@@ -112,6 +125,15 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) ->
     return added(parts)
 
 
+def _layer_state(
+    job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
+) -> Parts:
+    """Return the same of a layer, with copies of its weights that ZeRO-3 drops."""
+    copies = np.where(rows.zero < 3, fp8_weight_bytes(job.spec), 0)
+    cast = sum(own.params for own in held) * copies
+    return added([_state(job, state, rows, held), {"weights": cast}])
+
+
 def _leading(
     job: Job, state: StateBytes, rows: Skeletons, layer: Parts, saved: Floats
 ) -> tuple[Parts, Floats]:
@@ -123,7 +145,7 @@ def _leading(
     if moe is None or not moe.first_dense_layers:
         return {}, np.zeros(len(rows))
     count = moe.first_dense_layers
-    dense = _state(job, state, rows, dense_layer_weights(job, rows))
+    dense = _layer_state(job, state, rows, dense_layer_weights(job, rows))
     own = dense_saved_bytes(job.spec, rows.shards, selective=False)
     more = added([scaled(dense, count), scaled(layer, -count)])
     return more, count * (own - saved)
@@ -141,17 +163,43 @@ def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
     return saved, kept
 
 
-def _workspace(job: Job, state: StateBytes, rows: Skeletons, freed: Floats) -> Floats:
-    """Return the bytes that come and go: one recomputed layer, gradients, gathers.
+def _logits(job: Job, rows: Skeletons) -> Floats:
+    """Return the bytes of logits and loss of one micro-batch."""
+    spec = job.spec
+    tokens = rows.shards.tokens(spec.training.seq_len)
+    width = ELEMENT_BYTES[spec.training.precision] + loss_bytes(spec)
+    return tokens * spec.model.vocab / rows.tp * width
 
-    ZeRO-3 holds the weights of two layers, the second being prefetched; from stage 2
-    on the gradients of one layer wait to be reduced.
+
+def _shared(rows: Skeletons, logits: Floats, working: Floats) -> Parts:
+    """Return what logits and workspace need less on the last stage than their sum.
+
+    The loss is over before the first layer is recomputed: where layers are, the larger
+    of both is held, and else their sum, which is safe.
     """
+    is_full = rows.recompute == FULL
+    return {"workspace": -np.where(is_full, np.minimum(logits, working), 0.0)}
+
+
+def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
+    """Return the bytes of one recomputed layer, and of gradients on their way up."""
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
     widest = model.d_model + (2 if model.gated_mlp else 1) * model.d_ff / rows.tp
-    upstream = tokens * widest * ELEMENT_BYTES[spec.training.precision]
+    return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]
+
+
+def _in_transit(job: Job, state: StateBytes, rows: Skeletons) -> Floats:
+    """Return the bytes of gathered weights and of gradients that wait for reduction.
+
+    ZeRO-3 holds the weights of a layer and what is prefetched; from stage 2 on the
+    gradients of one layer wait to be reduced, and elsewhere, where they are stored
+    apart, to be added up.
+    """
+    framework = job.spec.framework
     params = sum(own.params for own in layer_weights(job, rows))
-    gathered = np.where(rows.zero == 3, 2 * params * state.gathered, 0.0)
-    unreduced = np.where(rows.zero >= 2, params * state.gradients, 0.0)
-    return freed + upstream + gathered + unreduced
+    ahead = np.minimum(params, PREFETCHED_PARAMS.get(framework, np.inf))
+    gathered = np.where(rows.zero == 3, (params + ahead) * state.gathered, 0.0)
+    is_apart = framework in HAS_SEPARATE_GRADIENTS
+    waiting = ELEMENT_BYTES[job.spec.training.precision] if is_apart else 0
+    return gathered + params * np.where(rows.zero >= 2, state.gradients, waiting)

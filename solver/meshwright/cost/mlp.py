@@ -39,8 +39,8 @@ def dense_mlp(work: Work) -> Mlp:
 def _mlp_s(work: Work, tokens: Sizes, inner: Sizes) -> tuple[Floats, Floats]:
     """Return the seconds of the matmuls and of the activation function."""
     width, inputs = work.model.d_model, mlp_inputs(work.model)
-    matmuls_s = work.machine.matmul_s(tokens, inputs * inner, width)
-    matmuls_s = matmuls_s + work.machine.matmul_s(tokens, width, inner)
+    matmuls_s = work.machine.linear_s(tokens, inputs * inner, width)
+    matmuls_s = matmuls_s + work.machine.linear_s(tokens, width, inner)
     return matmuls_s, work.machine.stream_s((inputs + 1) * tokens * inner)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.activations import ELEMENT_BYTES
 from meshwright.cost.arrays import Floats
 from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.precision import FORMATS
 from meshwright.cost.shards import Shards
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
@@ -31,17 +31,36 @@ class Machine:
     memory_bytes_per_s: float
     element: int
     efficiency: Efficiency
+    fp8_flops: float | None = None
+    """The peak of matmuls of weights, where those have 8-bit inputs."""
+
+    def linear_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
+        """Return the seconds of (m, k) inputs times (k, n) weights.
+
+        In fp8 the inputs are cast before, from 2 bytes to two copies of 1 byte, as
+        stored and transposed; a backward casts as much for either of its matmuls.
+        """
+        if self.fp8_flops is None:
+            return self.matmul_s(m, n, k)
+        moved = (m * k + k * n) / self.element + m * n
+        copies = m * k + 2 * m * k / self.element
+        flops_s = self._flops_s(m, n, k, self.fp8_flops)
+        return np.maximum(flops_s, self.stream_s(moved)) + self.stream_s(copies)
 
     def matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
-        """Return the seconds of an (m, k) x (k, n) matmul.
+        """Return the seconds of an (m, k) x (k, n) matmul of activations."""
+        flops_s = self._flops_s(m, n, k, self.peak_flops)
+        return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
+
+    def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, peak_flops: float) -> Sizes:
+        """Return the seconds of a matmul's FLOPs.
 
         A dimension of size s reaches s / (s + gemm_half_size) of the rate: the matmul
         takes as long as one with that much more of each dimension at the full rate.
         """
         half = self.efficiency.gemm_half_size
         padded = 2 * (m + half) * (n + half) * (k + half)
-        flops_s = padded / (self.peak_flops * self.efficiency.gemm)
-        return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
+        return padded / (peak_flops * self.efficiency.gemm)
 
     def attention_s(self, flops: Floats, elements: Floats) -> Floats:
         """Return the seconds of fused attention."""
@@ -74,11 +93,13 @@ class Work:
 
 def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     """Return the work of a spec's micro-batches on its GPU."""
+    gpu, form = spec.cluster.topology.gpu, FORMATS[spec.training.precision]
     machine = Machine(
-        spec.peak_flops,
-        spec.cluster.topology.gpu.memory_gb_s * 1e9,
-        ELEMENT_BYTES[spec.training.precision],
+        gpu.peak_tflops.flops(form.core),
+        gpu.memory_gb_s * 1e9,
+        form.element,
         efficiency,
+        spec.peak_flops if spec.training.precision == "fp8" else None,
     )
     tokens = shards.tokens(spec.training.seq_len)
     return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)

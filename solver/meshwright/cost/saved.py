@@ -12,6 +12,7 @@ from meshwright.spec.training import FusedKernels
 FUSED_KERNELS: dict[Framework, FusedKernels] = {
     "megatron": "all",
     "deepspeed": "norms",
+    "internevo": "norms",
     "torchtitan": "norms",
     "fsdp": "norms",
 }
@@ -41,6 +42,8 @@ class Layer:
 
     model: Model
     element: int
+    cast: int
+    """Bytes of the copy that a matmul casts of its input and saves, if it does."""
     seq_len: int
     flash: bool
     fused: FusedKernels
@@ -50,14 +53,23 @@ class Layer:
         """Return whether norms are PyTorch operations; layer norm is always fused."""
         return self.fused == "none" and self.model.norm == "rmsnorm"
 
+    @property
+    def matmul_input(self) -> int:
+        """Return the bytes of a number that nothing but a matmul saves."""
+        return self.cast or self.element
+
     def saved(self, name: str, width: float, split: Split) -> Saved:
         """Return a tensor of the compute precision that is never recomputed."""
         size = self.element * width
         return Saved(name, size, split, size)
 
-    def cheap(self, name: str, width: float, split: Split) -> Saved:
+    def matmul_only(self, name: str, width: float, split: Split) -> Saved:
+        """Return a tensor that nothing but a matmul saves, never recomputed."""
+        size = self.matmul_input * width
+        return Saved(name, size, split, size)
+
+    def cheap(self, name: str, size: float, split: Split) -> Saved:
         """Return a result of a norm or activation, recomputed after flash attention."""
-        size = self.element * width
         return Saved(name, size, split, 0.0 if self.flash else size)
 
     def input_norms(
@@ -103,8 +115,9 @@ class Layer:
         the activated gate. Its result is the input of the last matmul.
         """
         gated = self.model.gated_mlp
-        results = 2 if gated and self.fused != "all" else 1
+        gate = self.element if gated and self.fused != "all" else 0
+        results = (gate + self.matmul_input) * width
         return [
             self.saved(f"{name} activation input", (1 + gated) * width, split),
-            self.cheap(f"{name} activation output", results * width, split),
+            self.cheap(f"{name} activation output", results, split),
         ]

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 
 from meshwright.cost import collectives
-from meshwright.cost.activations import ELEMENT_BYTES
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.framework import state_bytes
+from meshwright.cost.precision import ELEMENT_BYTES
 from meshwright.cost.transformer import kv_shards, kv_width, table_params
 from meshwright.cost.weights import Weights
 from meshwright.job import Job

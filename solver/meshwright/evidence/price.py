@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.check import check
+from meshwright.cost.framework import RESERVED_PER_ALLOCATED
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.layout import data_parallel
 from meshwright.evidence.machines import find_cluster
 from meshwright.evidence.model import model_of
 from meshwright.evidence.plan import candidates
 from meshwright.evidence.run import Run
-from meshwright.evidence.words import framework_of, precision_of, refuse
+from meshwright.evidence.words import (
+    framework_of,
+    gradients_of,
+    precision_of,
+    refuse,
+)
 from meshwright.job import make_job
 from meshwright.plan import Plan
 from meshwright.profile import Profile
@@ -29,9 +35,21 @@ class Priced:
     plan: Plan
     step_s: float
     peak_gib: float
-    state_gib: float
+    allocated_gib: float
     """Of the fullest stage, without CUDA context and communication buffers."""
     assumed: dict[str, object]
+
+    @property
+    def reserved_gib(self) -> float:
+        """Return what PyTorch is expected to have reserved at its peak."""
+        return RESERVED_PER_ALLOCATED * self.allocated_gib
+
+    @property
+    def device_gib(self) -> float:
+        """Return what nvidia-smi is expected to show: at most what the card has."""
+        overhead_gib = self.peak_gib - self.allocated_gib
+        card_gib = self.spec.cluster.topology.gpu.memory_gib
+        return min(overhead_gib + self.reserved_gib, card_gib)
 
     @property
     def fits(self) -> bool:
@@ -78,7 +96,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         plan=candidate.plan,
         step_s=priced.step_s,
         peak_gib=fullest.total_gib,
-        state_gib=fullest.total_gib - fullest.parts["overhead"],
+        allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed={**assumed.fields, **candidate.noted},
     )
 
@@ -111,6 +129,8 @@ def _spec(run: Run, assumed: Assumed) -> Spec:
                         run.config, cluster.topology.gpu, assumed
                     ),
                     "attention": _attention(run, assumed),
+                    "gradients": gradients_of(run.config),
+                    "fused_loss": "foundry" in run.config.framework.lower() or None,
                 }
             ),
         }
@@ -118,10 +138,7 @@ def _spec(run: Run, assumed: Assumed) -> Spec:
 
 
 def _attention(run: Run, assumed: Assumed) -> str:
-    """Return plain attention for runs from before fused kernels were common.
-
-    Megatron-DeepSpeed has fused ones behind a flag only.
-    """
+    """Return plain attention for runs from before fused kernels were common."""
     if run.config.attention is not None:
         return "flash" if "flash" in run.config.attention.lower() else "plain"
     framework = run.config.framework.lower()

@@ -75,6 +75,7 @@ class RunConfig(RunPart):
     global_batch: int | None = Field(None, gt=0, description="Sequences per step.")
     recompute: str | None = None
     precision: str = "bf16"
+    mixed_precision_mode: str | None = Field(None, description="Of LLM Foundry.")
     framework: str = ""
     task: str | None = Field(None, description="'lora' freezes weights.")
     offload: str | None = None

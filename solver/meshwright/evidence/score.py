@@ -164,6 +164,15 @@ def memory_kind(priced: Priced) -> str:
     return "reserved" if "reserved" in text or "peak" in text else "device"
 
 
+def predicted_gib(priced: Priced) -> float:
+    """Return the prediction of what a run's published peak counts."""
+    return {
+        "allocated": priced.allocated_gib,
+        "reserved": priced.reserved_gib,
+        "device": priced.device_gib,
+    }[memory_kind(priced)]
+
+
 def _scores_by(
     priced: Iterable[Priced], key: Callable[[Priced], str]
 ) -> dict[str, Score]:
@@ -227,7 +236,7 @@ def _memory_errors(priced: list[Priced]) -> dict[str, list[float]]:
         measured = one.run.measured.peak_memory_gb
         if measured is not None:
             kind = memory_kind(one)
-            predicted = one.peak_gib if kind == "device" else one.state_gib
+            predicted = predicted_gib(one)
             kinds[kind].append(abs(float(np.log(predicted / measured))))
     return dict(sorted(kinds.items()))
 

@@ -15,7 +15,7 @@ FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
     ("megatron", "megatron"),
     ("nemo", "megatron"),
     ("deepspeed", "deepspeed"),
-    ("internevo", "deepspeed"),
+    ("internevo", "internevo"),
     ("colossalai", "deepspeed"),
     # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
     ("maxtext", "torchtitan"),
@@ -44,7 +44,7 @@ NONE, SELECTIVE, FULL = Recompute("none"), Recompute("selective"), Recompute("fu
 RECOMPUTE = {
     "none": NONE,
     "selective": SELECTIVE,
-    # torchtitan keeps the outputs of every second matmul: half of the forward again
+    # torchtitan keeps every second matmul's output: between selective and full
     "selective (per-op)": Recompute("full", every=2),
     "full": FULL,
     "selective (every other block)": Recompute("full", every=2),
@@ -111,6 +111,18 @@ def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumed) -> str:
     if precision != published:
         assumed.value("config.precision", precision)
     return precision
+
+
+def gradients_of(config: RunConfig) -> str | None:
+    """Return in what gradients are added up and reduced; None where as is usual.
+
+    NeMo and the recipes of Megatron-Bridge set grad_reduce_in_fp32 to false; PURE in
+    LLM Foundry reduces in 16 bits.
+    """
+    words = ("nemo", "megatron-bridge")
+    is_pure = config.mixed_precision_mode == "PURE"
+    is_low = is_pure or any(word in config.framework.lower() for word in words)
+    return "bf16" if is_low else None
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:

@@ -20,7 +20,7 @@ from meshwright.spec.base import (
 )
 from meshwright.spec.units import GBPerS, GiB, Micros
 
-Precision = Literal["bf16", "fp16", "tf32", "fp32"]
+Precision = Literal["fp8", "bf16", "fp16", "tf32", "fp32"]
 
 MAX_GPUS = 1_000_000
 MAX_LEVELS = 6
@@ -30,6 +30,7 @@ MAX_NODES = 2_000
 class PeakTflops(SpecModel):
     """Dense matmul peak by precision, TFLOP/s; left out where the GPU has none."""
 
+    fp8: Peak | None = None
     bf16: Peak | None = None
     fp16: Peak | None = None
     tf32: Peak | None = None
@@ -40,8 +41,14 @@ class PeakTflops(SpecModel):
         """Return the precisions that the GPU has."""
         return tuple(name for name, peak in self if peak is not None)
 
+    def flops(self, precision: Precision) -> float:
+        """Return a known peak in FLOP/s."""
+        return float(getattr(self, precision)) * 1e12
+
     @model_validator(mode="after")
     def _check_any(self) -> PeakTflops:
+        if self.fp8 is not None and self.bf16 is None:
+            raise ValueError("expected a peak for bf16 beside fp8: attention has it")
         if not self.known:
             raise ValueError("expected a peak for one of bf16, fp16, tf32, fp32")
         return self

@@ -13,7 +13,7 @@ from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.training import Limits, Training
 
-Framework = Literal["megatron", "deepspeed", "torchtitan", "fsdp"]
+Framework = Literal["megatron", "deepspeed", "internevo", "torchtitan", "fsdp"]
 
 
 class Spec(SpecModel):
@@ -52,5 +52,4 @@ class Spec(SpecModel):
     @property
     def peak_flops(self) -> float:
         """Return the dense matmul peak of one GPU at the spec's precision, FLOP/s."""
-        peaks = self.cluster.topology.gpu.peak_tflops.model_dump()
-        return float(peaks[self.training.precision]) * 1e12
+        return self.cluster.topology.gpu.peak_tflops.flops(self.training.precision)

@@ -20,8 +20,15 @@ class Training(SpecModel):
     seq_len: Count = Field(description="Tokens per sequence.")
     global_batch: Count = Field(description="Sequences per optimizer step.")
     precision: Precision = Field("bf16", description="Of matmuls and activations.")
-    optimizer: Literal["adamw", "sgd"] = Field(
-        "adamw", description="adamw keeps two fp32 moments per parameter, sgd one."
+    gradients: Literal["bf16", "fp32"] | None = Field(
+        None,
+        description="In which gradients are added up and reduced (bf16: in 16 bits); "
+        "default by framework.",
+    )
+    optimizer: Literal["adamw", "adamw-8bit", "sgd", "adafactor"] = Field(
+        "adamw",
+        description="adamw keeps two fp32 moments per parameter, adamw-8bit two of a "
+        "byte, sgd one in fp32, adafactor a row and a column per matrix.",
     )
     attention: Literal["flash", "plain"] = Field(
         "flash", description="plain stores the seq_len x seq_len scores."
@@ -31,13 +38,19 @@ class Training(SpecModel):
         description="all: norms and gated activations save their inputs alone; norms: "
         "activations are PyTorch operations; none: norms too; default by framework.",
     )
+    fused_loss: bool | None = Field(
+        None,
+        description="Whether cross-entropy is one kernel; default by framework.",
+    )
 
 
 class Limits(SpecModel):
     """Hard constraints on every plan."""
 
     memory_margin: Margin = Field(
-        0.05, description="Share of GPU memory that a plan leaves free."
+        0.03,
+        description="Share of GPU memory that a plan leaves free: to the allocator's "
+        "fragments, and to what is not counted.",
     )
     memory_gib: GiB | None = Field(
         None, description="Usable memory per GPU; replaces the margin."
