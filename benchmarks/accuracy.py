@@ -1,93 +1,92 @@
 """How accurate predictions are on runs that no fit has seen.
 
-`python -m benchmarks.accuracy` prices the runs in benchmarks/runs twice: at default
-efficiencies, and at efficiencies fitted to the other sources of the same GPU and
-framework (leave one source out). vTrain's single-node runs are judged within
-themselves: fitted on one depth of model, judged on the other. Takes some minutes.
+`python -m benchmarks.accuracy` prices the runs in benchmarks/runs at the efficiencies
+of `--profile unfitted`, and at those that are fitted to all other sources (leave one
+source out). vTrain's single-node runs are judged within themselves: fitted on one depth
+of model, judged on the other. Takes some minutes.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from meshwright.check import check
-from meshwright.cost.efficiency import Efficiency
-from meshwright.evidence.calibrate import calibrate
-from meshwright.evidence.price import Priced, price_runs
-from meshwright.evidence.read import read_runs
+from benchmarks.runs_of import SINGLE_NODE, STRONG, priced_runs
+from meshwright.cost.arrays import Floats, Ints
+from meshwright.evidence.calibrate import left_out_errors
+from meshwright.evidence.cases import Cases
+from meshwright.evidence.fit import fit
+from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
-from meshwright.job import make_job
+from meshwright.profile import Profile
 
-RUNS = Path(__file__).parent / "runs"
-SINGLE_NODE = "vtrain_single"
-LEAST_ROWS = 3
+TEXTS = ("source", "fitted on")
 
 
 def main() -> None:
     """Price, fit, price again and print."""
-    priced, _ = price_runs(read_runs(RUNS))
-    sound = [p for p in priced if p.run.step_s and not p.run.is_contradictory]
-    groups: dict[tuple[str, str], list[Priced]] = defaultdict(list)
-    for one in sound:
-        is_single = one.run.source_id == SINGLE_NODE
-        name = one.spec.cluster.topology.gpu.name
-        groups[name, SINGLE_NODE if is_single else one.spec.framework].append(one)
+    priced = priced_runs(STRONG)
+    console = Console(width=120)
     table = Table(title="Step time against runs that no fit has seen")
-    headings = ("source", "GPU", "rows", "default MAPE", "median")
-    for heading in (*headings, "fitted on", "MAPE", "median", "tau", "regret"):
-        is_text = heading in ("source", "GPU", "fitted on")
-        table.add_column(heading, justify="left" if is_text else "right")
-    for (gpu, _), members in sorted(groups.items()):
-        for name, own, others in _splits(members):
-            table.add_row(*_cells(name, gpu, own, others))
-    Console(width=130).print(table)
+    headings = ("median", "p90", "bias", "tau", "regret")
+    for heading in ("source", "rows", "unfitted", "fitted on", *headings):
+        table.add_column(heading, justify="left" if heading in TEXTS else "right")
+    single = [one for one in priced if one.run.source_id == SINGLE_NODE]
+    others = [one for one in priced if one.run.source_id != SINGLE_NODE]
+    for cells in (*_by_source(others), *_by_depth(single)):
+        table.add_row(*cells)
+    console.print(table)
 
 
-def _splits(members: list[Priced]) -> list[tuple[str, list[Priced], list[Priced]]]:
-    """Return, for each part of a group, its runs and the runs to fit on."""
+def _by_source(runs: list[Priced]) -> Iterator[tuple[str, ...]]:
+    cases = Cases(runs)
+    errors, _ = left_out_errors(cases, Profile(), print)
+    names = np.array([one.run.source_id for one in runs])
+    for name in np.unique(names).tolist():
+        yield _cells(cases, errors, np.flatnonzero(names == name), name, "the others")
+    yield _cells(cases, errors, np.arange(len(runs)), "all", "")
 
-    def part(one: Priced) -> str:
-        if one.run.source_id == SINGLE_NODE:
-            return f"{SINGLE_NODE}, {one.spec.model.n_layers} layers"
-        return one.run.source_id
 
-    names = sorted({part(one) for one in members})
-    return [
-        (
-            name,
-            [one for one in members if part(one) == name],
-            [one for one in members if part(one) != name],
-        )
-        for name in names
-    ]
+def _by_depth(runs: list[Priced]) -> Iterator[tuple[str, ...]]:
+    cases = Cases(runs)
+    depths = np.array([one.spec.model.n_layers for one in runs])
+    for depth in np.unique(depths).tolist():
+        factors = fit(cases.take(np.flatnonzero(depths != depth)), Profile())
+        errors = cases.errors({c: factors.efficiency(c) for c in cases.classes})
+        own = np.flatnonzero(depths == depth)
+        name = f"{SINGLE_NODE}, {depth} layers"
+        yield _cells(cases, errors, own, name, "the other depth")
 
 
 def _cells(
-    name: str, gpu: str, own: list[Priced], others: list[Priced]
+    cases: Cases, errors: Floats, own: Ints, name: str, fitted_on: str
 ) -> tuple[str, ...]:
-    default = score(own).time
-    mape = f"{default.mape:.1%}" if default else "-"
-    median = f"{default.median:.1%}" if default else "-"
-    start = (name, gpu, str(len(own)), mape, median)
-    if len(others) < LEAST_ROWS:
-        return (*start, "no other source", "-", "-", "-", "-")
-    (fitted,) = calibrate(others, is_validating=False).profiles
-    after = score([_again(one, fitted.efficiency) for one in own])
-    sources = f"{fitted.rows} rows of {len(fitted.sources)}"
+    before = score([cases.runs[i] for i in own]).time
+    after = score([_again(cases.runs[i], errors[i]) for i in own])
     time, ranking = after.time, after.ranking
+    if before is None or time is None:
+        raise ValueError(f"{name}: no run has a time")
     tau = f"{ranking.kendall_tau_mean:.2f}" if ranking else "-"
     regret = f"{ranking.regret_mean:.3f}" if ranking else "-"
-    errors = (f"{time.mape:.1%}", f"{time.median:.1%}") if time else ("-", "-")
-    return (*start, sources, *errors, tau, regret)
+    shares = (f"{time.median:.1%}", f"{time.p90:.1%}", f"{time.bias:+.1%}")
+    return (
+        name,
+        str(time.rows),
+        f"{before.median:.1%}",
+        fitted_on,
+        *shares,
+        tau,
+        regret,
+    )
 
 
-def _again(one: Priced, efficiency: Efficiency) -> Priced:
-    return replace(one, step_s=check(make_job(one.spec, efficiency), one.plan).step_s)
+def _again(one: Priced, error: float) -> Priced:
+    """Return a run with the prediction that has an error."""
+    return replace(one, step_s=(one.run.step_s or 0.0) * float(np.exp(error)))
 
 
 if __name__ == "__main__":

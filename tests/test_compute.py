@@ -39,6 +39,7 @@ def spec(attention: str = "flash", **model: object) -> Spec:
         "bias": "none",
     }
     gpu = {"memory_gib": 80, "memory_gb_s": 1e5, "peak_tflops": {"bf16": 1}}
+    gpu |= {"matmul_share": 1}
     levels = [{"name": "l", "size": 8, "gb_s": 450, "latency_us": 1}]
     return Spec.model_validate(
         {
@@ -95,17 +96,17 @@ def test_matmuls_of_a_dense_layer(tp: int) -> None:
 def test_a_whole_dense_layer() -> None:
     """Forward: matmuls, the core, two norms (2 x 512 a token), two residual sums
     (3 x 512), rotary positions (2 x 2 x 512), activation (2 x 2,048). Backward: twice
-    that, and the core's five matmuls for two.
+    that, and the core's five matmuls for two, at 0.8 of the rate.
     """
     took = priced(spec())
     core = SEQ * SEQ * 2 * 512 / 1e12
     streams = 2 * stream_s(SEQ * 1_024) + 2 * stream_s(SEQ * 1_536)
     streams += stream_s(SEQ * 2_048) + stream_s(SEQ * 4_096)
     assert took.attention_s[0] == approx(core)
-    assert took.attention_backward_s[0] == approx(2.5 * core)
+    assert took.attention_backward_s[0] == approx(2.5 * core / 0.8)
     assert took.forward_s[0] == approx(took.weight_s[0] + core + streams)
     twice = 2 * took.weight_s[0] + 2 * streams
-    assert took.backward_s[0] == approx(twice + 2.5 * core)
+    assert took.backward_s[0] == approx(twice + 2.5 * core / 0.8)
     norms_and_activation = 2 * stream_s(SEQ * 1_024) + stream_s(SEQ * 4_096)
     assert took.selective_s[0] == approx(norms_and_activation)
 
@@ -205,11 +206,14 @@ def test_latent_attention_without_a_latent_query() -> None:
 
 
 def test_core_of_latent_attention() -> None:
-    """Scores over heads of 64, values of 32; five matmuls backward, three over keys."""
+    """Scores over heads of 64, values of 32; five matmuls backward, three over keys.
+
+    A backward runs at 0.8 of the forward's rate.
+    """
     took = priced(spec(mla=LATENT), tp=2)
     pairs = SEQ * SEQ
     assert took.attention_s[0] == approx(pairs * (512 + 256) / 2 / 1e12)
-    backward = pairs * (3 * 512 + 2 * 256) / 2 / 1e12
+    backward = pairs * (3 * 512 + 2 * 256) / 2 / 0.8e12
     assert took.attention_backward_s[0] == approx(backward)
 
 
@@ -270,10 +274,13 @@ def test_sequence_parallelism_shares_what_is_between_matmuls() -> None:
 
 
 def test_dispatch_is_a_floor_of_every_layer() -> None:
-    """A host that takes 10 ms a layer, and 20 ms for its backward, sets the pace."""
+    """A host that takes 10 ms a layer, and 20 ms for its backward, sets the pace.
+
+    It takes three times as long for a layer with experts.
+    """
     slow = IDEAL.model_copy(update={"dispatch_s": 1e-2})
     question, rows = spec(moe=EXPERTS), shards(8, 1, 8, 1, True)
     assert kernels(question, IDEAL, rows).forward_s[0] < 1e-2
     took = kernels(question, slow, rows)
-    assert (took.forward_s[0], took.dense_forward_s[0]) == (1e-2, 1e-2)
-    assert (took.backward_s[0], took.dense_backward_s[0]) == (2e-2, 2e-2)
+    assert (took.forward_s[0], took.dense_forward_s[0]) == (3e-2, 1e-2)
+    assert (took.backward_s[0], took.dense_backward_s[0]) == (6e-2, 2e-2)

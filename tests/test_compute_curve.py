@@ -34,7 +34,8 @@ def machines(draw: st.DrawFn) -> Machine:
         launch_s=draw(st.floats(1e-7, 1e-3)),
     )
     peak_flops = draw(st.floats(1e13, 5e15))
-    return Machine(peak_flops, draw(st.floats(1e11, 1e13)), 2, efficiency)
+    memory_bytes_per_s = draw(st.floats(1e11, 1e13))
+    return Machine(peak_flops, peak_flops, memory_bytes_per_s, 2, efficiency)
 
 
 @given(machines(), sizes, sizes, sizes, st.integers(0, 2))
@@ -68,7 +69,7 @@ def test_a_matmul_takes_as_long_however_it_is_turned(
 def test_half_size_halves_the_rate() -> None:
     """96 x 8 x 8 with a half size of 96: 2 x 192 x 104 x 104 FLOPs' time at 1e12."""
     efficiency = Efficiency(gemm=1.0, gemm_half_size=96.0, launch_s=1e-7)
-    machine = Machine(1e12, 1e15, 2, efficiency)
+    machine = Machine(1e12, 1e12, 1e15, 2, efficiency)
     took = machine.matmul_s(96.0, 8.0, 8.0)
     assert took == pytest.approx(2 * 192 * 104 * 104 / 1e12, rel=1e-12)
 

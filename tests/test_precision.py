@@ -32,6 +32,7 @@ EVERY = Efficiency(
 def llama(precision: str, framework: str = "megatron", **training: object) -> Spec:
     peaks = {"fp8": FP8 / 1e12, "bf16": BF16 / 1e12, "fp32": 50}
     gpu = {"memory_gib": 500, "memory_gb_s": 4000, "peak_tflops": peaks}
+    gpu |= {"matmul_share": 1, "matmul_share_fp8": 1}
     link = {"name": "l", "size": 2, "gb_s": 300, "latency_us": 1}
     return Spec.model_validate(
         {
@@ -130,7 +131,7 @@ def test_attention_and_head_stay_at_the_16_bit_peak() -> None:
 
 
 def test_16_bit_matmuls_are_all_alike() -> None:
-    machine = Machine(BF16, 4e12, 2, EVERY)
+    machine = Machine(BF16, BF16, 4e12, 2, EVERY)
     assert machine.linear_s(64, 64, 64) == machine.matmul_s(64, 64, 64)
 
 

@@ -72,6 +72,12 @@ def check(job: Job, plan: Plan) -> PricedPlan:
     )
 
 
+def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
+    """Return the step time of a plan, seconds, and its memory: what is measured."""
+    scored = _score(job, plan)
+    return sum(_step_parts(scored).values()), _stage_memory(scored)
+
+
 def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
     """Return every rule that a plan breaks, with its numbers; none if it is valid."""
     spec, scored = job.spec, _score(job, plan)

@@ -61,6 +61,18 @@ def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
     return seconds + linear_s(work.tokens, query_width(model) / tp, mla.q_rank or width)
 
 
+BACKWARD_SHARE = 0.8
+"""The rate of a fused backward against its forward's (Dao 2023, figures 4 and 5)."""
+
+MISALIGNED = 4
+"""How much longer a matmul takes whose inner dimension is no multiple of 8 numbers, so
+that tensor cores are hardly used (NVIDIA, Matrix Multiplication Background, section
+'Tensor Core Requirements')."""
+
+DROPOUT_PASSES = 2.5
+"""Dropout reads scores, writes them and a mask of one byte each."""
+
+
 def _fused_s(work: Work) -> tuple[Floats, Floats]:
     """Return forward and backward seconds of a fused core.
 
@@ -77,7 +89,8 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     moved = work.tokens * (keys + values + held)
     core_s = work.machine.attention_s
     forward = hops * core_s(pairs * (keys + values), moved)
-    return forward, hops * core_s(pairs * (3 * keys + 2 * values), 2 * moved)
+    backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
+    return forward, hops * core_s(backward_flops, 2 * moved)
 
 
 def _plain_s(work: Work) -> tuple[Floats, Floats]:
@@ -88,8 +101,11 @@ def _plain_s(work: Work) -> tuple[Floats, Floats]:
     scores = work.tokens / queries * heads
     matmuls = machine.matmul_s(queries, seq_len, model.head_dim)
     matmuls = matmuls + machine.matmul_s(queries, value_dim(model), seq_len)
+    if model.head_dim % 8:
+        matmuls = MISALIGNED * matmuls
     # Scores are written, read and written by softmax, and read by the second matmul.
-    softmax = machine.stream_s(4 * work.tokens * seq_len * heads)
+    passes = 4 + DROPOUT_PASSES * model.dropout
+    softmax = machine.stream_s(passes * work.tokens * seq_len * heads)
     forward = scores * matmuls + softmax
     return forward, 2 * forward
 

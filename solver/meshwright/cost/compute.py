@@ -16,6 +16,10 @@ from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import input_norms, output_norms
 from meshwright.spec.spec import Spec
 
+MOE_DISPATCH = 3
+"""Kernels of a layer with experts against those of a dense one: router, permutation
+and a matmul for every local expert come on top."""
+
 
 @dataclass(frozen=True)
 class Kernels:
@@ -63,8 +67,7 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
         attention_backward_s=heads.core_backward_s,
         dense_forward_s=leading.forward_s,
         dense_backward_s=leading.backward_s,
-        # Forward, and twice that backward, of the look-up and of a norm after it.
-        embedding_s=(1 + spec.model.embedding_norm) * 3 * _norm_s(share),
+        embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
 
@@ -80,6 +83,8 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> _Layer:
     Kernels queue up behind the host: the slower of the two sets the pace.
     """
     model, dispatch_s = share.model, share.machine.efficiency.dispatch_s
+    if inner.routing_s.any():
+        dispatch_s *= MOE_DISPATCH
     norms = input_norms(model) + output_norms(model)
     residual_s = 2 * share.machine.stream_s(3 * share.own_tokens * model.d_model)
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
@@ -95,10 +100,17 @@ def _norm_s(share: Work) -> Floats:
     return share.machine.stream_s(2 * share.own_tokens * share.model.d_model)
 
 
+def _embedding_s(share: Work) -> Floats:
+    """Return the seconds of look-up and a norm after it, forward and twice backward."""
+    kernels_s = (1 + share.model.embedding_norm) * 3 * _norm_s(share)
+    return kernels_s + share.machine.efficiency.microbatch_s / 2
+
+
 def _head_s(share: Work) -> Floats:
     """Return the seconds of final norm, head and loss, forward and backward."""
     machine, rows = share.machine, share.model.vocab / share.shards.tp
     # The loss reads and writes the logits in fp32 forward and backward.
     logits_s = 4 * machine.stream_s(FP32_BYTES / machine.element * share.tokens * rows)
     matmul_s = machine.matmul_s(share.tokens, rows, share.model.d_model)
-    return 3 * _norm_s(share) + 3 * matmul_s + logits_s
+    kernels_s = 3 * _norm_s(share) + 3 * matmul_s + logits_s
+    return kernels_s + machine.efficiency.microbatch_s / 2

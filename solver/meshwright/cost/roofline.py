@@ -28,11 +28,13 @@ class Machine:
     """One GPU as kernels see it."""
 
     peak_flops: float
+    matmul_flops: float
+    """What the best matmul was measured to reach of that."""
     memory_bytes_per_s: float
     element: int
     efficiency: Efficiency
     fp8_flops: float | None = None
-    """The peak of matmuls of weights, where those have 8-bit inputs."""
+    """What the best matmul with 8-bit inputs reaches, where those of weights are so."""
 
     def linear_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
         """Return the seconds of (m, k) inputs times (k, n) weights.
@@ -49,10 +51,10 @@ class Machine:
 
     def matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
         """Return the seconds of an (m, k) x (k, n) matmul of activations."""
-        flops_s = self._flops_s(m, n, k, self.peak_flops)
+        flops_s = self._flops_s(m, n, k, self.matmul_flops)
         return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
 
-    def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, peak_flops: float) -> Sizes:
+    def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
         """Return the seconds of a matmul's FLOPs.
 
         A dimension of size s reaches s / (s + gemm_half_size) of the rate: the matmul
@@ -60,7 +62,7 @@ class Machine:
         """
         half = self.efficiency.gemm_half_size
         padded = 2 * (m + half) * (n + half) * (k + half)
-        return padded / (peak_flops * self.efficiency.gemm)
+        return padded / (best_flops * self.efficiency.gemm)
 
     def attention_s(self, flops: Floats, elements: Floats) -> Floats:
         """Return the seconds of fused attention."""
@@ -94,12 +96,15 @@ class Work:
 def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     """Return the work of a spec's micro-batches on its GPU."""
     gpu, form = spec.cluster.topology.gpu, FORMATS[spec.training.precision]
+    is_fp8 = spec.training.precision == "fp8"
+    peak_flops = gpu.peak_tflops.flops(form.core)
     machine = Machine(
-        gpu.peak_tflops.flops(form.core),
+        peak_flops,
+        peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
         efficiency,
-        spec.peak_flops if spec.training.precision == "fp8" else None,
+        spec.peak_flops * gpu.matmul_share_fp8 if is_fp8 else None,
     )
     tokens = shards.tokens(spec.training.seq_len)
     return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)

@@ -143,11 +143,16 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
 def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:
     """Return the send of one micro-batch to a neighbouring stage, one way.
 
-    Under sequence parallelism each tensor-parallel rank sends its own share.
+    Each tensor-parallel rank sends its own share. Without sequence parallelism all
+    have the whole, so that the receivers gather it (Narayanan et al. 2021, section
+    4.1; DeepSpeed's pipeline partitions what it sends likewise).
     """
-    share = rows.shards.sequence_shards
-    message = np.where(rows.pp > 1, hidden_bytes(job, rows) / share, 0.0)
-    return [Collective(PP, "send", message, rows.pp)]
+    whole = np.where(rows.pp > 1, hidden_bytes(job, rows), 0.0)
+    gathered = np.where(rows.sequence_parallel | (rows.tp == 1), 0.0, whole)
+    return [
+        Collective(PP, "send", whole / rows.tp, rows.pp),
+        Collective(TP, "all_gather", gathered, rows.tp),
+    ]
 
 
 def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:

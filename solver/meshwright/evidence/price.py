@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.check import check
+from meshwright.check import predict
 from meshwright.cost.framework import RESERVED_PER_ALLOCATED
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.layout import data_parallel
@@ -86,15 +86,15 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     job = make_job(spec, profile.efficiency(spec) if profile else None)
     card_gib = spec.cluster.topology.gpu.memory_gib
     for candidate in candidates(run, spec, assumed):
-        priced = check(job, candidate.plan)
-        if priced.peak_gib <= card_gib:
+        step_s, stages = predict(job, candidate.plan)
+        fullest = max(stages, key=lambda stage: stage.total_gib)
+        if fullest.total_gib <= card_gib:
             break
-    fullest = max(priced.stages, key=lambda stage: stage.total_gib)
     return Priced(
         run=run,
         spec=spec,
         plan=candidate.plan,
-        step_s=priced.step_s,
+        step_s=step_s,
         peak_gib=fullest.total_gib,
         allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed={**assumed.fields, **candidate.noted},

@@ -15,6 +15,7 @@ from meshwright.spec.base import (
     Name,
     Peak,
     Problem,
+    Share,
     SpecModel,
     refuse,
 )
@@ -61,6 +62,10 @@ class Gpu(SpecModel):
     memory_gib: GiB = Field(description="Memory that nvidia-smi reports as total.")
     memory_gb_s: GBPerS = Field(description="HBM bandwidth.")
     peak_tflops: PeakTflops
+    matmul_share: Share = Field(
+        0.8, description="Of the peak that the best measured matmul reaches."
+    )
+    matmul_share_fp8: Share = Field(0.72, description="The same of the fp8 peak.")
 
 
 class ScaleOut(SpecModel):
