@@ -18,7 +18,9 @@ def layers_of(run: Run, pp: int, vpp: int, assumed: Assumed) -> tuple[int, ...]:
     each, over = divmod(total, pp * vpp)
     if not over:
         return (each * vpp,) * pp
-    layers = _with_ends(total, pp, vpp) or _filled(total, pp, vpp) or _even(total, pp)
+    counts_ends = "deepspeed" not in run.config.framework.lower()
+    ends = _with_ends(total, pp, vpp) if counts_ends else ()
+    layers = ends or _filled(total, pp, vpp) or _even(total, pp)
     if vpp > 1 and sum(layers) != total:
         raise Unpriced(f"config.vp: {total} layers in {pp} x {vpp} chunks")
     if min(layers) < 1:
@@ -29,8 +31,9 @@ def layers_of(run: Run, pp: int, vpp: int, assumed: Assumed) -> tuple[int, ...]:
 def _with_ends(total: int, pp: int, vpp: int) -> tuple[int, ...]:
     """Return stages in which embedding and head count as a layer each, if they do.
 
-    As in Megatron-LM's account_for_embedding_in_pipeline_split, BLOOM, GLM-130B and
-    Llama 3 405B (Dubey et al. 2024, section 3.3.2).
+    As in Megatron-LM's account_for_embedding_in_pipeline_split, GLM-130B and Llama 3
+    405B (Dubey et al. 2024, section 3.3.2). DeepSpeed's pipeline counts transformer
+    layers alone (partition_method 'type:transformer').
     """
     each, over = divmod(total + 2, pp * vpp)
     if over or pp == 1 or each * vpp < 2:
