@@ -8,8 +8,9 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.skeleton import ONE_F_ONE_B, Skeletons
+from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.divisors import divisors
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS
 from meshwright.topology.paths import free_paths
@@ -21,7 +22,8 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     """Return the degrees times all other choices, and the degree of each row.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
-    shards, sequence parallelism a tensor axis, a schedule and chunks stages.
+    shards, sequence parallelism a tensor axis, a schedule and chunks stages, offload
+    a host.
     """
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
@@ -35,6 +37,9 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     chunks = divisors(spec.model.n_layers)
     columns = _with(columns, "vpp", chunks, lambda rows: _has_chunks(spec, rows))
     columns = _with(columns, "ep", _expert_degrees(spec), _has_expert_groups)
+    columns = _with(columns, "offload", _offloads(spec))
+    precisions = [PRECISIONS.index(name) for name in spec.training.precisions]
+    columns = _with(columns, "precision", precisions)
     columns = _with(columns, "recompute", range(len(RECOMPUTE_MODES)))
     number = columns.pop("degree")
     is_split = columns.pop("sequence_parallel").astype(bool)
@@ -96,6 +101,11 @@ def _has_chunks(spec: Spec, rows: Columns) -> Bools:
     is_even = (spec.model.n_layers % parts == 0) & (rows["pp"] > 1)
     result: Bools = (rows["vpp"] == 1) | (is_even & (rows["schedule"] == ONE_F_ONE_B))
     return result
+
+
+def _offloads(spec: Spec) -> range:
+    """Offloading presupposes a host."""
+    return range(len(OFFLOADS) if spec.cluster.topology.host else 1)
 
 
 def _expert_degrees(spec: Spec) -> list[int]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.cost.arrays import Bools
+from meshwright.offload_rules import OFFLOAD_RULES
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
 from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
+from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import TP
 from meshwright.topology.paths import Meshes
@@ -24,7 +26,8 @@ def degree_rules(spec: Spec) -> list[Rule]:
 
 def plan_rules(spec: Spec) -> list[Rule]:
     """Return the rules on whole skeletons that apply to a spec, pins last."""
-    return [*_applying(PLAN_RULES, spec), *plan_pins(spec)]
+    own = _applying((*PLAN_RULES, *OFFLOAD_RULES), spec)
+    return [*own, *plan_pins(spec)]
 
 
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
@@ -248,6 +251,14 @@ PLAN_RULES = (
         lambda spec, rows: rows.microbatches >= rows.pp,
         "{microbatches} micro-batches, pp {pp}",
         ("torchtitan",),
+    ),
+    Rule(
+        "precision_chosen",
+        "the precision is one that the spec allows",
+        "training.precision",
+        lambda spec, rows: np.isin(
+            rows.precision, [PRECISIONS.index(p) for p in spec.training.precisions]
+        ),
     ),
 )
 

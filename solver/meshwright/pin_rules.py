@@ -9,7 +9,7 @@ import numpy as np
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.rule import Rule
 from meshwright.skeleton import Skeletons
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES, Range
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes
 
@@ -39,10 +39,14 @@ def plan_pins(spec: Spec) -> list[Rule]:
     ]
     if pins.sequence_parallel is not None:
         rules.append(_sequence_parallel_pin(pins.sequence_parallel))
-    if pins.schedule is not None:
-        rules.append(_code_pin("schedule", SCHEDULES, pins.schedule))
-    if pins.recompute is not None:
-        rules.append(_code_pin("recompute", RECOMPUTE_MODES, pins.recompute))
+    codes = {
+        "schedule": (SCHEDULES, pins.schedule),
+        "recompute": (RECOMPUTE_MODES, pins.recompute),
+        "offload": (OFFLOADS, pins.offload),
+    }
+    for name, (known, wanted) in codes.items():
+        if wanted is not None:
+            rules.append(_code_pin(name, known, wanted))
     return rules
 
 

@@ -135,11 +135,15 @@ def _by_stages(
 
 def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     """Return the rows with each number of stages, and their stages."""
-    capacity = capacity_chunks(job.spec.usable_gib)
+    spec = job.spec
+    capacity = capacity_chunks(spec.usable_gib)
+    per_gpu_gib = spec.usable_host_gib / spec.cluster.gpus_per_host
+    host = capacity_chunks(per_gpu_gib)
     groups = []
     for count in np.unique(costs.rows.pp):
         index = np.flatnonzero(costs.rows.pp == count)
-        groups.append((index, stages_of(costs.take(index), job.spec.model, capacity)))
+        own = costs.take(index)
+        groups.append((index, stages_of(own, spec.model, capacity, host)))
     return groups
 
 

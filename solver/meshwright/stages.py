@@ -20,6 +20,9 @@ from meshwright.scaling import Scaled
 from meshwright.skeleton import NONE
 from meshwright.spec.model import Model
 
+MOST = 2**50
+"""Chunks of a host without end."""
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -41,7 +44,7 @@ class Stages:
     plain_cap: Floats
     """Most layers that fit with none recomputed; fractional."""
     full_cap: Floats
-    """Most layers that fit with all recomputed; whole."""
+    """Most layers that fit with all recomputed, and on the host; whole."""
     recompute_slope: Floats
     """Recomputed layers that each layer above plain_cap forces; fractional."""
 
@@ -52,10 +55,13 @@ class Stages:
         return result
 
 
-def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
+def stages_of(
+    costs: Scaled, model: Model, capacity: int | Ints, host_capacity: int = MOST
+) -> Stages:
     """Return what the memory of every stage allows; all rows have one pp.
 
-    `capacity` is in chunks, for all rows or (rows, 1).
+    `capacity` is in chunks, for all rows or (rows, 1); `host_capacity` in chunks per
+    GPU.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
     room = np.maximum(capacity - costs.stage_fixed(count), 0)
@@ -66,6 +72,7 @@ def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
     freed = np.where(recomputes, saved - kept, 0)
     # Chunks are equally many on every stage.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
+    most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
     least = np.ones(count, dtype=np.int64)
     least[0] = max(model.first_dense_layers, 1)
     return Stages(

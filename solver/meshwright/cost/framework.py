@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints
 from meshwright.spec.spec import Framework, Spec
 
 MOMENT_BYTES = {"adamw": 8, "sgd": 4}
@@ -33,6 +36,11 @@ class StateBytes:
         """Return the bytes per parameter without sharding."""
         return self.weights + self.gradients + self.optimizer
 
+    @property
+    def updated(self) -> float:
+        """Return what an update moves: state read and written, gradients read."""
+        return 2 * (self.optimizer + self.weights) + self.gradients
+
 
 def state_bytes(spec: Spec) -> StateBytes:
     """Return the state of one parameter under the spec's framework and precision."""
@@ -40,6 +48,20 @@ def state_bytes(spec: Spec) -> StateBytes:
     if spec.training.precision in ("fp32", "tf32"):
         return StateBytes(4, 4, moments, 4, 4)
     return _MIXED[spec.framework](moments)
+
+
+def sharded_bytes(
+    state: StateBytes, zero: Ints, dp_shard: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """Return bytes per parameter of weights, gradients and optimizer under ZeRO.
+
+    Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
+    2019, section 5 and figure 1).
+    """
+    weights = state.weights / np.where(zero >= 3, dp_shard, 1)
+    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1)
+    optimizer = state.optimizer / np.where(zero >= 1, dp_shard, 1)
+    return weights, gradients, optimizer
 
 
 def _megatron(moments: int) -> StateBytes:

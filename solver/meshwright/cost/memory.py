@@ -12,13 +12,15 @@ from meshwright.cost.activations import (
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled
+from meshwright.cost.arrays import Floats, Parts, added, scaled
 from meshwright.cost.framework import (
     HAS_CAST_WEIGHTS,
     OVERHEAD_GIB,
     StateBytes,
+    sharded_bytes,
     state_bytes,
 )
+from meshwright.cost.offload import host_bytes, kept, streams_weights
 from meshwright.cost.weights import (
     Weights,
     dense_layer_weights,
@@ -27,7 +29,7 @@ from meshwright.cost.weights import (
     layer_weights,
 )
 from meshwright.job import Job
-from meshwright.skeleton import FULL, GPIPE, NONE, SELECTIVE, Skeletons
+from meshwright.skeleton import FULL, GPIPE, GRADIENTS, NONE, SELECTIVE, Skeletons
 from meshwright.spec.units import GIB
 
 
@@ -50,6 +52,10 @@ class MemoryCosts:
     last: Parts
     last_activations: Floats
     fixed: Parts
+    host_layer: Floats
+    """On the host of the GPU, as for the next two: of a layer."""
+    host_first: Floats
+    host_last: Floats
 
 
 def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
@@ -63,38 +69,28 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     # Only GPipe runs all forwards before the first backward.
     held = np.where(rows.schedule == GPIPE, rows.microbatches, 1)
     # Logits in the compute precision, and their softmax in fp32 for the backward.
+    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     logit_bytes = ELEMENT_BYTES[spec.training.precision] + 4
     return MemoryCosts(
         layer=layer,
         activations=tokens * saved,
         freed=tokens * (saved - kept),
-        first=added([lead, _state(job, state, rows, embedding_weights(job, rows))]),
+        first=added([lead, _state(job, state, rows, embedding)]),
         first_activations=tokens * lead_activations,
-        last=_state(job, state, rows, head_weights(job, rows)),
+        last=_state(job, state, rows, head),
         last_activations=held * tokens * model.vocab / rows.tp * logit_bytes,
         fixed={
             "workspace": _workspace(job, state, rows, tokens * (saved - kept)),
             "overhead": np.full(len(rows), OVERHEAD_GIB * GIB),
         },
+        host_layer=host_bytes(job, rows, layer_weights(job, rows)),
+        host_first=host_bytes(job, rows, embedding) + _leading_host(job, rows),
+        host_last=host_bytes(job, rows, head),
     )
 
 
-def sharded_bytes(
-    state: StateBytes, zero: Ints, dp_shard: Ints
-) -> tuple[Floats, Floats, Floats]:
-    """Return bytes per parameter of weights, gradients and optimizer under ZeRO.
-
-    Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
-    2019, section 5 and figure 1).
-    """
-    weights = state.weights / np.where(zero >= 3, dp_shard, 1)
-    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1)
-    optimizer = state.optimizer / np.where(zero >= 1, dp_shard, 1)
-    return weights, gradients, optimizer
-
-
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
-    """Return the bytes of weights, gradients and optimizer state."""
+    """Return the bytes of weights, gradients and optimizer state on the GPU."""
     zero = rows.zero
     parts = []
     for own in held:
@@ -110,7 +106,7 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) ->
                 "optimizer": own.params * optimizer,
             }
         )
-    return added(parts)
+    return kept(job, rows, held, added(parts))
 
 
 def _leading(
@@ -130,6 +126,13 @@ def _leading(
     return more, count * (own - saved)
 
 
+def _leading_host(job: Job, rows: Skeletons) -> Floats:
+    """Return what leading dense layers hold on the host more than repeated ones."""
+    dense = host_bytes(job, rows, dense_layer_weights(job, rows))
+    repeated = host_bytes(job, rows, layer_weights(job, rows))
+    return job.spec.model.first_dense_layers * (dense - repeated)
+
+
 def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
     """Return bytes per token and layer: saved without recompute, kept with it."""
     spec, shards = job.spec, rows.shards
@@ -146,13 +149,16 @@ def _workspace(job: Job, state: StateBytes, rows: Skeletons, freed: Floats) -> F
     """Return the bytes that come and go: one recomputed layer, gradients, gathers.
 
     ZeRO-3 holds the weights of two layers, the second being prefetched; from stage 2
-    on the gradients of one layer wait to be reduced.
+    on the gradients of one layer wait to be reduced. So it is where they live on the
+    host.
     """
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
     widest = model.d_model + (2 if model.gated_mlp else 1) * model.d_ff / rows.tp
     upstream = tokens * widest * ELEMENT_BYTES[spec.training.precision]
     params = sum(own.params for own in layer_weights(job, rows))
-    gathered = np.where(rows.zero == 3, 2 * params * state.gathered, 0.0)
-    unreduced = np.where(rows.zero >= 2, params * state.gradients, 0.0)
+    visits = (rows.zero == 3) | streams_weights(rows)
+    gathered = np.where(visits, 2 * params * state.gathered, 0.0)
+    passes = (rows.zero >= 2) | (rows.offload >= GRADIENTS)
+    unreduced = np.where(passes, params * state.gradients, 0.0)
     return freed + upstream + gathered + unreduced

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
+from meshwright.spec.cluster import PRECISIONS, Precision
+
+Costs = TypeVar("Costs", TimeCosts, MemoryCosts)
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,43 @@ class Prices:
 
 
 def price(job: Job, rows: Skeletons) -> Prices:
-    """Return the costs of skeletons."""
-    return Prices(rows, time_costs(job, rows), memory_costs(job, rows))
+    """Return the costs of skeletons, each at its own precision."""
+    codes = np.unique(rows.precision)
+    if len(codes) <= 1:
+        known = job.spec.training.precisions
+        return _price_at(job, rows, PRECISIONS[codes[0]] if len(codes) else known[0])
+    order = np.argsort(rows.precision, kind="stable")
+    parts = [
+        _price_at(job, rows.take(index), PRECISIONS[code])
+        for code in codes
+        for index in [np.flatnonzero(rows.precision == code)]
+    ]
+    back = np.argsort(order)
+    return Prices(
+        rows,
+        _interleaved([part.time for part in parts], back),
+        _interleaved([part.memory for part in parts], back),
+    )
+
+
+def _price_at(job: Job, rows: Skeletons, precision: Precision) -> Prices:
+    """Return the costs of skeletons of one precision."""
+    own = job.at(precision)
+    return Prices(rows, time_costs(own, rows), memory_costs(own, rows))
+
+
+def _interleaved(parts: list[Costs], back: Ints) -> Costs:
+    """Return the rows of all parts, in the order `back` of those one after another."""
+
+    def merged(columns: list[Any]) -> Any:
+        if not isinstance(columns[0], dict):
+            return np.concatenate(columns)[back]
+        names = columns[0]
+        return {name: merged([column[name] for column in columns]) for name in names}
+
+    kind = type(parts[0])
+    names = [f.name for f in fields(kind)]
+    return kind(**{n: merged([getattr(part, n) for part in parts]) for n in names})
 
 
 @dataclass(frozen=True)
@@ -103,6 +142,14 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
             scaled(memory.fixed, np.ones(stages)),
         ]
     )
+
+
+def stage_host_bytes(prices: Prices, split: Split) -> Floats:
+    """Return the bytes that a GPU of every stage has on its host, (stages,)."""
+    memory, ends = prices.memory, _Ends(len(split.layers))
+    at_ends = np.where(ends.first, memory.host_first, 0.0)
+    at_ends = at_ends + np.where(ends.last, memory.host_last, 0.0)
+    return np.asarray(split.layers * memory.host_layer + at_ends)
 
 
 class _Ends:

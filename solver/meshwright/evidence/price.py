@@ -203,6 +203,7 @@ def _plan(run: Run, spec: Spec, assumed: Assumed) -> Plan:
             "sequence_parallel": tp > 1 and _sequence_parallel(run, spec, assumed),
             "recompute": mode,
             "schedule": "1f1b",
+            "precision": spec.training.precision,
             "stages": tuple(
                 Stage(layers=n, recompute_layers=0 if mode == "none" else n)
                 for n in layers

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from meshwright.spec.base import Count, Margin, Share, SpecModel
+from meshwright.spec.base import NOT_EMPTY, Count, Margin, Share, SpecModel
 from meshwright.spec.cluster import Precision
 from meshwright.spec.units import GBPerS, GiB
 
@@ -14,12 +14,34 @@ FusedKernels = Literal["all", "norms", "none"]
 """Of norms and gated activations, what is one kernel that saves its input alone."""
 
 
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _distinct(values: tuple[Precision, ...]) -> tuple[Precision, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+Precisions = Annotated[
+    tuple[Precision, ...],
+    AfterValidator(_distinct),
+    BeforeValidator(_as_list),
+    NOT_EMPTY,
+]
+
+
 class Training(SpecModel):
     """What one optimizer step does."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     seq_len: Count = Field(description="Tokens per sequence.")
     global_batch: Count = Field(description="Sequences per optimizer step.")
-    precision: Precision = Field("bf16", description="Of matmuls and activations.")
+    precisions: Precisions = Field(
+        ("bf16",),
+        alias="precision",
+        description="Of matmuls and activations: one, or a list to choose from.",
+    )
     optimizer: Literal["adamw", "sgd"] = Field(
         "adamw", description="adamw keeps two fp32 moments per parameter, sgd one."
     )
@@ -31,13 +53,26 @@ class Training(SpecModel):
         description="all: norms and gated activations save their inputs alone; norms: "
         "activations are PyTorch operations; none: norms too; default by framework.",
     )
+    offload_to: Literal["cpu", "nvme"] = Field(
+        "cpu", description="Where offloaded state lives: host memory or its drives."
+    )
+
+    @property
+    def precision(self) -> Precision:
+        """Return the precision of a job that has one; see `Spec.at`.
+
+        Raises:
+            ValueError: the choice is still open.
+        """
+        (only,) = self.precisions
+        return only
 
 
 class Limits(SpecModel):
     """Hard constraints on every plan."""
 
     memory_margin: Margin = Field(
-        0.05, description="Share of GPU memory that a plan leaves free."
+        0.05, description="Share of GPU and host memory that a plan leaves free."
     )
     memory_gib: GiB | None = Field(
         None, description="Usable memory per GPU; replaces the margin."
