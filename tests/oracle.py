@@ -67,6 +67,8 @@ def brute_force(spec: Spec) -> Best:
         possible = layers[:, 0] >= spec.model.first_dense_layers
         if rows.vpp[row] > 1:
             possible &= (layers == spec.model.n_layers // rows.pp[row]).all(axis=1)
+        if rows.recompute[row] and spec.pins.recomputes_all_layers:
+            possible &= (recomputed == layers).all(axis=1)
         layers, recomputed = layers[possible], recomputed[possible]
         step_s = _step_s(one, layers, recomputed)
         fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
@@ -81,9 +83,10 @@ def brute_force(spec: Spec) -> Best:
 
 def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
     """Yield every way to write each level's size as a product over five axes."""
+    divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in sizes]
     per_level = [
-        [f for f in itertools.product(range(1, n + 1), repeat=5) if math.prod(f) == n]
-        for n in sizes
+        [f for f in itertools.product(own, repeat=5) if math.prod(f) == n]
+        for n, own in zip(sizes, divisors, strict=True)
     ]
     for factors in itertools.product(*per_level):
         yield list(zip(*factors, strict=True))

@@ -31,7 +31,7 @@ PINNED: dict[str, list[Any]] = {
     "vpp": [1, 1, [1, 2]],
     "schedule": ["1f1b", ["1f1b", "gpipe"], ["1f1b", "zb-h1"]],
     "recompute": ["none", "full", ["none", "full"], ["none", "selective"]],
-    "offload": ["none", ["none", "optimizer"], [*OFFLOADS[1:]], ["none", OFFLOADS[3]]],
+    "offload": ["none", [*OFFLOADS], [*OFFLOADS[1:]], ["none", OFFLOADS[3]]],
     "dp_replicate": [1, [1, 2], [1, 2, 3, 4]],
 }
 """How choices that are not left open may be pinned."""
@@ -54,9 +54,10 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
     state_gib = 18 * wide * layers * model["d_model"] ** 2 / 2**30 / math.prod(sizes)
     has_host = draw(st.booleans())
     # With a host even a GPU that holds little of its state may do.
-    least = draw(st.sampled_from([0.1, 0.5, 1.0])) if has_host else 1.0
-    memory_gib = 1.6 + state_gib * (least + 10 ** draw(st.floats(-2.0, 1.0)))
-    memory_gib += 10 ** draw(st.floats(-1.0, 1.0))
+    least = draw(st.sampled_from([0.1, 0.3, 1.0])) if has_host else 1.0
+    memory_gib = 1.6 + state_gib * least * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
+    room = (-2.0, 0.0) if has_host else (-1.0, 1.0)
+    memory_gib += 10 ** draw(st.floats(*room))
     topology = draw(_topologies(sizes, memory_gib))
     training = {
         "seq_len": draw(st.sampled_from([256, 960, 4_096, 8_192])),

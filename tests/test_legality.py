@@ -72,6 +72,8 @@ def row(**fields: object) -> Skeletons:
         "recompute": NONE,
         "sequence_parallel": False,
         "schedule": ONE_F_ONE_B,
+        "offload": KEEPS_ALL,
+        "precision": 0,
         "mesh": 0,
     } | fields
     columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}

@@ -122,7 +122,9 @@ def step_parts(rows: Skeletons, time: TimeCosts, split: Split) -> dict[str, floa
     schedule = (rows.schedule, rows.microbatches, rows.vpp)
     pipeline_s = float(closed_form_s(seconds[None], weight_s[None], *schedule)[0])
     parts["bubble"] = pipeline_s - m * float(seconds[slowest])
-    return parts | {name: float(part[longest]) for name, part in ends.items()}
+    for name, part in ends.items():
+        parts[name] = parts.get(name, 0.0) + float(part[longest])
+    return parts
 
 
 def stage_bytes(prices: Prices, split: Split) -> Parts:
