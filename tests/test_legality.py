@@ -21,7 +21,15 @@ from meshwright.legality import (
     plan_rules,
 )
 from meshwright.rule import ALL, Rule, broken, holding
-from meshwright.skeleton import FULL, GPIPE, NONE, ONE_F_ONE_B, SELECTIVE, Skeletons
+from meshwright.skeleton import (
+    FULL,
+    GPIPE,
+    KEEPS_ALL,
+    NONE,
+    ONE_F_ONE_B,
+    SELECTIVE,
+    Skeletons,
+)
 from meshwright.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS

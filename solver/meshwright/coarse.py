@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
-from meshwright.skeleton import ONE_F_ONE_B, Skeletons
+from meshwright.offload_rules import KNOWN_OFFLOADS
+from meshwright.skeleton import KEEPS_ALL, ONE_F_ONE_B, Skeletons
 from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
@@ -103,9 +104,11 @@ def _has_chunks(spec: Spec, rows: Columns) -> Bools:
     return result
 
 
-def _offloads(spec: Spec) -> range:
-    """Offloading presupposes a host."""
-    return range(len(OFFLOADS) if spec.cluster.topology.host else 1)
+def _offloads(spec: Spec) -> list[int]:
+    """Offloading presupposes a host, and a framework that does it; or a pin."""
+    known = KNOWN_OFFLOADS[spec.framework] if spec.cluster.topology.host else ()
+    codes = (OFFLOADS.index(name) for name in spec.pins.offload or ())
+    return sorted({KEEPS_ALL, *known, *codes})
 
 
 def _expert_degrees(spec: Spec) -> list[int]:

@@ -6,8 +6,16 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools
 from meshwright.rule import Rule
-from meshwright.skeleton import KEEPS_ALL, OPTIMIZER, PARAMETERS, Skeletons
-from meshwright.spec.spec import Spec
+from meshwright.skeleton import GRADIENTS, KEEPS_ALL, OPTIMIZER, PARAMETERS, Skeletons
+from meshwright.spec.spec import Framework, Spec
+
+KNOWN_OFFLOADS: dict[Framework, tuple[int, ...]] = {
+    "megatron": (OPTIMIZER,),
+    "deepspeed": (OPTIMIZER, GRADIENTS, PARAMETERS),
+    "torchtitan": (PARAMETERS,),
+    "fsdp": (PARAMETERS,),
+}
+"""What each framework offloads at all; the rules say when."""
 
 
 def _is_alone(rows: Skeletons) -> Bools:
