@@ -13,7 +13,6 @@ from meshwright.offload_rules import OFFLOAD_RULES
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
 from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
-from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import TP
 from meshwright.topology.paths import Meshes
@@ -251,14 +250,6 @@ PLAN_RULES = (
         lambda spec, rows: rows.microbatches >= rows.pp,
         "{microbatches} micro-batches, pp {pp}",
         ("torchtitan",),
-    ),
-    Rule(
-        "precision_chosen",
-        "the precision is one that the spec allows",
-        "training.precision",
-        lambda spec, rows: np.isin(
-            rows.precision, [PRECISIONS.index(p) for p in spec.training.precisions]
-        ),
     ),
 )
 
