@@ -22,6 +22,7 @@ from meshwright.job import Job, make_job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rule import holding
 from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1, Skeletons
+from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import price_groups
@@ -32,7 +33,7 @@ Ints = NDArray[np.int64]
 
 NAMES = (
     "tp", "cp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches",
-    "zero", "recompute", "schedule", "vpp", "ep", "mesh",
+    "zero", "recompute", "schedule", "offload", "precision", "vpp", "ep", "mesh",
 )  # fmt: skip
 
 
@@ -66,10 +67,13 @@ def brute_force(spec: Spec) -> Best:
         possible = layers[:, 0] >= spec.model.first_dense_layers
         if rows.vpp[row] > 1:
             possible &= (layers == spec.model.n_layers // rows.pp[row]).all(axis=1)
+        if rows.recompute[row] and spec.pins.recomputes_all_layers:
+            possible &= (recomputed == layers).all(axis=1)
         layers, recomputed = layers[possible], recomputed[possible]
         step_s = _step_s(one, layers, recomputed)
         fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
         fits &= step_s < best
+        fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
         if spec.limits.max_link_utilisation is not None:
             fits &= _links_idle(job, one, meshes, layers, recomputed, step_s, fits)
         splits += len(layers)
@@ -79,9 +83,10 @@ def brute_force(spec: Spec) -> Best:
 
 def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
     """Yield every way to write each level's size as a product over five axes."""
+    divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in sizes]
     per_level = [
-        [f for f in itertools.product(range(1, n + 1), repeat=5) if math.prod(f) == n]
-        for n in sizes
+        [f for f in itertools.product(own, repeat=5) if math.prod(f) == n]
+        for n, own in zip(sizes, divisors, strict=True)
     ]
     for factors in itertools.product(*per_level):
         yield list(zip(*factors, strict=True))
@@ -90,6 +95,8 @@ def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
 def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
     found: list[tuple[int, ...]] = []
     experts = spec.model.moe.n_experts if spec.model.moe else 1
+    offloads = range(4 if spec.cluster.topology.host else 1)
+    precisions = [PRECISIONS.index(p) for p in spec.training.precisions]
     for index, mesh in enumerate(meshes):
         tp, cp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
         dp = dp_shard * dp_replicate
@@ -104,14 +111,24 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
             if spec.training.global_batch % (dp * micro_batch):
                 continue
             count = spec.training.global_batch // (dp * micro_batch)
-            for zero, mode, sp, schedule, vpp, ep in itertools.product(
-                zeros, range(3), range(2), range(3), vpps, eps
+            for (
+                zero,
+                mode,
+                sp,
+                schedule,
+                offload,
+                precision,
+                vpp,
+                ep,
+            ) in itertools.product(
+                zeros, range(3), range(2), range(3), offloads, precisions, vpps, eps
             ):
                 # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
                 is_even = spec.model.n_layers % (pp * vpp) == 0 and schedule == 0
                 if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
                     degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
-                    found.append((*degrees, zero, mode, schedule, vpp, ep, index, sp))
+                    own = (zero, mode, schedule, offload, precision, vpp, ep)
+                    found.append((*degrees, *own, index, sp))
     columns = np.array(found, dtype=np.int64).reshape(-1, len(NAMES) + 1).T
     return Skeletons(
         **dict(zip(NAMES, columns[:-1], strict=True)),
@@ -203,6 +220,26 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
     needed[:, -1] += heads * memory.last_activations[0]
     peak: NDArray[np.float64] = needed.max(axis=1)
     return peak
+
+
+def _host_bytes(one: Prices, layers: Ints) -> NDArray[np.float64]:
+    """Return what a GPU of the fullest stage has on its host, of every split."""
+    memory = one.memory
+    needed = layers * memory.host_layer[0]
+    needed[:, 0] += memory.host_first[0]
+    needed[:, -1] += memory.host_last[0]
+    fullest: NDArray[np.float64] = needed.max(axis=1)
+    return fullest
+
+
+def _host_room_bytes(spec: Spec) -> float:
+    """Return what a GPU may have on its host: an equal share."""
+    host = spec.cluster.topology.host
+    if host is None:
+        return 0.0
+    gib = host.nvme_gib if spec.training.offload_to == "nvme" else host.memory_gib
+    gpus = host.gpus or spec.cluster.levels[0].size
+    return (gib or 0.0) * (1 - spec.limits.memory_margin) / gpus * GIB
 
 
 def _links_idle(

@@ -11,8 +11,7 @@ import pytest
 from meshwright import catalog
 from meshwright.check import broken_rules, check
 from meshwright.cost.collectives import all_gather_s, all_reduce_s
-from meshwright.cost.framework import StateBytes, state_bytes
-from meshwright.cost.memory import sharded_bytes
+from meshwright.cost.framework import StateBytes, sharded_bytes, state_bytes
 from meshwright.cost.transformer import (
     layer_matmul_params,
     step_flops,

@@ -15,7 +15,9 @@ from meshwright.plan import Outcome, Plan, PricedPlan
 from meshwright.report.render import as_json, as_text
 from meshwright.solve import Options, solve
 from meshwright.spec.spec import Spec
-from tests.strategies import spec_data, specs
+from tests.strategies import PRECISIONS, spec_data, specs
+
+HOST_FIELDS = ["memory_gib", "pcie_gb_s", "memory_gb_s", "nvme_gb_s", "nvme_gib"]
 
 LAWS = settings(
     max_examples=40,
@@ -53,6 +55,31 @@ def test_more_memory_never_hurts(data: dict[str, Any], factor: float) -> None:
 
 
 @LAWS
+@given(spec_data(), st.floats(1.001, 10.0), st.sampled_from(HOST_FIELDS))
+def test_more_of_a_host_never_hurts(
+    data: dict[str, Any], factor: float, field: str
+) -> None:
+    host = data["cluster"]["topology"].get("host", {})
+    assume(field in host)
+    data["limits"] = {}
+    before = solved(data)
+    host[field] *= factor
+    assert no_slower(solved(data), before)
+
+
+@LAWS
+@given(spec_data(), st.sampled_from(PRECISIONS), st.sampled_from(PRECISIONS))
+def test_one_more_precision_never_hurts(
+    data: dict[str, Any], precision: str, more: str
+) -> None:
+    data["limits"] = {}
+    data["training"]["precision"] = precision
+    before = solved(data)
+    data["training"]["precision"] = [precision, more]
+    assert no_slower(solved(data), before)
+
+
+@LAWS
 @given(spec_data(), st.floats(1.001, 10.0), st.data())
 def test_more_bandwidth_never_hurts(
     data: dict[str, Any], factor: float, choice: st.DataObject
@@ -80,7 +107,8 @@ def test_faster_gpus_never_hurt(data: dict[str, Any], factor: float) -> None:
     data["limits"] = {}
     before = solved(data)
     peaks = data["cluster"]["topology"]["gpu"]["peak_tflops"]
-    peaks["bf16"] *= factor
+    for name in peaks:
+        peaks[name] *= factor
     assert no_slower(solved(data), before)
 
 

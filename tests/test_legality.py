@@ -24,6 +24,7 @@ from meshwright.rule import ALL, Rule, broken, holding
 from meshwright.skeleton import (
     FULL,
     GPIPE,
+    KEEPS_ALL,
     NONE,
     ONE_F_ONE_B,
     SELECTIVE,
@@ -81,6 +82,8 @@ def row(**fields: object) -> Skeletons:
         "recompute": NONE,
         "sequence_parallel": False,
         "schedule": ONE_F_ONE_B,
+        "offload": KEEPS_ALL,
+        "precision": 0,
         "mesh": 0,
     } | fields
     columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
@@ -168,7 +171,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
         )
     ],
     "interleaving_supported": [
-        (("deepspeed",), {"pp": 2, "vpp": 1}, {"pp": 2, "vpp": 2}),
+        (("deepspeed", "internevo"), {"pp": 2, "vpp": 1}, {"pp": 2, "vpp": 2}),
     ],
     "interleaving_divisible": [
         (
@@ -177,7 +180,9 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
             {"pp": 4, "vpp": 3, "microbatches": 6},
         )
     ],
-    "context_parallel_supported": [(("deepspeed", "fsdp"), {"cp": 1}, {"cp": 2})],
+    "context_parallel_supported": [
+        (("deepspeed", "internevo", "fsdp"), {"cp": 1}, {"cp": 2})
+    ],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
     "context_divisible": [(ALL, {"cp": 2}, {"cp": 4})],
     "expert_parallel_supported": [(("fsdp",), {"ep": 1}, {"ep": 2})],

@@ -15,7 +15,7 @@ from tests.oracle import brute_force
 from tests.strategies import specs
 
 ORACLE = settings(
-    max_examples=100,
+    max_examples=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

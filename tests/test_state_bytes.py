@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.framework import state_bytes
-from meshwright.cost.memory import sharded_bytes
+from meshwright.cost.framework import sharded_bytes, state_bytes
 from meshwright.spec.spec import Spec
 
 D, WIDTH = 8, 4096

@@ -110,9 +110,10 @@ def test_25_heads_do_not_split_in_two(box: str) -> None:
 
 @pytest.mark.parametrize(("model", "box"), TOO_LARGE)
 def test_8b_does_not_fit_two_24_gb_cards(model: str, box: str) -> None:
-    """18 B x 8.03e9 / 2 = 67.3 GiB of state a GPU at the least, of 24 GiB.
+    """6 B x 8.03e9 / 2 = 22.4 GiB of state a GPU at the least, of 24 GiB.
 
-    Megatron-LM keeps 2 + 4 + 12 B a parameter; two GPUs share it at best.
+    Megatron-LM keeps 2 + 4 + 12 B a parameter; two GPUs share it at best, and leave the
+    optimizer's 12 to their host. With 3 GiB of context and buffers that is too much.
     """
     outcome = solved(model, box)
     assert outcome.status == "infeasible"
@@ -123,8 +124,8 @@ def test_8b_does_not_fit_two_24_gb_cards(model: str, box: str) -> None:
     assert outcome.near_miss.memory is not None
     parts = outcome.near_miss.memory.parts
     state = parts["weights"] + parts["gradients"] + parts["optimizer"]
-    least = 18 * total_params(load_spec(f"{model}-{box}").model) / 2 / 2**30
-    assert least == pytest.approx(67.3, abs=0.05)
+    least = 6 * total_params(load_spec(f"{model}-{box}").model) / 2 / 2**30
+    assert least == pytest.approx(22.4, abs=0.05)
     # What tensor parallelism repeats, norms, is a ten-thousandth.
     assert least <= state <= least * 1.001
 

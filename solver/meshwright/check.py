@@ -16,6 +16,7 @@ from meshwright.cost.price import (
     Split,
     price,
     stage_bytes,
+    stage_host_bytes,
     stage_seconds,
     stage_sync_seconds,
     step_parts,
@@ -27,7 +28,8 @@ from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import BrokenRule, LinkLoad, Plan, PricedPlan, StageMemory
 from meshwright.rule import broken
 from meshwright.skeleton import Skeletons
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import GROUPS, price_groups
 from meshwright.topology.paths import Meshes
@@ -67,7 +69,7 @@ def check(job: Job, plan: Plan) -> PricedPlan:
         stages=_stage_memory(scored),
         links=_link_loads(job, scored),
         link_utilisation=float(_busy_s(job, scored).max() / step_s),
-        mfu=flops / (gpus * job.spec.peak_flops * step_s),
+        mfu=flops / (gpus * job.spec.at(plan.precision).peak_flops * step_s),
         tokens_per_s_per_gpu=tokens / step_s / gpus,
     )
 
@@ -98,6 +100,8 @@ def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Meshes]:
         **column,
         recompute=np.array([RECOMPUTE_MODES.index(plan.recompute)]),
         schedule=np.array([SCHEDULES.index(plan.schedule)]),
+        offload=np.array([OFFLOADS.index(plan.offload)]),
+        precision=np.array([PRECISIONS.index(plan.precision)]),
         sequence_parallel=np.array([plan.sequence_parallel]),
         paths=price_groups(job.fabric, mesh, column["ep"]),
         mesh=np.array([0]),
@@ -164,10 +168,12 @@ def _end_forward(prices: Prices, plan: Plan) -> Floats:
 def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
     parts = _gib(stage_bytes(scored.prices, scored.split))
     whole = total(parts)
+    host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
     return tuple(
         StageMemory(
             total_gib=float(whole[e]),
             parts={name: float(part[e]) for name, part in parts.items()},
+            host_gib=float(host_gib[e]),
         )
         for e in range(len(whole))
     )
@@ -233,6 +239,10 @@ def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
     needed = float(total(stage_bytes(scored.prices, scored.split)).max()) / GIB
     if needed > spec.usable_gib:
         result.append(memory_rule(needed, spec.usable_gib))
+    gpus = spec.cluster.gpus_per_host
+    on_host = gpus * float(stage_host_bytes(scored.prices, scored.split).max()) / GIB
+    if on_host > spec.usable_host_gib:
+        result.append(host_memory_rule(on_host, spec.usable_host_gib))
     share = limits.max_link_utilisation
     used = float(_busy_s(job, scored).max()) / sum(_step_parts(scored).values())
     if share is not None and used > share:
@@ -245,6 +255,18 @@ def memory_rule(needed_gib: float, usable_gib: float) -> BrokenRule:
     sentence = "every stage fits in the usable memory of its GPUs"
     return BrokenRule(
         rule="memory", sentence=sentence, have=usable_gib, need=needed_gib, unit="GiB"
+    )
+
+
+def host_memory_rule(needed_gib: float, usable_gib: float) -> BrokenRule:
+    """Return the rule that GPUs of the fullest stage fit on one host, broken."""
+    sentence = "what the GPUs of a host offload fits in its usable memory"
+    return BrokenRule(
+        rule="host_memory",
+        sentence=sentence,
+        have=usable_gib,
+        need=needed_gib,
+        unit="GiB",
     )
 
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.cost.arrays import Ints
-from meshwright.skeleton import ONE_F_ONE_B, Skeletons
+from meshwright.offload_rules import KNOWN_OFFLOADS
+from meshwright.skeleton import KEEPS_ALL, ONE_F_ONE_B, Skeletons
+from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.divisors import divisors
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS
 from meshwright.topology.paths import free_paths
@@ -24,7 +26,7 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     """Return the degrees times all choices but chunks, and the degree of each row.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
-    shards, sequence parallelism a tensor axis, a schedule stages.
+    shards, sequence parallelism a tensor axis, a schedule stages, offload a host.
     """
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
@@ -37,8 +39,9 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     columns = _with_if(columns, "sequence_parallel", "tp", 2)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
     columns = _with_if(columns, "schedule", "pp", len(SCHEDULES))
-    modes = list(range(len(RECOMPUTE_MODES)))
-    columns = _with(columns, "recompute", 0 * columns["tp"], {0: modes})
+    columns = _with_each(columns, "offload", _offloads(spec))
+    columns = _with_each(columns, "precision", _precisions(spec))
+    columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
     number = columns.pop("degree")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
@@ -76,6 +79,11 @@ def _with(
     return {**taken, name: flat[place]}
 
 
+def _with_each(columns: Columns, name: str, values: list[int]) -> Columns:
+    """Return the rows times the same choices for all."""
+    return _with(columns, name, 0 * columns["tp"], {0: values})
+
+
 def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
     """Return the rows times the divisors of a number of their own."""
     choices = {whole: divisors(whole) for whole in np.unique(wholes).tolist()}
@@ -102,6 +110,17 @@ def _most_chunks(spec: Spec, rows: Skeletons) -> Ints:
     layers, pp = spec.model.n_layers, rows.pp
     is_even = (layers % pp == 0) & (pp > 1) & (rows.schedule == ONE_F_ONE_B)
     return np.where(is_even, layers // pp, 1)
+
+
+def _offloads(spec: Spec) -> list[int]:
+    """Offloading presupposes a host, and a framework that does it; or a pin."""
+    known = KNOWN_OFFLOADS[spec.framework] if spec.cluster.topology.host else ()
+    codes = (OFFLOADS.index(name) for name in spec.pins.offload or ())
+    return sorted({KEEPS_ALL, *known, *codes})
+
+
+def _precisions(spec: Spec) -> list[int]:
+    return [PRECISIONS.index(name) for name in spec.training.precisions]
 
 
 def _most_experts(spec: Spec, rows: Columns) -> Ints:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from meshwright.cost.price import Split
 from meshwright.plan import Plan, Stage
 from meshwright.skeleton import Skeletons
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.topology.paths import Meshes
 
 
@@ -26,6 +27,8 @@ def to_plan(rows: Skeletons, row: int, split: Split, mesh: Meshes) -> Plan:
         sequence_parallel=bool(rows.sequence_parallel[row]),
         recompute=RECOMPUTE_MODES[int(rows.recompute[row])],
         schedule=SCHEDULES[int(rows.schedule[row])],
+        offload=OFFLOADS[int(rows.offload[row])],
+        precision=PRECISIONS[int(rows.precision[row])],
         stages=tuple(Stage(layers=n, recompute_layers=r) for n, r in stages),
         mesh={axis: tuple(mesh[i].tolist()) for i, axis in enumerate(AXES)},
     )

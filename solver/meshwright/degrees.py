@@ -97,6 +97,8 @@ def mesh_rows(meshes: Meshes, paths: Paths) -> Skeletons:
         recompute=none,
         sequence_parallel=none.astype(bool),
         schedule=none,
+        offload=none,
+        precision=none,
         paths=paths,
         mesh=np.arange(len(meshes)),
     )

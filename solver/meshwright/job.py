@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meshwright.cost.efficiency import Efficiency
+from meshwright.spec.cluster import Precision
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import build_fabric
 from meshwright.topology.paths import Fabric
@@ -17,6 +18,10 @@ class Job:
     spec: Spec
     fabric: Fabric
     efficiency: Efficiency = field(default_factory=Efficiency)
+
+    def at(self, precision: Precision) -> Job:
+        """Return the job with one precision decided."""
+        return replace(self, spec=self.spec.at(precision))
 
 
 def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:

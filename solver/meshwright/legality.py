@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.cost.arrays import Bools
+from meshwright.offload_rules import OFFLOAD_RULES
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
 from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
@@ -29,7 +30,7 @@ def plan_rules(spec: Spec) -> list[Rule]:
 
 def framework_rules(spec: Spec) -> list[Rule]:
     """Return the rules on whole skeletons without pins."""
-    return _applying(PLAN_RULES, spec)
+    return _applying((*PLAN_RULES, *OFFLOAD_RULES), spec)
 
 
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:

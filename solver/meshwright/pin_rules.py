@@ -9,7 +9,8 @@ import numpy as np
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.rule import Rule
 from meshwright.skeleton import Skeletons
-from meshwright.spec.pins import AXES, RECOMPUTE_MODES, SCHEDULES, Range
+from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes
 
@@ -30,7 +31,7 @@ def degree_pins(spec: Spec) -> list[Rule]:
 
 
 def plan_pins(spec: Spec) -> list[Rule]:
-    """Return the pins on everything else but the mesh."""
+    """Return the pins on everything else but the mesh, and the precisions asked for."""
     pins = spec.pins
     rules = [
         _range_pin(name, getattr(pins, name))
@@ -39,11 +40,15 @@ def plan_pins(spec: Spec) -> list[Rule]:
     ]
     if pins.sequence_parallel is not None:
         rules.append(_sequence_parallel_pin(pins.sequence_parallel))
-    if pins.schedule is not None:
-        rules.append(_code_pin("schedule", SCHEDULES, pins.schedule))
-    if pins.recompute is not None:
-        rules.append(_code_pin("recompute", RECOMPUTE_MODES, pins.recompute))
-    return rules
+    codes = {
+        "schedule": (SCHEDULES, pins.schedule),
+        "recompute": (RECOMPUTE_MODES, pins.recompute),
+        "offload": (OFFLOADS, pins.offload),
+    }
+    for name, (known, wanted) in codes.items():
+        if wanted is not None:
+            rules.append(_code_pin(name, known, wanted))
+    return [*rules, _precision_rule(spec)]
 
 
 def mesh_pins(spec: Spec, meshes: Meshes) -> list[Rule]:
@@ -75,6 +80,18 @@ def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Rul
     shown = wanted[0] if len(wanted) == 1 else f"[{', '.join(wanted)}]"
     return _pin(
         f"{name}: {shown}", lambda _spec, rows: np.isin(getattr(rows, name), accepted)
+    )
+
+
+def _precision_rule(spec: Spec) -> Rule:
+    """Return the rule that a plan's precision is among those of the spec."""
+    names = spec.training.precisions
+    accepted = [PRECISIONS.index(name) for name in names]
+    return Rule(
+        "precision_chosen",
+        f"training.precision: {' or '.join(names)}",
+        "the spec",
+        lambda _spec, rows: np.isin(rows.precision, accepted),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
+from meshwright.spec.cluster import Precision
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -34,6 +35,8 @@ class Plan(SpecModel):
     sequence_parallel: Flag
     recompute: Literal["none", "selective", "full"]
     schedule: Literal["1f1b", "gpipe", "zb-h1"]
+    offload: Literal["none", "optimizer", "gradients", "parameters"] = "none"
+    precision: Precision = "bf16"
     stages: tuple[Stage, ...]
     mesh: dict[str, tuple[Count, ...]] = Field(
         description="Of each axis, its factor at each level, innermost first."
@@ -54,6 +57,10 @@ class Plan(SpecModel):
         parts.append(f"recompute={self.recompute}")
         if self.schedule != "1f1b":
             parts.append(f"schedule={self.schedule}")
+        if self.offload != "none":
+            parts.append(f"offload={self.offload}")
+        if self.precision != "bf16":
+            parts.append(self.precision)
         return " ".join(parts)
 
 
@@ -71,6 +78,7 @@ class StageMemory(SpecModel):
 
     total_gib: float
     parts: dict[str, float]
+    host_gib: float = Field(0.0, description="Offloaded by this GPU to its host.")
 
 
 class PricedPlan(SpecModel):

@@ -28,10 +28,12 @@ from meshwright.stages import Stages, recomputes
 def preference(rows: Skeletons) -> Ints:
     """Return the rows in the order of preference among plans of equal time.
 
-    Simple first: little recomputation, low ZeRO stages, few pipeline stages, narrow
-    tensor parallelism, then large micro-batches and compact meshes.
+    Simple first: nothing offloaded, little recomputation, low ZeRO stages, few
+    pipeline stages, narrow tensor parallelism, then large micro-batches and compact
+    meshes.
     """
     keys = (
+        rows.offload,
         rows.recompute,
         rows.zero,
         rows.pp,
@@ -42,6 +44,7 @@ def preference(rows: Skeletons) -> Ints:
         rows.schedule,
         rows.vpp,
         rows.sequence_parallel,
+        rows.precision,
         -rows.micro_batch,
         rows.mesh,
     )

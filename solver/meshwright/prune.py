@@ -125,8 +125,7 @@ def scale_job(job: Job, rows: Skeletons) -> Scaled:
 
 def _fits(job: Job, costs: Scaled) -> Bools:
     """Return which rows can hold the model, looking at every stage where needed."""
-    capacity = capacity_chunks(job.spec.usable_gib)
-    result, cannot = quick_fits(costs, job.spec.model, capacity)
+    result, cannot = quick_fits(costs, job.spec.model, *_capacities(job))
     open_rows = np.flatnonzero(~result & ~cannot)
     result[open_rows] = _by_stages(job, costs.take(open_rows), fits)
     return result
@@ -144,12 +143,18 @@ def _by_stages(
 
 def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     """Return the rows with each number of stages, and their stages."""
-    capacity = capacity_chunks(job.spec.usable_gib)
     groups = []
     for count in np.unique(costs.rows.pp):
         index = np.flatnonzero(costs.rows.pp == count)
-        groups.append((index, stages_of(costs.take(index), job.spec.model, capacity)))
+        own = costs.take(index)
+        groups.append((index, stages_of(own, job.spec.model, *_capacities(job))))
     return groups
+
+
+def _capacities(job: Job) -> tuple[int, int]:
+    """Return the chunks of a GPU, and those of its share of a host."""
+    own_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
+    return capacity_chunks(job.spec.usable_gib), capacity_chunks(own_gib)
 
 
 def _lower(best: float) -> Callable[[Stages], Floats]:

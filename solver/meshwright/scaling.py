@@ -64,6 +64,10 @@ class Scaled:
     last_state: Ints
     last_activations: Ints
     fixed: Ints
+    host_layer: Ints
+    """Chunks on the host of a GPU, as for the next two: of a layer."""
+    host_first: Ints
+    host_last: Ints
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -114,6 +118,18 @@ class Scaled:
         fixed[:, -1] += heads * self.last_activations
         return fixed
 
+    def host_cap(self, stages: int, capacity: int, layers: int) -> Ints:
+        """Return the most layers that each stage's share of a host holds.
+
+        `capacity` is in chunks per GPU; (rows, stages), up to all `layers`.
+        """
+        room = np.full((len(self), stages), capacity, dtype=np.int64)
+        room[:, 0] -= self.host_first
+        room[:, -1] -= self.host_last
+        most = np.maximum(room, -1) // np.maximum(self.host_layer, 1)[:, None]
+        is_free = (room >= 0) & (self.host_layer == 0)[:, None]
+        return np.where(is_free, layers, np.maximum(most, 0))
+
 
 def scale(prices: Prices) -> Scaled:
     """Return the costs in whole ticks and chunks."""
@@ -152,6 +168,9 @@ def scale(prices: Prices) -> Scaled:
         last_state=_chunks(total(memory.last)),
         last_activations=_chunks(memory.last_activations),
         fixed=_chunks(total(memory.fixed)),
+        host_layer=_chunks(memory.host_layer),
+        host_first=_chunks(memory.host_first),
+        host_last=_chunks(memory.host_last),
     )
 
 

@@ -16,6 +16,9 @@ NONE, SELECTIVE, FULL = range(3)
 ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(3)
 """Codes of the schedule column, in the order of `spec.pins.SCHEDULES`."""
 
+KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(4)
+"""Codes of the offload column, in the order of `spec.pins.OFFLOADS`."""
+
 
 @dataclass(frozen=True)
 class Skeletons:
@@ -34,6 +37,9 @@ class Skeletons:
     recompute: Ints
     sequence_parallel: Bools
     schedule: Ints
+    offload: Ints
+    precision: Ints
+    """Codes in the order of `spec.cluster.PRECISIONS`."""
     paths: Paths
     """What each group pays on the links of the row's mesh, or in the best case."""
     mesh: Ints

@@ -49,6 +49,7 @@ def split_fits(stages: Stages, layers: Ints, recomputed: Ints) -> Bools:
     """Return which splits fit in memory, place every layer, and are splits at all."""
     needed = layers * stages.per_layer - recomputed * stages.freed
     is_split = (layers >= stages.least) & (recomputed >= 0) & (recomputed <= layers)
+    is_split &= layers <= stages.full_cap
     holds = ((needed <= stages.room) & is_split).all(axis=1)
     is_named = recomputes(stages.costs) == (recomputed.sum(axis=1) > 0)
     result: Bools = holds & is_named & (layers.sum(axis=1) == stages.layers)

@@ -21,6 +21,9 @@ from meshwright.scaling import Scaled
 from meshwright.skeleton import GPIPE, NONE
 from meshwright.spec.model import Model
 
+MOST = 2**50
+"""Chunks of a host without end."""
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -42,7 +45,7 @@ class Stages:
     plain_cap: Floats
     """Most layers that fit with none recomputed; fractional."""
     full_cap: Floats
-    """Most layers that fit with all recomputed; whole."""
+    """Most layers that fit with all recomputed, and on the host; whole."""
     recompute_slope: Floats
     """Recomputed layers that each layer above plain_cap forces; fractional."""
 
@@ -53,10 +56,13 @@ class Stages:
         return result
 
 
-def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
+def stages_of(
+    costs: Scaled, model: Model, capacity: int | Ints, host_capacity: int = MOST
+) -> Stages:
     """Return what the memory of every stage allows; all rows have one pp.
 
-    `capacity` is in chunks, for all rows or (rows, 1).
+    `capacity` is in chunks, for all rows or (rows, 1); `host_capacity` in chunks per
+    GPU.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
     room = np.maximum(capacity - costs.stage_fixed(count), 0)
@@ -67,6 +73,7 @@ def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
     freed = np.where(recomputes, saved - kept, 0)
     # Chunks are equally many on every stage.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
+    most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
     least = np.ones(count, dtype=np.int64)
     least[0] = max(model.first_dense_layers, 1)
     return Stages(
@@ -85,11 +92,14 @@ def stages_of(costs: Scaled, model: Model, capacity: int | Ints) -> Stages:
     )
 
 
-def quick_fits(costs: Scaled, model: Model, capacity: int) -> tuple[Bools, Bools]:
+def quick_fits(
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = MOST
+) -> tuple[Bools, Bools]:
     """Return which rows can hold the model, as far as one stage tells, and which not.
 
-    They can where the fullest stage there may be holds an even share of the layers;
-    they cannot where stages without ends, one micro-batch in flight, hold too few.
+    They can where the fullest stage there may be holds an even share of the layers,
+    and its host too; they cannot where stages without ends, one micro-batch in flight,
+    hold too few. Capacities as in `stages_of`.
     """
     rows = costs.rows
     recomputes = rows.recompute != NONE
@@ -103,11 +113,14 @@ def quick_fits(costs: Scaled, model: Model, capacity: int) -> tuple[Bools, Bools
     ends = ends + most * (np.maximum(costs.first_activations, 0) + costs.outputs)
     share = np.maximum(-(-model.n_layers // rows.pp), model.first_dense_layers)
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
-    least = costs.state + kept // rows.vpp
+    on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
+    on_host = on_host + share * costs.host_layer
+    least = np.maximum(costs.state + kept // rows.vpp, 1)
     lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
     lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
     room = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
-    return fullest <= capacity, rows.pp * (room // least) < model.n_layers
+    can = (fullest <= capacity) & (on_host <= host_capacity)
+    return can, rows.pp * (room // least) < model.n_layers
 
 
 def fits(stages: Stages) -> Bools:

@@ -34,6 +34,19 @@ def take(columns: T, index: Ints) -> T:
     return type(columns)(**taken)
 
 
+def joined(tables: list[T]) -> T:
+    """Return the rows of all of some dataclasses of columns and parts."""
+
+    def put(columns: list[Any]) -> Any:
+        if not isinstance(columns[0], dict):
+            return np.concatenate(columns)
+        return {name: put([own[name] for own in columns]) for name in columns[0]}
+
+    names = vars(tables[0])
+    whole = {name: put([getattr(own, name) for own in tables]) for name in names}
+    return type(tables[0])(**whole)
+
+
 def where(condition: Bools, parts: Parts) -> Parts:
     """Return the parts where the condition holds, 0 elsewhere."""
     return {name: np.where(condition, part, 0.0) for name, part in parts.items()}

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.precision import FORMATS
 from meshwright.spec.spec import Framework, Spec
 from meshwright.spec.training import Training
@@ -58,6 +61,11 @@ class StateBytes:
         """Return the bytes per parameter without sharding, outside the update."""
         return self.weights + self.gradients + self.optimizer
 
+    @property
+    def updated(self) -> float:
+        """Return what an update moves: state read and written, gradients read."""
+        return 2 * (self.optimizer + self.weights) + self.gradients
+
 
 def state_bytes(spec: Spec) -> StateBytes:
     """Return the state of one parameter under the spec's framework and precision."""
@@ -65,6 +73,32 @@ def state_bytes(spec: Spec) -> StateBytes:
     if not FORMATS[spec.training.precision].is_mixed:
         return StateBytes(4, 4, moments, 4, 4)
     return _MIXED[spec.framework](spec.training, moments)
+
+
+def sharded_bytes(
+    state: StateBytes, zero: Ints, dp_shard: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """Return bytes per parameter of weights, gradients and optimizer under ZeRO.
+
+    Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
+    2019, section 5 and figure 1).
+    """
+    main = _main_gradients(state, zero)
+    copied = np.where(main > 0, 0.0, state.copied)
+    weights = state.weights / np.where(zero >= 3, dp_shard, 1)
+    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1) + main
+    optimizer = (state.optimizer + copied) / np.where(zero >= 1, dp_shard, 1)
+    return weights, gradients, optimizer
+
+
+def _main_gradients(state: StateBytes, zero: Ints) -> Floats:
+    return np.where(zero <= 1, state.main_gradients, 0.0)
+
+
+def summed_gradients(state: StateBytes, zero: Ints) -> Floats:
+    """Return the bytes per parameter of the gradients that an update reads."""
+    main = _main_gradients(state, zero)
+    return np.where(main > 0, main, state.gradients)
 
 
 def _megatron(training: Training, moments: float) -> StateBytes:

@@ -17,6 +17,7 @@ from meshwright.cost.weights import (
 )
 from meshwright.job import Job
 from meshwright.skeleton import FULL, Skeletons
+from meshwright.spec.cluster import PRECISIONS
 from meshwright.topology.groups import GROUPS, group_loads
 from meshwright.topology.paths import Meshes
 
@@ -28,7 +29,7 @@ def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
     one way and gradients the other.
     """
     rows = prices.rows
-    m = int(rows.microbatches[0])
+    job, m = job.at(PRECISIONS[rows.precision[0]]), int(rows.microbatches[0])
     layers, recomputed = split.layers[:, None], split.recomputed[:, None]
     own = layer_weights(job, rows)
     each = _passed(_per_layer(job, rows, own))

@@ -11,7 +11,7 @@ from meshwright.cost.activations import (
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled
+from meshwright.cost.arrays import Floats, Parts, added, scaled
 from meshwright.cost.framework import (
     HAS_CAST_WEIGHTS,
     HAS_SEPARATE_GRADIENTS,
@@ -20,8 +20,10 @@ from meshwright.cost.framework import (
     PREFETCHED_PARAMS,
     StateBytes,
     loss_bytes,
+    sharded_bytes,
     state_bytes,
 )
+from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.precision import ELEMENT_BYTES, fp8_weight_bytes
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.weights import (
@@ -32,7 +34,7 @@ from meshwright.cost.weights import (
     layer_weights,
 )
 from meshwright.job import Job
-from meshwright.skeleton import FULL, NONE, SELECTIVE, Skeletons
+from meshwright.skeleton import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
 from meshwright.spec.units import GIB
 
 
@@ -58,6 +60,10 @@ class MemoryCosts:
     last: Parts
     last_activations: Floats
     fixed: Parts
+    host_layer: Floats
+    """On the host of the GPU, as for the next two: of a layer."""
+    host_first: Floats
+    host_last: Floats
 
 
 def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
@@ -73,40 +79,28 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     shared = _shared(rows, logits, working)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     has_outputs = (rows.pp > 1) & (spec.framework in KEEPS_STAGE_OUTPUTS)
+    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     return MemoryCosts(
         layer=layer,
         activations=tokens * saved,
         freed=tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
-        first=added([lead, _state(job, state, rows, embedding_weights(job, rows))]),
+        first=added([lead, _state(job, state, rows, embedding)]),
         first_activations=tokens * lead_activations,
-        last=added([_state(job, state, rows, head_weights(job, rows)), shared]),
+        last=added([_state(job, state, rows, head), shared]),
         last_activations=logits,
         fixed={
             "workspace": working + _in_transit(job, state, rows),
             "overhead": np.full(len(rows), OVERHEAD_GIB[spec.framework] * GIB),
         },
+        host_layer=host_bytes(job, rows, layer_weights(job, rows)),
+        host_first=host_bytes(job, rows, embedding) + _leading_host(job, rows),
+        host_last=host_bytes(job, rows, head),
     )
 
 
-def sharded_bytes(
-    state: StateBytes, zero: Ints, dp_shard: Ints
-) -> tuple[Floats, Floats, Floats]:
-    """Return bytes per parameter of weights, gradients and optimizer under ZeRO.
-
-    Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
-    2019, section 5 and figure 1).
-    """
-    main = np.where(zero <= 1, state.main_gradients, 0.0)
-    copied = np.where(main > 0, 0.0, state.copied)
-    weights = state.weights / np.where(zero >= 3, dp_shard, 1)
-    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1) + main
-    optimizer = (state.optimizer + copied) / np.where(zero >= 1, dp_shard, 1)
-    return weights, gradients, optimizer
-
-
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
-    """Return the bytes of weights, gradients and optimizer state."""
+    """Return the bytes of weights, gradients and optimizer state on the GPU."""
     zero = rows.zero
     parts = []
     for own in held:
@@ -122,14 +116,15 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) ->
                 "optimizer": own.params * optimizer,
             }
         )
-    return added(parts)
+    return kept_state(job, rows, held, added(parts))
 
 
 def _layer_state(
     job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
 ) -> Parts:
-    """Return the same of a layer, with copies of its weights that ZeRO-3 drops."""
-    copies = np.where(rows.zero < 3, fp8_weight_bytes(job.spec), 0)
+    """Return the same of a layer, with copies of weights that stay on the GPU."""
+    stays = (rows.zero < 3) & ~streams_weights(rows)
+    copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
     cast = sum(own.params for own in held) * copies
     return added([_state(job, state, rows, held), {"weights": cast}])
 
@@ -149,6 +144,13 @@ def _leading(
     own = dense_saved_bytes(job.spec, rows.shards, selective=False)
     more = added([scaled(dense, count), scaled(layer, -count)])
     return more, count * (own - saved)
+
+
+def _leading_host(job: Job, rows: Skeletons) -> Floats:
+    """Return what leading dense layers hold on the host more than repeated ones."""
+    dense = host_bytes(job, rows, dense_layer_weights(job, rows))
+    repeated = host_bytes(job, rows, layer_weights(job, rows))
+    return job.spec.model.first_dense_layers * (dense - repeated)
 
 
 def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
@@ -194,12 +196,14 @@ def _in_transit(job: Job, state: StateBytes, rows: Skeletons) -> Floats:
 
     ZeRO-3 holds the weights of a layer and what is prefetched; from stage 2 on the
     gradients of one layer wait to be reduced, and elsewhere, where they are stored
-    apart, to be added up.
+    apart, to be added up. It is no different where either lives on the host.
     """
     framework = job.spec.framework
     params = sum(own.params for own in layer_weights(job, rows))
     ahead = np.minimum(params, PREFETCHED_PARAMS.get(framework, np.inf))
-    gathered = np.where(rows.zero == 3, (params + ahead) * state.gathered, 0.0)
+    visits = (rows.zero == 3) | streams_weights(rows)
+    gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
     is_apart = framework in HAS_SEPARATE_GRADIENTS
     waiting = ELEMENT_BYTES[job.spec.training.precision] if is_apart else 0
-    return gathered + params * np.where(rows.zero >= 2, state.gradients, waiting)
+    passes = (rows.zero >= 2) | (rows.offload >= GRADIENTS)
+    return gathered + params * np.where(passes, state.gradients, waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from meshwright.cost.arrays import (
     Ints,
     Parts,
     added,
+    joined,
     scaled,
     take,
     total,
@@ -21,6 +23,7 @@ from meshwright.cost.schedule import closed_form_s, heads_in_flight, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
+from meshwright.spec.cluster import PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,26 @@ class Prices:
 
 
 def price(job: Job, rows: Skeletons) -> Prices:
-    """Return the costs of skeletons.
+    """Return the costs of skeletons, each at its own precision.
 
     A schedule changes none of them: rows that differ in it alone are priced once.
     """
     distinct, inverse = rows.distinct_but_schedule()
-    time, memory = time_costs(job, distinct), memory_costs(job, distinct)
-    return Prices(rows, take(time, inverse), take(memory, inverse))
+    order = np.argsort(distinct.precision, kind="stable")
+    parts = list(_by_precision(job, distinct.take(order)))
+    time = joined([time_costs(*part) for part in parts])
+    memory = joined([memory_costs(*part) for part in parts])
+    back = np.argsort(order)[inverse]
+    return Prices(rows, take(time, back), take(memory, back))
+
+
+def _by_precision(job: Job, rows: Skeletons) -> Iterator[tuple[Job, Skeletons]]:
+    """Yield the rows of each precision, which are in its order, and a job at it."""
+    if not len(rows):
+        yield job.at(job.spec.training.precisions[0]), rows
+    for code in np.unique(rows.precision):
+        index = np.flatnonzero(rows.precision == code)
+        yield job.at(PRECISIONS[code]), rows.take(index)
 
 
 @dataclass(frozen=True)
@@ -112,7 +128,9 @@ def step_parts(rows: Skeletons, time: TimeCosts, split: Split) -> dict[str, floa
     schedule = (rows.schedule, rows.microbatches, rows.vpp)
     pipeline_s = float(closed_form_s(seconds[None], weight_s[None], *schedule)[0])
     parts["bubble"] = pipeline_s - m * float(seconds[slowest])
-    return parts | {name: float(part[longest]) for name, part in ends.items()}
+    for name, part in ends.items():
+        parts[name] = parts.get(name, 0.0) + float(part[longest])
+    return parts
 
 
 def stage_bytes(prices: Prices, split: Split) -> Parts:
@@ -134,6 +152,14 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
             scaled(memory.fixed, np.ones(stages)),
         ]
     )
+
+
+def stage_host_bytes(prices: Prices, split: Split) -> Floats:
+    """Return the bytes that a GPU of every stage has on its host, (stages,)."""
+    memory, ends = prices.memory, _Ends(len(split.layers))
+    at_ends = np.where(ends.first, memory.host_first, 0.0)
+    at_ends = at_ends + np.where(ends.last, memory.host_last, 0.0)
+    return np.asarray(split.layers * memory.host_layer + at_ends)
 
 
 class _Ends:

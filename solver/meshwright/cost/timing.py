@@ -11,6 +11,7 @@ from meshwright.cost.arrays import Floats, Parts, added, scaled
 from meshwright.cost.collectives import exposed_s
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.framework import state_bytes
+from meshwright.cost.offload import copies
 from meshwright.cost.weights import (
     Weights,
     dense_layer_weights,
@@ -19,7 +20,7 @@ from meshwright.cost.weights import (
     layer_weights,
 )
 from meshwright.job import Job
-from meshwright.skeleton import FULL, SELECTIVE, Skeletons
+from meshwright.skeleton import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     """Return the seconds that make up every stage of every skeleton."""
     own = _layer_kernels(job, rows)
     layer = _layer(job, rows, own)
-    context = _context_s(job, rows, own)
-    forward, backward = _passes(job, rows, layer, context)
+    rings = _rings(job, rows, own)
+    forward, backward = _passes(job, rows, layer, rings)
     sync = _sync(job, rows, layer.weights, layer.backward_s)
-    lead, lead_sync = _leading(job, rows, own, [forward, backward], context, sync)
+    lead, lead_sync = _leading(job, rows, own, [forward, backward], rings, sync)
     # Nothing runs beside the first gather and the last reduction of a step.
     alone = np.zeros(len(rows))
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
@@ -74,7 +75,7 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         backward=backward,
         # A bubble is filled by no more than the least of a layer's three passes.
         weight_s=np.minimum(own.weight_s, own.forward_s),
-        recompute_s=_recompute_s(rows, own, sum(forward.values()) - forward["zero"]),
+        recompute_s=_recompute_s(rows, own, forward),
         first=added([lead, _end(job, rows, embedding, own.embedding_s, alone)]),
         last=_end(job, rows, head, own.head_s, own.head_s),
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
@@ -114,34 +115,61 @@ def _dense_layer(job: Job, rows: Skeletons, own: Kernels) -> _Layer:
     )
 
 
+@dataclass(frozen=True)
+class _Ring:
+    """What context parallelism passes round beside one pass of attention."""
+
+    traffic_s: Floats
+    attention_s: Floats
+
+
 def _passes(
-    job: Job, rows: Skeletons, layer: _Layer, context: tuple[Floats, Floats]
+    job: Job, rows: Skeletons, layer: _Layer, rings: tuple[_Ring, _Ring]
 ) -> tuple[Parts, Parts]:
     """Return the forward and the backward of a layer."""
-    forward_zero, backward_zero = _zero_s(job, rows, layer)
-    shared = {"tp": layer.tp_s, "ep": layer.ep_s}
+    zero = _zero_s(job, rows, layer)
+    moved = copies(job, rows, layer.weights)
     return (
-        {"compute": layer.forward_s, **shared, "cp": context[0], "zero": forward_zero},
-        {
-            "compute": layer.backward_s,
-            **shared,
-            "cp": context[1],
-            "zero": backward_zero,
-        },
+        _pass(job, layer, layer.forward_s, rings[0], zero[0], moved.forward_s),
+        _pass(job, layer, layer.backward_s, rings[1], zero[1], moved.backward_s),
     )
 
 
-def _context_s(job: Job, rows: Skeletons, own: Kernels) -> tuple[Floats, Floats]:
-    """Return the exposed ring traffic of attention, forward and backward.
+def _pass(
+    job: Job,
+    layer: _Layer,
+    compute_s: Floats,
+    ring: _Ring,
+    zero_s: Floats,
+    copies_s: Floats,
+) -> Parts:
+    """Return one pass by part; each second of compute hides one of traffic.
 
-    The ring hides behind the attention that it feeds (Liu et al. 2023, section 3).
+    The ring hides behind the attention that it feeds (Liu et al. 2023, section 3),
+    ZeRO behind what is left of the pass, copies to and from the host behind the rest.
     """
+    overlap = job.efficiency.gather_overlap
+    exposed_ring_s = exposed_s(ring.traffic_s, ring.attention_s, overlap)
+    left_s = compute_s - (ring.traffic_s - exposed_ring_s)
+    exposed_zero_s = exposed_s(zero_s, left_s, overlap)
+    left_s = left_s - (zero_s - exposed_zero_s)
+    return {
+        "compute": compute_s,
+        "tp": layer.tp_s,
+        "ep": layer.ep_s,
+        "cp": exposed_ring_s,
+        "zero": exposed_zero_s,
+        "offload": exposed_s(copies_s, left_s, overlap),
+    }
+
+
+def _rings(job: Job, rows: Skeletons, own: Kernels) -> tuple[_Ring, _Ring]:
+    """Return the ring traffic of attention, forward and backward."""
     forward = traffic.seconds(job, rows, traffic.context_parallel(job, rows, False))
     backward = traffic.seconds(job, rows, traffic.context_parallel(job, rows, True))
-    overlap = job.efficiency.gather_overlap
     return (
-        exposed_s(forward, own.attention_s, overlap),
-        exposed_s(backward, own.attention_backward_s, overlap),
+        _Ring(forward, own.attention_s),
+        _Ring(backward, own.attention_backward_s),
     )
 
 
@@ -150,7 +178,7 @@ def _leading(
     rows: Skeletons,
     own: Kernels,
     passes: list[Parts],
-    context: tuple[Floats, Floats],
+    rings: tuple[_Ring, _Ring],
     sync: Parts,
 ) -> tuple[Parts, Parts]:
     """Return what leading dense layers take more than as many repeated ones."""
@@ -158,7 +186,7 @@ def _leading(
     if moe is None or not moe.first_dense_layers:
         return {}, {}
     dense = _dense_layer(job, rows, own)
-    ours = [*_passes(job, rows, dense, context)]
+    ours = [*_passes(job, rows, dense, rings)]
     our_sync = _sync(job, rows, dense.weights, dense.backward_s)
     count = moe.first_dense_layers
     less = [scaled(parts, -count) for parts in (*passes, sync)]
@@ -166,25 +194,27 @@ def _leading(
     return added([*more[:2], *less[:2]]), added([more[2], less[2]])
 
 
-def _recompute_s(rows: Skeletons, own: Kernels, forward_s: Floats) -> Floats:
-    """Return the extra seconds of a recomputed layer: its forward, or cheap parts."""
+def _recompute_s(rows: Skeletons, own: Kernels, forward: Parts) -> Floats:
+    """Return the extra seconds of a recomputed layer: its forward, or cheap parts.
+
+    Weights are there already: the backward gathers or fetches them anyway.
+    """
+    fetched = ("zero", "offload")
+    forward_s = sum(s for name, s in forward.items() if name not in fetched)
     again = [own.selective_s, forward_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 
 def _zero_s(job: Job, rows: Skeletons, layer: _Layer) -> tuple[Floats, Floats]:
-    """Return exposed ZeRO seconds of a layer's forward and backward.
+    """Return the ZeRO seconds of a layer's forward and backward.
 
     Stage 3 gathers weights for the forward and again for the backward; from stage 2
     on gradients are reduced after every micro-batch (Rajbhandari et al. 2019, 7.2).
     """
-    held, overlap = layer.weights, job.efficiency.gather_overlap
+    held = layer.weights
     gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
     reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
-    return (
-        exposed_s(gather, layer.forward_s, overlap),
-        exposed_s(gather + reduce, layer.backward_s, overlap),
-    )
+    return gather, gather + reduce
 
 
 def _end(
@@ -194,19 +224,29 @@ def _end(
     gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
     reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
     one_reduction = traffic.tensor_parallel(job, rows, 1)
+    moved, overlap = copies(job, rows, held), job.efficiency.gather_overlap
+    zero_s = 2 * gather + reduce
+    exposed_zero_s = exposed_s(zero_s, hide_s, overlap)
+    left_s = hide_s - (zero_s - exposed_zero_s)
     return {
         "compute": compute_s,
         "tp": traffic.seconds(job, rows, one_reduction),
-        "zero": exposed_s(2 * gather + reduce, hide_s, job.efficiency.gather_overlap),
+        "zero": exposed_zero_s,
+        "offload": exposed_s(moved.forward_s + moved.backward_s, left_s, overlap),
     }
 
 
 def _sync(job: Job, rows: Skeletons, held: list[Weights], hide_s: Floats) -> Parts:
     """Return the end of the step: traffic that nothing hides, and the update."""
     ends = traffic.seconds(job, rows, traffic.step_end(job, rows, held))
+    overlap, moved = job.efficiency.grad_overlap, copies(job, rows, held)
+    exposed_ends_s = exposed_s(ends, hide_s, overlap)
+    left_s = hide_s - (ends - exposed_ends_s)
+    down_s = exposed_s(moved.end_down_s, left_s, overlap)
     return {
-        "dp": exposed_s(ends, hide_s, job.efficiency.grad_overlap),
+        "dp": exposed_ends_s,
         "optimizer": _optimizer_s(job, rows, held),
+        "offload": down_s + moved.update_s,
     }
 
 
@@ -218,9 +258,8 @@ def _sync_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
 
 
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
-    """Return the seconds of the update: state read and written, gradients read."""
-    state = state_bytes(job.spec)
-    moved = 2 * (state.optimizer + state.weights) + state.gradients
+    """Return the seconds of updates on the GPU; the host's are in `cost.offload`."""
+    moved = np.where(rows.offload == KEEPS_ALL, state_bytes(job.spec).updated, 0.0)
     own = sum(w.params / np.where(rows.zero >= 1, w.shards, 1) for w in held)
     gpu = job.spec.cluster.topology.gpu
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory

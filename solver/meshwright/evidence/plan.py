@@ -125,6 +125,7 @@ def _plan(spec: Spec, layout: Layout, choice: Choice) -> Plan:
         sequence_parallel=layout.sequence_parallel,
         recompute=recompute.mode,
         schedule=layout.schedule,
+        precision=spec.training.precision,
         stages=tuple(
             Stage(layers=n, recompute_layers=recompute.layers(n)) for n in layout.stages
         ),

@@ -79,6 +79,9 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     own = ["sequence parallel"] if plan.sequence_parallel else []
     if plan.pp > 1:
         own.append(SCHEDULES[plan.schedule])
+    if plan.offload != "none":
+        own.append(f"{plan.offload} offloaded")
+    own.append(plan.precision)
     return (
         " · ".join([degrees, batches, zero, *own]),
         f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
@@ -143,6 +146,7 @@ def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
         if any(stage.parts[name] > 0 for stage in best.stages)
     ]
     heading = ("stage", "layers", "redone", *names, "total", "free")
+    heading += ("host",) * _uses_host(best)
     rows = []
     texts = [_memory_cells(best, e, names, capacity_gib) for e in range(best.plan.pp)]
     for cells, group in groupby(enumerate(texts), key=lambda item: item[1]):
@@ -164,7 +168,12 @@ def _memory_cells(
     parts = [f"{memory.parts[name]:.2f}" for name in names]
     free = f"{capacity_gib - memory.total_gib:.2f}"
     total = f"{memory.total_gib:.2f}"
-    return (str(stage.layers), str(stage.recompute_layers), *parts, total, free)
+    host = (f"{memory.host_gib:.2f}",) * _uses_host(best)
+    return (str(stage.layers), str(stage.recompute_layers), *parts, total, free, *host)
+
+
+def _uses_host(best: PricedPlan) -> bool:
+    return any(stage.host_gib > 0 for stage in best.stages)
 
 
 def _link_table(best: PricedPlan) -> Table:

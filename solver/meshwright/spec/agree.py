@@ -24,6 +24,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
     """Return every value that the rest of the spec rules out."""
     checks = (
         _precision,
+        _offload_to,
         _positions,
         _degrees,
         _experts,
@@ -36,11 +37,19 @@ def problems(spec: Spec) -> Iterable[Problem]:
 
 
 def _precision(spec: Spec) -> Iterable[Problem]:
-    gpu, precision = spec.cluster.topology.gpu, spec.training.precision
-    if precision not in gpu.peak_tflops.known:
-        accepted = ", ".join(gpu.peak_tflops.known)
-        sentence = f"has no peak on {gpu.name}; accepted: {accepted}"
-        yield Problem(("training", "precision"), precision, sentence)
+    gpu = spec.cluster.topology.gpu
+    for precision in spec.training.precisions:
+        if precision not in gpu.peak_tflops.known:
+            accepted = ", ".join(gpu.peak_tflops.known)
+            sentence = f"has no peak on {gpu.name}; accepted: {accepted}"
+            yield Problem(("training", "precision"), precision, sentence)
+
+
+def _offload_to(spec: Spec) -> Iterable[Problem]:
+    host, target = spec.cluster.topology.host, spec.training.offload_to
+    if target == "nvme" and (host is None or host.nvme_gb_s is None):
+        sentence = "needs cluster.topology.host with nvme_gb_s and nvme_gib"
+        yield Problem(("training", "offload_to"), target, sentence)
 
 
 def _positions(spec: Spec) -> Iterable[Problem]:

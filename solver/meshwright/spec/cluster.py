@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -19,9 +19,13 @@ from meshwright.spec.base import (
     SpecModel,
     refuse,
 )
+from meshwright.spec.host import Host
 from meshwright.spec.units import GBPerS, GiB, Micros
 
-Precision = Literal["fp8", "bf16", "fp16", "tf32", "fp32"]
+Precision = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+"""In the order of the codes of the precision column."""
 
 MAX_GPUS = 1_000_000
 MAX_LEVELS = 6
@@ -122,6 +126,9 @@ class Topology(SpecModel):
     )
     nodes: tuple[Node, ...] = ()
     links: tuple[Link, ...] = ()
+    host: Host | None = Field(
+        None, description="The machine around the GPUs; without, no offload."
+    )
 
     @model_validator(mode="after")
     def _check_one_form(self) -> Topology:
@@ -224,7 +231,21 @@ class Cluster(SpecModel):
             sizes = [level.size for level in self.levels]
             path = ("count",) if self.count > 1 else ("topology", "levels")
             refuse([Problem(path, sizes, sentence)])
+        refuse(self._broken_host())
         return self
+
+    def _broken_host(self) -> Iterable[Problem]:
+        host = self.topology.host
+        if host is not None and self.gpus % self.gpus_per_host:
+            sentence = f"does not divide the {self.gpus:,} GPUs of the cluster"
+            path = ("topology", "host", "gpus")
+            yield Problem(path, self.gpus_per_host, sentence)
+
+    @property
+    def gpus_per_host(self) -> int:
+        """Return the GPUs that share a host: those of the innermost level if unsaid."""
+        host = self.topology.host
+        return (host.gpus if host else None) or self.fan_outs[0]
 
     @property
     def gpus(self) -> int:

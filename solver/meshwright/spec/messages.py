@@ -89,14 +89,14 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
     if _model_at(schema, loc) is not None:
         return _section(schema, loc)
     parent = _model_at(schema, loc[:-1])
-    field: FieldInfo = parent.model_fields[str(loc[-1])]
+    field = _fields_of(parent)[str(loc[-1])]
     text = field.description or "text"
     return text[:1].lower() + text[1:].rstrip(".") if text[1:2].islower() else text
 
 
 def _fields_near(schema: Any, loc: FieldPath) -> str:
     """Return the fields that the schema has at the place of an unknown one."""
-    fields = list(_model_at(schema, loc[:-1]).model_fields)
+    fields = list(_fields_of(_model_at(schema, loc[:-1])))
     fields += ["preset"] if loc[:-1] in _PRESETS else []
     close = difflib.get_close_matches(str(loc[-1])[:40], fields, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
@@ -105,7 +105,7 @@ def _fields_near(schema: Any, loc: FieldPath) -> str:
 
 def _section(schema: Any, loc: FieldPath) -> str:
     name = "a name, or " if loc in _PRESETS or loc == ("cluster",) else ""
-    fields = ", ".join(_model_at(schema, loc).model_fields)
+    fields = ", ".join(_fields_of(_model_at(schema, loc)))
     return f"{name}a mapping with the fields {fields}"
 
 
@@ -114,10 +114,15 @@ def _model_at(schema: Any, loc: FieldPath) -> Any:
     model = schema
     for step in loc:
         if isinstance(step, str):
-            model = _model_of(model.model_fields[step].annotation)
+            model = _model_of(_fields_of(model)[step].annotation)
         if model is None:
             break
     return model
+
+
+def _fields_of(model: Any) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the names that users write."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _model_of(annotation: Any) -> Any:

@@ -19,6 +19,9 @@ from meshwright.spec.base import (
 
 RECOMPUTE_MODES = ("none", "selective", "full")
 SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+OFFLOADS = ("none", "optimizer", "gradients", "parameters")
+"""What lives in host memory; each includes the ones before it."""
+
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 """The axes of the mesh, innermost first where a level holds several."""
 
@@ -90,6 +93,11 @@ SchedulePin = Annotated[
     BeforeValidator(_as_list),
     NOT_EMPTY,
 ]
+OffloadPin = Annotated[
+    tuple[Literal["none", "optimizer", "gradients", "parameters"], ...],
+    BeforeValidator(_as_list),
+    NOT_EMPTY,
+]
 StageCounts = Annotated[
     Annotated[Literal["all", "any"], Tag("word")]
     | Annotated[tuple[CountOrNone, ...], NOT_EMPTY, Tag("list")],
@@ -126,6 +134,7 @@ class Pins(SpecModel):
     zero: RangePin | None = None
     sequence_parallel: Flag | None = None
     schedule: SchedulePin | None = None
+    offload: OffloadPin | None = None
     recompute: RecomputePin | None = Field(
         None, description="One mode alone means every layer; see recompute_layers."
     )

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from meshwright.spec import agree
 from meshwright.spec.base import SpecModel, refuse
-from meshwright.spec.cluster import Cluster
+from meshwright.spec.cluster import Cluster, Precision
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.training import Limits, Training
@@ -35,9 +35,10 @@ class Spec(SpecModel):
     def title(self) -> str:
         """Return the question in one line."""
         topology, training = self.cluster.topology, self.training
+        precision = " or ".join(training.precisions)
         return (
             f"{self.model.name} on {self.cluster.gpus:,} x {topology.gpu.name} "
-            f"({topology.name}), {self.framework}, {training.precision}, "
+            f"({topology.name}), {self.framework}, {precision}, "
             f"sequence {training.seq_len:,}, batch {training.global_batch:,}"
         )
 
@@ -48,6 +49,22 @@ class Spec(SpecModel):
             return self.limits.memory_gib
         total = self.cluster.topology.gpu.memory_gib
         return total * (1 - self.limits.memory_margin)
+
+    @property
+    def usable_host_gib(self) -> float:
+        """Return the offloaded state that a plan may put on a host, GiB."""
+        host = self.cluster.topology.host
+        if host is None:
+            return 0.0
+        is_nvme = self.training.offload_to == "nvme"
+        room = host.nvme_gib if is_nvme else host.memory_gib
+        return (room or 0.0) * (1 - self.limits.memory_margin)
+
+    def at(self, precision: Precision) -> Spec:
+        """Return the spec with one precision decided, as costs read it."""
+        decided = {"precisions": (precision,)}
+        training = self.training.model_copy(update=decided)
+        return self.model_copy(update={"training": training})
 
     @property
     def peak_flops(self) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from meshwright.spec.base import Count, Margin, Share, SpecModel
+from meshwright.spec.base import NOT_EMPTY, Count, Margin, Share, SpecModel
 from meshwright.spec.cluster import Precision
 from meshwright.spec.units import GBPerS, GiB
 
@@ -14,12 +14,34 @@ FusedKernels = Literal["all", "norms", "none"]
 """Of norms and gated activations, what is one kernel that saves its input alone."""
 
 
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _distinct(values: tuple[Precision, ...]) -> tuple[Precision, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+Precisions = Annotated[
+    tuple[Precision, ...],
+    AfterValidator(_distinct),
+    BeforeValidator(_as_list),
+    NOT_EMPTY,
+]
+
+
 class Training(SpecModel):
     """What one optimizer step does."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     seq_len: Count = Field(description="Tokens per sequence.")
     global_batch: Count = Field(description="Sequences per optimizer step.")
-    precision: Precision = Field("bf16", description="Of matmuls and activations.")
+    precisions: Precisions = Field(
+        ("bf16",),
+        alias="precision",
+        description="Of matmuls and activations: one, or a list to choose from.",
+    )
     gradients: Literal["bf16", "fp32"] | None = Field(
         None,
         description="In which gradients are added up and reduced (bf16: in 16 bits); "
@@ -42,6 +64,19 @@ class Training(SpecModel):
         None,
         description="Whether cross-entropy is one kernel; default by framework.",
     )
+    offload_to: Literal["cpu", "nvme"] = Field(
+        "cpu", description="Where offloaded state lives: host memory or its drives."
+    )
+
+    @property
+    def precision(self) -> Precision:
+        """Return the precision of a job that has one; see `Spec.at`.
+
+        Raises:
+            ValueError: the choice is still open.
+        """
+        (only,) = self.precisions
+        return only
 
 
 class Limits(SpecModel):
@@ -49,8 +84,8 @@ class Limits(SpecModel):
 
     memory_margin: Margin = Field(
         0.03,
-        description="Share of GPU memory that a plan leaves free: to the allocator's "
-        "fragments, and to what is not counted.",
+        description="Share of GPU and host memory that a plan leaves free: to the "
+        "allocator's fragments, and to what is not counted.",
     )
     memory_gib: GiB | None = Field(
         None, description="Usable memory per GPU; replaces the margin."
