@@ -20,7 +20,7 @@ from meshwright.cost.framework import (
     sharded_bytes,
     state_bytes,
 )
-from meshwright.cost.offload import host_bytes, kept, streams_weights
+from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.weights import (
     Weights,
     dense_layer_weights,
@@ -68,8 +68,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     lead, lead_activations = _leading(job, state, rows, layer, saved)
     # Only GPipe runs all forwards before the first backward.
     held = np.where(rows.schedule == GPIPE, rows.microbatches, 1)
-    # Logits in the compute precision, and their softmax in fp32 for the backward.
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
+    # Logits in the compute precision, and their softmax in fp32 for the backward.
     logit_bytes = ELEMENT_BYTES[spec.training.precision] + 4
     return MemoryCosts(
         layer=layer,
@@ -106,7 +106,7 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) ->
                 "optimizer": own.params * optimizer,
             }
         )
-    return kept(job, rows, held, added(parts))
+    return kept_state(job, rows, held, added(parts))
 
 
 def _leading(

@@ -21,7 +21,7 @@ UPDATE_SHARE = 0.5
 estimate, for it reads and writes seven streams at once."""
 
 
-def kept(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
+def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
     """Return what stays on the GPU of weights, gradients and optimizer state, bytes.
 
     ZeRO-2 keeps gathered weights on the GPU until the step ends, and only the shards
