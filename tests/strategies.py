@@ -44,6 +44,17 @@ PINNED: dict[str, list[Any]] = {
 """How choices that are not left open may be pinned."""
 
 
+PIPED: dict[str, Any] = {"pp": {"min": 2, "max": 3}}
+
+RARE: list[tuple[list[str], dict[str, Any]]] = [
+    (["megatron", "torchtitan"], {"cp": 2}),
+    (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
+    (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
+    (FRAMEWORKS, {"offload": [*OFFLOADS[1:]]}),
+]
+"""Choices that rarely win by themselves, and the frameworks that have them."""
+
+
 @st.composite
 def specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
     """Return a random small spec."""
@@ -54,15 +65,19 @@ def specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
 def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
     """Return the data of a random small spec."""
     layers = draw(st.integers(2, most_layers))
+    usual: tuple[list[str], dict[str, Any]] = (FRAMEWORKS, {})
+    frameworks, forced = draw(st.sampled_from([usual] * len(RARE) + RARE))
+    if "vpp" in forced:
+        layers = 4
     model = draw(_models(layers))
     sizes = draw(st.sampled_from(SHAPES))
     # Shards of the state, once to eleven times, and room for activations.
     wide = model["moe"]["n_experts"] * 2 + 6 if "moe" in model else 12
     state_gib = 18 * wide * layers * model["d_model"] ** 2 / 2**30 / math.prod(sizes)
-    has_host = draw(st.booleans())
+    has_host = "offload" in forced or draw(st.booleans())
     # With a host even a GPU that holds little of its state may do.
     least = draw(st.sampled_from([0.1, 0.3, 1.0])) if has_host else 1.0
-    framework = draw(st.sampled_from(FRAMEWORKS))
+    framework = draw(st.sampled_from(frameworks))
     memory_gib = OVERHEAD_GIB[framework] + 0.1
     memory_gib += state_gib * least * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
     room = (-2.0, 0.0) if has_host else (-1.5, 0.7)
@@ -86,7 +101,7 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         "framework": framework,
         "training": training,
         "limits": draw(_limits()),
-        "pins": draw(_pins(layers, math.prod(sizes))),
+        "pins": draw(_pins(layers, math.prod(sizes))) | forced,
     }
 
 
