@@ -7,6 +7,7 @@ all plans and splits; over many specs all choices meet.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ PINNED: dict[str, list[Any]] = {
 
 PIPED: dict[str, Any] = {"pp": {"min": 2, "max": 3}}
 
-RARE: list[tuple[list[str], dict[str, Any]]] = [
+RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
     (["megatron", "torchtitan"], {"cp": 2}),
     (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
     (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
@@ -65,7 +66,7 @@ def specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
 def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
     """Return the data of a random small spec."""
     layers = draw(st.integers(2, most_layers))
-    usual: tuple[list[str], dict[str, Any]] = (FRAMEWORKS, {})
+    usual: tuple[Sequence[str], dict[str, Any]] = (FRAMEWORKS, {})
     frameworks, forced = draw(st.sampled_from([usual] * len(RARE) + RARE))
     if "vpp" in forced:
         layers = 4

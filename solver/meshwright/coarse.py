@@ -8,12 +8,11 @@ import numpy as np
 
 from meshwright.cost.arrays import Ints
 from meshwright.offload_rules import KNOWN_OFFLOADS
-from meshwright.skeleton import KEEPS_ALL, ONE_F_ONE_B, Skeletons
+from meshwright.skeleton import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
 from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
-from meshwright.topology.groups import GROUPS
 from meshwright.topology.paths import free_paths
 
 Columns = dict[str, Ints]
@@ -23,10 +22,11 @@ ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 
 
 def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
-    """Return the degrees times all choices but chunks, and the degree of each row.
+    """Return the degrees times choices of layout, and the degree of each row.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
-    shards, sequence parallelism a tensor axis, a schedule stages, offload a host.
+    shards, sequence parallelism a tensor axis, a schedule stages. `with_choices` adds
+    the others, at their plainest here.
     """
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
@@ -39,27 +39,41 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     columns = _with_if(columns, "sequence_parallel", "tp", 2)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
     columns = _with_if(columns, "schedule", "pp", len(SCHEDULES))
-    columns = _with_each(columns, "offload", _offloads(spec))
-    columns = _with_each(columns, "precision", _precisions(spec))
-    columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
     number = columns.pop("degree")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
     rows = Skeletons(
         **columns,
         vpp=np.ones(count, dtype=np.int64),
+        recompute=np.full(count, NONE),
+        offload=np.full(count, KEEPS_ALL),
+        precision=np.full(count, _precisions(spec)[0]),
         sequence_parallel=is_split,
-        paths=free_paths(count, len(GROUPS)),
+        paths=free_paths(count, 0),
         mesh=np.full(count, -1),
     )
     return rows, number
 
 
-def with_chunks(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints]:
-    """Return rows times the chunks of their stages, and the row that each is of."""
+def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints]:
+    """Return rows times chunks, offload, precision and recompute modes.
+
+    With them, the row that each is of. Chunks presuppose stages of equal length that
+    whole rounds of micro-batches pass, offload a host.
+    """
     columns = {"row": np.arange(len(rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, rows))
-    return replace(rows.take(columns["row"]), vpp=columns["vpp"]), columns["row"]
+    columns = _with_each(columns, "offload", _offloads(spec))
+    columns = _with_each(columns, "precision", _precisions(spec))
+    columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
+    own = replace(
+        rows.take(columns["row"]),
+        vpp=columns["vpp"],
+        offload=columns["offload"],
+        precision=columns["precision"],
+        recompute=columns["recompute"],
+    )
+    return own, columns["row"]
 
 
 def _with(
@@ -81,7 +95,7 @@ def _with(
 
 def _with_each(columns: Columns, name: str, values: list[int]) -> Columns:
     """Return the rows times the same choices for all."""
-    return _with(columns, name, 0 * columns["tp"], {0: values})
+    return _with(columns, name, 0 * columns["row"], {0: values})
 
 
 def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
@@ -109,7 +123,7 @@ def _most_chunks(spec: Spec, rows: Skeletons) -> Ints:
     """Return the layers of a stage where it may be cut into equal chunks, else 1."""
     layers, pp = spec.model.n_layers, rows.pp
     is_even = (layers % pp == 0) & (pp > 1) & (rows.schedule == ONE_F_ONE_B)
-    return np.where(is_even, layers // pp, 1)
+    return np.where(is_even & (rows.microbatches % pp == 0), layers // pp, 1)
 
 
 def _offloads(spec: Spec) -> list[int]:

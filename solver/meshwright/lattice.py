@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.coarse import coarse_rows, with_chunks
+from meshwright.coarse import coarse_rows, with_choices
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
@@ -21,8 +21,8 @@ from meshwright.legality import framework_rules, mesh_rules, plan_rules
 from meshwright.meshes import MeshTable, legal_meshes
 from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
-from meshwright.topology.groups import EP, price_groups
-from meshwright.topology.paths import Fabric, Meshes, Paths, concatenate_paths
+from meshwright.topology.groups import EP, GROUPS, price_groups
+from meshwright.topology.paths import Fabric, Meshes, concatenate_paths, free_paths
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Lattice:
         With each goes the coarse row that it came from.
         """
         if not len(index):
-            return self.rows.take(index), index
+            nowhere = free_paths(0, len(GROUPS))
+            return self.rows.take(index).on_meshes(nowhere, index), index
         asked, number = np.unique(self.degree[index], return_inverse=True)
         placed = [self.table.of(self.degrees[degree]) for degree in asked]
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
@@ -85,26 +86,25 @@ def build_lattice(job: Job) -> Lattice:
         copies = np.array(legal, dtype=np.int64)
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     rows, degree = coarse_rows(job.spec, degrees)
-    # What a framework cannot do, it cannot do in chunks.
+    # What a framework cannot do plainly, it cannot do in any other way.
     able = np.flatnonzero(holding(framework_rules(job.spec), job.spec, rows))
-    rows, own = with_chunks(job.spec, rows.take(able))
+    rows, own = with_choices(job.spec, rows.take(able))
     degree = degree[able][own]
     legal_rows = np.flatnonzero(holding(plan_rules(job.spec), job.spec, rows))
     rows, degree = rows.take(legal_rows), degree[legal_rows]
-    rows = rows.on_meshes(_best_case(job, rows), rows.mesh)
     return Lattice(job.fabric, rows, degree, degrees, copies, MeshTable(job))
 
 
-def _best_case(job: Job, rows: Skeletons) -> Paths:
-    """Return the least that each group pays, wherever it may lie."""
-    paths = rows.paths
+def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
+    """Return coarse rows that pay the least wherever each of their groups may lie."""
+    paths = free_paths(len(rows), len(GROUPS))
     for group, degrees in enumerate(rows.group_degrees):
         sizes, number = np.unique(degrees, return_inverse=True)
         least = job.fabric.least(sizes)
         kind = 0 if group == EP else 1
         paths.s_per_byte[:, group] = least.s_per_byte[number, kind]
         paths.latency_s[:, group] = least.latency_s[number, kind]
-    return paths
+    return rows.on_meshes(paths, rows.mesh)
 
 
 def _ranges(start: Ints, length: Ints) -> Ints:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from meshwright.check import broken_rules, check
-from meshwright.coarse import coarse_rows, with_chunks
+from meshwright.coarse import coarse_rows, with_choices
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.degrees import degree_rows, enumerate_degrees, mesh_rows
@@ -83,7 +83,7 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
         return best
     degrees = degrees[rows.mesh[legal]]
     coarse, number = coarse_rows(spec, degrees)
-    coarse, row = with_chunks(spec, coarse)
+    coarse, row = with_choices(spec, coarse)
     number = number[row]
     legal, best = _least_broken(job, plan_rules(spec), coarse)
     return best or _nearest_on_meshes(job, degrees[np.unique(number[legal])])

@@ -19,7 +19,7 @@ from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price
 from meshwright.job import Job
-from meshwright.lattice import Lattice
+from meshwright.lattice import Lattice, in_best_case
 from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale
 from meshwright.skeleton import NONE, Skeletons, concatenate
@@ -108,7 +108,10 @@ def prune(
 
 def scale_job(job: Job, rows: Skeletons) -> Scaled:
     """Return the scaled costs of rows; pins may fold recompute into layers."""
-    costs = scale(price(job, rows))
+    distinct, inverse = rows.distinct_but_schedule()
+    if not distinct.is_placed:
+        distinct = in_best_case(job, distinct)
+    costs = scale(price(job, distinct), rows, inverse)
     if not job.spec.pins.recomputes_all_layers:
         return costs
     none = np.zeros(len(costs), dtype=np.int64)

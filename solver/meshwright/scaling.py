@@ -14,7 +14,6 @@ import numpy as np
 from meshwright.cost.arrays import Floats, Ints, added, total
 from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
-    StepWeights,
     heads_in_flight,
     in_flight,
     step_weights,
@@ -131,19 +130,31 @@ class Scaled:
         return np.where(is_free, layers, np.maximum(most, 0))
 
 
-def scale(prices: Prices) -> Scaled:
-    """Return the costs in whole ticks and chunks."""
-    time, memory, rows = prices.time, prices.memory, prices.rows
-    activations = _chunks(memory.activations)
-    kept = _chunks(memory.activations - memory.freed)
+def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
+    """Return the costs of rows in whole ticks and chunks.
+
+    `prices` are those of distinct rows, `inverse` says which of them each row is.
+    """
+    time, memory = prices.time, prices.memory
     weights = step_weights(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
-    layer_s = total(added([time.forward, time.backward]))
+    weight_s = time.weight_s[inverse]
     none = np.zeros(len(rows))
-    layer, pace_layer = _both(weights, layer_s, time.weight_s)
-    recompute, pace_recompute = _both(weights, time.recompute_s, none)
-    first, pace_first = _both(weights, total(time.first), none)
-    last, pace_last = _both(weights, total(time.last), none)
-    send, pace_send = _both(weights, time.send_s, none)
+
+    def both(amount_s: Floats, deferred_s: Floats = none) -> tuple[Ints, Ints]:
+        """Return what seconds of a stage add to filling the pipeline and its pace."""
+        own_s = amount_s[inverse]
+        fill_s = weights.fill_s(own_s, deferred_s)
+        return _ticks(fill_s), _ticks(weights.pace_s(own_s, deferred_s))
+
+    def chunks(amount: Floats) -> Ints:
+        return _chunks(amount)[inverse]
+
+    layer, pace_layer = both(total(added([time.forward, time.backward])), weight_s)
+    recompute, pace_recompute = both(time.recompute_s)
+    first, pace_first = both(total(time.first))
+    last, pace_last = both(total(time.last))
+    send, pace_send = both(time.send_s)
+    activations = chunks(memory.activations)
     return Scaled(
         rows=rows,
         layer=layer,
@@ -156,21 +167,21 @@ def scale(prices: Prices) -> Scaled:
         pace_first=pace_first,
         pace_last=pace_last,
         pace_send=pace_send,
-        sync_layer=_ticks(total(time.sync_layer)),
-        sync_first=_ticks(total(time.sync_first)),
-        sync_last=_ticks(total(time.sync_last)),
-        state=_chunks(total(memory.layer)),
+        sync_layer=_ticks(total(time.sync_layer))[inverse],
+        sync_first=_ticks(total(time.sync_first))[inverse],
+        sync_last=_ticks(total(time.sync_last))[inverse],
+        state=chunks(total(memory.layer)),
         activations=activations,
-        freed=activations - kept,
-        outputs=_chunks(memory.outputs),
-        first_state=_chunks(total(memory.first)),
-        first_activations=_chunks(memory.first_activations),
-        last_state=_chunks(total(memory.last)),
-        last_activations=_chunks(memory.last_activations),
-        fixed=_chunks(total(memory.fixed)),
-        host_layer=_chunks(memory.host_layer),
-        host_first=_chunks(memory.host_first),
-        host_last=_chunks(memory.host_last),
+        freed=activations - chunks(memory.activations - memory.freed),
+        outputs=chunks(memory.outputs),
+        first_state=chunks(total(memory.first)),
+        first_activations=chunks(memory.first_activations),
+        last_state=chunks(total(memory.last)),
+        last_activations=chunks(memory.last_activations),
+        fixed=chunks(total(memory.fixed)),
+        host_layer=chunks(memory.host_layer),
+        host_first=chunks(memory.host_first),
+        host_last=chunks(memory.host_last),
     )
 
 
@@ -197,12 +208,6 @@ def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
     """
     terms = 2 * layers + 2 + 2 * stages * chunks
     return 0.5 * TICK_S * 3 * terms
-
-
-def _both(weights: StepWeights, stage_s: Floats, weight_s: Floats) -> tuple[Ints, Ints]:
-    """Return what seconds of a stage add to filling the pipeline and to its pace."""
-    fill, pace = weights.fill_s(stage_s, weight_s), weights.pace_s(stage_s, weight_s)
-    return _ticks(fill), _ticks(pace)
 
 
 def _ticks(amount_s: Floats) -> Ints:

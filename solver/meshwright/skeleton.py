@@ -50,6 +50,11 @@ class Skeletons:
         return len(self.tp)
 
     @property
+    def is_placed(self) -> bool:
+        """Return whether it is known what groups pay."""
+        return bool(self.paths.s_per_byte.shape[1])
+
+    @property
     def dp(self) -> Ints:
         """Return the data-parallel degree, replicate x shard."""
         return self.dp_shard * self.dp_replicate
@@ -89,7 +94,7 @@ class Skeletons:
     def distinct_but_schedule(self) -> tuple[Skeletons, Ints]:
         """Return the rows that differ in more than schedule and chunks.
 
-        With them, for each row, which of them it is.
+        With them, for each row, which of them it is. A schedule changes no cost.
         """
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
         for name in ("schedule", "vpp", "paths", "microbatches"):

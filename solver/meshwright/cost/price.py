@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,26 +35,18 @@ class Prices:
 
 
 def price(job: Job, rows: Skeletons) -> Prices:
-    """Return the costs of skeletons, each at its own precision.
-
-    A schedule changes none of them: rows that differ in it alone are priced once.
-    """
-    distinct, inverse = rows.distinct_but_schedule()
-    order = np.argsort(distinct.precision, kind="stable")
-    parts = list(_by_precision(job, distinct.take(order)))
-    time = joined([time_costs(*part) for part in parts])
-    memory = joined([memory_costs(*part) for part in parts])
-    back = np.argsort(order)[inverse]
+    """Return the costs of skeletons, each at its own precision."""
+    codes = np.unique(rows.precision).tolist()
+    if len(codes) < 2:
+        name = PRECISIONS[codes[0]] if codes else job.spec.training.precisions[0]
+        own = job.at(name)
+        return Prices(rows, time_costs(own, rows), memory_costs(own, rows))
+    order = np.argsort(rows.precision, kind="stable")
+    parts = [price(job, rows.take(order[rows.precision[order] == c])) for c in codes]
+    back = np.argsort(order)
+    time = joined([part.time for part in parts])
+    memory = joined([part.memory for part in parts])
     return Prices(rows, take(time, back), take(memory, back))
-
-
-def _by_precision(job: Job, rows: Skeletons) -> Iterator[tuple[Job, Skeletons]]:
-    """Yield the rows of each precision, which are in its order, and a job at it."""
-    if not len(rows):
-        yield job.at(job.spec.training.precisions[0]), rows
-    for code in np.unique(rows.precision):
-        index = np.flatnonzero(rows.precision == code)
-        yield job.at(PRECISIONS[code]), rows.take(index)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ OUTLIER = 0.25
 STEP = 1e-3
 """Change of a logarithm from which derivatives are taken."""
 
-MOST_EVALUATIONS = 15
+MOST_EVALUATIONS = 8
+TOLERANCE = 1e-3
 
 LEAST_EFFECT = 1e-3
 """A parameter that moves no prediction by more, for a change by a factor of e, is not
@@ -77,6 +78,8 @@ def fit(cases: Cases, base: Profile) -> Factors:
         f_scale=OUTLIER,
         max_nfev=MOST_EVALUATIONS,
         x_scale="jac",
+        ftol=TOLERANCE,
+        xtol=TOLERANCE,
     )
     factors = problem.factors(np.asarray(found.x))
     return replace(factors, effects=problem.effects(factors))
