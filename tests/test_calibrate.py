@@ -50,7 +50,7 @@ def test_the_efficiency_that_made_the_runs_is_found() -> None:
     assert measured.mape_fitted < measured.mape_before / 5
     assert measured.left_out is not None
     assert measured.left_out.mape < measured.mape_before / 2
-    assert efficiency.dispatch_s == pytest.approx(TRUTH.dispatch_s, rel=0.1)
+    assert efficiency.dispatch_s == pytest.approx(TRUTH.dispatch_s, rel=0.2)
     assert efficiency.gemm == pytest.approx(TRUTH.gemm, rel=0.15)
 
 

@@ -57,7 +57,7 @@ def test_a_run_costs_what_solving_its_pinned_plan_says() -> None:
     plan = run.plan
     pins = {
         "tp": 2, "pp": 2, "dp_shard": 4, "zero": 1, "micro_batch": 2,
-        "recompute": "full", "sequence_parallel": False,
+        "recompute": "full", "sequence_parallel": False, "vpp": 1,
         "layers": [stage.layers for stage in plan.stages],
         "mesh": {axis: list(factors) for axis, factors in plan.mesh.items()},
     }  # fmt: skip

@@ -12,7 +12,7 @@ from meshwright.check import broken_rules, check, row_of
 from meshwright.cost.price import price
 from meshwright.errors import SpecError
 from meshwright.job import make_job
-from meshwright.lattice import build_lattice
+from meshwright.lattice import build_lattice, in_best_case
 from meshwright.plan import Plan
 from meshwright.solve import solve
 from meshwright.spec.cluster import PRECISIONS
@@ -269,7 +269,7 @@ def test_a_bad_precision_of_a_list_is_named(tmp_path: Path) -> None:
 def test_each_row_costs_what_its_own_precision_costs() -> None:
     names = ["fp32", "bf16", "fp16"]
     mixed = make_job(spec("megatron", training={"precision": names}))
-    rows = build_lattice(mixed).rows
+    rows = in_best_case(mixed, build_lattice(mixed).rows)
     prices = price(mixed, rows)
     for name in names:
         index = np.flatnonzero(rows.precision == PRECISIONS.index(name))
