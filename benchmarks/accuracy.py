@@ -44,7 +44,7 @@ def main() -> None:
 
 def _by_source(runs: list[Priced]) -> Iterator[tuple[str, ...]]:
     cases = Cases(runs)
-    errors, _ = left_out_errors(cases, Profile(), print)
+    errors, _ = left_out_errors(cases, Profile(), workers=-1)
     names = np.array([one.run.source_id for one in runs])
     for name in np.unique(names).tolist():
         yield _cells(cases, errors, np.flatnonzero(names == name), name, "the others")

@@ -24,7 +24,7 @@ HEAD = """\
 
 def main() -> None:
     """Fit and write."""
-    profile = calibrate(priced_runs(STRONG), Profile(), print)
+    profile = calibrate(priced_runs(STRONG), Profile(), print, workers=-1)
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     print(f"wrote {PROFILE.relative_to(Path.cwd())}")

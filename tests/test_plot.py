@@ -26,7 +26,10 @@ def runs(tmp_path: Path) -> Path:
             source_id=f"source-{tp}", measured={"step_time_s": 0.5 * tp})
         for name, tp in zip(IDS, (1, 2, 4), strict=True)
     ]  # fmt: skip
-    rows += [row(id="untimed", measured={"fits": True}), row(id="left", config__precision="fp8")]
+    rows += [
+        row(id="untimed", measured={"fits": True}),
+        row(id="left", config__precision="fp8"),
+    ]
     file = tmp_path / "runs.yaml"
     file.write_text(json.dumps(rows))
     return file

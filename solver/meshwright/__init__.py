@@ -6,6 +6,8 @@ The way through the house, each step importing only what stands before it:
     topology/    the cluster as a NetworkX graph; what groups pay on its links
     cost/        bytes and seconds, pure functions over numpy columns
     legality.py  the rules of each framework, and pins, as data
+    degrees.py   how many GPUs each axis has; coarse.py: times all other choices
+    meshes.py    where the axes lie, listed when it is asked for
     lattice.py   every legal skeleton (a plan without its per-stage choices)
     scaling.py   seconds and bytes to whole numbers: the only rounding
     stages.py    what a stage can hold; bounds.py and splits.py: at least, and attained

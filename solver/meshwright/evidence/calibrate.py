@@ -26,11 +26,12 @@ def calibrate(
     base: Profile | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
     is_validating: bool = True,
+    workers: int = 1,
 ) -> Profile:
     """Return the profile of runs; those without a sound time are left aside.
 
     Factors start from those of `base`, and are pulled to them. Validation fits again
-    for every source, or third, that is left out.
+    for every source, or third, that is left out, on so many workers.
     """
     base = base or Profile()
     cases = Cases([p for p in priced if p.run.step_s and not p.run.is_contradictory])
@@ -40,7 +41,8 @@ def calibrate(
     factors = fit(cases, base)
     unseen, parts = np.full(len(cases), np.nan), ""
     if is_validating and len(cases) >= LEAST_ROWS_TO_VALIDATE:
-        unseen, parts = left_out_errors(cases, base, on_progress)
+        on_progress("fitting without each source in turn")
+        unseen, parts = left_out_errors(cases, base, workers)
     classes = sorted(set(cases.classes))
     measured = (_measured(own, cases, factors, unseen, parts) for own in classes)
     return Profile(
@@ -65,35 +67,40 @@ def _times(
     return result
 
 
-def left_out_errors(
-    cases: Cases, base: Profile, on_progress: Callable[[str], None]
-) -> tuple[Floats, str]:
+def left_out_errors(cases: Cases, base: Profile, workers: int) -> tuple[Floats, str]:
     """Return the error of every run under a fit that has not seen it.
 
     With them, what was left out at a time.
     """
+    from joblib import Parallel, delayed
+
     errors = np.empty(len(cases))
     sources = sorted({one.run.source_id for one in cases.runs})
     by_source = len(sources) >= LEAST_SOURCES
-    folds = _sources(cases, sources) if by_source else _thirds(cases)
-    for name, out in folds:
-        on_progress(f"fitting without {name}")
-        kept = np.setdiff1d(np.arange(len(cases)), out)
-        factors, own = fit(cases.take(kept), base), cases.take(out)
-        errors[out] = own.errors({c: factors.efficiency(c) for c in own.classes})
+    folds = list(_sources(cases, sources) if by_source else _thirds(cases))
+    each = (delayed(_errors_without)(cases, base, out) for out in folds)
+    for out, own in zip(folds, Parallel(n_jobs=workers)(each), strict=True):
+        errors[out] = own
     return errors, "a source" if by_source else "a third"
 
 
-def _sources(cases: Cases, sources: list[str]) -> Iterator[tuple[str, Ints]]:
+def _errors_without(cases: Cases, base: Profile, out: Ints) -> Floats:
+    """Return the errors of some runs under a fit to all others."""
+    kept = np.setdiff1d(np.arange(len(cases)), out)
+    factors, own = fit(cases.take(kept), base), cases.take(out)
+    return own.errors({c: factors.efficiency(c) for c in own.classes})
+
+
+def _sources(cases: Cases, sources: list[str]) -> Iterator[Ints]:
     names = np.array([one.run.source_id for one in cases.runs])
     for source in sources:
-        yield source, np.flatnonzero(names == source)
+        yield np.flatnonzero(names == source)
 
 
-def _thirds(cases: Cases) -> Iterator[tuple[str, Ints]]:
+def _thirds(cases: Cases) -> Iterator[Ints]:
     order = np.argsort([one.run.id for one in cases.runs], kind="stable")
     for third in range(3):
-        yield f"third {third + 1}", order[third::3]
+        yield order[third::3]
 
 
 def _measured(
