@@ -1,7 +1,8 @@
 """Fits the bundled profile to the runs in benchmarks/runs.
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
-and framework, which runs they saw, and errors on sources left out. Takes minutes.
+and framework, which runs they saw, and errors on sources left out; and prints what
+`python -m benchmarks.accuracy` prints. Takes twenty minutes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.accuracy import print_errors, unseen_errors
 from benchmarks.runs_of import STRONG, priced_runs
-from meshwright.evidence.calibrate import calibrate
+from meshwright.evidence.calibrate import profile_of
+from meshwright.evidence.cases import Cases
+from meshwright.evidence.fit import fit
 from meshwright.profile import DEFAULT, Profile
 
 PROFILE = Path(__file__).parents[1] / "profiles" / f"{DEFAULT}.yaml"
@@ -23,11 +27,14 @@ HEAD = """\
 
 
 def main() -> None:
-    """Fit and write."""
-    profile = calibrate(priced_runs(STRONG), Profile(), print, workers=-1)
+    """Fit, judge, write and print."""
+    cases = Cases(priced_runs(STRONG))
+    errors = unseen_errors(cases)
+    profile = profile_of(cases, fit(cases, Profile()), errors, "a source")
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-    print(f"wrote {PROFILE.relative_to(Path.cwd())}")
+    print_errors(cases, errors)
+    print(f"wrote {PROFILE}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,12 @@ def calibrate(
     if is_validating and len(cases) >= LEAST_ROWS_TO_VALIDATE:
         on_progress("fitting without each source in turn")
         unseen, parts = left_out_errors(cases, base, workers)
-    classes = sorted(set(cases.classes))
+    return profile_of(cases, factors, unseen, parts)
+
+
+def profile_of(cases: Cases, factors: Factors, unseen: Floats, parts: str) -> Profile:
+    """Return fitted factors as a profile; `unseen` are errors of runs left out."""
+    base, classes = factors.base, sorted(set(cases.classes))
     measured = (_measured(own, cases, factors, unseen, parts) for own in classes)
     return Profile(
         gpus=_times(base.gpus, factors.gpus),

@@ -97,7 +97,8 @@ def class_of(priced: Priced) -> Class:
 
 
 def _likeness(priced: Priced) -> Hashable:
-    """Return what the costs of a row depend on, beside the row."""
+    """Return what the costs of a layer depend on, beside the row."""
     spec = priced.spec
-    training = spec.training.model_copy(update={"global_batch": 1})
-    return spec.model, training, class_of(priced)
+    training = spec.training.model_copy(update={"global_batch": 0})
+    model = spec.model.model_copy(update={"n_layers": 0, "name": ""})
+    return model, training, class_of(priced)
