@@ -17,11 +17,11 @@ import numpy as np
 from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.links import link_seconds
-from meshwright.cost.price import Split, price
+from meshwright.cost.price import Split, price, price_memory
 from meshwright.job import Job
 from meshwright.lattice import Lattice, in_best_case
 from meshwright.plan import Counts
-from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale
+from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
 from meshwright.skeleton import NONE, Skeletons, concatenate
 from meshwright.spec.pins import Pins
 from meshwright.stages import Stages, fits, quick_fits, stages_of
@@ -78,20 +78,22 @@ def prune(
     `deadline` is on the clock of `time.monotonic`; at least one batch is done.
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
-    coarse = scale_job(job, lattice.rows)
+    # Most rows of a large lattice hold too much: time is priced for the others alone.
+    order = np.flatnonzero(_fits(job, lattice.rows))
+    coarse = scale_job(job, lattice.rows.take(order))
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
-    order = np.flatnonzero(_fits(job, coarse))
-    order = order[np.argsort(cheap[order], kind="stable")]
+    by_bound = np.argsort(cheap, kind="stable")
+    order, coarse, cheap = order[by_bound], coarse.take(by_bound), cheap[by_bound]
     found = [_place(job, lattice, order[:0], np.inf)]
     best, done, size = np.inf, 0, FIRST_BATCH
-    while done < len(order) and cheap[order[done]] <= best:
+    while done < len(order) and cheap[done] <= best:
         if done and time.monotonic() > deadline:
             break
         on_progress(f"bounded {done:,} of {len(order):,} rows")
-        batch = order[done : done + size]
+        batch = np.arange(done, min(done + size, len(order)))
         done, size = done + size, size * 2
-        strong = _by_stages(job, coarse.take(batch), _lower(best))
-        found.append(_place(job, lattice, batch[strong <= best], best).up_to(best))
+        near = _by_stages(job, coarse.take(batch), _lower(best)) <= best
+        found.append(_place(job, lattice, order[batch[near]], best).up_to(best))
         if is_pruning:
             best = _kth_best(found, keep)
     candidates = _final(job, found, best)
@@ -102,16 +104,20 @@ def prune(
         bounded=fitting - len(candidates.lower),
         survivors=len(candidates.lower),
     )
-    left = cheap[order[done:]]
+    left = cheap[done:]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
 
 
 def scale_job(job: Job, rows: Skeletons) -> Scaled:
-    """Return the scaled costs of rows; pins may fold recompute into layers."""
+    """Return the scaled costs of rows."""
     distinct, inverse = rows.distinct_but_schedule()
     if not distinct.is_placed:
         distinct = in_best_case(job, distinct)
-    costs = scale(price(job, distinct), rows, inverse)
+    return _folded(job, scale(price(job, distinct), rows, inverse))
+
+
+def _folded(job: Job, costs: Scaled) -> Scaled:
+    """Return costs with recomputation in every layer, where pins ask for it."""
     if not job.spec.pins.recomputes_all_layers:
         return costs
     none = np.zeros(len(costs), dtype=np.int64)
@@ -126,8 +132,11 @@ def scale_job(job: Job, rows: Skeletons) -> Scaled:
     )
 
 
-def _fits(job: Job, costs: Scaled) -> Bools:
+def _fits(job: Job, rows: Skeletons) -> Bools:
     """Return which rows can hold the model, looking at every stage where needed."""
+    distinct, inverse = rows.distinct_but_schedule()
+    memory = price_memory(job, distinct)
+    costs = _folded(job, scale_memory(memory, rows, inverse))
     result, cannot = quick_fits(costs, job.spec.model, *_capacities(job))
     open_rows = np.flatnonzero(~result & ~cannot)
     result[open_rows] = _by_stages(job, costs.take(open_rows), fits)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, added, total
+from meshwright.cost.memory import MemoryCosts
 from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
     heads_in_flight,
     in_flight,
     step_weights,
 )
+from meshwright.cost.timing import TimeCosts
 from meshwright.skeleton import Skeletons
 from meshwright.spec.units import GIB
 
@@ -135,54 +137,59 @@ def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
 
     `prices` are those of distinct rows, `inverse` says which of them each row is.
     """
-    time, memory = prices.time, prices.memory
+    ticks = _time_ticks(prices.time, rows, inverse)
+    return Scaled(rows=rows, **ticks, **_memory_chunks(prices.memory, inverse))
+
+
+def scale_memory(memory: MemoryCosts, rows: Skeletons, inverse: Ints) -> Scaled:
+    """Return the same where only memory matters: nothing takes time."""
+    none = np.zeros(len(rows), dtype=np.int64)
+    chunks = _memory_chunks(memory, inverse)
+    names = {f.name for f in fields(Scaled)} - {"rows", *chunks}
+    return Scaled(rows=rows, **dict.fromkeys(names, none), **chunks)
+
+
+def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:
+    """Return the columns of ticks, each for filling the pipeline and for its pace."""
     weights = step_weights(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
-    weight_s = time.weight_s[inverse]
     none = np.zeros(len(rows))
-
-    def both(amount_s: Floats, deferred_s: Floats = none) -> tuple[Ints, Ints]:
-        """Return what seconds of a stage add to filling the pipeline and its pace."""
+    layer_s = total(added([time.forward, time.backward]))
+    columns = {
+        "layer": (layer_s, time.weight_s[inverse]),
+        "recompute": (time.recompute_s, none),
+        "first": (total(time.first), none),
+        "last": (total(time.last), none),
+        "send": (time.send_s, none),
+    }
+    ticks = {}
+    for name, (amount_s, deferred_s) in columns.items():
         own_s = amount_s[inverse]
-        fill_s = weights.fill_s(own_s, deferred_s)
-        return _ticks(fill_s), _ticks(weights.pace_s(own_s, deferred_s))
+        ticks[name] = _ticks(weights.fill_s(own_s, deferred_s))
+        ticks[f"pace_{name}"] = _ticks(weights.pace_s(own_s, deferred_s))
+    for name in ("sync_layer", "sync_first", "sync_last"):
+        ticks[name] = _ticks(total(getattr(time, name)))[inverse]
+    return ticks
 
-    def chunks(amount: Floats) -> Ints:
-        return _chunks(amount)[inverse]
 
-    layer, pace_layer = both(total(added([time.forward, time.backward])), weight_s)
-    recompute, pace_recompute = both(time.recompute_s)
-    first, pace_first = both(total(time.first))
-    last, pace_last = both(total(time.last))
-    send, pace_send = both(time.send_s)
-    activations = chunks(memory.activations)
-    return Scaled(
-        rows=rows,
-        layer=layer,
-        recompute=recompute,
-        first=first,
-        last=last,
-        send=send,
-        pace_layer=pace_layer,
-        pace_recompute=pace_recompute,
-        pace_first=pace_first,
-        pace_last=pace_last,
-        pace_send=pace_send,
-        sync_layer=_ticks(total(time.sync_layer))[inverse],
-        sync_first=_ticks(total(time.sync_first))[inverse],
-        sync_last=_ticks(total(time.sync_last))[inverse],
-        state=chunks(total(memory.layer)),
-        activations=activations,
-        freed=activations - chunks(memory.activations - memory.freed),
-        outputs=chunks(memory.outputs),
-        first_state=chunks(total(memory.first)),
-        first_activations=chunks(memory.first_activations),
-        last_state=chunks(total(memory.last)),
-        last_activations=chunks(memory.last_activations),
-        fixed=chunks(total(memory.fixed)),
-        host_layer=chunks(memory.host_layer),
-        host_first=chunks(memory.host_first),
-        host_last=chunks(memory.host_last),
-    )
+def _memory_chunks(memory: MemoryCosts, inverse: Ints) -> dict[str, Ints]:
+    """Return the columns of chunks."""
+    amounts = {
+        "state": total(memory.layer),
+        "activations": memory.activations,
+        "kept": memory.activations - memory.freed,
+        "outputs": memory.outputs,
+        "first_state": total(memory.first),
+        "first_activations": memory.first_activations,
+        "last_state": total(memory.last),
+        "last_activations": memory.last_activations,
+        "fixed": total(memory.fixed),
+        "host_layer": memory.host_layer,
+        "host_first": memory.host_first,
+        "host_last": memory.host_last,
+    }
+    chunks = {name: _chunks(amount)[inverse] for name, amount in amounts.items()}
+    chunks["freed"] = chunks["activations"] - chunks.pop("kept")
+    return chunks
 
 
 def capacity_chunks(usable_gib: float) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from meshwright.job import Job
 from meshwright.skeleton import Skeletons
 from meshwright.spec.cluster import PRECISIONS
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -36,17 +40,27 @@ class Prices:
 
 def price(job: Job, rows: Skeletons) -> Prices:
     """Return the costs of skeletons, each at its own precision."""
+    time = _by_precision(job, rows, time_costs)
+    return Prices(rows, time, _by_precision(job, rows, memory_costs))
+
+
+def price_memory(job: Job, rows: Skeletons) -> MemoryCosts:
+    """Return what skeletons hold alone."""
+    return _by_precision(job, rows, memory_costs)
+
+
+def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T]) -> T:
+    """Return costs of rows, those of each precision at that precision."""
     codes = np.unique(rows.precision).tolist()
     if len(codes) < 2:
         name = PRECISIONS[codes[0]] if codes else job.spec.training.precisions[0]
-        own = job.at(name)
-        return Prices(rows, time_costs(own, rows), memory_costs(own, rows))
+        return costs(job.at(name), rows)
     order = np.argsort(rows.precision, kind="stable")
-    parts = [price(job, rows.take(order[rows.precision[order] == c])) for c in codes]
-    back = np.argsort(order)
-    time = joined([part.time for part in parts])
-    memory = joined([part.memory for part in parts])
-    return Prices(rows, take(time, back), take(memory, back))
+    parts = [
+        costs(job.at(PRECISIONS[code]), rows.take(order[rows.precision[order] == code]))
+        for code in codes
+    ]
+    return take(joined(parts), np.argsort(order))
 
 
 @dataclass(frozen=True)
