@@ -20,7 +20,7 @@ ORACLE = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-UNPRUNED_S = 20.0
+UNPRUNED_S = 5.0
 """What CP-SAT gets for a lattice that no bound has thinned out; it may need hours."""
 
 
