@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from meshwright.cost.framework import OVERHEAD_GIB
+from meshwright.offload_rules import KNOWN_OFFLOADS
 from meshwright.spec.pins import OFFLOADS
 from meshwright.spec.spec import Framework, Spec
 
@@ -51,7 +52,7 @@ RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
     (["megatron", "torchtitan"], {"cp": 2}),
     (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
     (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
-    (FRAMEWORKS, {"offload": [*OFFLOADS[1:]]}),
+    ([f for f in FRAMEWORKS if KNOWN_OFFLOADS[f]], {"offload": [*OFFLOADS[1:]]}),
 ]
 """Choices that rarely win by themselves, and the frameworks that have them."""
 
@@ -60,6 +61,15 @@ RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
 def specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
     """Return a random small spec."""
     return Spec.model_validate(draw(spec_data(most_layers)))
+
+
+@st.composite
+def expert_specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
+    """Return a random small spec with experts, whose degree is open."""
+    with_experts = spec_data(most_layers).filter(lambda data: "moe" in data["model"])
+    data = draw(with_experts)
+    data["pins"].pop("ep", None)
+    return Spec.model_validate(data)
 
 
 @st.composite
@@ -72,13 +82,15 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         layers = 4
     model = draw(_models(layers))
     sizes = draw(st.sampled_from(SHAPES))
+    gpus = math.prod(sizes)
     # Shards of the state, once to eleven times, and room for activations.
     wide = model["moe"]["n_experts"] * 2 + 6 if "moe" in model else 12
-    state_gib = 18 * wide * layers * model["d_model"] ** 2 / 2**30 / math.prod(sizes)
+    state_gib = 18 * wide * layers * model["d_model"] ** 2 / 2**30 / gpus
+    framework = draw(st.sampled_from(frameworks))
     has_host = "offload" in forced or draw(st.booleans())
+    may_offload = has_host and bool(KNOWN_OFFLOADS[framework])
     # With a host even a GPU that holds little of its state may do.
     least = draw(st.sampled_from([0.1, 0.3, 1.0])) if has_host else 1.0
-    framework = draw(st.sampled_from(frameworks))
     memory_gib = OVERHEAD_GIB[framework] + 0.1
     memory_gib += state_gib * least * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
     room = (-2.0, 0.0) if has_host else (-1.5, 0.7)
@@ -86,7 +98,7 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
     topology = draw(_topologies(sizes, memory_gib))
     training = {
         "seq_len": draw(st.sampled_from([256, 960, 4_096, 8_192])),
-        "global_batch": draw(st.sampled_from([4, 6, 8, 12, 24, 30])),
+        "global_batch": draw(st.sampled_from([gpus, 2 * gpus, 4, 6, 8, 12, 24, 30])),
         "attention": draw(st.sampled_from(["flash", "flash", "plain"])),
         "precision": draw(st.lists(st.sampled_from(PRECISIONS), min_size=1, max_size=2))
         if draw(st.booleans())
@@ -102,7 +114,7 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         "framework": framework,
         "training": training,
         "limits": draw(_limits()),
-        "pins": draw(_pins(layers, math.prod(sizes))) | forced,
+        "pins": draw(_pins(layers, gpus, may_offload)) | forced,
     }
 
 
@@ -130,13 +142,13 @@ def _models(draw: st.DrawFn, layers: int) -> dict[str, Any]:
             "top_k": 2,
             "d_ff": width // draw(st.sampled_from([1, 2])),
             "shared_d_ff": draw(st.sampled_from([0, width])),
-            "first_dense_layers": draw(st.integers(0, 1)),
+            "first_dense_layers": draw(st.integers(0, min(2, layers - 1))),
         }
     return model
 
 
 @st.composite
-def _pins(draw: st.DrawFn, layers: int, gpus: int) -> dict[str, Any]:
+def _pins(draw: st.DrawFn, layers: int, gpus: int, may_offload: bool) -> dict[str, Any]:
     """Return pins of all but a few choices; the fewer GPUs, the more are open."""
     most = 3 if gpus <= 4 else 2 if gpus <= 8 else 1
     is_open = draw(st.sets(st.sampled_from(sorted(PINNED)), max_size=most))
@@ -145,6 +157,8 @@ def _pins(draw: st.DrawFn, layers: int, gpus: int) -> dict[str, Any]:
         for axis, values in PINNED.items()
         if axis not in is_open
     }
+    if not may_offload:
+        pins.pop("offload", None)
     if pins.get("recompute") in ("selective", "full") and draw(st.booleans()):
         pins["recompute_layers"] = "any"
     # Few stages where layers are many: the brute force walks every split.

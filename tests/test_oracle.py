@@ -12,21 +12,25 @@ from meshwright.job import make_job
 from meshwright.solve import Options, solve
 from meshwright.spec.spec import Spec
 from tests.oracle import brute_force
-from tests.strategies import specs
+from tests.strategies import expert_specs, specs
 
 ORACLE = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+UNPRUNED_S = 5.0
+"""What CP-SAT gets for a lattice that no bound has thinned out; it may need hours."""
 
 
 def compare(spec: Spec) -> None:
     """Compare the pruned and the unpruned solver with brute force."""
     best = brute_force(spec)
     pruned = solve(spec)
-    unpruned = solve(spec, Options(is_pruning=False))
-    assert pruned.status == unpruned.status
+    unpruned = solve(spec, Options(is_pruning=False, time_limit_s=UNPRUNED_S))
+    is_known = unpruned.status in ("optimal", "infeasible")
+    assert not is_known or pruned.status == unpruned.status
     if math.isinf(best.step_s):
         assert pruned.status == "infeasible"
         assert pruned.near_miss is not None
@@ -34,12 +38,13 @@ def compare(spec: Spec) -> None:
         return
     assert pruned.status == "optimal"
     assert pruned.best is not None
-    assert unpruned.best is not None
     assert pruned.certificate is not None
     # The optimum in ticks and the one in floats are this far apart at most, twice.
     within = 2 * pruned.certificate.rounding_s
     assert pruned.best.step_s == pytest.approx(best.step_s, rel=0, abs=within)
-    assert pruned.best.plan == unpruned.best.plan
+    if is_known:
+        assert unpruned.best is not None
+        assert pruned.best.plan == unpruned.best.plan
     assert broken_rules(make_job(spec), pruned.best.plan) == []
 
 
@@ -58,6 +63,12 @@ def test_models_match_brute_force(spec: Spec) -> None:
 @ORACLE
 @given(specs(most_layers=12))
 def test_deep_models_match_brute_force(spec: Spec) -> None:
+    compare(spec)
+
+
+@ORACLE
+@given(expert_specs(most_layers=6))
+def test_experts_match_brute_force(spec: Spec) -> None:
     compare(spec)
 
 
