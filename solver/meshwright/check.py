@@ -34,7 +34,7 @@ from meshwright.spec.units import GIB
 from meshwright.topology.groups import GROUPS, price_groups
 from meshwright.topology.paths import Meshes
 
-MOST_TASKS = 40_000
+MOST_TASKS = 16_000
 """Tasks of the schedule's graph that are walked one by one."""
 
 
@@ -153,7 +153,7 @@ def _schedule_s(scored: _Scored) -> float:
 
 def _walked(plan: Plan) -> int:
     """Return how many micro-batches are walked task by task, in whole rounds."""
-    rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 1)
+    rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)
     return min(plan.microbatches, rounds * plan.pp)
 
 

@@ -55,16 +55,18 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     return rows, number
 
 
-def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints]:
-    """Return rows times chunks, offload, precision and recompute modes.
+def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints, Ints]:
+    """Return rows times chunks, precision, offload and recompute modes.
 
-    With them, the row that each is of. Chunks presuppose stages of equal length that
-    whole rounds of micro-batches pass, offload a host.
+    With them, the row that each is of, and a number that it shares with those which
+    differ from it in offload and recompute mode alone. Chunks presuppose stages of
+    equal length that whole rounds of micro-batches pass, offload a host.
     """
     columns = {"row": np.arange(len(rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, rows))
-    columns = _with_each(columns, "offload", _offloads(spec))
     columns = _with_each(columns, "precision", _precisions(spec))
+    columns["kin"] = np.arange(len(columns["row"]))
+    columns = _with_each(columns, "offload", _offloads(spec))
     columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
     own = replace(
         rows.take(columns["row"]),
@@ -73,7 +75,7 @@ def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints]:
         precision=columns["precision"],
         recompute=columns["recompute"],
     )
-    return own, columns["row"]
+    return own, columns["row"], columns["kin"]
 
 
 def _with(

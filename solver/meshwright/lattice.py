@@ -33,6 +33,8 @@ class Lattice:
     rows: Skeletons
     degree: Ints
     """Of each row: the index of its degrees."""
+    kin: Ints
+    """Of each row: a number shared by those that differ in what they free alone."""
     degrees: Ints
     copies: Ints
     """Of each degree: how many meshes there are before equal prices are merged."""
@@ -46,7 +48,7 @@ class Lattice:
     def take(self, keep: Bools) -> Lattice:
         """Return the lattice with only the coarse rows that are kept."""
         rows = self.rows.take(np.flatnonzero(keep))
-        return replace(self, rows=rows, degree=self.degree[keep])
+        return replace(self, rows=rows, degree=self.degree[keep], kin=self.kin[keep])
 
     def mesh(self, rows: Skeletons) -> Meshes:
         """Return the mesh of the first row, (axes, levels)."""
@@ -88,11 +90,11 @@ def build_lattice(job: Job) -> Lattice:
     rows, degree = coarse_rows(job.spec, degrees)
     # What a framework cannot do plainly, it cannot do in any other way.
     able = np.flatnonzero(holding(framework_rules(job.spec), job.spec, rows))
-    rows, own = with_choices(job.spec, rows.take(able))
+    rows, own, kin = with_choices(job.spec, rows.take(able))
     degree = degree[able][own]
     legal_rows = np.flatnonzero(holding(plan_rules(job.spec), job.spec, rows))
-    rows, degree = rows.take(legal_rows), degree[legal_rows]
-    return Lattice(job.fabric, rows, degree, degrees, copies, MeshTable(job))
+    rows, degree, kin = rows.take(legal_rows), degree[legal_rows], kin[legal_rows]
+    return Lattice(job.fabric, rows, degree, kin, degrees, copies, MeshTable(job))
 
 
 def in_best_case(job: Job, rows: Skeletons) -> Skeletons:

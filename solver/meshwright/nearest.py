@@ -83,7 +83,7 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
         return best
     degrees = degrees[rows.mesh[legal]]
     coarse, number = coarse_rows(spec, degrees)
-    coarse, row = with_choices(spec, coarse)
+    coarse, row, _ = with_choices(spec, coarse)
     number = number[row]
     legal, best = _least_broken(job, plan_rules(spec), coarse)
     return best or _nearest_on_meshes(job, degrees[np.unique(number[legal])])

@@ -17,12 +17,13 @@ import numpy as np
 from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.links import link_seconds
+from meshwright.cost.offload import is_never_faster
 from meshwright.cost.price import Split, price, price_memory
 from meshwright.job import Job
 from meshwright.lattice import Lattice, in_best_case
 from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
-from meshwright.skeleton import NONE, Skeletons, concatenate
+from meshwright.skeleton import KEEPS_ALL, NONE, Skeletons, concatenate
 from meshwright.spec.pins import Pins
 from meshwright.stages import Stages, fits, quick_fits, stages_of
 
@@ -75,11 +76,15 @@ def prune(
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct coarse rows.
 
+    One more is kept than asked for, unless it is the same plan with something freed.
     `deadline` is on the clock of `time.monotonic`; at least one batch is done.
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
     # Most rows of a large lattice hold too much: time is priced for the others alone.
-    order = np.flatnonzero(_fits(job, lattice.rows))
+    fitting = _fits(job, lattice.rows)
+    order = np.flatnonzero(fitting)
+    if is_pruning and keep == 1:
+        order = order[~_is_needless(job, lattice.take(fitting))]
     coarse = scale_job(job, lattice.rows.take(order))
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
@@ -95,17 +100,34 @@ def prune(
         near = _by_stages(job, coarse.take(batch), _lower(best)) <= best
         found.append(_place(job, lattice, order[batch[near]], best).up_to(best))
         if is_pruning:
-            best = _kth_best(found, keep)
+            best = _kth_best(found, keep + 1)
     candidates = _final(job, found, best)
-    fitting = int(lattice.copies[lattice.degree[order]].sum())
+    able = int(lattice.copies[lattice.degree[fitting]].sum())
     counts = Counts(
         skeletons=lattice.skeletons,
-        no_memory=lattice.skeletons - fitting,
-        bounded=fitting - len(candidates.lower),
+        no_memory=lattice.skeletons - able,
+        bounded=able - len(candidates.lower),
         survivors=len(candidates.lower),
     )
     left = cheap[done:]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
+
+
+def _is_needless(job: Job, lattice: Lattice) -> Bools:
+    """Return which rows, of those that fit, free memory that nothing needs.
+
+    Where layers have one split only, a row that recomputes or offloads takes no less
+    time than the one that does neither, if that fits too. A limit on links is another
+    matter: slower plans may keep it.
+    """
+    rows = lattice.rows
+    if job.spec.limits.max_link_utilisation is not None or not is_never_faster(job):
+        return np.zeros(len(rows), dtype=bool)
+    is_plain = (rows.recompute == NONE) & (rows.offload == KEEPS_ALL)
+    has_plain = np.zeros(int(lattice.kin.max(initial=0)) + 1, dtype=bool)
+    has_plain[lattice.kin[is_plain]] = True
+    has_one_split = (rows.pp == 1) | (rows.vpp > 1)
+    return np.asarray(has_plain[lattice.kin] & ~is_plain & has_one_split)
 
 
 def scale_job(job: Job, rows: Skeletons) -> Scaled:

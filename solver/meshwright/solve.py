@@ -10,7 +10,7 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
-from meshwright.check import broken_rules, check, row_of
+from meshwright.check import broken_rules, check, predict, row_of
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
@@ -111,7 +111,7 @@ class _Run:
         pruned = prune(
             self.job,
             self.lattice,
-            max(options.top, 2),
+            options.top,
             self.deadline,
             options.on_progress,
             options.is_pruning,
@@ -236,11 +236,11 @@ class _Run:
         order = np.argsort(left.upper, kind="stable")
         for row in order[np.isfinite(left.upper[order])].tolist():
             plan = self._plan(left, row, constructed(self.job, left, row))
-            priced = check(self.job, plan)
-            if priced.step_s > best.step_s + self._rounding_s(plan):
+            step_s, _ = predict(self.job, plan)
+            if step_s > best.step_s + self._rounding_s(plan):
                 both = concatenate([self._row(best.plan), self._row(plan)])
                 is_simpler = int(preference(both)[0]) == 1
-                return RunnerUp(plan=plan, step_s=priced.step_s, is_simpler=is_simpler)
+                return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)
         return None
 
     def _row(self, plan: Plan) -> Skeletons:

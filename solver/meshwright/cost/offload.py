@@ -127,6 +127,15 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     )
 
 
+def is_never_faster(job: Job) -> bool:
+    """Return whether an update on the host takes as long as on the GPU, or longer."""
+    host, gpu = job.spec.cluster.topology.host, job.spec.cluster.topology.gpu
+    if host is None:
+        return True
+    on_host = UPDATE_SHARE * host.memory_gb_s / job.spec.cluster.gpus_per_host
+    return on_host <= job.efficiency.memory * gpu.memory_gb_s
+
+
 def _update_s(job: Job, own: Floats, state: StateBytes) -> Floats:
     """Return the seconds of the update of `own` parameters on the host.
 
