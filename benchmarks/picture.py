@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from meshwright.profile import DEFAULT, load_profile
 from meshwright.report.render import WIDTH, as_text
 from meshwright.solve import Options, solve
 from meshwright.spec.load import load_spec
@@ -19,7 +20,8 @@ TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"
 def main() -> None:
     """Solve the spec and write its answer as an SVG."""
     spec = load_spec(SPEC)
-    text = as_text(spec.title, solve(spec, Options(is_by_kind=True)))
+    options = Options(is_by_kind=True, profile=load_profile(DEFAULT))
+    text = as_text(spec.title, solve(spec, options))
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(text, highlight=False, markup=False)
     svg = console.export_svg(title=f"meshwright solve {SPEC}", unique_id="solve")

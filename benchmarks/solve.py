@@ -24,7 +24,7 @@ TARGET_S = {
     "llama3-8b-2xh100-nvlink": 0.15,
     "llama3-70b-128xa100": 0.3,
     "gpt3-175b-1024xa100": 0.5,
-    "llama3-405b-16384xh100": 1.0,
+    "llama3-405b-16384xh100": 1.5,
 }
 """Seconds for 2, 128, 1,024 and 16,384 GPUs."""
 

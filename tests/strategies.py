@@ -49,7 +49,7 @@ PINNED: dict[str, list[Any]] = {
 PIPED: dict[str, Any] = {"pp": {"min": 2, "max": 3}}
 
 RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
-    (["megatron", "torchtitan"], {"cp": 2}),
+    (["megatron", "torchtitan"], {"cp": {"min": 2}}),
     (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
     (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
     ([f for f in FRAMEWORKS if KNOWN_OFFLOADS[f]], {"offload": [*OFFLOADS[1:]]}),
