@@ -17,13 +17,13 @@ import numpy as np
 from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.links import link_seconds
-from meshwright.cost.offload import is_never_faster
 from meshwright.cost.price import Split, price, price_memory
 from meshwright.job import Job
 from meshwright.lattice import Lattice, in_best_case
+from meshwright.needless import is_needless
 from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
-from meshwright.skeleton import KEEPS_ALL, NONE, Skeletons, concatenate
+from meshwright.skeleton import NONE, Skeletons, concatenate
 from meshwright.spec.pins import Pins
 from meshwright.stages import Stages, fits, quick_fits, stages_of
 
@@ -84,7 +84,7 @@ def prune(
     fitting = _fits(job, lattice.rows)
     order = np.flatnonzero(fitting)
     if is_pruning and keep == 1:
-        order = order[~_is_needless(job, lattice.take(fitting))]
+        order = order[~is_needless(job, lattice.take(fitting))]
     coarse = scale_job(job, lattice.rows.take(order))
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
@@ -111,23 +111,6 @@ def prune(
     )
     left = cheap[done:]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
-
-
-def _is_needless(job: Job, lattice: Lattice) -> Bools:
-    """Return which rows, of those that fit, free memory that nothing needs.
-
-    Where layers have one split only, a row that recomputes or offloads takes no less
-    time than the one that does neither, if that fits too. A limit on links is another
-    matter: slower plans may keep it.
-    """
-    rows = lattice.rows
-    if job.spec.limits.max_link_utilisation is not None or not is_never_faster(job):
-        return np.zeros(len(rows), dtype=bool)
-    is_plain = (rows.recompute == NONE) & (rows.offload == KEEPS_ALL)
-    has_plain = np.zeros(int(lattice.kin.max(initial=0)) + 1, dtype=bool)
-    has_plain[lattice.kin[is_plain]] = True
-    has_one_split = (rows.pp == 1) | (rows.vpp > 1)
-    return np.asarray(has_plain[lattice.kin] & ~is_plain & has_one_split)
 
 
 def scale_job(job: Job, rows: Skeletons) -> Scaled:
