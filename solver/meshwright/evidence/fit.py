@@ -21,8 +21,8 @@ from meshwright.profile import Profile
 
 NAMES = tuple(Efficiency.model_fields)
 
-PULL = 0.5
-"""A factor of e away from one weighs as much as one run that is half of e off."""
+PULL = 0.3
+"""A factor of e away from one weighs as much as one run that is 30 % off."""
 
 OUTLIER = 0.25
 """Errors beyond this, as logarithms, count linearly."""
@@ -151,7 +151,11 @@ class _Problem:
 
 
 def _weights(sources: Iterable[str]) -> Floats:
-    """Return the weight of every run, so that n of a source weigh as sqrt(n)."""
+    """Return the weight of every run, so that n of a source weigh as sqrt(n).
+
+    Runs of the smallest source weigh one.
+    """
     names = list(sources)
     counts = Counter(names)
-    return np.array([counts[name] ** -0.25 for name in names])
+    least = min(counts.values())
+    return np.array([(least / counts[name]) ** 0.25 for name in names])
