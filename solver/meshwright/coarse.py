@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from meshwright.cost.arrays import Ints
+from meshwright.cost.arrays import Ints, ranges, take
 from meshwright.offload_rules import KNOWN_OFFLOADS
 from meshwright.skeleton import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
 from meshwright.spec.cluster import PRECISIONS
@@ -88,11 +88,9 @@ def _with(
     flat = np.array([value for values in lists for value in values], dtype=np.int64)
     kind = np.searchsorted(known, kinds)
     row = np.repeat(np.arange(len(kinds)), lengths[kind])
-    first = (np.cumsum(lengths) - lengths)[kind]
-    before = np.cumsum(lengths[kind]) - lengths[kind]
-    place = np.arange(len(row)) + np.repeat(first - before, lengths[kind])
-    taken = {own: column[row] for own, column in columns.items()}
-    return {**taken, name: flat[place]}
+    first = np.cumsum(lengths) - lengths
+    place = ranges(first[kind], lengths[kind])
+    return {**take(columns, row), name: flat[place]}
 
 
 def _with_each(columns: Columns, name: str, values: list[int]) -> Columns:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.coarse import coarse_rows, with_choices
-from meshwright.cost.arrays import Bools, Ints
+from meshwright.cost.arrays import Bools, Ints, joined, ranges, take
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
 from meshwright.legality import framework_rules, mesh_rules, plan_rules
@@ -22,7 +22,7 @@ from meshwright.meshes import MeshTable, legal_meshes
 from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
 from meshwright.topology.groups import EP, GROUPS, price_groups
-from meshwright.topology.paths import Fabric, Meshes, concatenate_paths, free_paths
+from meshwright.topology.paths import Fabric, Meshes, free_paths
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Lattice:
         placed = [self.table.of(self.degrees[degree]) for degree in asked]
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
         first = np.cumsum(counts) - counts
-        own = _ranges(first[number], counts[number])
+        own = ranges(first[number], counts[number])
         coarse = np.repeat(index, counts[number])
         starts = np.array([own.start for own in placed], dtype=np.int64)
         mesh = own + np.repeat((starts - first)[number], counts[number])
@@ -75,7 +75,7 @@ class Lattice:
             meshes = np.concatenate([own.meshes for own in placed])
             paths = price_groups(self.fabric, meshes[own], rows.ep)
         else:
-            paths = concatenate_paths([own.paths for own in placed]).take(own)
+            paths = take(joined([own.paths for own in placed]), own)
         return rows.on_meshes(paths, mesh), coarse
 
 
@@ -107,11 +107,3 @@ def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
         paths.s_per_byte[:, group] = least.s_per_byte[number, kind]
         paths.latency_s[:, group] = least.latency_s[number, kind]
     return rows.on_meshes(paths, rows.mesh)
-
-
-def _ranges(start: Ints, length: Ints) -> Ints:
-    """Return start, start + 1, ... for `length` entries, one range after another."""
-    offset = np.arange(int(length.sum())) - np.repeat(
-        np.cumsum(length) - length, length
-    )
-    return np.repeat(start, length) + offset

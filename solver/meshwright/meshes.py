@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.arrays import Floats, Ints, take
 from meshwright.degrees import factorisations, mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
@@ -58,7 +58,7 @@ class MeshTable:
             start = last.start + len(last.meshes) if last else 0
             meshes, paths = legal_meshes(self._job, degrees)
             first = _first_of_equal_price(meshes, paths, bool(self._job.spec.model.moe))
-            self._known[key] = Placed(start, meshes[first], paths.take(first))
+            self._known[key] = Placed(start, meshes[first], take(paths, first))
             self._in_order.append(self._known[key])
         return self._known[key]
 
@@ -77,7 +77,7 @@ def legal_meshes(job: Job, degrees: Ints) -> tuple[Meshes, Paths]:
     paths = price_groups(job.fabric, meshes, ep)
     rules = mesh_rules(job.spec, meshes)
     legal = np.flatnonzero(holding(rules, job.spec, mesh_rows(meshes, paths)))
-    return meshes[legal], paths.take(legal)
+    return meshes[legal], take(paths, legal)
 
 
 def _first_of_equal_price(meshes: Meshes, paths: Paths, has_experts: bool) -> Ints:

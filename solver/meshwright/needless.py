@@ -22,10 +22,10 @@ def is_needless(job: Job, lattice: Lattice) -> Bools:
     rows = lattice.rows
     if job.spec.limits.max_link_utilisation is not None:
         return np.zeros(len(rows), dtype=bool)
-    base = len(OFFLOADS) + len(RECOMPUTE_MODES)
-    result = _follows(lattice.kin * base + rows.offload, rows.recompute == NONE)
+    kin = lattice.kin * len(OFFLOADS) + rows.offload
+    result = _follows(kin, rows.recompute == NONE)
     if is_never_faster(job):
-        kin = lattice.kin * base + rows.recompute
+        kin = lattice.kin * len(RECOMPUTE_MODES) + rows.recompute
         result |= _follows(kin, rows.offload == KEEPS_ALL)
     return np.asarray(result & ((rows.pp == 1) | (rows.vpp > 1)))
 

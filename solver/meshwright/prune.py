@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright import bounds, splits
-from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price, price_memory
 from meshwright.job import Job
@@ -23,7 +23,7 @@ from meshwright.lattice import Lattice, in_best_case
 from meshwright.needless import is_needless
 from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
-from meshwright.skeleton import NONE, Skeletons, concatenate
+from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
 from meshwright.stages import Stages, fits, quick_fits, stages_of
 
@@ -44,12 +44,7 @@ class Candidates:
 
     def take(self, index: Ints) -> Candidates:
         """Return the candidates of `index`."""
-        return Candidates(
-            self.costs.take(index),
-            self.coarse[index],
-            self.lower[index],
-            self.upper[index],
-        )
+        return take(self, index)
 
     def up_to(self, best: float) -> Candidates:
         """Return the candidates whose lower bound is not above `best`."""
@@ -251,20 +246,6 @@ def _kth_best(found: list[Candidates], keep: int) -> float:
 
 def _final(job: Job, found: list[Candidates], best: float) -> Candidates:
     """Return the candidates within the best plan, bounded once more against it."""
-    merged = _merge([part.up_to(best) for part in found])
+    merged = joined([part.up_to(best) for part in found])
     again = _by_stages(job, merged.costs, _lower(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
-
-
-def _merge(parts: list[Candidates]) -> Candidates:
-    columns = {
-        f.name: np.concatenate([getattr(part.costs, f.name) for part in parts])
-        for f in fields(Scaled)
-        if f.name != "rows"
-    }
-    return Candidates(
-        Scaled(rows=concatenate([part.costs.rows for part in parts]), **columns),
-        np.concatenate([part.coarse for part in parts]),
-        np.concatenate([part.lower for part in parts]),
-        np.concatenate([part.upper for part in parts]),
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, added, total
+from meshwright.cost.arrays import Floats, Ints, added, take, total
 from meshwright.cost.memory import MemoryCosts
 from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
@@ -76,11 +76,7 @@ class Scaled:
 
     def take(self, index: Ints) -> Scaled:
         """Return the rows of `index`."""
-        taken = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Scaled(
-            rows=taken.pop("rows").take(index),
-            **{name: column[index] for name, column in taken.items()},
-        )
+        return take(self, index)
 
     def held(self, chunks: Ints, stages: int) -> Ints:
         """Return what a stage keeps of an amount per micro-batch, (rows, stages)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints
+from meshwright.cost.arrays import Bools, Ints, take
 from meshwright.cost.shards import Shards
-from meshwright.topology.paths import Paths, concatenate_paths
+from meshwright.topology.paths import Paths
 
 NONE, SELECTIVE, FULL = range(3)
 """Codes of the recompute column, in the order of `spec.pins.RECOMPUTE_MODES`."""
@@ -108,23 +108,8 @@ class Skeletons:
 
     def take(self, index: Ints) -> Skeletons:
         """Return the rows of `index`."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        paths = columns.pop("paths").take(index)
-        taken = {name: column[index] for name, column in columns.items()}
-        return Skeletons(**taken, paths=paths)
+        return take(self, index)
 
     def on_meshes(self, paths: Paths, mesh: Ints) -> Skeletons:
         """Return the same skeletons placed on the given meshes."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Skeletons(**{**columns, "paths": paths, "mesh": mesh})
-
-
-def concatenate(parts: list[Skeletons]) -> Skeletons:
-    """Return the rows of all parts."""
-    columns = {
-        f.name: np.concatenate([getattr(part, f.name) for part in parts])
-        for f in fields(Skeletons)
-        if f.name != "paths"
-    }
-    paths = concatenate_paths([part.paths for part in parts])
-    return Skeletons(**columns, paths=paths)
+        return replace(self, paths=paths, mesh=mesh)

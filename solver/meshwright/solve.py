@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.check import broken_rules, check, predict, row_of
+from meshwright.cost.arrays import joined
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
@@ -36,7 +37,7 @@ from meshwright.problem import constructed, first_of_equals, make_problem, prefe
 from meshwright.profile import Profile
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
-from meshwright.skeleton import Skeletons, concatenate
+from meshwright.skeleton import Skeletons
 from meshwright.spec.spec import Spec
 
 MOST_RIVALS = 16
@@ -238,7 +239,7 @@ class _Run:
             plan = self._plan(left, row, constructed(self.job, left, row))
             step_s, _ = predict(self.job, plan)
             if step_s > best.step_s + self._rounding_s(plan):
-                both = concatenate([self._row(best.plan), self._row(plan)])
+                both = joined([self._row(best.plan), self._row(plan)])
                 is_simpler = int(preference(both)[0]) == 1
                 return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)
         return None

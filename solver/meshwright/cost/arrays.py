@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +24,32 @@ def total(parts: Parts) -> Floats:
 
 
 def take(columns: T, index: Ints) -> T:
-    """Return the rows of `index` of a dataclass of columns and parts."""
-    taken: dict[str, Any] = {}
-    for name, value in vars(columns).items():
-        if isinstance(value, dict):
-            taken[name] = {part: column[index] for part, column in value.items()}
-        else:
-            taken[name] = value[index]
+    """Return rows of columns: of an array, of parts, or of a dataclass of them."""
+    if isinstance(columns, np.ndarray):
+        return cast("T", columns[index])
+    if isinstance(columns, dict):
+        return cast("T", {name: part[index] for name, part in columns.items()})
+    taken: dict[str, Any] = {n: take(own, index) for n, own in vars(columns).items()}
     return type(columns)(**taken)
 
 
 def joined(tables: list[T]) -> T:
-    """Return the rows of all of some dataclasses of columns and parts."""
+    """Return the rows of all of some columns: arrays, parts, or dataclasses of them."""
+    first: Any = tables[0]
+    if isinstance(first, np.ndarray):
+        return cast("T", np.concatenate(cast("list[Any]", tables)))
+    if isinstance(first, dict):
+        own: list[Any] = list(tables)
+        return cast("T", {n: joined([parts[n] for parts in own]) for n in first})
+    whole = {n: joined([getattr(table, n) for table in tables]) for n in vars(first)}
+    return cast("T", type(first)(**whole))
 
-    def put(columns: list[Any]) -> Any:
-        if not isinstance(columns[0], dict):
-            return np.concatenate(columns)
-        return {name: put([own[name] for own in columns]) for name in columns[0]}
 
-    names = vars(tables[0])
-    whole = {name: put([getattr(own, name) for own in tables]) for name in names}
-    return type(tables[0])(**whole)
+def ranges(start: Ints, length: Ints) -> Ints:
+    """Return start, start + 1, ... for `length` entries, one range after another."""
+    before = np.cumsum(length) - length
+    offset = np.repeat(start - before, length)
+    return np.asarray(np.arange(int(length.sum())) + offset)
 
 
 def where(condition: Bools, parts: Parts) -> Parts:

@@ -56,3 +56,12 @@ def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floa
 def exposed_s(traffic_s: Floats, compute_s: Floats, overlap: float) -> Floats:
     """Return the seconds of traffic that compute does not hide."""
     return traffic_s - np.minimum(overlap * traffic_s, compute_s)
+
+
+def exposed_in_turn_s(
+    first_s: Floats, second_s: Floats, compute_s: Floats, overlap: float
+) -> tuple[Floats, Floats]:
+    """Return what is exposed where the second hides behind what the first leaves."""
+    exposed = exposed_s(first_s, compute_s, overlap)
+    left_s = compute_s - (first_s - exposed)
+    return exposed, exposed_s(second_s, left_s, overlap)

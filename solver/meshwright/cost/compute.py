@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.arrays import Floats
 from meshwright.cost.attention import Attention, attention
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
@@ -41,10 +41,6 @@ class Kernels:
     embedding_s: Floats
     head_s: Floats
     """Final norm, head and loss, forward and backward."""
-
-    def take(self, index: Ints) -> Kernels:
-        """Return the rows of `index`."""
-        return Kernels(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
 def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:

@@ -7,6 +7,7 @@ The defaults come from published microbenchmarks, the same for every GPU and fra
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from pydantic import Field
 
@@ -82,12 +83,15 @@ class Efficiency(SpecModel):
 
     def times(self, factors: Mapping[str, float]) -> Efficiency:
         """Return every number times its factor, within its limits."""
-        limits = self.model_json_schema()["properties"]
-        scaled = {
-            name: min(
-                max(value * factors.get(name, 1.0), limits[name]["minimum"]),
-                limits[name]["maximum"],
-            )
-            for name, value in self.model_dump().items()
-        }
+        scaled = {}
+        for name, value in self.model_dump().items():
+            least, most = _limits()[name]
+            scaled[name] = min(max(value * factors.get(name, 1.0), least), most)
         return Efficiency(**scaled)
+
+
+@cache
+def _limits() -> dict[str, tuple[float, float]]:
+    """Return the least and the most that each number may be."""
+    fields = Efficiency.model_json_schema()["properties"]
+    return {name: (own["minimum"], own["maximum"]) for name, own in fields.items()}

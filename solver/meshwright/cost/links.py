@@ -85,8 +85,8 @@ def _leading_bytes(
     job: Job, rows: Skeletons, each: Floats, once: Floats, microbatches: int
 ) -> Floats:
     """Return what leading dense layers pass on more than as many repeated ones."""
-    moe = job.spec.model.moe
-    if moe is None or not moe.first_dense_layers:
+    count = job.spec.model.first_dense_layers
+    if not count:
         return np.zeros(len(GROUPS))
     held = dense_layer_weights(job, rows)
     ours = _passed(
@@ -99,7 +99,7 @@ def _leading_bytes(
     )
     ours_once = _passed(traffic.step_end(job, rows, held))
     more: Floats = microbatches * (ours - each) + ours_once - once
-    return moe.first_dense_layers * more
+    return count * more
 
 
 def _end_bytes(

@@ -26,6 +26,7 @@ from meshwright.cost.framework import (
 from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.precision import ELEMENT_BYTES, fp8_weight_bytes
 from meshwright.cost.traffic import hidden_bytes
+from meshwright.cost.transformer import mlp_inputs
 from meshwright.cost.weights import (
     Weights,
     dense_layer_weights,
@@ -72,7 +73,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows)
     state = state_bytes(spec)
-    layer = _layer_state(job, state, rows, layer_weights(job, rows))
+    own = layer_weights(job, rows)
+    layer = _layer_state(job, state, rows, own)
     lead, lead_activations = _leading(job, state, rows, layer, saved)
     logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * (saved - kept))
@@ -80,6 +82,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     has_outputs = (rows.pp > 1) & (spec.framework in KEEPS_STAGE_OUTPUTS)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
+    host_layer = host_bytes(job, rows, own)
+    lead_host = _leading_host(job, rows, host_layer)
     return MemoryCosts(
         layer=layer,
         activations=tokens * saved,
@@ -90,11 +94,11 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         last=added([_state(job, state, rows, head), shared]),
         last_activations=logits,
         fixed={
-            "workspace": working + _in_transit(job, state, rows),
+            "workspace": working + _in_transit(job, state, rows, own),
             "overhead": np.full(len(rows), OVERHEAD_GIB[spec.framework] * GIB),
         },
-        host_layer=host_bytes(job, rows, layer_weights(job, rows)),
-        host_first=host_bytes(job, rows, embedding) + _leading_host(job, rows),
+        host_layer=host_layer,
+        host_first=host_bytes(job, rows, embedding) + lead_host,
         host_last=host_bytes(job, rows, head),
     )
 
@@ -136,21 +140,22 @@ def _leading(
 
     State in bytes; what they save for the backward in bytes per token.
     """
-    moe = job.spec.model.moe
-    if moe is None or not moe.first_dense_layers:
+    count = job.spec.model.first_dense_layers
+    if not count:
         return {}, np.zeros(len(rows))
-    count = moe.first_dense_layers
     dense = _layer_state(job, state, rows, dense_layer_weights(job, rows))
     own = dense_saved_bytes(job.spec, rows.shards, selective=False)
     more = added([scaled(dense, count), scaled(layer, -count)])
     return more, count * (own - saved)
 
 
-def _leading_host(job: Job, rows: Skeletons) -> Floats:
+def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     """Return what leading dense layers hold on the host more than repeated ones."""
+    count = job.spec.model.first_dense_layers
+    if not count:
+        return np.zeros(len(rows))
     dense = host_bytes(job, rows, dense_layer_weights(job, rows))
-    repeated = host_bytes(job, rows, layer_weights(job, rows))
-    return job.spec.model.first_dense_layers * (dense - repeated)
+    return count * (dense - repeated)
 
 
 def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
@@ -187,11 +192,13 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     """Return the bytes of one recomputed layer, and of gradients on their way up."""
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
-    widest = model.d_model + (2 if model.gated_mlp else 1) * model.d_ff / rows.tp
+    widest = model.d_model + mlp_inputs(model) * model.d_ff / rows.tp
     return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]
 
 
-def _in_transit(job: Job, state: StateBytes, rows: Skeletons) -> Floats:
+def _in_transit(
+    job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
+) -> Floats:
     """Return the bytes of gathered weights and of gradients that wait for reduction.
 
     ZeRO-3 holds the weights of a layer and what is prefetched; from stage 2 on the
@@ -199,7 +206,7 @@ def _in_transit(job: Job, state: StateBytes, rows: Skeletons) -> Floats:
     apart, to be added up. It is no different where either lives on the host.
     """
     framework = job.spec.framework
-    params = sum(own.params for own in layer_weights(job, rows))
+    params = sum(own.params for own in held)
     ahead = np.minimum(params, PREFETCHED_PARAMS.get(framework, np.inf))
     visits = (rows.zero == 3) | streams_weights(rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.arrays import Floats, Parts, added, scaled
-from meshwright.cost.collectives import exposed_s
+from meshwright.cost.arrays import Floats, Parts, added, scaled, take
+from meshwright.cost.collectives import exposed_in_turn_s, exposed_s
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.framework import state_bytes
 from meshwright.cost.offload import copies
@@ -88,7 +88,7 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, worked out once per distinct degree and micro-batch."""
     distinct, inverse = rows.shards.distinct()
-    return kernels(job.spec, job.efficiency, distinct).take(inverse)
+    return take(kernels(job.spec, job.efficiency, distinct), inverse)
 
 
 def _layer(job: Job, rows: Skeletons, own: Kernels) -> _Layer:
@@ -127,7 +127,7 @@ def _passes(
     job: Job, rows: Skeletons, layer: _Layer, rings: tuple[_Ring, _Ring]
 ) -> tuple[Parts, Parts]:
     """Return the forward and the backward of a layer."""
-    zero = _zero_s(job, rows, layer)
+    zero = _zero_s(job, rows, layer.weights)
     moved = copies(job, rows, layer.weights)
     return (
         _pass(job, layer, layer.forward_s, rings[0], zero[0], moved.forward_s),
@@ -151,15 +151,16 @@ def _pass(
     overlap = job.efficiency.gather_overlap
     exposed_ring_s = exposed_s(ring.traffic_s, ring.attention_s, overlap)
     left_s = compute_s - (ring.traffic_s - exposed_ring_s)
-    exposed_zero_s = exposed_s(zero_s, left_s, overlap)
-    left_s = left_s - (zero_s - exposed_zero_s)
+    exposed_zero_s, exposed_copies_s = exposed_in_turn_s(
+        zero_s, copies_s, left_s, overlap
+    )
     return {
         "compute": compute_s,
         "tp": layer.tp_s,
         "ep": layer.ep_s,
         "cp": exposed_ring_s,
         "zero": exposed_zero_s,
-        "offload": exposed_s(copies_s, left_s, overlap),
+        "offload": exposed_copies_s,
     }
 
 
@@ -182,13 +183,12 @@ def _leading(
     sync: Parts,
 ) -> tuple[Parts, Parts]:
     """Return what leading dense layers take more than as many repeated ones."""
-    moe = job.spec.model.moe
-    if moe is None or not moe.first_dense_layers:
+    count = job.spec.model.first_dense_layers
+    if not count:
         return {}, {}
     dense = _dense_layer(job, rows, own)
     ours = [*_passes(job, rows, dense, rings)]
     our_sync = _sync(job, rows, dense.weights, dense.backward_s)
-    count = moe.first_dense_layers
     less = [scaled(parts, -count) for parts in (*passes, sync)]
     more = [scaled(parts, count) for parts in (*ours, our_sync)]
     return added([*more[:2], *less[:2]]), added([more[2], less[2]])
@@ -205,13 +205,12 @@ def _recompute_s(rows: Skeletons, own: Kernels, forward: Parts) -> Floats:
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 
-def _zero_s(job: Job, rows: Skeletons, layer: _Layer) -> tuple[Floats, Floats]:
-    """Return the ZeRO seconds of a layer's forward and backward.
+def _zero_s(job: Job, rows: Skeletons, held: list[Weights]) -> tuple[Floats, Floats]:
+    """Return the ZeRO seconds of some weights' forward and backward.
 
     Stage 3 gathers weights for the forward and again for the backward; from stage 2
     on gradients are reduced after every micro-batch (Rajbhandari et al. 2019, 7.2).
     """
-    held = layer.weights
     gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
     reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
     return gather, gather + reduce
@@ -221,18 +220,18 @@ def _end(
     job: Job, rows: Skeletons, held: list[Weights], compute_s: Floats, hide_s: Floats
 ) -> Parts:
     """Return the seconds per micro-batch of the embedding or the head."""
-    gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
-    reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
     one_reduction = traffic.tensor_parallel(job, rows, 1)
     moved, overlap = copies(job, rows, held), job.efficiency.gather_overlap
-    zero_s = 2 * gather + reduce
-    exposed_zero_s = exposed_s(zero_s, hide_s, overlap)
-    left_s = hide_s - (zero_s - exposed_zero_s)
+    forward_s, backward_s = _zero_s(job, rows, held)
+    copies_s = moved.forward_s + moved.backward_s
+    zero_s, copies_s = exposed_in_turn_s(
+        forward_s + backward_s, copies_s, hide_s, overlap
+    )
     return {
         "compute": compute_s,
         "tp": traffic.seconds(job, rows, one_reduction),
-        "zero": exposed_zero_s,
-        "offload": exposed_s(moved.forward_s + moved.backward_s, left_s, overlap),
+        "zero": zero_s,
+        "offload": copies_s,
     }
 
 
@@ -240,11 +239,9 @@ def _sync(job: Job, rows: Skeletons, held: list[Weights], hide_s: Floats) -> Par
     """Return the end of the step: traffic that nothing hides, and the update."""
     ends = traffic.seconds(job, rows, traffic.step_end(job, rows, held))
     overlap, moved = job.efficiency.grad_overlap, copies(job, rows, held)
-    exposed_ends_s = exposed_s(ends, hide_s, overlap)
-    left_s = hide_s - (ends - exposed_ends_s)
-    down_s = exposed_s(moved.end_down_s, left_s, overlap)
+    ends_s, down_s = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
     return {
-        "dp": exposed_ends_s,
+        "dp": ends_s,
         "optimizer": _optimizer_s(job, rows, held),
         "offload": down_s + moved.update_s,
     }

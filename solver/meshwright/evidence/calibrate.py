@@ -25,7 +25,6 @@ def calibrate(
     priced: list[Priced],
     base: Profile | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
-    is_validating: bool = True,
     workers: int = 1,
 ) -> Profile:
     """Return the profile of runs; those without a sound time are left aside.
@@ -40,7 +39,7 @@ def calibrate(
     on_progress(f"fitting {len(cases)} runs")
     factors = fit(cases, base)
     unseen, parts = np.full(len(cases), np.nan), ""
-    if is_validating and len(cases) >= LEAST_ROWS_TO_VALIDATE:
+    if len(cases) >= LEAST_ROWS_TO_VALIDATE:
         on_progress("fitting without each source in turn")
         unseen, parts = left_out_errors(cases, base, workers)
     return profile_of(cases, factors, unseen, parts)

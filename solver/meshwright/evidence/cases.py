@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.check import row_of, split_of
-from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.cost.arrays import Floats, Ints, joined, take
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.price import Split, step_seconds
 from meshwright.cost.timing import time_costs
 from meshwright.evidence.price import Priced
 from meshwright.job import Job, make_job
-from meshwright.skeleton import Skeletons, concatenate
+from meshwright.skeleton import Skeletons
 
 Class = tuple[str, str]
 """A GPU's name and a framework: what efficiencies are fitted for."""
@@ -74,7 +74,7 @@ class Cases:
         return _Alike(
             class_of(members[0]),
             make_job(members[0].spec),
-            concatenate(rows),
+            joined(rows),
             _splits_by_stages([split_of(one.plan) for one in members]),
             index,
         )

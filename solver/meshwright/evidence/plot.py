@@ -59,7 +59,7 @@ def plot_library() -> Any:
     """
     try:
         import altair
-        import vl_convert  # noqa: F401
+        import vl_convert  # noqa: F401, altair loads it itself, and late: to save
     except ImportError:
         told = "needs two libraries more: pip install 'meshwright[plot]'"
         raise SpecError(f"--plot {told}") from None

@@ -77,7 +77,6 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
 
     Raises:
         Unpriced: a field is missing or has no counterpart in the model yet.
-        SpecError: the profile has nothing for the run's GPU and framework.
     """
     assumed = Assumed()
     refuse(run)

@@ -111,11 +111,7 @@ def judge(
     weak_sources: Collection[str] = (),
     profile: Profile | None = None,
 ) -> Scoreboard:
-    """Return how predictions compare with runs; weak sources are kept apart.
-
-    Raises:
-        SpecError: the profile has nothing for the GPU and framework of a run.
-    """
+    """Return how predictions compare with runs; weak sources are kept apart."""
     priced, unpriced = price_runs(runs, profile)
     sound = [one for one in priced if not one.run.is_contradictory]
     strong = [one for one in sound if one.run.source_id not in weak_sources]

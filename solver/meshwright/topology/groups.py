@@ -13,8 +13,6 @@ level, innermost first. Two axes have more to say than their own group:
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,14 +25,6 @@ GROUPS = (
     "tp", "cp", "dp_shard", "dp_replicate", "pp", "ep", "expert_shard",
     "expert_replicate",
 )  # fmt: skip
-
-
-class ExpertDegrees(NamedTuple):
-    """Over how many GPUs experts are split, sharded and replicated."""
-
-    split: NDArray[np.int64]
-    sharded: NDArray[np.int64]
-    replicated: NDArray[np.int64]
 
 
 def expert_mesh(meshes: Meshes, ep: NDArray[np.int64]) -> Meshes:

@@ -55,18 +55,6 @@ class Paths:
     """Of the most loaded link, see `Fabric.loads`."""
     latency_s: NDArray[np.float64]
 
-    def take(self, index: NDArray[np.int64]) -> Paths:
-        """Return the rows of `index`."""
-        return Paths(self.s_per_byte[index], self.latency_s[index])
-
-
-def concatenate_paths(parts: list[Paths]) -> Paths:
-    """Return the rows of all parts."""
-    return Paths(
-        np.concatenate([part.s_per_byte for part in parts]),
-        np.concatenate([part.latency_s for part in parts]),
-    )
-
 
 def free_paths(meshes: int, groups: int) -> Paths:
     """Return paths that cost nothing, where prices do not matter yet."""
