@@ -70,6 +70,15 @@ class Gpu(SpecModel):
         0.8, description="Of the peak that the best measured matmul reaches."
     )
     matmul_share_fp8: Share = Field(0.72, description="The same of the fp8 peak.")
+    peer_links: CountOrNone | None = Field(
+        None, description="NVLinks or Infinity Fabric links of the GPU; 0 if none."
+    )
+    peer_link_gb_s: GBPerS | None = Field(
+        None, description="Bandwidth of one of those per direction."
+    )
+    pcie_gb_s: GBPerS | None = Field(
+        None, description="What copies over its PCIe port reach, per direction."
+    )
 
 
 class ScaleOut(SpecModel):
@@ -95,8 +104,13 @@ class Node(SpecModel):
     """A vertex of an explicit graph."""
 
     name: Name = Field(description="How links refer to it.")
-    kind: Literal["gpu", "switch"] = "gpu"
+    kind: Literal["gpu", "nic", "switch"] = Field(
+        "gpu", description="A switch may be a CPU too: whatever traffic passes."
+    )
     host: CountOrNone = Field(0, description="The machine that a GPU sits in.")
+    gb_s: GBPerS | None = Field(
+        None, description="Of a NIC: its port's bandwidth, where that is known."
+    )
 
 
 def _as_pair(value: Any) -> Any:

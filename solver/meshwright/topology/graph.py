@@ -1,6 +1,6 @@
 """Compiles a cluster to one NetworkX graph of GPUs, switches and links.
 
-Vertices carry `kind` (gpu or switch) and, for GPUs, `rank` and `host`. Edges carry
+Vertices carry `kind` (gpu, nic or switch) and, for GPUs, `rank` and `host`. Edges carry
 `gb_s` (bandwidth per direction, 1e9 bytes/s) and `latency_us` (one traversal).
 """
 
@@ -53,7 +53,7 @@ def _from_nodes(topology: Topology) -> nx.Graph[str]:
             graph.add_node(node.name, kind="gpu", rank=rank, host=node.host)
             rank += 1
         else:
-            graph.add_node(node.name, kind="switch")
+            graph.add_node(node.name, kind=node.kind)
     for link in topology.links:
         graph.add_edge(*link.between, gb_s=link.gb_s, latency_us=link.latency_us)
     return graph
