@@ -22,7 +22,7 @@ from meshwright.job import Job, make_job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rule import holding
 from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1, Skeletons
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import price_groups

@@ -129,8 +129,8 @@ AGREEMENT = [
     (FRAMEWORK, "  count: 2", "16: cluster.count: 2 copies, but 'inline' has no "
                               "scale_out to join them; accepted: 1"),
     (LEVELS, "", "9: cluster.topology: expected levels, or nodes and links; neither"),
-    (LEVELS, "    nodes: [{name: a}]\n" + LEVELS, "9: cluster.topology: expected "
-                                                  "levels, or nodes and links; both"),
+    (LEVELS, "    nodes: [{name: a}]\n" + LEVELS,
+     "16: cluster.topology.levels.0.name: 'nvlink' joins NICs, and no node is of kind"),
     (LEVELS, "    links: [{between: [a, b], gb_s: 1, latency_us: 1}]\n" + LEVELS,
      "14: cluster.topology.links: 1 given, but levels already join the GPUs; accepted"),
 ]  # fmt: skip
@@ -155,9 +155,9 @@ GRAPHS = [
     ("    nodes: [{name: a, kind: switch}]\n",
      "14: cluster.topology.nodes: 1 given, but none of kind gpu"),
     ("    nodes: [{name: a, kind: swich}]\n",
-     "14: cluster.topology.nodes.0.kind: 'swich': expected gpu or switch; did you"),
+     "14: cluster.topology.nodes.0.kind: 'swich': expected gpu, nic or switch; did you"),
     ("    nodes: [{name: a}]\n    scale_out: {name: x, gb_s: 1, latency_us: 1}\n",
-     "15: cluster.topology.scale_out: 'x' joins levels, not nodes; add links"),
+     "15: cluster.topology.scale_out.name: 'x' joins NICs, and no node is of kind"),
 ]  # fmt: skip
 CASES = [
     *NUMBERS,

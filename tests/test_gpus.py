@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright import catalog
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.source import read_yaml
 
 KIND = "topologies/gpus"

@@ -15,7 +15,7 @@ from meshwright.job import make_job
 from meshwright.lattice import build_lattice, in_best_case
 from meshwright.plan import Plan
 from meshwright.solve import solve
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.load import load_spec
 from meshwright.spec.spec import Spec
 

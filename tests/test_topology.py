@@ -21,10 +21,11 @@ from meshwright.plan import Outcome
 from meshwright.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.load import load_spec
+from meshwright.spec.machine import Machine
 from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import build_fabric
-from meshwright.topology.graph import build_graph
+from meshwright.topology.graph import machine_graph, tree_graph
 from meshwright.topology.groups import (
     DP_REPLICATE,
     DP_SHARD,
@@ -35,7 +36,8 @@ from meshwright.topology.groups import (
 )
 from meshwright.topology.levels import LevelFabric
 from meshwright.topology.paths import Meshes
-from meshwright.topology.routed import RoutedFabric, mesh_groups, ring_neighbours
+from meshwright.topology.rings import mesh_groups, rings
+from meshwright.topology.routed import RoutedFabric
 from tests.every_mesh import every_mesh
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2000, "peak_tflops": {"bf16": 300}}
@@ -81,7 +83,7 @@ def test_level_formula_is_what_routing_counts(
     """Every ring of every group, link by link, on trees of one to three levels."""
     fabric, routed = (
         LevelFabric(tree.levels),
-        RoutedFabric(build_graph(tree), tree.fan_outs),
+        RoutedFabric.of_graph(tree_graph(tree.levels), tree.fan_outs),
     )
     every = every_mesh(fabric.sizes)
     some = sorted(chooser.sample(range(len(every)), min(len(every), 25)))
@@ -160,14 +162,14 @@ def test_groups_of_two_nodes_by_hand() -> None:
     by_shard = sorted(mesh_groups(own, DP_SHARD).tolist())
     assert by_shard == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert sorted(mesh_groups(own, PP).tolist()) == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert list(ring_neighbours([[0, 1, 2]])) == [(0, 1), (1, 2), (2, 0)]
+    assert rings(np.array([[0, 1, 2]])) == [(0, 1), (1, 2), (2, 0)]
 
 
 def s_per_byte(tree: Cluster, meshes: Meshes, axis: int) -> float:
     """Return the price of an axis; closed form and routing must agree on it."""
     price = price_groups(LevelFabric(tree.levels), meshes).s_per_byte[0, axis]
     routed = price_groups(
-        RoutedFabric(build_graph(tree), tree.fan_outs), meshes
+        RoutedFabric.of_graph(tree_graph(tree.levels), tree.fan_outs), meshes
     ).s_per_byte[0, axis]
     assert price == pytest.approx(routed, rel=1e-9)
     return float(price)
@@ -360,7 +362,8 @@ def test_any_graph_is_priced_by_counting_its_rings(
     links: Links = [("s0", "s1", 40.0), ("s1", "s2", 20.0)]
     links += [(n, chooser.choice(switches), chooser.uniform(1, 99)) for n in names]
     tree = explicit(dict.fromkeys(names, 0), switches, links)
-    fabric, graph = RoutedFabric(build_graph(tree), tree.fan_outs), build_graph(tree)
+    graph = machine_graph(Machine(tree.topology.nodes, tree.topology.links))
+    fabric = RoutedFabric.of_graph(graph, tree.fan_outs)
     every = every_mesh((gpus,))
     own = every[data.draw(st.integers(0, len(every) - 1))]
     for axis in range(len(AXES)):
@@ -389,9 +392,10 @@ def rates_of(graph: nx.Graph[str]) -> list[float]:
 
 def test_graph_of_levels_has_its_links() -> None:
     """2 nodes of 4: 8 links to NVLink switches, 2 trunks of 4 x 25 GB/s."""
-    graph = build_graph(cluster((4, 300.0, 1.0, "per_gpu"), (2, 25.0, 2.0, "per_gpu")))
+    node = (4, 300.0, 1.0, "per_gpu")
+    graph = tree_graph(cluster(node, (2, 25.0, 2.0, "per_gpu")).levels)
     assert rates_of(graph) == [100.0] * 2 + [300.0] * 8
-    shared = build_graph(cluster((4, 300.0, 1.0, "per_gpu"), (2, 25.0, 2.0, "shared")))
+    shared = tree_graph(cluster(node, (2, 25.0, 2.0, "shared")).levels)
     assert rates_of(shared)[:2] == [25.0] * 2
 
 

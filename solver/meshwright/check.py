@@ -28,7 +28,7 @@ from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.plan import BrokenRule, LinkLoad, Plan, PricedPlan, StageMemory
 from meshwright.rule import broken
 from meshwright.skeleton import Skeletons
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import GROUPS, price_groups

@@ -9,8 +9,8 @@ import numpy as np
 from meshwright.cost.arrays import Ints, ranges, take
 from meshwright.offload_rules import KNOWN_OFFLOADS
 from meshwright.skeleton import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
-from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.divisors import divisors
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import free_paths

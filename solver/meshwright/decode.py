@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.cost.price import Split
 from meshwright.plan import Plan, Stage
 from meshwright.skeleton import Skeletons
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.topology.paths import Meshes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.spec.cluster import Precision
+from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import build_fabric
 from meshwright.topology.paths import Fabric

@@ -9,7 +9,7 @@ import numpy as np
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.rule import Rule
 from meshwright.skeleton import Skeletons
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes

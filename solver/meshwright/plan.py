@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
-from meshwright.spec.cluster import Precision
+from meshwright.spec.gpu import Precision
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 

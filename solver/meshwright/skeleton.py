@@ -39,7 +39,7 @@ class Skeletons:
     schedule: Ints
     offload: Ints
     precision: Ints
-    """Codes in the order of `spec.cluster.PRECISIONS`."""
+    """Codes in the order of `spec.gpu.PRECISIONS`."""
     paths: Paths
     """What each group pays on the links of the row's mesh, or in the best case."""
     mesh: Ints

@@ -17,7 +17,7 @@ from meshwright.cost.weights import (
 )
 from meshwright.job import Job
 from meshwright.skeleton import FULL, Skeletons
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.topology.groups import GROUPS, group_loads
 from meshwright.topology.paths import Meshes
 

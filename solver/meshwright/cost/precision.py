@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.spec.cluster import Precision
+from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Framework, Spec
 
 

@@ -24,7 +24,7 @@ from meshwright.cost.schedule import closed_form_s, heads_in_flight, in_flight
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
-from meshwright.spec.cluster import PRECISIONS
+from meshwright.spec.gpu import PRECISIONS
 
 T = TypeVar("T")
 

@@ -10,8 +10,9 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.run import RunHardware
-from meshwright.spec.cluster import Cluster, Gpu
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.source import read_yaml
 
 LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.run import Run, RunConfig
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Framework
 
 FRAMEWORKS: tuple[tuple[str, Framework], ...] = (

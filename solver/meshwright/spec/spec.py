@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from meshwright.spec import agree
 from meshwright.spec.base import SpecModel, refuse
-from meshwright.spec.cluster import Cluster, Precision
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.gpu import Precision
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.training import Limits, Training

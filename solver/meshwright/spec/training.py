@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from meshwright.spec.base import NOT_EMPTY, Count, Margin, Share, SpecModel
-from meshwright.spec.cluster import Precision
+from meshwright.spec.gpu import Precision
 from meshwright.spec.units import GBPerS, GiB
 
 FusedKernels = Literal["all", "norms", "none"]

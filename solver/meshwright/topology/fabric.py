@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.graph import build_graph
+from meshwright.spec.hosts import Alike, Hosts
+from meshwright.spec.links import Level
+from meshwright.spec.machine import outside
+from meshwright.topology.graph import machine_graph
+from meshwright.topology.host_kind import HostKind
 from meshwright.topology.levels import LevelFabric
 from meshwright.topology.paths import Fabric
 from meshwright.topology.routed import RoutedFabric
+from meshwright.topology.routes import Routes
 
 
 def build_fabric(cluster: Cluster) -> Fabric:
     """Return the fabric of a cluster: by levels where it has them, else routed."""
-    if cluster.topology.nodes:
-        return RoutedFabric(build_graph(cluster), cluster.fan_outs)
-    return LevelFabric(cluster.levels)
+    if cluster.is_tree:
+        return LevelFabric(cluster.levels)
+    hosts = cluster.hosts
+    kinds = [_kind(kind, hosts) for kind in hosts.kinds]
+    return RoutedFabric(kinds, cluster.fan_outs, tuple(_by_gpu(hosts)))
+
+
+def _kind(kind: Alike, hosts: Hosts) -> HostKind:
+    routes = Routes(machine_graph(kind.machine))
+    if not hosts.outer:
+        return HostKind(routes)
+    return HostKind(routes, f"node{kind.hosts[0]}", outside(hosts.outer[0]))
+
+
+def _by_gpu(hosts: Hosts) -> Iterator[Level]:
+    """Yield the levels above hosts with the uplinks of NICs shared out to GPUs."""
+    for level in hosts.outer:
+        if level.uplink == "per_nic":
+            nics = min(kind.machine.nics for kind in hosts.kinds)
+            per_gpu = level.gb_s * nics / hosts.gpus
+            changed = {"gb_s": per_gpu, "uplink": "per_gpu"}
+            yield level.model_copy(update=changed)
+        else:
+            yield level

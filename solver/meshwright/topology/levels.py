@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.spec.cluster import Level
 from meshwright.spec.divisors import divisors
-from meshwright.topology.paths import Meshes, Paths
+from meshwright.spec.links import Level
+from meshwright.topology.paths import Meshes, Order, Paths
 
 
 class LevelFabric:
@@ -33,6 +33,11 @@ class LevelFabric:
             level.gb_s * (gpus if level.uplink == "per_gpu" else 1)
             for level, gpus in zip(self.levels, self._gpus_below, strict=True)
         )
+
+    def placed(self, order: Order) -> LevelFabric:
+        """Return the same fabric: its GPUs are all alike."""
+        assert not order
+        return self
 
     def loads(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return seconds per byte on the uplinks of each level.

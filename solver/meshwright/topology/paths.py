@@ -12,6 +12,10 @@ Meshes = NDArray[np.int64]
 """Shape (meshes, axes, levels): the factor of each axis at each level."""
 
 
+Order = tuple[tuple[int, ...], ...]
+"""Of each kind of host, the GPU of each rank; empty where ranks are as listed."""
+
+
 class Fabric(Protocol):
     """A cluster seen by the lattice."""
 
@@ -26,6 +30,9 @@ class Fabric(Protocol):
     @property
     def link_gb_s(self) -> tuple[float, ...]:
         """Return the bandwidth of each link per direction, 1e9 bytes/s."""
+
+    def placed(self, order: Order) -> Fabric:
+        """Return the fabric with ranks on GPUs in another order."""
 
     def loads(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return seconds per byte on every link, (meshes, axes, links).

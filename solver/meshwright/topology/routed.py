@@ -2,136 +2,155 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.topology.paths import Meshes, Paths, free_paths
+from meshwright.spec.links import Level
+from meshwright.topology.host_kind import HostKind
+from meshwright.topology.levels import LevelFabric
+from meshwright.topology.paths import Meshes, Order, Paths
+from meshwright.topology.rings import exchanges, mesh_groups, rings
+from meshwright.topology.routes import Routes
 
-Hop = tuple[str, str]
+Floats = NDArray[np.float64]
 
 
 class RoutedFabric:
-    """A cluster given as a graph; ranks go to GPUs in the order they are listed.
+    """Hosts given as graphs, and levels above them; links count once per direction.
 
-    Within a level the axes nest in the order of the mesh: the first is innermost.
-    Links are counted once per direction.
+    `sizes` has the levels of the host graphs first, then those above. Within a level
+    the axes nest in the order of the mesh: the first is innermost. A ring that leaves
+    its hosts is turned through its members there, one channel each, so that all NICs
+    carry their share, and each hop inside is left out in one channel.
     """
 
-    def __init__(self, graph: nx.Graph[str], sizes: tuple[int, ...]) -> None:
-        """Keep the graph; routes are found when they are first asked for."""
-        self.graph = graph
-        ranks = nx.get_node_attributes(graph, "rank")
-        hosts = nx.get_node_attributes(graph, "host")
-        self.gpus = sorted(ranks, key=lambda gpu: (hosts[gpu], ranks[gpu]))
-        self.sizes = sizes
-        self._hops = [hop for edge in graph.edges for hop in (edge, edge[::-1])]
-        self._hop_index = {hop: i for i, hop in enumerate(self._hops)}
-        self.link_names = tuple(f"{a} -> {b}" for a, b in self._hops)
-        self.link_gb_s = tuple(graph.edges[hop]["gb_s"] for hop in self._hops)
-        self._routes: dict[Hop, _Route] = {}
+    def __init__(
+        self,
+        kinds: Sequence[HostKind],
+        sizes: tuple[int, ...],
+        outer: Sequence[Level] = (),
+    ) -> None:
+        """Keep the hosts; routes are found when they are first asked for."""
+        self.kinds, self.sizes, self.outer = tuple(kinds), sizes, tuple(outer)
+        self._inside = len(sizes) - len(self.outer)
+        self.gpus_per_host = math.prod(sizes[: self._inside])
+        host = Level(name="host", size=self.gpus_per_host, gb_s=1, latency_us=0)
+        self._tree = LevelFabric([host, *self.outer])
+        within = [name for kind in self.kinds for name in kind.link_names]
+        rates = [float(rate) for kind in self.kinds for rate in kind.routes.gb_s]
+        # The links of GPUs and of NICs, the tree's first two, are in the graphs.
+        self.link_names = (*within, *self._tree.link_names[2:])
+        self.link_gb_s = (*rates, *self._tree.link_gb_s[2:])
+        self._known: dict[tuple[bytes, int, bool], Floats] = {}
 
-    def loads(self, meshes: Meshes) -> NDArray[np.float64]:
+    @classmethod
+    def of_graph(cls, graph: nx.Graph[str], sizes: tuple[int, ...]) -> RoutedFabric:
+        """Return the fabric of one graph with nothing above it."""
+        return cls([HostKind(Routes(graph))], sizes)
+
+    def placed(self, order: Order) -> RoutedFabric:
+        """Return the fabric with ranks on the GPUs of an order, one for each kind."""
+        if not order:
+            return self
+        pairs = zip(self.kinds, order, strict=True)
+        kinds = [replace(kind, order=own) for kind, own in pairs]
+        return RoutedFabric(kinds, self.sizes, self.outer)
+
+    def loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, from the rings that cross it."""
-        shares = np.zeros((*meshes.shape[:2], len(self._hops)))
-        for row, axis in _spanned(meshes):
-            for a, b in ring_neighbours(mesh_groups(meshes[row], axis).tolist()):
-                shares[row, axis] += self._route(a, b).shares
-        return self._seconds(shares)
+        members = self.members(meshes)
+        leaves = meshes.prod(axis=2) > members
+        inside = np.where(leaves, (members - 1) / members, 1.0)
+        out = np.where(leaves, 1 / members, 0.0)
+        return self._sum(meshes, inside, out, is_exchange=False)
 
-    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
+    def exchange_loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, each member sending to each other."""
-        shares = np.zeros((*meshes.shape[:2], len(self._hops)))
-        for row, axis in _spanned(meshes):
-            groups = mesh_groups(meshes[row], axis)
-            for group in groups.tolist():
-                for a, b in itertools.permutations(group, 2):
-                    shares[row, axis] += self._route(a, b).shares / (len(group) - 1)
-        return self._seconds(shares)
+        members, others = self.members(meshes), meshes.prod(axis=2)
+        parts = np.maximum(others - 1, 1)
+        return self._sum(meshes, 1 / parts, (others - members) / parts, True)
+
+    def members(self, meshes: Meshes) -> NDArray[np.int64]:
+        """Return how many members of each group are on one host."""
+        result: NDArray[np.int64] = meshes[:, :, : self._inside].prod(axis=2)
+        return result
+
+    def _on_tree(self, meshes: Meshes) -> Meshes:
+        """Return meshes whose innermost level is the host."""
+        inside = self.members(meshes)[:, :, None]
+        return np.concatenate([inside, meshes[:, :, self._inside :]], axis=2)
+
+    def _sum(
+        self, meshes: Meshes, inside: Floats, out: Floats, is_exchange: bool
+    ) -> Floats:
+        """Return loads of bytes passed inside hosts and sent out of them."""
+        on_tree = self._on_tree(meshes)
+        tree = self._tree.exchange_loads if is_exchange else self._tree.loads
+        above = tree(on_tree)[:, :, 2:]
+        exits = np.concatenate([kind.exits for kind in self.kinds])
+        within = out[:, :, None] * exits
+        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+            host = meshes[row, :, : self._inside]
+            own = self._sends(host, int(axis), is_exchange)
+            within[row, axis] += inside[row, axis] * own
+        return np.concatenate([within, above], axis=2)
+
+    def _sends(self, host: NDArray[np.int64], axis: int, is_exchange: bool) -> Floats:
+        """Return the loads inside each kind of host if each pair passes one byte."""
+        key = (host.tobytes(), axis, is_exchange)
+        if key not in self._known:
+            pairs = (exchanges if is_exchange else rings)(mesh_groups(host, axis))
+            own = [kind.sends(pairs) for kind in self.kinds]
+            self._known[key] = np.concatenate(own)
+        return self._known[key]
 
     def least(self, degrees: NDArray[np.int64]) -> Paths:
-        """Return nothing: without a tree, where groups lie best is not known."""
-        return free_paths(len(degrees), 2)
+        """Return what groups of these sizes pay at least, wherever they lie.
 
-    def _seconds(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        return shares / (np.array(self.link_gb_s) * 1e9)
-
-    def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the longest route between ring neighbours."""
-        result = np.zeros(meshes.shape[:2])
-        for row, axis in _spanned(meshes):
-            pairs = ring_neighbours(mesh_groups(meshes[row], axis).tolist())
-            result[row, axis] = max(self._route(a, b).latency_us for a, b in pairs)
-        return result * 1e-6
-
-    def _route(self, start: int, end: int) -> _Route:
-        """Return the route between two ranks, over all shortest ways at once.
-
-        The shortest way takes wide links first, then few of them. Where several are
-        equally short, every switch spreads what it passes on evenly over them, as
-        equal-cost multipath does: the order in which links are written is no matter.
+        No order of GPUs puts less on the fullest link of a GPU than what goes out of
+        the GPU, spread over all its links. Latencies are left aside.
         """
-        a, b = self.gpus[start], self.gpus[end]
-        if (a, b) in self._routes:
-            return self._routes[a, b]
-        before, distance = nx.dijkstra_predecessor_and_distance(
-            self.graph, a, weight=_hop_cost
-        )
-        shares, longest = np.zeros(len(self._hops)), {b: 0.0}
-        passed = {b: 1.0}
-        for node in sorted(distance, key=lambda n: -distance[n]):
-            for previous in before[node] if node in passed else ():
-                part = passed[node] / len(before[node])
-                shares[self._hop_index[previous, node]] += part
-                passed[previous] = passed.get(previous, 0.0) + part
-                hop_us = self.graph.edges[previous, node]["latency_us"]
-                further_us = longest[node] + hop_us
-                longest[previous] = max(longest.get(previous, 0.0), further_us)
-        self._routes[a, b] = _Route(shares, longest[a])
-        return self._routes[a, b]
+        s_per_byte = np.zeros((len(degrees), 2))
+        gpu_s = max(kind.widest_s for kind in self.kinds)
+        exit_s = max(float(kind.exits.max(initial=0)) for kind in self.kinds)
+        for row, degree in enumerate(degrees.tolist()):
+            members = np.array(self._members_of(degree))
+            away = np.where(degree > members, 1 / members, 0.0)
+            stays = np.where(degree > members, (members - 1) / members, 1.0)
+            ring = np.maximum(away * exit_s, np.where(members > 1, stays * gpu_s, 0))
+            parts = max(degree - 1, 1)
+            sent, kept = (degree - members) / parts, (members - 1) / parts
+            exchange = np.maximum(sent * exit_s, kept * gpu_s)
+            s_per_byte[row] = exchange.min(), ring.min()
+        return Paths(s_per_byte, np.zeros_like(s_per_byte))
 
+    def _members_of(self, degree: int) -> list[int]:
+        """Return how many members of a group of this size can be on one host."""
+        outside = math.prod(self.sizes[self._inside :])
+        return [
+            members
+            for members in range(1, degree + 1)
+            if degree % members == 0
+            and self.gpus_per_host % members == 0
+            and outside % (degree // members) == 0
+        ]
 
-@dataclass(frozen=True)
-class _Route:
-    """How a message between two GPUs spreads over the links."""
-
-    shares: NDArray[np.float64]
-    """Of every link: the part of the message that it carries."""
-    latency_us: float
-    """Of the longest of the equally short ways."""
-
-
-def mesh_groups(mesh: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-    """Return the ranks of each group of an axis, shape (groups, members).
-
-    `mesh` is (axes, levels). Rank order: the innermost level varies fastest and, in
-    a level, the first axis.
-    """
-    axes, levels = mesh.shape
-    shape = [int(mesh[a, level]) for level in range(levels) for a in range(axes)]
-    ranks = np.arange(math.prod(shape)).reshape(shape[::-1])
-    own = [ranks.ndim - 1 - (level * axes + axis) for level in range(levels)]
-    rest = [dim for dim in range(ranks.ndim) if dim not in own]
-    members = int(np.prod(mesh[axis]))
-    return ranks.transpose(*rest, *reversed(own)).reshape(-1, members)
-
-
-def ring_neighbours(groups: Iterable[Sequence[int]]) -> Iterable[tuple[int, int]]:
-    """Return who passes to whom in the rings of all groups."""
-    for group in groups:
-        yield from zip(group, [*group[1:], group[0]], strict=True)
-
-
-def _spanned(meshes: Meshes) -> Iterable[tuple[int, int]]:
-    """Return the meshes and axes that have more than one member."""
-    degrees = meshes.prod(axis=2)
-    return zip(*(index.tolist() for index in np.nonzero(degrees > 1)), strict=True)
-
-
-def _hop_cost(_a: str, _b: str, link: dict[str, float]) -> float:
-    return 1 / link["gb_s"]
+    def latency_s(self, meshes: Meshes) -> Floats:
+        """Return the longest route between ring neighbours."""
+        on_tree = self._on_tree(meshes)
+        leaves = on_tree[:, :, 1:].prod(axis=2) > 1
+        # The tree has the way from the first switch outside on, and a NIC's uplink.
+        first_us = self.outer[0].latency_us if self.outer else 0.0
+        exit_us = max(kind.exit_us for kind in self.kinds) - first_us
+        outside = self._tree.latency_s(on_tree) + 2e-6 * exit_us
+        result = np.where(leaves, outside, 0.0)
+        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+            groups = mesh_groups(meshes[row, :, : self._inside], int(axis))
+            longest_us = max(kind.longest_us(rings(groups)) for kind in self.kinds)
+            result[row, axis] = max(result[row, axis], longest_us * 1e-6)
+        return result

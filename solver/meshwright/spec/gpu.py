@@ -1,0 +1,64 @@
+"""A GPU as its vendor rates it."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from pydantic import Field, model_validator
+
+from meshwright.spec.base import CountOrNone, Name, Peak, Share, SpecModel
+from meshwright.spec.units import GBPerS, GiB
+
+Precision = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+"""In the order of the codes of the precision column."""
+
+
+class PeakTflops(SpecModel):
+    """Dense matmul peak by precision, TFLOP/s; left out where the GPU has none."""
+
+    fp8: Peak | None = None
+    bf16: Peak | None = None
+    fp16: Peak | None = None
+    tf32: Peak | None = None
+    fp32: Peak | None = None
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Return the precisions that the GPU has."""
+        return tuple(name for name, peak in self if peak is not None)
+
+    def flops(self, precision: Precision) -> float:
+        """Return a known peak in FLOP/s."""
+        return float(getattr(self, precision)) * 1e12
+
+    @model_validator(mode="after")
+    def _check_any(self) -> PeakTflops:
+        if self.fp8 is not None and self.bf16 is None:
+            raise ValueError("expected a peak for bf16 beside fp8: attention has it")
+        if not self.known:
+            raise ValueError("expected a peak for one of bf16, fp16, tf32, fp32")
+        return self
+
+
+class Gpu(SpecModel):
+    """One GPU, as its vendor rates it; bundled ones are in topologies/gpus."""
+
+    name: Name = "inline"
+    memory_gib: GiB = Field(description="Memory that nvidia-smi reports as total.")
+    memory_gb_s: GBPerS = Field(description="HBM bandwidth.")
+    peak_tflops: PeakTflops
+    matmul_share: Share = Field(
+        0.8, description="Of the peak that the best measured matmul reaches."
+    )
+    matmul_share_fp8: Share = Field(0.72, description="The same of the fp8 peak.")
+    peer_links: CountOrNone | None = Field(
+        None, description="NVLinks or Infinity Fabric links of the GPU; 0 if none."
+    )
+    peer_link_gb_s: GBPerS | None = Field(
+        None, description="Bandwidth of one of those per direction."
+    )
+    pcie_gb_s: GBPerS | None = Field(
+        None, description="What copies over its PCIe port reach, per direction."
+    )

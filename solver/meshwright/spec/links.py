@@ -1,0 +1,111 @@
+"""What a fabric is made of: levels of a tree, or the nodes and links of a graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from meshwright.spec.base import Count, CountOrNone, Name, Problem, SpecModel
+from meshwright.spec.units import GBPerS, Micros
+
+
+class ScaleOut(SpecModel):
+    """A switch over equal children, each with uplinks to it."""
+
+    name: Name = Field(description="Names the links of this level.")
+    gb_s: GBPerS = Field(description="Bandwidth of an uplink per direction.")
+    latency_us: Micros = Field(description="Latency of one traversal of an uplink.")
+    uplink: Literal["per_gpu", "shared", "per_nic"] = Field(
+        "per_gpu",
+        description="per_gpu: each GPU below a child has its own uplink; "
+        "shared: the child has one; per_nic: each NIC, where nodes have them.",
+    )
+
+
+class Level(ScaleOut):
+    """One level of a tree of switches: `size` children under each switch."""
+
+    size: Count = Field(description="Children of each switch.")
+
+
+class Node(SpecModel):
+    """A vertex of an explicit graph."""
+
+    name: Name = Field(description="How links refer to it.")
+    kind: Literal["gpu", "nic", "switch"] = Field(
+        "gpu", description="A switch may be a CPU too: whatever traffic passes."
+    )
+    host: CountOrNone = Field(0, description="The machine that a GPU sits in.")
+    gb_s: GBPerS | None = Field(
+        None, description="Of a NIC: its port's bandwidth, where that is known."
+    )
+
+
+def as_pair(value: Any) -> Any:
+    """Refuse what is not the names of two nodes."""
+    if not isinstance(value, list | tuple) or len(value) != 2 or value[0] == value[1]:
+        raise ValueError("expected a list of the names of two nodes")
+    return value
+
+
+Pair = Annotated[tuple[Name, Name], BeforeValidator(as_pair)]
+"""The names of two nodes."""
+
+
+class Link(SpecModel):
+    """An edge of an explicit graph, the same in both directions."""
+
+    between: Pair = Field(description="The names of two nodes.")
+    gb_s: GBPerS = Field(description="Bandwidth per direction.")
+    latency_us: Micros = Field(description="Latency of one traversal.")
+
+
+def broken_names(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> Iterable[Problem]:
+    """Yield what names are given twice, or to nothing."""
+    counts = Counter(node.name for node in nodes)
+    for index, node in enumerate(nodes):
+        if counts[node.name] > 1:
+            yield Problem(("nodes", index, "name"), node.name, "names two nodes")
+    pairs = Counter(frozenset(link.between) for link in links)
+    for index, link in enumerate(links):
+        path = ("links", index, "between")
+        for end in link.between:
+            if end not in counts:
+                sentence = "is not among the nodes; accepted: "
+                yield Problem(path, end, sentence + some(list(counts)))
+        if pairs[frozenset(link.between)] > 1:
+            yield Problem(path, list(link.between), "are linked twice; add up gb_s")
+
+
+def broken_graph(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> Iterable[Problem]:
+    """Yield the nodes that no chain of links joins to the first GPU."""
+    first = next((node.name for node in nodes if node.kind == "gpu"), None)
+    if first is None:
+        yield Problem(("nodes",), len(nodes), "given, but none of kind gpu")
+        return
+    reached = _reachable(first, links)
+    for index, node in enumerate(nodes):
+        if node.name not in reached:
+            sentence = f"is joined to {first!r} by no chain of links"
+            yield Problem(("nodes", index, "name"), node.name, sentence)
+
+
+def _reachable(start: str, links: tuple[Link, ...]) -> set[str]:
+    neighbours: dict[str, list[str]] = {}
+    for a, b in (link.between for link in links):
+        neighbours.setdefault(a, []).append(b)
+        neighbours.setdefault(b, []).append(a)
+    reached, waiting = {start}, [start]
+    while waiting:
+        found = set(neighbours.get(waiting.pop(), ())) - reached
+        reached |= found
+        waiting += found
+    return reached
+
+
+def some(names: list[str], most: int = 8) -> str:
+    """Return the first of many names, for a sentence."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -1,0 +1,75 @@
+"""What is broken in a cluster, or slower than its topology says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+
+from meshwright.spec.base import CountOrNone, Name, Problem, SpecModel, refuse
+from meshwright.spec.links import Link, Node, Pair, some
+from meshwright.spec.units import GBPerS
+
+_RATE: TypeAdapter[float] = TypeAdapter(GBPerS)
+
+
+def _rate_or_zero(value: Any) -> Any:
+    return 0.0 if value in (0, "0") else _RATE.validate_python(value)
+
+
+class Override(SpecModel):
+    """One link or node of a host that is down or slow; a host that is down."""
+
+    host: CountOrNone | None = Field(
+        None, description="Which host, from 0; every one if left out."
+    )
+    link: Pair | None = Field(None, description="The names of two joined nodes.")
+    node: Name | None = Field(None, description="A GPU, NIC or switch that is down.")
+    gb_s: Annotated[float, BeforeValidator(_rate_or_zero)] = Field(
+        0.0, description="What the link still reaches per direction; 0 if it is down."
+    )
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Override:
+        if self.link is not None and self.node is not None:
+            sentence = "given beside a link; accepted: one of them"
+            refuse([Problem(("node",), self.node, sentence)])
+        if self.link is None and self.gb_s:
+            sentence = "without a link; nodes and hosts are up or down"
+            refuse([Problem(("gb_s",), self.gb_s, sentence)])
+        if self.link is None and self.node is None and self.host is None:
+            raise ValueError("expected link, node or host")
+        return self
+
+    @property
+    def is_whole_host(self) -> bool:
+        """Return whether the host itself is down."""
+        return self.link is None and self.node is None
+
+    def holds_for(self, host: int) -> bool:
+        """Return whether this is about a host, by its number."""
+        return self.host is None or self.host == host
+
+
+def broken_overrides(
+    overrides: tuple[Override, ...],
+    nodes: tuple[Node, ...],
+    links: tuple[Link, ...],
+    hosts: int,
+) -> Iterable[Problem]:
+    """Yield what overrides name that hosts of these nodes and links do not have."""
+    names = [node.name for node in nodes]
+    pairs = {frozenset(link.between) for link in links}
+    for index, own in enumerate(overrides):
+        path = ("overrides", index)
+        if own.host is not None and own.host >= hosts:
+            sentence = f"is no host; accepted: 0 to {hosts - 1}"
+            yield Problem((*path, "host"), own.host, sentence)
+        if own.node is not None and own.node not in names:
+            sentence = "is not among the nodes; accepted: " + some(names, 40)
+            yield Problem((*path, "node"), own.node, sentence)
+        if own.link is not None and frozenset(own.link) not in pairs:
+            known = ["-".join(link.between) for link in links]
+            sentence = "are not joined by a link; accepted: " + some(known, 40)
+            yield Problem((*path, "link"), list(own.link), sentence)

@@ -1,0 +1,40 @@
+"""Who sends to whom in the groups of a mesh."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def mesh_groups(mesh: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+    """Return the ranks of each group of an axis, shape (groups, members).
+
+    `mesh` is (axes, levels). Rank order: the innermost level varies fastest and, in
+    a level, the first axis.
+    """
+    axes, levels = mesh.shape
+    shape = [int(mesh[a, level]) for level in range(levels) for a in range(axes)]
+    ranks = np.arange(math.prod(shape)).reshape(shape[::-1])
+    own = [ranks.ndim - 1 - (level * axes + axis) for level in range(levels)]
+    rest = [dim for dim in range(ranks.ndim) if dim not in own]
+    members = int(np.prod(mesh[axis]))
+    return ranks.transpose(*rest, *reversed(own)).reshape(-1, members)
+
+
+def rings(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return who passes to whom in the rings of all groups."""
+    return [
+        pair
+        for group in groups.tolist()
+        for pair in zip(group, [*group[1:], group[0]], strict=True)
+    ]
+
+
+def exchanges(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return who sends to whom if each member of a group sends to each other one."""
+    return [
+        pair for group in groups.tolist() for pair in itertools.permutations(group, 2)
+    ]
