@@ -18,10 +18,16 @@ UNITS = {
     # fp32 accumulate, and the boost clock in GHz, from the vendors' whitepapers.
     "v100-sxm-16gb": (80, 1024, 1.53),
     "v100-sxm-32gb": (80, 1024, 1.53),
+    # 14 TFLOP/s of fp32 at 128 per clock and multiprocessor: 1.37 GHz.
+    "v100-pcie-16gb": (80, 1024, 1.37),
+    "v100-pcie-32gb": (80, 1024, 1.37),
+    "a100-pcie-40gb": (108, 2048, 1.41),
     "a100-pcie-80gb": (108, 2048, 1.41),
     "a100-sxm-40gb": (108, 2048, 1.41),
     "a100-sxm-80gb": (108, 2048, 1.41),
     "a800-sxm-80gb": (108, 2048, 1.41),
+    "a30-24gb": (56, 2048, 1.44),
+    "a10g-24gb": (80, 512, 1.71),
     "h100-pcie-80gb": (114, 4096, 1.62),
     "h100-nvl-94gb": (132, 4096, 1.545),
     "h100-sxm-80gb": (132, 4096, 1.83),
@@ -29,6 +35,8 @@ UNITS = {
     "l4-24gb": (58, 1024, 2.04),
     "a6000-48gb": (84, 1024, 1.80),
     "a40-48gb": (84, 1024, 1.74),
+    "a5000-24gb": (64, 1024, 1.695),
+    "rtx-6000-ada-48gb": (142, 1024, 2.505),
     "rtx-3090": (82, 512, 1.695),
     "rtx-4090": (128, 512, 2.52),
     "rtx-5090-32gb": (170, 512, 2.407),
@@ -47,6 +55,43 @@ PRINTED = {
     # The datasheet prints 362.05 and 733.
     "l40s-48gb": 733,
 }
+
+PEERS_GB_S = {
+    # What the vendors print: all links, both ways together.
+    "v100-sxm-16gb": 300,
+    "v100-sxm-32gb": 300,
+    "a100-pcie-40gb": 600,
+    "a100-pcie-80gb": 600,
+    "a100-sxm-40gb": 600,
+    "a100-sxm-80gb": 600,
+    "a800-sxm-80gb": 400,
+    "a30-24gb": 200,
+    "a40-48gb": 112.5,
+    "a5000-24gb": 112.5,
+    "a6000-48gb": 112.5,
+    "rtx-3090": 112.5,
+    "h100-pcie-80gb": 600,
+    "h100-nvl-94gb": 600,
+    "h100-sxm-80gb": 900,
+    "h200-sxm-141gb": 900,
+    "b200-sxm-180gb": 1800,
+    "b300-sxm-288gb": 1800,
+    "gb200-186gb": 1800,
+    "gb300-288gb": 1800,
+    # A die has half of the card's 800 to other cards, and 400 to the die beside it.
+    "mi250x": 800 / 2 + 400,
+    "mi300x-192gb": 896,
+    "mi325x-256gb": 896,
+    "mi355x-288gb": 1075.2,
+}
+
+PCIE_3 = {name for name in UNITS if name.startswith("v100")}
+PCIE_5 = {"h100-pcie-80gb", "h100-nvl-94gb", "h100-sxm-80gb", "h200-sxm-141gb"}
+PCIE_5 |= {"b200-sxm-180gb", "b300-sxm-288gb", "rtx-5090-32gb"}
+PCIE_5 |= {"mi300x-192gb", "mi325x-256gb", "mi355x-288gb"}
+
+C2C_GB_S = {"gb200-186gb": 450, "gb300-288gb": 450}
+"""Both ways, of one of the two GPUs that share 900 GB/s to their Grace CPU."""
 
 
 def gpu(name: str) -> Gpu:
@@ -87,3 +132,21 @@ def test_memory_is_about_that_of_the_name(name: str) -> None:
     printed = re.search(r"(\d+)gb$", name)
     if printed:
         assert 0.93 < gpu(name).memory_gib / int(printed[1]) <= 1
+
+
+@pytest.mark.parametrize("name", catalog.names(KIND))
+def test_links_to_peers_add_up_to_what_is_printed(name: str) -> None:
+    known = gpu(name)
+    assert known.peer_links is not None
+    assert (known.peer_links > 0) == (known.peer_link_gb_s is not None)
+    both_ways = 2 * known.peer_links * (known.peer_link_gb_s or 0)
+    assert both_ways == pytest.approx(PEERS_GB_S.get(name, 0))
+
+
+@pytest.mark.parametrize("name", catalog.names(KIND))
+def test_copies_reach_four_fifths_of_the_port(name: str) -> None:
+    """16 lanes at 8, 16 or 32 GT/s, of 130 bits for each 128."""
+    giga_transfers = 8 if name in PCIE_3 else 32 if name in PCIE_5 else 16
+    gb_s = giga_transfers * 16 * 128 / 130 / 8
+    port = C2C_GB_S.get(name, 2 * gb_s) / 2
+    assert gpu(name).pcie_gb_s == pytest.approx(0.8 * port, rel=0.01)

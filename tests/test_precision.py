@@ -145,6 +145,7 @@ TWICE = {
     "h100-sxm-80gb", "h100-pcie-80gb", "h100-nvl-94gb", "h200-sxm-141gb", "l4-24gb",
     "l40s-48gb", "rtx-4090", "rtx-5090-32gb", "b200-sxm-180gb", "b300-sxm-288gb",
     "gb200-186gb", "gb300-288gb", "mi300x-192gb", "mi325x-256gb", "mi355x-288gb",
+    "rtx-6000-ada-48gb",
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from meshwright.spec.gpu import Gpu
 from meshwright.spec.source import read_yaml
 
 LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}
-"""Of one link: as in topologies/dgx-a100.yaml and topologies/a100-pcie-2.yaml."""
+"""Of one link: as in dgx-a100.yaml and a100-pcie-2.yaml of the topologies."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,18 @@ NODES = {
     "mi300x": Node("xgmi", 7 * 64, 400),
     "mi325x": Node("xgmi", 7 * 64, 400),
     "mi355x": Node("xgmi", 7 * 76.8, 400),
-    # x16: 16 GT/s x 16 lanes x 128/130 / 8 for PCIe 4, twice that for 5 (PCI-SIG)
+    # x16: 16 GT/s x 16 lanes x 128/130 / 8 for PCIe 4, half that for 3, twice for 5
+    # (PCI-SIG)
+    "v100-pcie": Node("pcie", 15.75),
     "a100-pcie": Node("pcie", 31.5),
+    "a30": Node("pcie", 31.5),
+    "a10g": Node("pcie", 31.5),
+    "a5000": Node("pcie", 31.5),
     "a40": Node("pcie", 31.5),
     "a6000": Node("pcie", 31.5),
     "l4": Node("pcie", 31.5),
     "l40s": Node("pcie", 31.5),
+    "rtx-6000-ada": Node("pcie", 31.5),
     "rtx-3090": Node("pcie", 31.5),
     "rtx-4090": Node("pcie", 31.5),
     "h100-pcie": Node("pcie", 63),
