@@ -113,8 +113,8 @@ NAMES = {
                  "2: cluster.topology: 'dgx-h10' is neither a file nor a bundled name; "
                  "did you mean dgx-h100 or"),
     "gpu": ("model: gpt2-xl\ncluster:\n  topology:\n    preset: dgx-h100\n"
-            "    gpu: h200\n",
-            "5: cluster.topology.gpu: 'h200' is neither a file nor a bundled name; did "
+            "    gpu: h20\n",
+            "5: cluster.topology.gpu: 'h20' is neither a file nor a bundled name; did "
             "you mean h200-sxm-141gb?"),
     "preset": ("model:\n  preset: 5\ncluster: dgx-h100\n",
                "2: model.preset: 5: expected a name or a file"),

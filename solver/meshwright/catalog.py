@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+
+import yaml
 
 from meshwright.errors import SpecError
 
 LONGEST = 1_000
 """Characters of a name or path; longer ones are not looked for."""
+
+ALIASES = "aliases.yaml"
+"""Other names of GPUs and machines, beside the topologies."""
+
+_FOLDERS = {"topologies": ("topologies", "topologies/machines")}
+"""Of the kinds whose files lie in more than one."""
+
+_SECTIONS = {
+    "topologies": "machines",
+    "topologies/machines": "machines",
+    "topologies/gpus": "gpus",
+}
+"""Of the aliases, by kind."""
+
+_VENDORS = {"nvidia", "amd", "instinct", "tesla", "geforce"}
+"""Words that tell no product from another."""
 
 
 def folder(kind: str) -> Traversable:
@@ -25,43 +45,85 @@ def names(kind: str) -> list[str]:
     return sorted(
         entry.name.removesuffix(".yaml")
         for entry in folder(kind).iterdir()
-        if entry.name.endswith(".yaml")
+        if entry.name.endswith(".yaml") and entry.name != ALIASES
     )
+
+
+def fold(name: str) -> str:
+    """Return what spellings of a name share: 'NVIDIA H100_PCIe' is 'h100-pcie'."""
+    words = re.split(r"[\s_-]+", name.lower())
+    return "-".join(word for word in words if word and word not in _VENDORS)
 
 
 def locate(kind: str, name: str, near: Path) -> Path:
     """Return the file meant by `name`: a path, seen from `near`, or a bundled name.
 
+    A bundled name comes first as it is spelled there, then a path, then other
+    spellings of a bundled name and its aliases.
+
     Raises:
-        SpecError: neither exists; the message names the nearest bundled ones.
+        SpecError: none exists; the message names the nearest bundled ones.
     """
-    known = names(kind)
+    known = _known(kind)
     if name in known:
-        return Path(str(folder(kind) / f"{name}.yaml"))
+        return _file(known, name)
     path = near / name
     # os.path answers False for names that no file can have, where Path raises.
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
+    spellings = _spellings(kind, known)
+    if meant := spellings.get(fold(name[:LONGEST])):
+        return _file(known, meant)
+    is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
+    raise SpecError(_refusal(name, spellings, bool(is_folder)))
+
+
+def _known(kind: str) -> dict[str, str]:
+    """Return the folder of each bundled name of a kind, in the order of names."""
+    folders = _FOLDERS.get(kind, (kind,))
+    found = {name: source for source in folders for name in names(source)}
+    return dict(sorted(found.items()))
+
+
+def _file(known: dict[str, str], name: str) -> Path:
+    return Path(str(folder(known[name]) / f"{name}.yaml"))
+
+
+def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
+    """Return the bundled names by their folded names, then by their aliases."""
+    aliases = _aliases()[_SECTIONS[kind]] if kind in _SECTIONS else {}
+    return {fold(name): name for name in known} | aliases
+
+
+@cache
+def _aliases() -> dict[str, dict[str, str]]:
+    text = (folder("topologies") / ALIASES).read_text(encoding="utf-8")
+    return {
+        section: {fold(alias): name for alias, name in entries.items()}
+        for section, entries in yaml.safe_load(text).items()
+    }
+
+
+def _refusal(name: str, spellings: dict[str, str], is_folder: bool) -> str:
     shown = repr(name) if len(name) <= 60 else repr(name[:60]) + "..."
-    if name and len(name) <= LONGEST and os.path.isdir(path):
-        raise SpecError(f"{shown}: is a folder; expected a YAML file")
+    if is_folder:
+        return f"{shown}: is a folder; expected a YAML file"
     if "/" in name or name.endswith((".yaml", ".yml")):
-        raise SpecError(
-            f"{shown}: no such file; expected a YAML file{_or(name, known)}"
-        )
-    raise SpecError(
-        f"{shown} is neither a file nor a bundled name; {_near(name, known)}"
-    )
+        return f"{shown}: no such file; expected a YAML file{_or(name, spellings)}"
+    return f"{shown} is neither a file nor a bundled name; {_near(name, spellings)}"
 
 
-def _or(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(Path(name).stem[:60], known, n=1, cutoff=0.7)
-    return f" or a bundled name such as {close[0]}" if close else ""
+def _or(name: str, spellings: dict[str, str]) -> str:
+    stem = fold(Path(name).stem[:60])
+    close = difflib.get_close_matches(stem, spellings, n=1, cutoff=0.7)
+    return f" or a bundled name such as {spellings[close[0]]}" if close else ""
 
 
-def _near(name: str, known: list[str]) -> str:
-    close = [other for other in known if name and name in other][:3]
-    close = close or difflib.get_close_matches(name[:60], known, n=3, cutoff=0.5)
+def _near(name: str, spellings: dict[str, str]) -> str:
+    folded = fold(name[:60])
+    close = [other for other in spellings if folded and folded in other]
+    close = close or difflib.get_close_matches(folded, spellings, n=9, cutoff=0.5)
     if close:
-        return "did you mean " + " or ".join(close) + "?"
-    return "bundled: " + ", ".join(known)
+        meant = list(dict.fromkeys(spellings[other] for other in close))
+        return "did you mean " + " or ".join(meant[:3]) + "?"
+    return "bundled: " + ", ".join(dict.fromkeys(spellings.values()))

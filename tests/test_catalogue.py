@@ -1,0 +1,321 @@
+"""The bundled machines add up to what is sold, and go by the names people use."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright import catalog
+from meshwright.errors import SpecError
+from meshwright.spec.cluster import Gpu, Topology
+from meshwright.spec.load import load_spec
+from meshwright.spec.source import read_yaml
+
+KIND = "topologies/machines"
+GPUS = "topologies/gpus"
+
+SOLD = {
+    # GPU, how many, adapters that they send on, Gbit/s of all adapters: the vendors'
+    # datasheets, and karpenter's table of EC2 instances.
+    "dgx-1v": ("v100-sxm-32gb", 8, 4, 400),
+    "dgx-2": ("v100-sxm-32gb", 16, 8, 800),
+    "dgx-a100": ("a100-sxm-80gb", 8, 8, 1600),
+    "dgx-a100-40gb": ("a100-sxm-40gb", 8, 8, 1600),
+    "dgx-h100": ("h100-sxm-80gb", 8, 8, 3200),
+    "dgx-h200": ("h200-sxm-141gb", 8, 8, 3200),
+    "dgx-b200": ("b200-sxm-180gb", 8, 8, 3200),
+    "gb200-nvl72": ("gb200-186gb", 72, 72, 28800),
+    "p3.16xlarge": ("v100-sxm-16gb", 8, 1, 25),
+    "p3dn.24xlarge": ("v100-sxm-32gb", 8, 1, 100),
+    "p4d.24xlarge": ("a100-sxm-40gb", 8, 4, 400),
+    "p4de.24xlarge": ("a100-sxm-80gb", 8, 4, 400),
+    "p5.48xlarge": ("h100-sxm-80gb", 8, 32, 3200),
+    "p5e.48xlarge": ("h200-sxm-141gb", 8, 32, 3200),
+    "p5en.48xlarge": ("h200-sxm-141gb", 8, 16, 3200),
+    "p6-b200.48xlarge": ("b200-sxm-180gb", 8, 8, 3200),
+    "g5.12xlarge": ("a10g-24gb", 4, 1, 40),
+    "g5.48xlarge": ("a10g-24gb", 8, 1, 100),
+    "g6.48xlarge": ("l4-24gb", 8, 1, 100),
+    "g6e.48xlarge": ("l40s-48gb", 8, 4, 400),
+    "a2-highgpu-8g": ("a100-sxm-40gb", 8, 1, 100),
+    "a2-ultragpu-8g": ("a100-sxm-80gb", 8, 1, 100),
+    # Of 1000, 1800, 3600 and 3600 in all, 200, 200, 400 and 400 are the host's.
+    "a3-highgpu-8g": ("h100-sxm-80gb", 8, 4, 800),
+    "a3-megagpu-8g": ("h100-sxm-80gb", 8, 8, 1600),
+    "a3-ultragpu-8g": ("h200-sxm-141gb", 8, 8, 3200),
+    "a4-highgpu-8g": ("b200-sxm-180gb", 8, 8, 3200),
+    "nd-a100-v4": ("a100-sxm-40gb", 8, 8, 1600),
+    "ndm-a100-v4": ("a100-sxm-80gb", 8, 8, 1600),
+    "nd-h100-v5": ("h100-sxm-80gb", 8, 8, 3200),
+    "nd-h200-v5": ("h200-sxm-141gb", 8, 8, 3200),
+    "ndv2": ("v100-sxm-32gb", 8, 1, 100),
+    "mi300x-8": ("mi300x-192gb", 8, 8, 3200),
+    "mi325x-8": ("mi325x-256gb", 8, 8, 3200),
+    "a6000-4-nvlink-pairs": ("a6000-48gb", 4, 0, 0),
+}
+
+CUBE_MESHES = ["dgx-1v", "ndv2", "p3.16xlarge", "p3dn.24xlarge"]
+
+SPELLINGS = {
+    # Product strings of nvidia-smi and rocm-smi, then names of clouds and catalogues.
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA-H100-80GB-HBM3": "h100-sxm-80gb",
+    "NVIDIA H100 PCIe": "h100-pcie-80gb",
+    "NVIDIA H100 NVL": "h100-nvl-94gb",
+    "NVIDIA H200": "h200-sxm-141gb",
+    "NVIDIA B200": "b200-sxm-180gb",
+    "NVIDIA GB200": "gb200-186gb",
+    "NVIDIA L4": "l4-24gb",
+    "NVIDIA L40S": "l40s-48gb",
+    "NVIDIA A10G": "a10g-24gb",
+    "NVIDIA RTX A6000": "a6000-48gb",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada-48gb",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 5090": "rtx-5090-32gb",
+    "Tesla V100-SXM2-16GB": "v100-sxm-16gb",
+    "Tesla V100-SXM2-32GB": "v100-sxm-32gb",
+    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
+    "AMD Instinct MI300X": "mi300x-192gb",
+    "A100": "a100-sxm-40gb",
+    "A100-80GB": "a100-sxm-80gb",
+    "V100": "v100-sxm-16gb",
+    "V100-32GB": "v100-sxm-32gb",
+    "H100": "h100-sxm-80gb",
+    "H100-SXM5-80GB": "h100-sxm-80gb",
+    "H100_sxm_80GB": "h100-sxm-80gb",
+    "H100NVL": "h100-nvl-94gb",
+    "RTX4090": "rtx-4090",
+    "MI325X": "mi325x-256gb",
+}
+
+MACHINE_SPELLINGS = {
+    "DGX H100": "dgx-h100",
+    "NVIDIA DGX A100": "dgx-a100",
+    "dgx-a100-80gb": "dgx-a100",
+    "DGX-1": "dgx-1v",
+    "p4d": "p4d.24xlarge",
+    "p4de": "p4de.24xlarge",
+    "P5": "p5.48xlarge",
+    "p5e": "p5e.48xlarge",
+    "a3-mega": "a3-megagpu-8g",
+    "8x MI300X": "mi300x-8",
+    "ND_A100_v4": "nd-a100-v4",
+    "ND_H100_v5": "nd-h100-v5",
+    "NDv2": "ndv2",
+    "Standard_ND96asr_v4": "nd-a100-v4",
+    "Standard_ND96isr_H100_v5": "nd-h100-v5",
+    "BM.GPU.H100.8": "dgx-h100",
+    "GB200 NVL72": "gb200-nvl72",
+    "H100_NVLink_2": "h100-nvlink-2",
+}
+
+
+def data(kind: str, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(catalog.locate(kind, name, Path())).data
+    return content
+
+
+def machine(name: str) -> Topology:
+    """Return a machine; of one given as a graph, without the fabric around it."""
+    known = data(KIND, name)
+    if "nodes" in known:
+        known.pop("scale_out", None)
+    return Topology.model_validate(known | {"gpu": data(GPUS, known["gpu"])})
+
+
+def gb_s(value: float | str) -> float:
+    return float(value.split()[0]) / 8 if isinstance(value, str) else value
+
+
+def test_every_machine_has_a_check() -> None:
+    assert set(catalog.names(KIND)) == SOLD.keys()
+    assert not set(catalog.names(KIND)) & set(catalog.names("topologies"))
+
+
+@pytest.mark.parametrize("name", SOLD)
+def test_machine_has_the_gpus_that_are_sold(name: str) -> None:
+    topology = machine(name)
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    for level in topology.levels:
+        gpus = max(gpus, 1) * level.size
+    assert (topology.name, topology.gpu.name, gpus) == (name, *SOLD[name][:2])
+
+
+@pytest.mark.parametrize("name", SOLD)
+def test_adapters_add_up_to_the_network_that_is_sold(name: str) -> None:
+    """GPUs share what is too few adapters to have one each."""
+    _, gpus, adapters, gbit_s = SOLD[name]
+    known, nics = data(KIND, name), [n for n in machine(name).nodes if n.kind == "nic"]
+    out = known.get("scale_out")
+    if out is None:
+        assert adapters == len(nics) == 0
+    elif out["uplink"] == "per_nic":
+        assert len(nics) == adapters
+        assert {nic.gb_s for nic in nics} == {gb_s(out["gb_s"])}
+        assert adapters * gb_s(out["gb_s"]) == gbit_s / 8
+    else:
+        assert out["uplink"] == ("shared" if adapters < gpus else "per_gpu")
+        uplinks = gpus if out["uplink"] == "per_gpu" else 1
+        assert (len(nics), uplinks * gb_s(out["gb_s"])) == (0, gbit_s / 8)
+
+
+@pytest.mark.parametrize("name", SOLD)
+def test_links_between_gpus_are_those_of_the_gpu(name: str) -> None:
+    """On a switch each GPU has all of its links; in a graph, no more than those."""
+    topology = machine(name)
+    gpu, inside = topology.gpu, Counter[str]()
+    ports = (gpu.peer_links or 0) * (gpu.peer_link_gb_s or 0)
+    for link in topology.links:
+        if all(end.startswith("gpu") for end in link.between):
+            inside.update(dict.fromkeys(link.between, link.gb_s))
+    if topology.levels:
+        has_ports = topology.levels[0].name in ("nvlink", "xgmi")
+        assert has_ports == (ports > 0)
+        assert not has_ports or topology.levels[0].gb_s == ports
+    else:
+        assert set(inside.values()) == {ports}
+        assert len(inside) == SOLD[name][1]
+
+
+@pytest.mark.parametrize("name", SOLD)
+def test_hosts_feed_no_more_than_the_port_of_the_gpu(name: str) -> None:
+    host, gpu = machine(name).host, machine(name).gpu
+    if host is not None:
+        assert gpu.pcie_gb_s is not None
+        assert host.pcie_gb_s <= gpu.pcie_gb_s
+        assert SOLD[name][1] % (host.gpus or SOLD[name][1]) == 0
+
+
+@pytest.mark.parametrize("name", CUBE_MESHES)
+def test_cube_mesh_is_two_rings_with_six_links_on_each_gpu(name: str) -> None:
+    """8 GPUs x 6 links / 2 ends = 24 links on 16 pairs: 8 double and 8 single.
+
+    The double links alone make a ring of all GPUs, and so do the single ones; six
+    links join one half of the machine to the other.
+    """
+    counts = {
+        frozenset(int(end.removeprefix("gpu")) for end in link.between): link.gb_s / 25
+        for link in machine(name).links
+        if all(end.startswith("gpu") for end in link.between)
+    }
+    assert sum(counts.values()) == 24
+    for links in (1, 2):
+        ring, seen = [pair for pair in counts if counts[pair] == links], [0]
+        while following := [
+            (pair - {seen[-1]})
+            for pair in ring
+            if seen[-1] in pair and not pair <= {*seen}
+        ]:
+            seen += following[0]
+        assert (len(ring), sorted(seen)) == (8, list(range(8)))
+        assert {seen[0], seen[-1]} in ring
+    assert sum(n for pair, n in counts.items() if len({i // 4 for i in pair}) == 2) == 6
+
+
+def test_pcie_switches_of_a_dgx_1_serve_two_gpus_and_an_adapter() -> None:
+    below: dict[str, Counter[str]] = {}
+    for link in machine("dgx-1v").links:
+        for end, other in (link.between, link.between[::-1]):
+            below.setdefault(end, Counter())[other.rstrip("0123456789")] += 1
+    switches = [below[f"pcie{i}"] for i in range(4)]
+    assert switches == [Counter(gpu=2, nic=1, cpu=1)] * 4
+
+
+@pytest.mark.parametrize("name", SOLD)
+def test_every_number_of_a_machine_names_its_source(name: str) -> None:
+    lines = catalog.locate(KIND, name, Path()).read_text().splitlines()
+    fields = ("gb_s:", "latency_us:", "memory_gib:", "pcie_gb_s:", "memory_gb_s:")
+    for above, line in itertools.pairwise(lines):
+        if line.strip().startswith(fields):
+            assert "# " in line or above.strip().startswith("# "), line
+
+
+def aliases() -> dict[str, dict[str, str]]:
+    path = Path(str(catalog.folder("topologies") / catalog.ALIASES))
+    content: dict[str, dict[str, str]] = read_yaml(path).data
+    return content
+
+
+@pytest.mark.parametrize(("section", "kind"), [("gpus", GPUS), ("machines", KIND)])
+def test_aliases_resolve_and_collide_with_nothing(section: str, kind: str) -> None:
+    known = [catalog.fold(name) for name in catalog.names(kind)]
+    known += [catalog.fold(n) for n in catalog.names("topologies") if kind == KIND]
+    folded = [catalog.fold(alias) for alias in aliases()[section]]
+    assert max(Counter(known + folded).values()) == 1
+    for alias, name in aliases()[section].items():
+        path = catalog.locate(kind, alias, Path())
+        assert (path.is_file(), path.name) == (True, f"{name}.yaml")
+
+
+@pytest.mark.parametrize(("written", "name"), SPELLINGS.items())
+def test_gpus_go_by_the_names_of_drivers_and_clouds(written: str, name: str) -> None:
+    gpu = Gpu.model_validate(data(GPUS, written))
+    assert gpu.name == name
+
+
+@pytest.mark.parametrize(("written", "name"), MACHINE_SPELLINGS.items())
+def test_machines_go_by_the_names_of_vendors_and_clouds(
+    written: str, name: str
+) -> None:
+    assert data("topologies", written)["name"] == name
+
+
+def test_a_machine_is_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        "model: gpt2-xl\ncluster: {topology: P4de, count: 2}\n"
+        "training: {seq_len: 1024, global_batch: 8}\n"
+    )
+    cluster = load_spec(str(tmp_path / "spec.yaml")).cluster
+    assert (cluster.gpus, cluster.topology.name) == (16, "p4de.24xlarge")
+
+
+def test_a_file_comes_before_other_spellings_but_not_before_a_name(
+    tmp_path: Path,
+) -> None:
+    for name in ("H100", "h100-sxm-80gb"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "H200").mkdir()
+    found = [catalog.locate(GPUS, n, tmp_path) for n in ("H100", "h100-sxm-80gb")]
+    assert found[0] == tmp_path / "H100"
+    assert found[1] == catalog.locate(GPUS, "h100-sxm-80gb", Path())
+    assert catalog.locate(GPUS, "H200", tmp_path).stem == "h200-sxm-141gb"
+
+
+def test_names_and_files_are_found_without_reading_aliases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(catalog, "_aliases", refuse)
+    (tmp_path / "mine.yaml").write_text("")
+    assert catalog.locate("topologies", "p5.48xlarge", tmp_path).is_file()
+    assert catalog.locate(GPUS, "mine.yaml", tmp_path).is_file()
+    with pytest.raises(AssertionError):
+        catalog.locate(GPUS, "H100", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("topologies", "p5.48xlrge", "did you mean p5.48xlarge or "),
+        ("topologies", "dgx-b20", "did you mean dgx-b200?"),
+        (KIND, "ND96isr_H100_v6", "did you mean nd-h100-v5 or "),
+        (GPUS, "NVIDIA A100-SXM4-8GB", "did you mean a100-sxm-80gb or "),
+        (GPUS, "Tesla", "bundled: a100-pcie-40gb, "),
+        (GPUS, "h20.yaml", "no such file; expected a YAML file or a bundled name such"),
+        ("specs", "H100", "did you mean "),
+    ],
+)
+def test_a_near_miss_names_what_was_meant(kind: str, name: str, expected: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        catalog.locate(kind, name, Path())
+    assert expected in str(caught.value)
+    assert repr(name) in str(caught.value)
