@@ -26,7 +26,7 @@ from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import free_paths
+from meshwright.topology.paths import Place, free_paths
 
 Ints = NDArray[np.int64]
 
@@ -258,7 +258,7 @@ def _links_idle(
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         split = Split(layers[index], recomputed[index])
-        busy_s = link_seconds(job, one, split, mesh).sum(axis=1).max()
+        busy_s = link_seconds(job, one, split, Place(mesh)).sum(axis=1).max()
         if busy_s <= share * step_s[index]:
             result[index] = True
             break

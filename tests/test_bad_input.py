@@ -155,7 +155,7 @@ GRAPHS = [
     ("    nodes: [{name: a, kind: switch}]\n",
      "14: cluster.topology.nodes: 1 given, but none of kind gpu"),
     ("    nodes: [{name: a, kind: swich}]\n",
-     "14: cluster.topology.nodes.0.kind: 'swich': expected gpu, nic or switch; did you"),
+     "14: cluster.topology.nodes.0.kind: 'swich': expected gpu, nic or switch; did"),
     ("    nodes: [{name: a}]\n    scale_out: {name: x, gb_s: 1, latency_us: 1}\n",
      "15: cluster.topology.scale_out.name: 'x' joins NICs, and no node is of kind"),
 ]  # fmt: skip

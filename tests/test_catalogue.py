@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from meshwright import catalog
-from meshwright.spec.cluster import Topology
 from meshwright.spec.load import load_spec
 from meshwright.spec.source import read_yaml
+from meshwright.spec.topology import Topology
 
 KIND = "topologies/machines"
 GPUS = "topologies/gpus"
@@ -66,10 +66,7 @@ def data(kind: str, name: str) -> dict[str, Any]:
 
 
 def machine(name: str) -> Topology:
-    """Return a machine; of one given as a graph, without the fabric around it."""
     known = data(KIND, name)
-    if "nodes" in known:
-        known.pop("scale_out", None)
     return Topology.model_validate(known | {"gpu": data(GPUS, known["gpu"])})
 
 

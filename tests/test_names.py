@@ -9,7 +9,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.source import read_yaml
 
 MACHINES = "topologies/machines"

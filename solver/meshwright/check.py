@@ -32,7 +32,7 @@ from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import GROUPS, price_groups
-from meshwright.topology.paths import Meshes
+from meshwright.topology.paths import Place
 
 MOST_TASKS = 16_000
 """Tasks of the schedule's graph that are walked one by one."""
@@ -43,7 +43,7 @@ class _Scored:
     """A plan as columns of length one, its prices and its split."""
 
     plan: Plan
-    mesh: Meshes
+    place: Place
     prices: Prices
     split: Split
 
@@ -83,14 +83,14 @@ def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
 def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
     """Return every rule that a plan breaks, with its numbers; none if it is valid."""
     spec, scored = job.spec, _score(job, plan)
-    on_mesh = mesh_rules(spec, scored.mesh[None])
+    on_mesh = mesh_rules(spec, scored.place.mesh[None])
     rules = [*degree_rules(spec), *on_mesh, *plan_rules(spec)]
     legal = broken(rules, spec, scored.rows)
     return [*legal, *_split_rules(job, plan), *_limit_rules(job, scored)]
 
 
-def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Meshes]:
-    """Return a plan as a skeleton column of length one, and its mesh."""
+def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Place]:
+    """Return a plan as a skeleton column of length one, and where its ranks are."""
     mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
     column = {
         name: np.array([getattr(plan, name)], dtype=np.int64)
@@ -103,10 +103,10 @@ def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Meshes]:
         offload=np.array([OFFLOADS.index(plan.offload)]),
         precision=np.array([PRECISIONS.index(plan.precision)]),
         sequence_parallel=np.array([plan.sequence_parallel]),
-        paths=price_groups(job.fabric, mesh, column["ep"]),
+        paths=price_groups(job.fabric.placed(plan.seats), mesh, column["ep"]),
         mesh=np.array([0]),
     )
-    return rows, mesh[0]
+    return rows, Place(mesh[0], plan.seats)
 
 
 def split_of(plan: Plan) -> Split:
@@ -118,8 +118,8 @@ def split_of(plan: Plan) -> Split:
 
 
 def _score(job: Job, plan: Plan) -> _Scored:
-    rows, mesh = row_of(job, plan)
-    return _Scored(plan, mesh, price(job, rows), split_of(plan))
+    rows, place = row_of(job, plan)
+    return _Scored(plan, place, price(job, rows), split_of(plan))
 
 
 def _step_parts(scored: _Scored) -> dict[str, float]:
@@ -185,7 +185,7 @@ def _gib(parts: Parts) -> Parts:
 
 def _link_loads(job: Job, scored: _Scored) -> tuple[LinkLoad, ...]:
     """Return the most loaded link of each group that the plan uses."""
-    seconds = link_seconds(job, scored.prices, scored.split, scored.mesh).max(axis=0)
+    seconds = link_seconds(job, scored.prices, scored.split, scored.place).max(axis=0)
     moved = group_bytes(job, scored.prices, scored.split).max(axis=0)
     loads = []
     for group, name in enumerate(GROUPS):
@@ -200,7 +200,7 @@ def _link_loads(job: Job, scored: _Scored) -> tuple[LinkLoad, ...]:
 
 def _busy_s(job: Job, scored: _Scored) -> Floats:
     """Return for how long each link of each stage carries traffic, (stages, links)."""
-    seconds = link_seconds(job, scored.prices, scored.split, scored.mesh)
+    seconds = link_seconds(job, scored.prices, scored.split, scored.place)
     return np.asarray(seconds.sum(axis=1))
 
 

@@ -7,11 +7,11 @@ from meshwright.plan import Plan, Stage
 from meshwright.skeleton import Skeletons
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
-from meshwright.topology.paths import Meshes
+from meshwright.topology.paths import Place
 
 
-def to_plan(rows: Skeletons, row: int, split: Split, mesh: Meshes) -> Plan:
-    """Return the plan of one row; `mesh` is (axes, levels)."""
+def to_plan(rows: Skeletons, row: int, split: Split, place: Place) -> Plan:
+    """Return the plan of one row, whose ranks are in a place."""
     stages = zip(split.layers.tolist(), split.recomputed.tolist(), strict=True)
     return Plan(
         tp=int(rows.tp[row]),
@@ -30,5 +30,6 @@ def to_plan(rows: Skeletons, row: int, split: Split, mesh: Meshes) -> Plan:
         offload=OFFLOADS[int(rows.offload[row])],
         precision=PRECISIONS[int(rows.precision[row])],
         stages=tuple(Stage(layers=n, recompute_layers=r) for n, r in stages),
-        mesh={axis: tuple(mesh[i].tolist()) for i, axis in enumerate(AXES)},
+        mesh={axis: tuple(place.mesh[i].tolist()) for i, axis in enumerate(AXES)},
+        seats=place.order,
     )

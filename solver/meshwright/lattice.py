@@ -18,11 +18,11 @@ from meshwright.cost.arrays import Bools, Ints, joined, ranges, take
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
 from meshwright.legality import framework_rules, mesh_rules, plan_rules
-from meshwright.meshes import MeshTable, legal_meshes
+from meshwright.meshes import Budget, MeshTable, legal_meshes, price_placed
 from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
-from meshwright.topology.groups import EP, GROUPS, price_groups
-from meshwright.topology.paths import Fabric, Meshes, free_paths
+from meshwright.topology.groups import EP, GROUPS
+from meshwright.topology.paths import Fabric, Place, free_paths
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Lattice:
         rows = self.rows.take(np.flatnonzero(keep))
         return replace(self, rows=rows, degree=self.degree[keep], kin=self.kin[keep])
 
-    def mesh(self, rows: Skeletons) -> Meshes:
-        """Return the mesh of the first row, (axes, levels)."""
-        return self.table.mesh(int(rows.mesh[0]))
+    def place(self, rows: Skeletons) -> Place:
+        """Return where the ranks of the first row are."""
+        return self.table.place(int(rows.mesh[0]))
 
-    def on_meshes(self, index: Ints) -> tuple[Skeletons, Ints]:
+    def on_meshes(self, index: Ints, budget: Budget) -> tuple[Skeletons, Ints]:
         """Return the coarse rows of `index`, each on every mesh of its degrees.
 
         With each goes the coarse row that it came from.
@@ -63,7 +63,10 @@ class Lattice:
             nowhere = free_paths(0, len(GROUPS))
             return self.rows.take(index).on_meshes(nowhere, index), index
         asked, number = np.unique(self.degree[index], return_inverse=True)
-        placed = [self.table.of(self.degrees[degree]) for degree in asked]
+        placed = [
+            self.table.of(degree, self.degrees[degree], budget)
+            for degree in asked.tolist()
+        ]
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
         first = np.cumsum(counts) - counts
         own = ranges(first[number], counts[number])
@@ -73,7 +76,9 @@ class Lattice:
         rows = self.rows.take(coarse)
         if (rows.ep > 1).any():
             meshes = np.concatenate([own.meshes for own in placed])
-            paths = price_groups(self.fabric, meshes[own], rows.ep)
+            orders = [order for one in placed for order in one.orders]
+            seated = [orders[row] for row in own.tolist()]
+            paths = price_placed(self.fabric, meshes[own], seated, rows.ep)
         else:
             paths = take(joined([own.paths for own in placed]), own)
         return rows.on_meshes(paths, mesh), coarse

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.cost.arrays import Bools, Floats, Ints, take
 from meshwright.degrees import factorisations, mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
+from meshwright.placement import Placer
 from meshwright.rule import holding
-from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import Meshes, Paths
+from meshwright.topology.groups import GROUPS, price_groups
+from meshwright.topology.paths import Fabric, Meshes, Order, Paths, Place, free_paths
+from meshwright.topology.routed import RoutedFabric
 
 
 def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
@@ -37,8 +40,25 @@ class Placed(NamedTuple):
     start: int
     """Number of the first one; the others follow."""
     meshes: Meshes
+    orders: list[Order]
+    """Of each mesh: where its ranks sit on their hosts."""
     paths: Paths
     """What groups pay on each mesh, but for those of experts."""
+    is_all: bool
+    """Whether other orders are known to be too slow."""
+
+
+class Budget(NamedTuple):
+    """How slow plans may be to be of interest."""
+
+    best: float
+    """Ticks."""
+    worth: Callable[[int, Paths], Bools]
+    """Which prices of groups leave a plan of some degrees that is fast enough."""
+
+
+AS_LISTED = Budget(-np.inf, lambda _, paths: np.zeros(len(paths.latency_s), bool))
+"""No order of GPUs but the one in which they are listed is of interest."""
 
 
 class MeshTable:
@@ -47,27 +67,75 @@ class MeshTable:
     def __init__(self, job: Job) -> None:
         """Start with no meshes."""
         self._job = job
-        self._known: dict[tuple[int, ...], Placed] = {}
+        self._known: dict[tuple[int, ...], tuple[float, Placed]] = {}
+        self._latest: dict[int, Placed] = {}
         self._in_order: list[Placed] = []
+        fabric = job.fabric
+        self._placer = Placer(fabric) if isinstance(fabric, RoutedFabric) else None
 
-    def of(self, degrees: Ints) -> Placed:
-        """Return the meshes of some degrees."""
+    @property
+    def has_choice(self) -> bool:
+        """Return whether ranks may sit on their hosts in other orders than listed."""
+        return self._placer is not None and self._placer.has_choice
+
+    @property
+    def open_degrees(self) -> list[int]:
+        """Return the degrees of which orders are left that nobody looked at."""
+        return [degree for degree, own in self._latest.items() if not own.is_all]
+
+    def of(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
+        """Return the meshes of some degrees that may be worth it within a budget."""
         key = tuple(degrees.tolist())
-        if key not in self._known:
-            last = self._in_order[-1] if self._in_order else None
-            start = last.start + len(last.meshes) if last else 0
-            meshes, paths = legal_meshes(self._job, degrees)
-            first = _first_of_equal_price(meshes, paths, bool(self._job.spec.model.moe))
-            self._known[key] = Placed(start, meshes[first], take(paths, first))
-            self._in_order.append(self._known[key])
-        return self._known[key]
+        if key in self._known:
+            best, placed = self._known[key]
+            if budget.best <= best or not self.has_choice:
+                return placed
+        placed = self._place(degree, degrees, budget)
+        self._known[key] = budget.best, placed
+        self._latest[degree] = placed
+        self._in_order.append(placed)
+        return placed
 
-    def mesh(self, number: int) -> Ints:
-        """Return a mesh by its number, (axes, levels)."""
+    def _place(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
+        last = self._in_order[-1] if self._in_order else None
+        start = last.start + len(last.meshes) if last else 0
+        meshes, paths = legal_meshes(self._job, degrees)
+        orders: list[Order] = [()] * len(meshes)
+        is_all = True
+        if self._placer and self._placer.has_choice:
+            found = [
+                self._placer.placements(mesh, partial(budget.worth, degree))
+                for mesh in meshes
+            ]
+            is_all = all(own.is_all for own in found)
+            meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
+            orders = [order for own in found for order in own.orders]
+            paths = price_placed(self._job.fabric, meshes, orders, None)
+        first = _first_of_equal_price(meshes, paths, bool(self._job.spec.model.moe))
+        orders = [orders[row] for row in first]
+        return Placed(start, meshes[first], orders, take(paths, first), is_all)
+
+    def place(self, number: int) -> Place:
+        """Return a mesh by its number."""
         starts = [placed.start for placed in self._in_order]
         placed = self._in_order[bisect_right(starts, number) - 1]
-        result: Ints = placed.meshes[number - placed.start]
-        return result
+        own = number - placed.start
+        return Place(placed.meshes[own], placed.orders[own])
+
+
+def price_placed(
+    fabric: Fabric, meshes: Meshes, orders: Sequence[Order], ep: Ints | None
+) -> Paths:
+    """Return what groups pay on meshes, each with its ranks in its own order."""
+    paths = free_paths(len(meshes), len(GROUPS))
+    rows_of: dict[Order, list[int]] = {}
+    for row, order in enumerate(orders):
+        rows_of.setdefault(order, []).append(row)
+    for order, rows in rows_of.items():
+        experts = None if ep is None else ep[rows]
+        own = price_groups(fabric.placed(order), meshes[rows], experts)
+        paths.s_per_byte[rows], paths.latency_s[rows] = own.s_per_byte, own.latency_s
+    return paths
 
 
 def legal_meshes(job: Job, degrees: Ints) -> tuple[Meshes, Paths]:

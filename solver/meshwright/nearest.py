@@ -15,7 +15,7 @@ from meshwright.job import Job
 from meshwright.kinds import kind_of
 from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.meshes import enumerate_meshes
+from meshwright.meshes import AS_LISTED, enumerate_meshes
 from meshwright.plan import NearMiss, Plan
 from meshwright.prune import pinned_split, real_split, scale_job
 from meshwright.rule import Rule, broken
@@ -51,12 +51,12 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     usable = capacity_chunks(job.spec.usable_gib)
     # Among plans that fit, which break another rule, the first is as good as any.
     row = np.array([int(np.argmin(np.maximum(needed, usable)))])
-    one = lattice.on_meshes(row)[0].take(np.array([0]))
+    one = lattice.on_meshes(row, AS_LISTED)[0].take(np.array([0]))
     capacity = int(max(needed[row[0]], usable))
     stages = stages_of(scale_job(job, one), job.spec.model, capacity)
     layers, recomputed = pinned_split(job.spec.pins, stages)
     split = real_split(job, one, layers[0], recomputed[0])
-    return describe(job, to_plan(one, 0, split, lattice.mesh(one)))
+    return describe(job, to_plan(one, 0, split, lattice.place(one)))
 
 
 def _least_capacity(job: Job, costs: Scaled) -> Floats:

@@ -41,6 +41,11 @@ class Plan(SpecModel):
     mesh: dict[str, tuple[Count, ...]] = Field(
         description="Of each axis, its factor at each level, innermost first."
     )
+    seats: tuple[tuple[CountOrNone, ...], ...] = Field(
+        (),
+        description="Of each kind of host, the GPU of each of its ranks, by its place "
+        "among the host's GPUs; empty where ranks sit in that order.",
+    )
 
     @property
     def world_size(self) -> int:

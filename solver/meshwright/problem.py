@@ -146,12 +146,12 @@ def _link_uses(
     if job.spec.limits.max_link_utilisation is None:
         return []
     rows = stages.costs.rows.take(np.array([row]))
-    prices, mesh = price(job, rows), lattice.mesh(rows)
+    prices, place = price(job, rows), lattice.place(rows)
     none = np.zeros(stages.count, dtype=np.int64)
 
     def busy_s(layers: Ints, recomputed: Ints) -> Floats:
         split: Split = real_split(job, rows, layers, recomputed)
-        return np.asarray(link_seconds(job, prices, split, mesh).sum(axis=1))
+        return np.asarray(link_seconds(job, prices, split, place).sum(axis=1))
 
     base = busy_s(none, none)
     per_layer = busy_s(none + 1, none) - base

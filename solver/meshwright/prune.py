@@ -20,12 +20,14 @@ from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price, price_memory
 from meshwright.job import Job
 from meshwright.lattice import Lattice, in_best_case
+from meshwright.meshes import AS_LISTED, Budget
 from meshwright.needless import is_needless
 from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
 from meshwright.stages import Stages, fits, quick_fits, stages_of
+from meshwright.topology.paths import Paths
 
 FIRST_BATCH = 64
 """Coarse rows in the first batch; every next one has twice as many."""
@@ -84,7 +86,8 @@ def prune(
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
     order, coarse, cheap = order[by_bound], coarse.take(by_bound), cheap[by_bound]
-    found = [_place(job, lattice, order[:0], np.inf)]
+    found = [_place(job, lattice, order[:0], np.inf, AS_LISTED)]
+    budget = _budgets(job, lattice, order)
     best, done, size = np.inf, 0, FIRST_BATCH
     while done < len(order) and cheap[done] <= best:
         if done and time.monotonic() > deadline:
@@ -93,7 +96,12 @@ def prune(
         batch = np.arange(done, min(done + size, len(order)))
         done, size = done + size, size * 2
         near = _by_stages(job, coarse.take(batch), _lower(best)) <= best
-        found.append(_place(job, lattice, order[batch[near]], best).up_to(best))
+        if np.isinf(best) and lattice.table.has_choice:
+            # Orders of GPUs are searched against a plan that exists.
+            found.append(_place(job, lattice, order[batch[near]], best, AS_LISTED))
+            best = _kth_best(found, keep + 1) if is_pruning else best
+        own = _place(job, lattice, order[batch[near]], best, budget(best))
+        found.append(own.up_to(best))
         if is_pruning:
             best = _kth_best(found, keep + 1)
     candidates = _final(job, found, best)
@@ -104,7 +112,8 @@ def prune(
         bounded=able - len(candidates.lower),
         survivors=len(candidates.lower),
     )
-    left = cheap[done:]
+    is_open = np.isin(lattice.degree[order], lattice.table.open_degrees)
+    left = cheap[is_open | (np.arange(len(order)) >= done)]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
 
 
@@ -173,12 +182,32 @@ def _lower(best: float) -> Callable[[Stages], Floats]:
     return lambda stages: bounds.lower_bound(stages, best)
 
 
-def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
+def _budgets(job: Job, lattice: Lattice, order: Ints) -> Callable[[float], Budget]:
+    """Return, for the best plan known, which prices of groups may lead below it."""
+
+    def budget(best: float) -> Budget:
+        def worth(degree: int, paths: Paths) -> Bools:
+            own = lattice.rows.take(order[lattice.degree[order] == degree])
+            trials, each = len(paths.latency_s), len(own)
+            rows = own.take(np.tile(np.arange(each), trials))
+            tried = take(paths, np.repeat(np.arange(trials), each))
+            costs = scale_job(job, rows.on_meshes(tried, np.arange(len(rows))))
+            bound = bounds.cheap_bound(costs, job.spec.model.n_layers)
+            return np.asarray((bound <= best).reshape(trials, each).any(axis=1))
+
+        return Budget(best, worth)
+
+    return budget
+
+
+def _place(
+    job: Job, lattice: Lattice, batch: Ints, best: float, budget: Budget
+) -> Candidates:
     """Return the coarse rows of a batch on their meshes, bounded both ways.
 
     What is bounded above `best` is left out as soon as that is known.
     """
-    rows, coarse = lattice.on_meshes(batch)
+    rows, coarse = lattice.on_meshes(batch, budget)
     costs = scale_job(job, rows)
     near = np.flatnonzero(bounds.cheap_bound(costs, job.spec.model.n_layers) <= best)
     costs, coarse = costs.take(near), coarse[near]
@@ -222,8 +251,8 @@ def _keeps_link_limit(
     for row in range(len(layers)):
         rows = stages.costs.rows.take(np.array([row]))
         split = real_split(job, rows, layers[row], recomputed[row])
-        mesh = lattice.mesh(rows)
-        busy_s = link_seconds(job, price(job, rows), split, mesh).sum(axis=1).max()
+        place = lattice.place(rows)
+        busy_s = link_seconds(job, price(job, rows), split, place).sum(axis=1).max()
         result[row] = busy_s <= share * ticks[row] * TICK_S
     return result
 

@@ -199,7 +199,7 @@ class _Run:
         rows = candidates.costs.rows.take(np.array([row]))
         layers, recomputed = np.array(split, dtype=np.int64).T
         own = real_split(self.job, rows, layers, recomputed)
-        return to_plan(rows, 0, own, self.lattice.mesh(rows))
+        return to_plan(rows, 0, own, self.lattice.place(rows))
 
     def _rounding_s(self, plan: Plan) -> float:
         return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)

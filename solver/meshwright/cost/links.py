@@ -19,7 +19,7 @@ from meshwright.job import Job
 from meshwright.skeleton import FULL, Skeletons
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.topology.groups import GROUPS, group_loads
-from meshwright.topology.paths import Meshes
+from meshwright.topology.paths import Place
 
 
 def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
@@ -44,13 +44,14 @@ def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
     return result
 
 
-def link_seconds(job: Job, prices: Prices, split: Split, mesh: Meshes) -> Floats:
+def link_seconds(job: Job, prices: Prices, split: Split, place: Place) -> Floats:
     """Return how long links carry traffic per step, (stages, groups, links).
 
-    At the links' rated bandwidth, every group of a kind at once; `mesh` is (axes,
-    levels) and `prices` has one row.
+    At the links' rated bandwidth, every group of a kind at once; `prices` has
+    one row.
     """
-    loads = group_loads(job.fabric, mesh, int(prices.rows.ep[0]))
+    fabric = job.fabric.placed(place.order)
+    loads = group_loads(fabric, place.mesh, int(prices.rows.ep[0]))
     result: Floats = group_bytes(job, prices, split)[:, :, None] * loads[None]
     return result
 

@@ -47,9 +47,22 @@ def _resolve(document: Document) -> None:
         cluster = document.data["cluster"] = {"topology": cluster}
     if not isinstance(cluster, dict):
         return
+    _name_topology(document)
     _resolve_field(document, ("cluster", "topology"), "topologies")
     if isinstance(cluster.get("topology"), dict):
         _resolve_field(document, ("cluster", "topology", "gpu"), "topologies/gpus")
+
+
+def _name_topology(document: Document) -> None:
+    """Take a machine for the topology that it is: `machine` says it plainer."""
+    cluster = document.data["cluster"]
+    if "machine" not in cluster:
+        return
+    at = document.where(("cluster", "machine"))
+    if "topology" in cluster:
+        raise SpecError(f"{at}: cluster.machine: given beside a topology; keep one")
+    cluster["topology"] = cluster.pop("machine")
+    document.places[("cluster", "topology")] = at
 
 
 def _resolve_field(document: Document, path: FieldPath, kind: str) -> None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.topology.paths import Fabric, Meshes, Paths
+from meshwright.topology.paths import Fabric, Meshes, Paths, free_paths
+from meshwright.topology.routed import RoutedFabric
 
 TP, CP, DP_SHARD, DP_REPLICATE, PP, EP, EXPERT_SHARD, EXPERT_REPLICATE = range(8)
 """Columns of `Paths`. The first five are the axes of a mesh too."""
@@ -53,11 +54,21 @@ def price_groups(
     """Return what every group pays; without `ep` those of experts pay nothing."""
     shape = (len(meshes), len(GROUPS))
     s_per_byte, latency_s = np.zeros(shape), np.zeros(shape)
-    for columns, view in _views(meshes, ep):
+    for columns, view in views(meshes, ep):
         loads = _loads(fabric, columns, view)
         s_per_byte[:, columns] = loads.max(axis=2)
         latency_s[:, columns] = fabric.latency_s(view)[:, : len(columns)]
     return Paths(s_per_byte, latency_s)
+
+
+def floor_of_groups(fabric: RoutedFabric, mesh: NDArray[np.int64]) -> Paths:
+    """Return what groups pay at least on one mesh, in whichever order of GPUs."""
+    result = free_paths(1, len(GROUPS))
+    for columns, view in views(mesh[None], None):
+        floor = fabric.floor(view)
+        result.s_per_byte[:, columns] = floor.s_per_byte[:, : len(columns)]
+        result.latency_s[:, columns] = floor.latency_s[:, : len(columns)]
+    return result
 
 
 def group_loads(
@@ -65,15 +76,15 @@ def group_loads(
 ) -> NDArray[np.float64]:
     """Return seconds per byte on every link for one mesh, (groups, links)."""
     result = np.zeros((len(GROUPS), len(fabric.link_names)))
-    for columns, view in _views(mesh[None], np.array([ep])):
+    for columns, view in views(mesh[None], np.array([ep])):
         result[columns] = _loads(fabric, columns, view)[0]
     return result
 
 
-def _views(
+def views(
     meshes: Meshes, ep: NDArray[np.int64] | None
 ) -> list[tuple[list[int], Meshes]]:
-    """Return columns, and a mesh whose first axes are their groups.
+    """Return columns of `Paths`, and meshes whose first axes are their groups.
 
     Axes that stand next to each other may be taken as one: a group of both.
     """

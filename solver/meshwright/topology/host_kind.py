@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ Pair = tuple[int, int]
 """Ranks in a host: who sends, who receives."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HostKind:
     """Hosts with the same graph, and where ranks are on them."""
 
@@ -70,6 +71,34 @@ class HostKind:
         """Return the latency of the longest way between ranks, us."""
         ways = (self.routes.between(self.gpu(a), self.gpu(b)) for a, b in pairs)
         return max(way.latency_us for way in ways)
+
+    @cached_property
+    def tables(self) -> tuple[Floats, Floats]:
+        """Return seconds per byte on each link, and seconds, between all GPUs.
+
+        Shapes (gpus, gpus, links) and (gpus, gpus).
+        """
+        gpus = range(len(self.routes.gpus))
+        loads = np.zeros((len(gpus), len(gpus), len(self.routes.hops)))
+        latency_s = np.zeros((len(gpus), len(gpus)))
+        for a, b in itertools.permutations(gpus, 2):
+            route = self.routes.between(a, b)
+            loads[a, b] = self.routes.seconds(route.shares)
+            latency_s[a, b] = route.latency_us * 1e-6
+        return loads, latency_s
+
+    @cached_property
+    def nearest_us(self) -> float:
+        """Return the latency of the shortest way from any GPU, where it is longest."""
+        gpus = range(len(self.routes.gpus))
+        near = [
+            min(
+                (self.routes.between(a, b).latency_us for b in gpus if b != a),
+                default=0.0,
+            )
+            for a in gpus
+        ]
+        return max(near)
 
     @property
     def widest_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,14 @@ Meshes = NDArray[np.int64]
 
 Order = tuple[tuple[int, ...], ...]
 """Of each kind of host, the GPU of each rank; empty where ranks are as listed."""
+
+
+class Place(NamedTuple):
+    """Where the ranks of a plan are."""
+
+    mesh: Meshes
+    """(axes, levels)."""
+    order: Order = ()
 
 
 class Fabric(Protocol):

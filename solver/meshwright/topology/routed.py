@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import networkx as nx
 import numpy as np
@@ -63,17 +64,24 @@ class RoutedFabric:
 
     def loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, from the rings that cross it."""
+        return self._sum(meshes, *self._passed(meshes), is_exchange=False)
+
+    def _passed(self, meshes: Meshes) -> tuple[Floats, Floats]:
+        """Return the bytes on each hop inside hosts, and out of each GPU's host."""
         members = self.members(meshes)
         leaves = meshes.prod(axis=2) > members
-        inside = np.where(leaves, (members - 1) / members, 1.0)
         out = np.where(leaves, 1 / members, 0.0)
-        return self._sum(meshes, inside, out, is_exchange=False)
+        return 1 - out, out
 
     def exchange_loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, each member sending to each other."""
         members, others = self.members(meshes), meshes.prod(axis=2)
         parts = np.maximum(others - 1, 1)
         return self._sum(meshes, 1 / parts, (others - members) / parts, True)
+
+    def inside(self, mesh: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the levels of one mesh that are inside hosts, (axes, levels)."""
+        return mesh[:, : self._inside]
 
     def members(self, meshes: Meshes) -> NDArray[np.int64]:
         """Return how many members of each group are on one host."""
@@ -95,7 +103,7 @@ class RoutedFabric:
         exits = np.concatenate([kind.exits for kind in self.kinds])
         within = out[:, :, None] * exits
         for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
-            host = meshes[row, :, : self._inside]
+            host = self.inside(meshes[row])
             own = self._sends(host, int(axis), is_exchange)
             within[row, axis] += inside[row, axis] * own
         return np.concatenate([within, above], axis=2)
@@ -109,6 +117,25 @@ class RoutedFabric:
             self._known[key] = np.concatenate(own)
         return self._known[key]
 
+    def floor(self, meshes: Meshes) -> Paths:
+        """Return what rings on meshes pay at least, in whichever order of GPUs."""
+        on_tree, (inside, out) = self._on_tree(meshes), self._passed(meshes)
+        above = self._tree.loads(on_tree)[:, :, 2:].max(axis=2, initial=0)
+        within = np.where(on_tree[:, :, 0] > 1, inside * self._gpu_s, 0.0)
+        s_per_byte = np.maximum(np.maximum(out * self._exit_s, above), within)
+        nearest = 1e-6 * max(kind.nearest_us for kind in self.kinds)
+        latency_s = np.where(on_tree[:, :, 0] > 1, nearest, 0.0)
+        return Paths(s_per_byte, np.maximum(latency_s, self._outside_s(on_tree)))
+
+    @cached_property
+    def _gpu_s(self) -> float:
+        """Return seconds for a byte out of a GPU, spread over all its links."""
+        return max(kind.widest_s for kind in self.kinds)
+
+    @cached_property
+    def _exit_s(self) -> float:
+        return max(float(kind.exits.max(initial=0)) for kind in self.kinds)
+
     def least(self, degrees: NDArray[np.int64]) -> Paths:
         """Return what groups of these sizes pay at least, wherever they lie.
 
@@ -116,16 +143,14 @@ class RoutedFabric:
         the GPU, spread over all its links. Latencies are left aside.
         """
         s_per_byte = np.zeros((len(degrees), 2))
-        gpu_s = max(kind.widest_s for kind in self.kinds)
-        exit_s = max(float(kind.exits.max(initial=0)) for kind in self.kinds)
         for row, degree in enumerate(degrees.tolist()):
             members = np.array(self._members_of(degree))
-            away = np.where(degree > members, 1 / members, 0.0)
-            stays = np.where(degree > members, (members - 1) / members, 1.0)
-            ring = np.maximum(away * exit_s, np.where(members > 1, stays * gpu_s, 0))
+            out = np.where(degree > members, 1 / members, 0.0)
+            inside = np.where(members > 1, (1 - out) * self._gpu_s, 0.0)
+            ring = np.maximum(out * self._exit_s, inside)
             parts = max(degree - 1, 1)
             sent, kept = (degree - members) / parts, (members - 1) / parts
-            exchange = np.maximum(sent * exit_s, kept * gpu_s)
+            exchange = np.maximum(sent * self._exit_s, kept * self._gpu_s)
             s_per_byte[row] = exchange.min(), ring.min()
         return Paths(s_per_byte, np.zeros_like(s_per_byte))
 
@@ -143,14 +168,18 @@ class RoutedFabric:
     def latency_s(self, meshes: Meshes) -> Floats:
         """Return the longest route between ring neighbours."""
         on_tree = self._on_tree(meshes)
-        leaves = on_tree[:, :, 1:].prod(axis=2) > 1
-        # The tree has the way from the first switch outside on, and a NIC's uplink.
-        first_us = self.outer[0].latency_us if self.outer else 0.0
-        exit_us = max(kind.exit_us for kind in self.kinds) - first_us
-        outside = self._tree.latency_s(on_tree) + 2e-6 * exit_us
-        result = np.where(leaves, outside, 0.0)
+        result = self._outside_s(on_tree)
         for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
-            groups = mesh_groups(meshes[row, :, : self._inside], int(axis))
+            groups = mesh_groups(self.inside(meshes[row]), int(axis))
             longest_us = max(kind.longest_us(rings(groups)) for kind in self.kinds)
             result[row, axis] = max(result[row, axis], longest_us * 1e-6)
         return result
+
+    def _outside_s(self, on_tree: Meshes) -> Floats:
+        """Return the longest way between hosts; 0 for groups that leave none."""
+        # The tree has the way from the first switch outside on, and a NIC's uplink.
+        first_us = self.outer[0].latency_us if self.outer else 0.0
+        exit_us = max(kind.exit_us for kind in self.kinds) - first_us
+        leaves = on_tree[:, :, 1:].prod(axis=2) > 1
+        ways_s = self._tree.latency_s(on_tree) + 2e-6 * exit_us
+        return np.where(leaves, ways_s, 0.0)

@@ -1,0 +1,197 @@
+"""Places ranks on the GPUs of one host: every order that no other one betters.
+
+Each goal is the load of the fullest link while the groups of one axis pass bytes round
+their rings, and the longest way of such a hop. A plan's time never falls when one of
+them grows, so the best plan lies on one of the orders returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar, LinearExpr
+
+from meshwright.errors import InternalError
+
+Ints = NDArray[np.int64]
+Hop = tuple[int, int]
+Seats = tuple[int, ...]
+"""The GPU of each rank."""
+
+MOST_EFFORT = 20.0
+"""Deterministic seconds of CP-SAT for one question; about as many of a clock."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the rings of one kind of group cost: smaller is better."""
+
+    hops: tuple[Hop, ...]
+    """Ranks that send to ranks, all at once."""
+    loads: Ints
+    """Of each pair of GPUs on each link, (gpus, gpus, links)."""
+    base: Ints
+    """On each link whoever sits where, (links,)."""
+    latency: Ints
+    """Of each pair of GPUs, (gpus, gpus)."""
+    most: tuple[int, int]
+    """Load and latency that are of interest; both may be the most there are."""
+
+    @cached_property
+    def arcs(self) -> list[Hop]:
+        """Return the pairs of GPUs of which one may send to the other."""
+        gpus = range(len(self.loads))
+        alone = (self.loads + self.base).max(axis=2)
+        is_open = (alone <= self.most[0]) & (self.latency <= self.most[1])
+        return [(i, j) for i in gpus for j in gpus if i != j and is_open[i, j]]
+
+    @cached_property
+    def is_mutual(self) -> bool:
+        """Return whether who receives also sends back: rings of two."""
+        return set(self.hops) == {(b, a) for a, b in self.hops}
+
+    def costs(self, seats: Seats) -> tuple[int, int]:
+        """Return the load of the fullest link, and the longest way."""
+        pairs = [(seats[a], seats[b]) for a, b in self.hops]
+        loads = self.base + sum(self.loads[a, b] for a, b in pairs)
+        return int(np.max(loads)), max(int(self.latency[a, b]) for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Orders of which none is better than another in all costs."""
+
+    orders: tuple[Seats, ...]
+    is_all: bool
+    """Whether no other order is better in some cost, within what is of interest."""
+
+
+def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
+    """Return an order for every least set of costs that is of interest.
+
+    `before` are pairs of GPUs of which the first may be taken to have the lower rank,
+    because the host looks the same with others in their places. Rank 0 sits on GPU 0:
+    rings can be turned.
+    """
+    seating = _Seating(goals, before)
+    orders: list[Seats] = []
+    while True:
+        seats, is_decided = seating.solve()
+        if seats is None:
+            return Found(tuple(orders), is_decided)
+        orders.append(seats)
+        seating.ask_for_less([goal.costs(seats) for goal in goals])
+
+
+class _Seating:
+    """The model of one host, which learns what is known already."""
+
+    def __init__(self, goals: Sequence[Goal], before: Sequence[Hop]) -> None:
+        self.model = CpModel()
+        gpus = range(len(goals[0].loads))
+        self.sits = [[self.model.new_bool_var("") for _ in gpus] for _ in gpus]
+        for index in gpus:
+            self.model.add_exactly_one(self.sits[index])
+            self.model.add_exactly_one(rank[index] for rank in self.sits)
+        self.model.add(self.sits[0][0] == 1)
+        ranks = [
+            LinearExpr.weighted_sum([rank[gpu] for rank in self.sits], list(gpus))
+            for gpu in gpus
+        ]
+        for first, second in before:
+            self.model.add(ranks[first] < ranks[second])
+        self.costs = [self._costs(goal) for goal in goals]
+        self.model.minimize(
+            LinearExpr.sum([own for pair in self.costs for own in pair])
+        )
+
+    def _costs(self, goal: Goal) -> tuple[IntVar, IntVar]:
+        """Return the variables of a goal: load and latency."""
+        sends = {arc: self.model.new_bool_var("") for arc in goal.arcs}
+        if goal.is_mutual:
+            sends = {
+                (i, j): sends[min(i, j), max(i, j)] for i, j in sends if (j, i) in sends
+            }
+        gpus = range(len(goal.loads))
+        for gpu in gpus:
+            self.model.add_exactly_one(own for (i, _), own in sends.items() if i == gpu)
+            self.model.add_exactly_one(own for (_, j), own in sends.items() if j == gpu)
+        for hop in goal.hops:
+            self._seat(hop, sends)
+        return self._fullest_link(goal, sends), self._longest_way(goal, sends)
+
+    def _seat(self, hop: Hop, sends: dict[Hop, IntVar]) -> None:
+        """Ensure that the GPUs of two ranks of a hop send, and no others."""
+        first, second = (self.sits[rank] for rank in hop)
+        for i in range(len(first)):
+            for j in range(len(first)):
+                own = sends.get((i, j))
+                if own is None:
+                    self.model.add_bool_or(~first[i], ~second[j])
+                    continue
+                self.model.add_bool_or(~first[i], ~second[j], own)
+                self.model.add_bool_or(~first[i], ~own, second[j])
+                self.model.add_bool_or(~second[j], ~own, first[i])
+
+    def _fullest_link(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
+        fullest = self.model.new_int_var(int(goal.base.max()), goal.most[0], "")
+        for link in range(goal.loads.shape[2]):
+            terms = [
+                (own, int(goal.loads[i, j, link]))
+                for (i, j), own in sends.items()
+                if goal.loads[i, j, link]
+            ]
+            if terms:
+                variables, weights = zip(*terms, strict=True)
+                load = LinearExpr.weighted_sum(list(variables), list(weights))
+                self.model.add(load + int(goal.base[link]) <= fullest)
+        return fullest
+
+    def _longest_way(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
+        longest = self.model.new_int_var(0, goal.most[1], "")
+        for gpu in range(len(goal.loads)):
+            ways = [
+                (own, int(goal.latency[i, j]))
+                for (i, j), own in sends.items()
+                if i == gpu
+            ]
+            if ways:
+                variables, weights = zip(*ways, strict=True)
+                way = LinearExpr.weighted_sum(list(variables), list(weights))
+                self.model.add(way <= longest)
+        return longest
+
+    def solve(self) -> tuple[Seats | None, bool]:
+        """Return an order of least summed costs; None, and whether there is no other.
+
+        Raises:
+            InternalError: CP-SAT refuses the model.
+        """
+        solver = CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = MOST_EFFORT
+        status = solver.solve(self.model)
+        if status == cp_model.MODEL_INVALID:
+            raise InternalError(f"CP-SAT refuses the model: {self.model.validate()}")
+        if status != cp_model.OPTIMAL:
+            return None, bool(status == cp_model.INFEASIBLE)
+        seats = tuple(
+            next(gpu for gpu, own in enumerate(rank) if solver.boolean_value(own))
+            for rank in self.sits
+        )
+        return seats, True
+
+    def ask_for_less(self, known: Sequence[tuple[int, int]]) -> None:
+        """Ensure that some cost is below what is known."""
+        lower = []
+        for pair, costs in zip(self.costs, known, strict=True):
+            for own, cost in zip(pair, costs, strict=True):
+                is_lower = self.model.new_bool_var("")
+                self.model.add(own <= cost - 1).only_enforce_if(is_lower)
+                lower.append(is_lower)
+        self.model.add_bool_or(lower)

@@ -1,0 +1,210 @@
+"""Decides on which GPU of its host each rank sits, where GPUs are not all alike.
+
+For one mesh that is a question of its own: a plan's time never falls when groups pay
+more. So each mesh is listed once for every order of GPUs that no other one betters,
+and the rest of the search does not know that there was a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cpsat.seats import Found, Goal, Seats, best_orders
+from meshwright.topology.groups import floor_of_groups, views
+from meshwright.topology.host_kind import HostKind
+from meshwright.topology.paths import Order, Paths
+from meshwright.topology.rings import mesh_groups, rings
+from meshwright.topology.routed import RoutedFabric
+from meshwright.topology.symmetry import before
+
+MOST_GPUS = 16
+"""GPUs of a host up to which orders are searched; above, ranks lie as listed."""
+
+UNIT_S = 1e-18
+"""Seconds per byte of a unit of load."""
+
+WAIT_UNIT_S = 1e-9
+"""Seconds of a unit of latency."""
+
+MOST_UNITS = 2**50
+
+STEPS = 12
+"""Values of a cost that are tried, to see from where on plans are too slow."""
+
+Limits = tuple[tuple[float, float], ...]
+"""Of each ring: seconds per byte and latency, from where on plans are too slow."""
+
+Worth = Callable[[Paths], Bools]
+"""Which prices of groups leave a plan that may still be the best one."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What the groups of one column of `Paths` do on a host."""
+
+    column: int
+    hops: tuple[tuple[int, int], ...]
+    inside: float
+    """Bytes on each hop, and the part that leaves the host, per byte of the ring."""
+    out: float
+
+
+@dataclass(frozen=True)
+class Placements:
+    """The orders of GPUs that are worth a look for one mesh."""
+
+    orders: tuple[Order, ...]
+    is_all: bool = True
+    """Whether any other order is known to be worse than the best plan."""
+
+
+LISTED = Placements(((),))
+
+
+class Placer:
+    """Finds placements on one fabric, and remembers what it found."""
+
+    def __init__(self, fabric: RoutedFabric) -> None:
+        """Keep the fabric; nothing is searched yet."""
+        self.fabric = fabric
+        self._fronts: dict[tuple[int, tuple[Ring, ...], Limits], Found] = {}
+
+    @cached_property
+    def _before(self) -> list[list[tuple[int, int]]]:
+        """Return, for each kind of host, pairs of GPUs in the order of their ranks."""
+        return [
+            before(kind.routes.graph, kind.routes.gpus, kind.way_out)
+            for kind in self.fabric.kinds
+        ]
+
+    @cached_property
+    def has_choice(self) -> bool:
+        """Return whether it matters where ranks sit, and can be searched."""
+        gpus = self.fabric.gpus_per_host
+        pairs = gpus * (gpus - 1) // 2
+        return gpus <= MOST_GPUS and any(len(own) < pairs for own in self._before)
+
+    def placements(self, mesh: Ints, worth: Worth) -> Placements:
+        """Return the orders that may hold a plan as good as the best one known.
+
+        The order in which GPUs are listed is always among them.
+        """
+        own = [ring for ring in _rings(self.fabric, mesh) if ring.inside]
+        if not own or not self.has_choice:
+            return LISTED
+        floor = floor_of_groups(self.fabric, mesh)
+        if not worth(floor)[0]:
+            return LISTED
+        limits = _limits(own, floor, worth)
+        fronts = [
+            self._front(kind, tuple(own), limits)
+            for kind in range(len(self.fabric.kinds))
+        ]
+        orders = _combined(own, self.fabric.kinds, [front.orders for front in fronts])
+        return Placements(((), *orders), all(front.is_all for front in fronts))
+
+    def _front(self, kind: int, own: tuple[Ring, ...], limits: Limits) -> Found:
+        """Return the orders of one kind of host that no other betters."""
+        key = (kind, own, limits)
+        if key not in self._fronts:
+            goals = _goals(self.fabric.kinds[kind], own, limits)
+            self._fronts[key] = best_orders(goals, self._before[kind])
+        return self._fronts[key]
+
+
+def _rings(fabric: RoutedFabric, mesh: Ints) -> list[Ring]:
+    """Return the rings inside hosts of every kind of group but those of experts."""
+    found: dict[int, Ring] = {}
+    for columns, view in views(mesh[None], None):
+        members, degrees = fabric.members(view)[0], view[0].prod(axis=1)
+        for axis, column in enumerate(columns):
+            if members[axis] > 1 and column not in found:
+                hops = tuple(rings(mesh_groups(fabric.inside(view[0]), axis)))
+                leaves = bool(degrees[axis] > members[axis])
+                out = 1 / float(members[axis]) if leaves else 0.0
+                found[column] = Ring(column, hops, 1 - out, out)
+    return list(found.values())
+
+
+def _limits(own: Sequence[Ring], floor: Paths, worth: Worth) -> Limits:
+    """Return from where on the price of each ring is too much, s per byte and s."""
+    least = [
+        (floor.s_per_byte[0, ring.column], floor.latency_s[0, ring.column])
+        for ring in own
+    ]
+    steps = np.geomspace(1, 64, STEPS)
+    trials = len(own) * 2 * STEPS
+    paths = Paths(
+        floor.s_per_byte.repeat(trials, axis=0), floor.latency_s.repeat(trials, axis=0)
+    )
+    for index, (ring, (load, wait)) in enumerate(zip(own, least, strict=True)):
+        at = 2 * STEPS * index
+        paths.s_per_byte[at : at + STEPS, ring.column] = load * steps
+        paths.latency_s[at + STEPS : at + 2 * STEPS, ring.column] = wait * steps
+    is_worth = worth(paths).reshape(len(own), 2, STEPS)
+    past = np.where(is_worth.all(axis=2), np.inf, steps[is_worth.sum(axis=2) % STEPS])
+    pairs = zip(least, past.tolist(), strict=True)
+    return tuple((load * a, wait * b) for (load, wait), (a, b) in pairs)
+
+
+def _goals(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[Goal]:
+    """Return what orders of the GPUs of a host are judged by, in whole units."""
+    loads, latency_s = kind.tables
+    waits = _units(latency_s, WAIT_UNIT_S)
+    goals = []
+    for ring, (load_limit, wait_limit) in zip(own, limits, strict=True):
+        passed = _units(loads * ring.inside, UNIT_S)
+        base = _units(kind.exits * ring.out, UNIT_S)
+        most_load = len(ring.hops) * int(passed.max()) + int(base.max())
+        most = (
+            min(most_load, _whole(load_limit / UNIT_S)),
+            min(int(waits.max()), _whole(wait_limit / WAIT_UNIT_S)),
+        )
+        goals.append(Goal(ring.hops, passed, base, waits, most))
+    return goals
+
+
+def _whole(units: float) -> int:
+    return int(min(units, MOST_UNITS)) + 1
+
+
+def _units(amounts: Floats, unit: float) -> Ints:
+    return np.rint(np.minimum(amounts / unit, MOST_UNITS)).astype(np.int64)
+
+
+def _combined(
+    own: Sequence[Ring],
+    kinds: Sequence[HostKind],
+    fronts: Sequence[tuple[Seats, ...]],
+) -> list[Order]:
+    """Return the orders of all kinds together: every step waits for the slowest."""
+    known: dict[tuple[float, ...], Order] = {(0.0,) * (2 * len(own)): ()}
+    for kind, orders in zip(kinds, fronts, strict=True):
+        grown: dict[tuple[float, ...], Order] = {}
+        for costs, order in known.items():
+            for seats in orders:
+                new = np.maximum(costs, _costs(own, replace(kind, order=seats)))
+                grown.setdefault(tuple(new.tolist()), (*order, seats))
+        known = {
+            costs: order
+            for costs, order in grown.items()
+            if not any(_is_better(other, costs) for other in grown)
+        }
+    return list(known.values())
+
+
+def _costs(own: Iterable[Ring], kind: HostKind) -> list[float]:
+    costs = []
+    for ring in own:
+        load = ring.inside * kind.sends(ring.hops) + ring.out * kind.exits
+        costs += [float(load.max()), kind.longest_us(ring.hops) * 1e-6]
+    return costs
+
+
+def _is_better(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
