@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,8 +21,25 @@ ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """By whether there are no shards of the state, always, or if one wants."""
 
 
-def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
-    """Return the degrees times choices of layout, and the degree of each row.
+@dataclass(frozen=True)
+class Choices:
+    """Rows, and what they come from and share, a number each."""
+
+    rows: Skeletons
+    origin: Ints
+    """The degrees that the row is of, or the row without its further choices."""
+    alike: Ints
+    """Shared by rows that differ in schedule and chunks alone."""
+    kin: Ints
+    """Shared by rows that differ in offload and recompute mode alone."""
+
+    def take(self, index: Ints) -> Choices:
+        """Return the rows of `index`."""
+        return take(self, index)
+
+
+def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
+    """Return the degrees times choices of layout.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
     shards, sequence parallelism a tensor axis, a schedule stages. `with_choices` adds
@@ -38,8 +55,9 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
     columns = _with_if(columns, "sequence_parallel", "tp", 2)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
+    columns["alike"] = np.arange(len(columns["degree"]))
     columns = _with_if(columns, "schedule", "pp", len(SCHEDULES))
-    number = columns.pop("degree")
+    number, alike = columns.pop("degree"), columns.pop("alike")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
     rows = Skeletons(
@@ -52,21 +70,21 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
         paths=free_paths(count, 0),
         mesh=np.full(count, -1),
     )
-    return rows, number
+    return Choices(rows, number, alike, np.arange(count))
 
 
-def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints, Ints]:
+def with_choices(spec: Spec, rows: Skeletons, alike: Ints) -> Choices:
     """Return rows times chunks, precision, offload and recompute modes.
 
-    With them, the row that each is of, and a number that it shares with those which
-    differ from it in offload and recompute mode alone. Chunks presuppose stages of
-    equal length that whole rounds of micro-batches pass, offload a host.
+    Chunks presuppose stages of equal length that whole rounds of micro-batches pass,
+    offload a host. Rows that share a number in `alike` differ in schedule alone.
     """
+    offloads, precisions = _offloads(spec), _precisions(spec)
     columns = {"row": np.arange(len(rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, rows))
-    columns = _with_each(columns, "precision", _precisions(spec))
+    columns = _with_each(columns, "precision", precisions)
     columns["kin"] = np.arange(len(columns["row"]))
-    columns = _with_each(columns, "offload", _offloads(spec))
+    columns = _with_each(columns, "offload", offloads)
     columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
     own = replace(
         rows.take(columns["row"]),
@@ -75,7 +93,10 @@ def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints, Ints]:
         precision=columns["precision"],
         recompute=columns["recompute"],
     )
-    return own, columns["row"], columns["kin"]
+    count = len(precisions) * len(offloads) * len(RECOMPUTE_MODES)
+    choice = np.arange(len(own)) % count
+    alike = alike[columns["row"]] * count + choice
+    return Choices(own, columns["row"], alike, columns["kin"])
 
 
 def _with(

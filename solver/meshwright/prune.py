@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright import bounds, splits
-from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
+from meshwright.cost.arrays import Bools, Floats, Ints, joined, representatives, take
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price, price_memory
 from meshwright.job import Job
@@ -25,7 +25,7 @@ from meshwright.plan import Counts
 from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
-from meshwright.stages import Stages, fits, quick_fits, stages_of
+from meshwright.stages import Stages, even_fits, fits, quick_fits, stages_of
 
 FIRST_BATCH = 64
 """Coarse rows in the first batch; every next one has twice as many."""
@@ -76,11 +76,11 @@ def prune(
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
     # Most rows of a large lattice hold too much: time is priced for the others alone.
-    fitting = _fits(job, lattice.rows)
+    fitting = _fits(job, lattice)
     order = np.flatnonzero(fitting)
     if is_pruning and keep == 1:
         order = order[~is_needless(job, lattice.take(fitting))]
-    coarse = scale_job(job, lattice.rows.take(order))
+    coarse = scale_job(job, lattice.rows.take(order), lattice.alike[order])
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
     order, coarse, cheap = order[by_bound], coarse.take(by_bound), cheap[by_bound]
@@ -108,9 +108,15 @@ def prune(
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
 
 
-def scale_job(job: Job, rows: Skeletons) -> Scaled:
-    """Return the scaled costs of rows."""
-    distinct, inverse = rows.distinct_but_schedule()
+def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
+    """Return the scaled costs of rows.
+
+    Those that share a number in `alike` differ in schedule and chunks alone, which no
+    price depends on.
+    """
+    number = np.arange(len(rows)) if alike is None else alike
+    own, inverse = representatives(number)
+    distinct = rows.take(own)
     if not distinct.is_placed:
         distinct = in_best_case(job, distinct)
     return _folded(job, scale(price(job, distinct), rows, inverse))
@@ -132,14 +138,19 @@ def _folded(job: Job, costs: Scaled) -> Scaled:
     )
 
 
-def _fits(job: Job, rows: Skeletons) -> Bools:
+def _fits(job: Job, lattice: Lattice) -> Bools:
     """Return which rows can hold the model, looking at every stage where needed."""
-    distinct, inverse = rows.distinct_but_schedule()
-    memory = price_memory(job, distinct)
+    rows = lattice.rows
+    own, inverse = representatives(lattice.alike)
+    memory = price_memory(job, rows.take(own))
     costs = _folded(job, scale_memory(memory, rows, inverse))
     result, cannot = quick_fits(costs, job.spec.model, *_capacities(job))
-    open_rows = np.flatnonzero(~result & ~cannot)
-    result[open_rows] = _by_stages(job, costs.take(open_rows), fits)
+    is_open, is_even = ~result & ~cannot, rows.vpp > 1
+    even = np.flatnonzero(is_open & is_even)
+    interleaved = costs.take(even)
+    result[even] = even_fits(interleaved, job.spec.model, *_capacities(job))
+    others = np.flatnonzero(is_open & ~is_even)
+    result[others] = _by_stages(job, costs.take(others), fits)
     return result
 
 
@@ -178,9 +189,13 @@ def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
 
     What is bounded above `best` is left out as soon as that is known.
     """
-    rows, coarse = lattice.on_meshes(batch)
+
+    def is_near(costs: Scaled) -> Bools:
+        return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
+
+    rows, coarse = lattice.on_meshes(batch, lambda own: is_near(scale_job(job, own)))
     costs = scale_job(job, rows)
-    near = np.flatnonzero(bounds.cheap_bound(costs, job.spec.model.n_layers) <= best)
+    near = np.flatnonzero(is_near(costs))
     costs, coarse = costs.take(near), coarse[near]
     lower = _by_stages(job, costs, _lower(best))
     near = np.flatnonzero(lower <= best)

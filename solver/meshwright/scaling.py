@@ -17,6 +17,7 @@ from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
     heads_in_flight,
     in_flight,
+    in_flight_before,
     step_weights,
 )
 from meshwright.cost.timing import TimeCosts
@@ -83,6 +84,12 @@ class Scaled:
         rows = self.rows
         held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
         return -(-held * chunks[:, None] // rows.vpp[:, None])
+
+    def held_before(self, after: Ints, chunks: Ints) -> Ints:
+        """Return the same of the stage before the last `after` ones, (rows,)."""
+        rows = self.rows
+        own = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
+        return -(-in_flight_before(after, *own) * chunks // rows.vpp)
 
     def stage_extra(self, stages: int) -> Ints:
         """Return the ticks of a stage beside its layers, (rows, stages)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,21 +90,6 @@ class Skeletons:
         return Shards(
             self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
         )
-
-    def distinct_but_schedule(self) -> tuple[Skeletons, Ints]:
-        """Return the rows that differ in more than schedule and chunks.
-
-        With them, for each row, which of them it is. A schedule changes no cost.
-        """
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("schedule", "vpp", "paths", "microbatches"):
-            columns.pop(name)
-        code = np.zeros(len(self), dtype=np.int64)
-        for column in columns.values():
-            values, number = np.unique(column, return_inverse=True)
-            code = code * len(values) + number
-        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        return self.take(first), inverse
 
     def take(self, index: Ints) -> Skeletons:
         """Return the rows of `index`."""

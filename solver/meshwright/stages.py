@@ -123,6 +123,34 @@ def quick_fits(
     return can, rows.pp * (room // least) < model.n_layers
 
 
+def even_fits(
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = MOST
+) -> Bools:
+    """Return which interleaved rows can hold the model, recomputing what they must.
+
+    Their stages all have as many layers. Those in the middle hold the less the later
+    they come, for less is in flight: where the second one fits, so do the others.
+    """
+    rows = costs.rows
+    layers = model.n_layers // rows.pp
+    kept = costs.activations - np.where(rows.recompute != NONE, costs.freed, 0)
+    heads = heads_in_flight(rows.schedule, rows.microbatches)
+
+    def inside(after: Ints) -> Ints:
+        held = layers * (costs.state + costs.held_before(after, kept))
+        return held + costs.fixed + costs.held_before(after, costs.outputs)
+
+    embedding = costs.held_before(rows.pp - 1, costs.first_activations)
+    first = inside(rows.pp - 1) + costs.first_state + embedding
+    second = np.where(rows.pp > 2, inside(rows.pp - 2), 0)
+    last = inside(0 * rows.pp) + costs.last_state + heads * costs.last_activations
+    fullest = np.maximum(np.maximum(first, second), last)
+    at_ends = np.maximum(np.maximum(costs.host_first, costs.host_last), 0)
+    on_host = layers * costs.host_layer + at_ends
+    result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
+    return result & (layers >= max(model.first_dense_layers, 1))
+
+
 def fits(stages: Stages) -> Bools:
     """Return which rows can hold the model at all, recomputing what they must."""
     has_all = (stages.full_cap >= stages.least).all(axis=1)
