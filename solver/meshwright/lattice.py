@@ -50,12 +50,13 @@ class Lattice:
 
     def take(self, keep: Bools) -> Lattice:
         """Return the lattice with only the coarse rows that are kept."""
+        index = np.flatnonzero(keep)
         return replace(
             self,
-            rows=self.rows.take(np.flatnonzero(keep)),
-            degree=self.degree[keep],
-            alike=self.alike[keep],
-            kin=self.kin[keep],
+            rows=self.rows.take(index),
+            degree=self.degree[index],
+            alike=self.alike[index],
+            kin=self.kin[index],
         )
 
     def mesh(self, rows: Skeletons) -> Meshes:

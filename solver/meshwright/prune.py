@@ -83,14 +83,13 @@ def prune(
     coarse = scale_job(job, lattice.rows.take(order), lattice.alike[order])
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
-    order, coarse, cheap = order[by_bound], coarse.take(by_bound), cheap[by_bound]
     found = [_place(job, lattice, order[:0], np.inf)]
     best, done, size = np.inf, 0, FIRST_BATCH
-    while done < len(order) and cheap[done] <= best:
+    while done < len(order) and cheap[by_bound[done]] <= best:
         if done and time.monotonic() > deadline:
             break
         on_progress(f"bounded {done:,} of {len(order):,} rows")
-        batch = np.arange(done, min(done + size, len(order)))
+        batch = by_bound[done : done + size]
         done, size = done + size, size * 2
         near = _by_stages(job, coarse.take(batch), _lower(best)) <= best
         found.append(_place(job, lattice, order[batch[near]], best).up_to(best))
@@ -104,7 +103,7 @@ def prune(
         bounded=able - len(candidates.lower),
         survivors=len(candidates.lower),
     )
-    left = cheap[done:]
+    left = cheap[by_bound[done:]]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
 
 

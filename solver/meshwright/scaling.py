@@ -79,14 +79,20 @@ class Scaled:
         """Return the rows of `index`."""
         return take(self, index)
 
-    def held(self, chunks: Ints, stages: int) -> Ints:
-        """Return what a stage keeps of an amount per micro-batch, (rows, stages)."""
+    def in_flight(self, stages: int) -> Ints:
+        """Return the chunks of activations that stages hold at most, (rows, stages)."""
         rows = self.rows
-        held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
-        return -(-held * chunks[:, None] // rows.vpp[:, None])
+        return in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
+
+    def held(self, in_flight: Ints, chunks: Ints) -> Ints:
+        """Return what stages keep of an amount per micro-batch, (rows, stages)."""
+        held = in_flight * chunks[:, None]
+        if (self.rows.vpp == 1).all():
+            return held
+        return -(-held // self.rows.vpp[:, None])
 
     def held_before(self, after: Ints, chunks: Ints) -> Ints:
-        """Return the same of the stage before the last `after` ones, (rows,)."""
+        """Return the same of the one stage before the last `after` ones, (rows,)."""
         rows = self.rows
         own = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
         return -(-in_flight_before(after, *own) * chunks // rows.vpp)
@@ -112,11 +118,11 @@ class Scaled:
         sync[:, -1] += self.sync_last
         return sync
 
-    def stage_fixed(self, stages: int) -> Ints:
+    def stage_fixed(self, in_flight: Ints) -> Ints:
         """Return the chunks that a stage holds beside its layers, (rows, stages)."""
-        fixed = self.fixed[:, None] + self.held(self.outputs, stages)
+        fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
         fixed[:, 0] += self.first_state
-        fixed[:, 0] += self.held(self.first_activations, stages)[:, 0]
+        fixed[:, 0] += self.held(in_flight[:, :1], self.first_activations)[:, 0]
         fixed[:, -1] += self.last_state
         heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
         fixed[:, -1] += heads * self.last_activations

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints, take
+from meshwright.cost.arrays import Bools, Ints, distinct, take
 from meshwright.cost.shards import Shards
 from meshwright.topology.paths import Paths
 
@@ -90,6 +90,15 @@ class Skeletons:
         return Shards(
             self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
         )
+
+    def distinct_in_state(self) -> tuple[Skeletons, Ints]:
+        """Return the rows that differ in what state their GPUs hold.
+
+        With them, for each row, which of them it is.
+        """
+        degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
+        own, inverse = distinct([*degrees, self.pp > 1, self.zero, self.offload])
+        return self.take(own), inverse
 
     def take(self, index: Ints) -> Skeletons:
         """Return the rows of `index`."""

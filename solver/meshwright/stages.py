@@ -65,11 +65,12 @@ def stages_of(
     GPU.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
-    room = np.maximum(capacity - costs.stage_fixed(count), 0)
-    saved = costs.held(costs.activations, count)
+    in_flight = costs.in_flight(count)
+    room = np.maximum(capacity - costs.stage_fixed(in_flight), 0)
+    saved = costs.held(in_flight, costs.activations)
     per_layer = costs.state[:, None] + saved
     recomputes = (costs.rows.recompute != NONE)[:, None]
-    kept = costs.held(costs.activations - costs.freed, count)
+    kept = costs.held(in_flight, costs.activations - costs.freed)
     freed = np.where(recomputes, saved - kept, 0)
     # Chunks are equally many on every stage.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]

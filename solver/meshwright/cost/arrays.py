@@ -65,6 +65,15 @@ def representatives(number: Ints) -> tuple[Ints, Ints]:
     return one_of_each, inverse
 
 
+def distinct(columns: Iterable[Ints | Bools]) -> tuple[Ints, Ints]:
+    """Return one row of each kind that occurs, and which kind each row is."""
+    code = np.zeros(1, dtype=np.int64)
+    for column in columns:
+        _, kind = representatives(column.astype(np.int64))
+        _, code = representatives(code * (int(kind.max(initial=0)) + 1) + kind)
+    return representatives(code)
+
+
 def where(condition: Bools, parts: Parts) -> Parts:
     """Return the parts where the condition holds, 0 elsewhere."""
     return {name: np.where(condition, part, 0.0) for name, part in parts.items()}
