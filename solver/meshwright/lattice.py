@@ -151,10 +151,11 @@ def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
 def least_paths(fabric: Fabric, rows: Skeletons) -> Paths:
     """Return what every group of each row pays at least, wherever it may lie."""
     paths = free_paths(len(rows), len(GROUPS))
-    for group, degrees in enumerate(rows.group_degrees):
-        sizes, number = np.unique(degrees, return_inverse=True)
-        least = fabric.least(sizes)
+    degrees = np.stack(rows.group_degrees)
+    own, number = representatives(degrees.ravel())
+    least = fabric.least(degrees.ravel()[own])
+    for group, size in enumerate(number.reshape(degrees.shape)):
         kind = 0 if group == EP else 1
-        paths.s_per_byte[:, group] = least.s_per_byte[number, kind]
-        paths.latency_s[:, group] = least.latency_s[number, kind]
+        paths.s_per_byte[:, group] = least.s_per_byte[size, kind]
+        paths.latency_s[:, group] = least.latency_s[size, kind]
     return paths

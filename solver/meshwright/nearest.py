@@ -17,7 +17,8 @@ from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.meshes import enumerate_meshes
 from meshwright.plan import NearMiss, Plan
-from meshwright.prune import pinned_split, real_split, scale_job
+from meshwright.prune import pinned_split, real_split
+from meshwright.room import scale_job
 from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons

@@ -15,17 +15,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright import bounds, splits
-from meshwright.cost.arrays import Bools, Floats, Ints, joined, representatives, take
+from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
 from meshwright.cost.links import link_seconds
-from meshwright.cost.price import Split, price, price_memory
+from meshwright.cost.price import Split, price
 from meshwright.job import Job
-from meshwright.lattice import Lattice, in_best_case
+from meshwright.lattice import Lattice
 from meshwright.needless import is_needless
 from meshwright.plan import Counts
-from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
+from meshwright.room import (
+    Memory,
+    by_stages,
+    scale_job,
+    stages_by_count,
+    with_best_time,
+)
+from meshwright.scaling import TICK_S, Scaled
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
-from meshwright.stages import Stages, even_fits, fits, quick_fits, stages_of
+from meshwright.stages import Stages
 
 FIRST_BATCH = 64
 """Coarse rows in the first batch; every next one has twice as many."""
@@ -76,11 +83,12 @@ def prune(
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
     # Most rows of a large lattice hold too much: time is priced for the others alone.
-    fitting = _fits(job, lattice)
+    memory = Memory(job, lattice)
+    fitting = memory.fits()
     order = np.flatnonzero(fitting)
     if is_pruning and keep == 1:
         order = order[~is_needless(job, lattice.take(fitting))]
-    coarse = scale_job(job, lattice.rows.take(order), lattice.alike[order])
+    coarse = with_best_time(job, memory.of(order), lattice.alike[order])
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
     found = [_place(job, lattice, order[:0], np.inf)]
@@ -91,7 +99,7 @@ def prune(
         on_progress(f"bounded {done:,} of {len(order):,} rows")
         batch = by_bound[done : done + size]
         done, size = done + size, size * 2
-        near = _by_stages(job, coarse.take(batch), _lower(best)) <= best
+        near = by_stages(job, coarse.take(batch), _lower(best)) <= best
         found.append(_place(job, lattice, order[batch[near]], best).up_to(best))
         if is_pruning:
             best = _kth_best(found, keep + 1)
@@ -105,78 +113,6 @@ def prune(
     )
     left = cheap[by_bound[done:]]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
-
-
-def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
-    """Return the scaled costs of rows.
-
-    Those that share a number in `alike` differ in schedule and chunks alone, which no
-    price depends on.
-    """
-    number = np.arange(len(rows)) if alike is None else alike
-    own, inverse = representatives(number)
-    distinct = rows.take(own)
-    if not distinct.is_placed:
-        distinct = in_best_case(job, distinct)
-    return _folded(job, scale(price(job, distinct), rows, inverse))
-
-
-def _folded(job: Job, costs: Scaled) -> Scaled:
-    """Return costs with recomputation in every layer, where pins ask for it."""
-    if not job.spec.pins.recomputes_all_layers:
-        return costs
-    none = np.zeros(len(costs), dtype=np.int64)
-    return replace(
-        costs,
-        layer=costs.layer + costs.recompute,
-        pace_layer=costs.pace_layer + costs.pace_recompute,
-        activations=costs.activations - costs.freed,
-        recompute=none,
-        pace_recompute=none,
-        freed=none,
-    )
-
-
-def _fits(job: Job, lattice: Lattice) -> Bools:
-    """Return which rows can hold the model, looking at every stage where needed."""
-    rows = lattice.rows
-    own, inverse = representatives(lattice.alike)
-    memory = price_memory(job, rows.take(own))
-    costs = _folded(job, scale_memory(memory, rows, inverse))
-    result, cannot = quick_fits(costs, job.spec.model, *_capacities(job))
-    is_open, is_even = ~result & ~cannot, rows.vpp > 1
-    even = np.flatnonzero(is_open & is_even)
-    interleaved = costs.take(even)
-    result[even] = even_fits(interleaved, job.spec.model, *_capacities(job))
-    others = np.flatnonzero(is_open & ~is_even)
-    result[others] = _by_stages(job, costs.take(others), fits)
-    return result
-
-
-def _by_stages(
-    job: Job, costs: Scaled, measure: Callable[[Stages], Floats | Bools]
-) -> Floats:
-    """Return a measure of every row, worked out per number of stages."""
-    result = np.empty(len(costs))
-    for index, stages in stages_by_count(job, costs):
-        result[index] = measure(stages)
-    return result
-
-
-def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
-    """Return the rows with each number of stages, and their stages."""
-    groups = []
-    for count in np.unique(costs.rows.pp):
-        index = np.flatnonzero(costs.rows.pp == count)
-        own = costs.take(index)
-        groups.append((index, stages_of(own, job.spec.model, *_capacities(job))))
-    return groups
-
-
-def _capacities(job: Job) -> tuple[int, int]:
-    """Return the chunks of a GPU, and those of its share of a host."""
-    own_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
-    return capacity_chunks(job.spec.usable_gib), capacity_chunks(own_gib)
 
 
 def _lower(best: float) -> Callable[[Stages], Floats]:
@@ -196,7 +132,7 @@ def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
     costs = scale_job(job, rows)
     near = np.flatnonzero(is_near(costs))
     costs, coarse = costs.take(near), coarse[near]
-    lower = _by_stages(job, costs, _lower(best))
+    lower = by_stages(job, costs, _lower(best))
     near = np.flatnonzero(lower <= best)
     costs, coarse, lower = costs.take(near), coarse[near], lower[near]
     upper = np.empty(len(costs))
@@ -261,5 +197,5 @@ def _kth_best(found: list[Candidates], keep: int) -> float:
 def _final(job: Job, found: list[Candidates], best: float) -> Candidates:
     """Return the candidates within the best plan, bounded once more against it."""
     merged = joined([part.up_to(best) for part in found])
-    again = _by_stages(job, merged.costs, _lower(best))
+    again = by_stages(job, merged.costs, _lower(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)

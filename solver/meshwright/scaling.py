@@ -79,6 +79,12 @@ class Scaled:
         """Return the rows of `index`."""
         return take(self, index)
 
+    def shared(self, rows: Skeletons, inverse: Ints) -> Scaled:
+        """Return the costs of rows of which `inverse` says which of these each has."""
+        columns = {**vars(self)}
+        columns.pop("rows")
+        return Scaled(rows=rows, **take(columns, inverse))
+
     def in_flight(self, stages: int) -> Ints:
         """Return the chunks of activations that stages hold at most, (rows, stages)."""
         rows = self.rows
@@ -150,12 +156,18 @@ def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
     return Scaled(rows=rows, **ticks, **_memory_chunks(prices.memory, inverse))
 
 
-def scale_memory(memory: MemoryCosts, rows: Skeletons, inverse: Ints) -> Scaled:
+def scale_memory(memory: MemoryCosts, rows: Skeletons) -> Scaled:
     """Return the same where only memory matters: nothing takes time."""
     none = np.zeros(len(rows), dtype=np.int64)
-    chunks = _memory_chunks(memory, inverse)
+    chunks = _memory_chunks(memory, np.arange(len(rows)))
     names = {f.name for f in fields(Scaled)} - {"rows", *chunks}
     return Scaled(rows=rows, **dict.fromkeys(names, none), **chunks)
+
+
+def with_time(memory: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
+    """Return costs whose memory is known with time, of distinct rows, added."""
+    ticks = _time_ticks(time, memory.rows, inverse)
+    return Scaled(**{**vars(memory), **ticks})
 
 
 def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:

@@ -99,8 +99,10 @@ def quick_fits(
     """Return which rows can hold the model, as far as one stage tells, and which not.
 
     They can where the fullest stage there may be holds an even share of the layers,
-    and its host too; they cannot where stages without ends, one micro-batch in flight,
-    hold too few. Capacities as in `stages_of`.
+    and its host too; they cannot where stages without ends, with as few micro-batches
+    in flight as on the last one, hold too few: that is one or, of v > 1 chunks each,
+    ((v - 1) p + 1) / v, at least (p + 1) / 2, of as many as there are. Which v it is
+    makes no difference. Capacities as in `stages_of`.
     """
     rows = costs.rows
     recomputes = rows.recompute != NONE
@@ -116,7 +118,8 @@ def quick_fits(
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
     on_host = on_host + share * costs.host_layer
-    least = np.maximum(costs.state + kept // rows.vpp, 1)
+    halves = np.minimum(np.where(rows.vpp > 1, rows.pp + 1, 2), 2 * rows.microbatches)
+    least = np.maximum(costs.state + halves * kept // 2, 1)
     lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
     lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
     room = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
