@@ -8,6 +8,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Ints, ranges, take
 from meshwright.offload_rules import KNOWN_OFFLOADS
+from meshwright.rule import Rule, holding
 from meshwright.skeleton import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
 from meshwright.spec.cluster import PRECISIONS
 from meshwright.spec.divisors import divisors
@@ -73,8 +74,10 @@ def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
     return Choices(rows, number, alike, np.arange(count))
 
 
-def with_choices(spec: Spec, rows: Skeletons, alike: Ints) -> Choices:
-    """Return rows times chunks, precision, offload and recompute modes.
+def with_choices(
+    spec: Spec, rows: Skeletons, alike: Ints, rules: list[Rule]
+) -> Choices:
+    """Return rows times chunks, precision, offload and recompute modes, by the rules.
 
     Chunks presuppose stages of equal length that whole rounds of micro-batches pass,
     offload a host. Rows that share a number in `alike` differ in schedule alone.
@@ -85,18 +88,36 @@ def with_choices(spec: Spec, rows: Skeletons, alike: Ints) -> Choices:
     columns = _with_each(columns, "precision", precisions)
     columns["kin"] = np.arange(len(columns["row"]))
     columns = _with_each(columns, "offload", offloads)
-    columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
-    own = replace(
+    plain = replace(
         rows.take(columns["row"]),
         vpp=columns["vpp"],
-        offload=columns["offload"],
         precision=columns["precision"],
-        recompute=columns["recompute"],
+        offload=columns["offload"],
     )
-    count = len(precisions) * len(offloads) * len(RECOMPUTE_MODES)
-    choice = np.arange(len(own)) % count
-    alike = alike[columns["row"]] * count + choice
-    return Choices(own, columns["row"], alike, columns["kin"])
+    kept, mode = _with_recompute(spec, plain, rules)
+    count = len(precisions) * len(offloads)
+    alike = alike[columns["row"]] * count + np.arange(len(plain)) % count
+    return Choices(
+        replace(plain.take(kept), recompute=mode),
+        columns["row"][kept],
+        alike[kept] * len(RECOMPUTE_MODES) + mode,
+        columns["kin"][kept],
+    )
+
+
+def _with_recompute(
+    spec: Spec, rows: Skeletons, rules: list[Rule]
+) -> tuple[Ints, Ints]:
+    """Return rows and their recompute modes, in order, where rules hold.
+
+    Modes stand side by side, so that a rule that does not look at them is asked once.
+    """
+    modes = np.arange(len(RECOMPUTE_MODES))
+    beside = replace(rows.take(np.arange(len(rows))[:, None]), recompute=modes[None])
+    allowed = holding(rules, spec, beside)
+    shape = (len(rows), len(modes))
+    row, mode = np.nonzero(np.broadcast_to(allowed, shape))
+    return row, mode
 
 
 def _with(

@@ -128,9 +128,8 @@ def build_lattice(job: Job) -> Lattice:
     # What a framework cannot do plainly, it cannot do in any other way.
     able = holding(framework_rules(job.spec), job.spec, coarse.rows)
     coarse = coarse.take(np.flatnonzero(able))
-    every = with_choices(job.spec, coarse.rows, coarse.alike)
-    may = holding(plan_rules(job.spec), job.spec, every.rows)
-    every = every.take(np.flatnonzero(may))
+    rules = plan_rules(job.spec)
+    every = with_choices(job.spec, coarse.rows, coarse.alike, rules)
     return Lattice(
         job.fabric,
         every.rows,

@@ -84,7 +84,7 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
         return best
     degrees = degrees[rows.mesh[legal]]
     coarse = coarse_rows(spec, degrees)
-    every = with_choices(spec, coarse.rows, coarse.alike)
+    every = with_choices(spec, coarse.rows, coarse.alike, [])
     legal, best = _least_broken(job, plan_rules(spec), every.rows)
     number = coarse.origin[every.origin[legal]]
     return best or _nearest_on_meshes(job, degrees[np.unique(number)])

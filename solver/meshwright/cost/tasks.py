@@ -177,15 +177,16 @@ class _Stage:
         """Run the tasks whose sources have ended, and return whether there are any."""
         of_a_kind, m = self._graph.of_a_kind, self._graph.microbatches
         back = (m, m, of_a_kind)
-        first = len(self.start_s)
+        first, clock_s, seconds = len(self.start_s), self.clock_s, self.seconds
         for number in islice(self.order, first, None):
             kind = number // of_a_kind
             ready_s = ended_s[number - back[kind]]
             if ready_s is None:
                 break
-            start_s = max(self.clock_s, ready_s)
+            start_s = ready_s if ready_s > clock_s else clock_s
             self.start_s.append(start_s)
-            self.clock_s = ended_s[number] = start_s + self.seconds[kind]
+            clock_s = ended_s[number] = start_s + seconds[kind]
+        self.clock_s = clock_s
         return len(self.start_s) > first
 
 
