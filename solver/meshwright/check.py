@@ -80,6 +80,11 @@ def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
     return sum(_step_parts(scored).values()), _stage_memory(scored)
 
 
+def schedule_s(job: Job, plan: Plan) -> float:
+    """Return the step time of a plan by its schedule's task graph, seconds."""
+    return _schedule_s(_score(job, plan))
+
+
 def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
     """Return every rule that a plan breaks, with its numbers; none if it is valid."""
     spec, scored = job.spec, _score(job, plan)

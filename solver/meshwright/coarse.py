@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright.cost.arrays import Ints, ranges, take
 from meshwright.offload_rules import KNOWN_OFFLOADS
+from meshwright.rule import Rule, holding
 from meshwright.skeleton import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
 from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import PRECISIONS
@@ -21,8 +22,25 @@ ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """By whether there are no shards of the state, always, or if one wants."""
 
 
-def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
-    """Return the degrees times choices of layout, and the degree of each row.
+@dataclass(frozen=True)
+class Choices:
+    """Rows, and what they come from and share, a number each."""
+
+    rows: Skeletons
+    origin: Ints
+    """The degrees that the row is of, or the row without its further choices."""
+    alike: Ints
+    """Shared by rows that differ in schedule and chunks alone."""
+    kin: Ints
+    """Shared by rows that differ in offload and recompute mode alone."""
+
+    def take(self, index: Ints) -> Choices:
+        """Return the rows of `index`."""
+        return take(self, index)
+
+
+def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
+    """Return the degrees times choices of layout.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
     shards, sequence parallelism a tensor axis, a schedule stages. `with_choices` adds
@@ -38,8 +56,9 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
     columns = _with_if(columns, "sequence_parallel", "tp", 2)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
+    columns["alike"] = np.arange(len(columns["degree"]))
     columns = _with_if(columns, "schedule", "pp", len(SCHEDULES))
-    number = columns.pop("degree")
+    number, alike = columns.pop("degree"), columns.pop("alike")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
     rows = Skeletons(
@@ -52,30 +71,53 @@ def coarse_rows(spec: Spec, degrees: Ints) -> tuple[Skeletons, Ints]:
         paths=free_paths(count, 0),
         mesh=np.full(count, -1),
     )
-    return rows, number
+    return Choices(rows, number, alike, np.arange(count))
 
 
-def with_choices(spec: Spec, rows: Skeletons) -> tuple[Skeletons, Ints, Ints]:
-    """Return rows times chunks, precision, offload and recompute modes.
+def with_choices(
+    spec: Spec, rows: Skeletons, alike: Ints, rules: list[Rule]
+) -> Choices:
+    """Return rows times chunks, precision, offload and recompute modes, by the rules.
 
-    With them, the row that each is of, and a number that it shares with those which
-    differ from it in offload and recompute mode alone. Chunks presuppose stages of
-    equal length that whole rounds of micro-batches pass, offload a host.
+    Chunks presuppose stages of equal length that whole rounds of micro-batches pass,
+    offload a host. Rows that share a number in `alike` differ in schedule alone.
     """
+    offloads, precisions = _offloads(spec), _precisions(spec)
     columns = {"row": np.arange(len(rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, rows))
-    columns = _with_each(columns, "precision", _precisions(spec))
+    columns = _with_each(columns, "precision", precisions)
     columns["kin"] = np.arange(len(columns["row"]))
-    columns = _with_each(columns, "offload", _offloads(spec))
-    columns = _with_each(columns, "recompute", list(range(len(RECOMPUTE_MODES))))
-    own = replace(
+    columns = _with_each(columns, "offload", offloads)
+    plain = replace(
         rows.take(columns["row"]),
         vpp=columns["vpp"],
-        offload=columns["offload"],
         precision=columns["precision"],
-        recompute=columns["recompute"],
+        offload=columns["offload"],
     )
-    return own, columns["row"], columns["kin"]
+    kept, mode = _with_recompute(spec, plain, rules)
+    count = len(precisions) * len(offloads)
+    alike = alike[columns["row"]] * count + np.arange(len(plain)) % count
+    return Choices(
+        replace(plain.take(kept), recompute=mode),
+        columns["row"][kept],
+        alike[kept] * len(RECOMPUTE_MODES) + mode,
+        columns["kin"][kept],
+    )
+
+
+def _with_recompute(
+    spec: Spec, rows: Skeletons, rules: list[Rule]
+) -> tuple[Ints, Ints]:
+    """Return rows and their recompute modes, in order, where rules hold.
+
+    Modes stand side by side, so that a rule that does not look at them is asked once.
+    """
+    modes = np.arange(len(RECOMPUTE_MODES))
+    beside = replace(rows.take(np.arange(len(rows))[:, None]), recompute=modes[None])
+    allowed = holding(rules, spec, beside)
+    shape = (len(rows), len(modes))
+    row, mode = np.nonzero(np.broadcast_to(allowed, shape))
+    return row, mode
 
 
 def _with(

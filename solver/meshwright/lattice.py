@@ -9,20 +9,21 @@ worth it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright.coarse import coarse_rows, with_choices
-from meshwright.cost.arrays import Bools, Ints, joined, ranges, take
+from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives, take
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
 from meshwright.legality import framework_rules, mesh_rules, plan_rules
 from meshwright.meshes import Budget, MeshTable, legal_meshes, price_placed
 from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
-from meshwright.topology.groups import EP, GROUPS
-from meshwright.topology.paths import Fabric, Place, free_paths
+from meshwright.topology.groups import EP, GROUPS, TP
+from meshwright.topology.paths import Fabric, Paths, Place, free_paths
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Lattice:
     rows: Skeletons
     degree: Ints
     """Of each row: the index of its degrees."""
+    alike: Ints
+    """Of each row: a number shared by those that differ in schedule and chunks."""
     kin: Ints
     """Of each row: a number shared by those that differ in what they free alone."""
     degrees: Ints
@@ -47,17 +50,29 @@ class Lattice:
 
     def take(self, keep: Bools) -> Lattice:
         """Return the lattice with only the coarse rows that are kept."""
-        rows = self.rows.take(np.flatnonzero(keep))
-        return replace(self, rows=rows, degree=self.degree[keep], kin=self.kin[keep])
+        index = np.flatnonzero(keep)
+        return replace(
+            self,
+            rows=self.rows.take(index),
+            degree=self.degree[index],
+            alike=self.alike[index],
+            kin=self.kin[index],
+        )
 
     def place(self, rows: Skeletons) -> Place:
         """Return where the ranks of the first row are."""
         return self.table.place(int(rows.mesh[0]))
 
-    def on_meshes(self, index: Ints, budget: Budget) -> tuple[Skeletons, Ints]:
+    def on_meshes(
+        self,
+        index: Ints,
+        budget: Budget,
+        keep: Callable[[Skeletons], Bools] | None = None,
+    ) -> tuple[Skeletons, Ints]:
         """Return the coarse rows of `index`, each on every mesh of its degrees.
 
-        With each goes the coarse row that it came from.
+        With each goes the coarse row that it came from. `keep` says which to go on
+        with, from rows whose other groups pay their least: see `_by_tensor_price`.
         """
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
@@ -68,11 +83,14 @@ class Lattice:
             for degree in asked.tolist()
         ]
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
-        first = np.cumsum(counts) - counts
-        own = ranges(first[number], counts[number])
-        coarse = np.repeat(index, counts[number])
+        own = ranges((np.cumsum(counts) - counts)[number], counts[number])
+        row = np.repeat(np.arange(len(index)), counts[number])
+        paths = joined([own.paths for own in placed])
+        if keep is not None:
+            kept = self._by_tensor_price(index, row, paths, own, keep)
+            own, row = own[kept], row[kept]
+        coarse = index[row]
         starts = np.array([own.start for own in placed], dtype=np.int64)
-        mesh = own + np.repeat((starts - first)[number], counts[number])
         rows = self.rows.take(coarse)
         if (rows.ep > 1).any():
             meshes = np.concatenate([own.meshes for own in placed])
@@ -80,8 +98,30 @@ class Lattice:
             seated = [orders[row] for row in own.tolist()]
             paths = price_placed(self.fabric, meshes[own], seated, rows.ep)
         else:
-            paths = take(joined([own.paths for own in placed]), own)
-        return rows.on_meshes(paths, mesh), coarse
+            paths = take(paths, own)
+        return rows.on_meshes(paths, ranges(starts, counts)[own]), coarse
+
+    def _by_tensor_price(
+        self,
+        index: Ints,
+        row: Ints,
+        paths: Paths,
+        own: Ints,
+        keep: Callable[[Skeletons], Bools],
+    ) -> Bools:
+        """Return which rows of `index` on meshes to keep, by what tensor groups pay.
+
+        Those talk the most. `keep` is asked once for each row and price, with all other
+        groups at their least, so that nothing costs more than on the mesh itself.
+        """
+        price = paths.s_per_byte[:, TP] + 1j * paths.latency_s[:, TP]
+        prices, number = np.unique(price, return_inverse=True)
+        one, inverse = representatives(number[own] + len(prices) * row)
+        rows = self.rows.take(index[row[one]])
+        least = least_paths(self.fabric, rows)
+        least.s_per_byte[:, TP] = paths.s_per_byte[own[one], TP]
+        least.latency_s[:, TP] = paths.latency_s[own[one], TP]
+        return keep(rows.on_meshes(least, rows.mesh))[inverse]
 
 
 def build_lattice(job: Job) -> Lattice:
@@ -92,23 +132,37 @@ def build_lattice(job: Job) -> Lattice:
         legal = [len(legal_meshes(job, own)[0]) for own in degrees]
         copies = np.array(legal, dtype=np.int64)
         degrees, copies = degrees[copies > 0], copies[copies > 0]
-    rows, degree = coarse_rows(job.spec, degrees)
+    coarse = coarse_rows(job.spec, degrees)
     # What a framework cannot do plainly, it cannot do in any other way.
-    able = np.flatnonzero(holding(framework_rules(job.spec), job.spec, rows))
-    rows, own, kin = with_choices(job.spec, rows.take(able))
-    degree = degree[able][own]
-    legal_rows = np.flatnonzero(holding(plan_rules(job.spec), job.spec, rows))
-    rows, degree, kin = rows.take(legal_rows), degree[legal_rows], kin[legal_rows]
-    return Lattice(job.fabric, rows, degree, kin, degrees, copies, MeshTable(job))
+    able = holding(framework_rules(job.spec), job.spec, coarse.rows)
+    coarse = coarse.take(np.flatnonzero(able))
+    rules = plan_rules(job.spec)
+    every = with_choices(job.spec, coarse.rows, coarse.alike, rules)
+    return Lattice(
+        job.fabric,
+        every.rows,
+        coarse.origin[every.origin],
+        every.alike,
+        every.kin,
+        degrees,
+        copies,
+        MeshTable(job),
+    )
 
 
 def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
     """Return coarse rows that pay the least wherever each of their groups may lie."""
+    return rows.on_meshes(least_paths(job.fabric, rows), rows.mesh)
+
+
+def least_paths(fabric: Fabric, rows: Skeletons) -> Paths:
+    """Return what every group of each row pays at least, wherever it may lie."""
     paths = free_paths(len(rows), len(GROUPS))
-    for group, degrees in enumerate(rows.group_degrees):
-        sizes, number = np.unique(degrees, return_inverse=True)
-        least = job.fabric.least(sizes)
+    degrees = np.stack(rows.group_degrees)
+    own, number = representatives(degrees.ravel())
+    least = fabric.least(degrees.ravel()[own])
+    for group, size in enumerate(number.reshape(degrees.shape)):
         kind = 0 if group == EP else 1
-        paths.s_per_byte[:, group] = least.s_per_byte[number, kind]
-        paths.latency_s[:, group] = least.latency_s[number, kind]
-    return rows.on_meshes(paths, rows.mesh)
+        paths.s_per_byte[:, group] = least.s_per_byte[size, kind]
+        paths.latency_s[:, group] = least.latency_s[size, kind]
+    return paths

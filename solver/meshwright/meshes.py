@@ -156,5 +156,7 @@ def _first_of_equal_price(meshes: Meshes, paths: Paths, has_experts: bool) -> In
     columns: list[Floats | Ints] = [paths.s_per_byte, paths.latency_s]
     if has_experts:
         columns += [meshes[:, :3].prod(axis=1), meshes[:, 3]]
-    _, first = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True)
-    return np.sort(first)
+    first: dict[bytes, int] = {}
+    for number, row in enumerate(np.concatenate(columns, axis=1)):
+        first.setdefault(row.tobytes(), number)
+    return np.array(list(first.values()), dtype=np.int64)

@@ -17,7 +17,8 @@ from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.meshes import AS_LISTED, enumerate_meshes
 from meshwright.plan import NearMiss, Plan
-from meshwright.prune import pinned_split, real_split, scale_job
+from meshwright.prune import pinned_split, real_split
+from meshwright.room import scale_job
 from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
@@ -43,7 +44,7 @@ def describe(job: Job, plan: Plan) -> NearMiss:
 
 def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     """Return the legal plan that needs the least memory on its fullest GPU."""
-    costs = scale_job(job, lattice.rows)
+    costs = scale_job(job, lattice.rows, lattice.alike)
     needed = np.empty(len(costs))
     for count in np.unique(costs.rows.pp):
         index = np.flatnonzero(costs.rows.pp == count)
@@ -82,11 +83,11 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     if best is not None:
         return best
     degrees = degrees[rows.mesh[legal]]
-    coarse, number = coarse_rows(spec, degrees)
-    coarse, row, _ = with_choices(spec, coarse)
-    number = number[row]
-    legal, best = _least_broken(job, plan_rules(spec), coarse)
-    return best or _nearest_on_meshes(job, degrees[np.unique(number[legal])])
+    coarse = coarse_rows(spec, degrees)
+    every = with_choices(spec, coarse.rows, coarse.alike, [])
+    legal, best = _least_broken(job, plan_rules(spec), every.rows)
+    number = coarse.origin[every.origin[legal]]
+    return best or _nearest_on_meshes(job, degrees[np.unique(number)])
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:

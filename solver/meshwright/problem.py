@@ -19,7 +19,8 @@ from meshwright.cpsat.problem import (
 )
 from meshwright.job import Job
 from meshwright.lattice import Lattice
-from meshwright.prune import Candidates, pinned_split, real_split, stages_by_count
+from meshwright.prune import Candidates, pinned_split, real_split
+from meshwright.room import stages_by_count
 from meshwright.scaling import ticks_up
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.stages import Stages, recomputes

@@ -17,16 +17,23 @@ import numpy as np
 from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
 from meshwright.cost.links import link_seconds
-from meshwright.cost.price import Split, price, price_memory
+from meshwright.cost.price import Split, price
 from meshwright.job import Job
-from meshwright.lattice import Lattice, in_best_case
+from meshwright.lattice import Lattice
 from meshwright.meshes import AS_LISTED, Budget
 from meshwright.needless import is_needless
 from meshwright.plan import Counts
-from meshwright.scaling import TICK_S, Scaled, capacity_chunks, scale, scale_memory
+from meshwright.room import (
+    Memory,
+    by_stages,
+    scale_job,
+    stages_by_count,
+    with_best_time,
+)
+from meshwright.scaling import TICK_S, Scaled
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
-from meshwright.stages import Stages, fits, quick_fits, stages_of
+from meshwright.stages import Stages
 from meshwright.topology.paths import Paths
 
 FIRST_BATCH = 64
@@ -78,24 +85,24 @@ def prune(
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
     # Most rows of a large lattice hold too much: time is priced for the others alone.
-    fitting = _fits(job, lattice.rows)
+    memory = Memory(job, lattice)
+    fitting = memory.fits()
     order = np.flatnonzero(fitting)
     if is_pruning and keep == 1:
         order = order[~is_needless(job, lattice.take(fitting))]
-    coarse = scale_job(job, lattice.rows.take(order))
+    coarse = with_best_time(job, memory.of(order), lattice.alike[order])
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
-    order, coarse, cheap = order[by_bound], coarse.take(by_bound), cheap[by_bound]
     found = [_place(job, lattice, order[:0], np.inf, AS_LISTED)]
     budget = _budgets(job, lattice, order)
     best, done, size = np.inf, 0, FIRST_BATCH
-    while done < len(order) and cheap[done] <= best:
+    while done < len(order) and cheap[by_bound[done]] <= best:
         if done and time.monotonic() > deadline:
             break
         on_progress(f"bounded {done:,} of {len(order):,} rows")
-        batch = np.arange(done, min(done + size, len(order)))
+        batch = by_bound[done : done + size]
         done, size = done + size, size * 2
-        near = _by_stages(job, coarse.take(batch), _lower(best)) <= best
+        near = by_stages(job, coarse.take(batch), _lower(best)) <= best
         if np.isinf(best) and lattice.table.has_choice:
             # Orders of GPUs are searched against a plan that exists.
             found.append(_place(job, lattice, order[batch[near]], best, AS_LISTED))
@@ -113,69 +120,9 @@ def prune(
         survivors=len(candidates.lower),
     )
     is_open = np.isin(lattice.degree[order], lattice.table.open_degrees)
-    left = cheap[is_open | (np.arange(len(order)) >= done)]
+    is_open[by_bound[done:]] = True
+    left = cheap[is_open]
     return Pruned(candidates, counts, float(left.min(initial=np.inf)))
-
-
-def scale_job(job: Job, rows: Skeletons) -> Scaled:
-    """Return the scaled costs of rows."""
-    distinct, inverse = rows.distinct_but_schedule()
-    if not distinct.is_placed:
-        distinct = in_best_case(job, distinct)
-    return _folded(job, scale(price(job, distinct), rows, inverse))
-
-
-def _folded(job: Job, costs: Scaled) -> Scaled:
-    """Return costs with recomputation in every layer, where pins ask for it."""
-    if not job.spec.pins.recomputes_all_layers:
-        return costs
-    none = np.zeros(len(costs), dtype=np.int64)
-    return replace(
-        costs,
-        layer=costs.layer + costs.recompute,
-        pace_layer=costs.pace_layer + costs.pace_recompute,
-        activations=costs.activations - costs.freed,
-        recompute=none,
-        pace_recompute=none,
-        freed=none,
-    )
-
-
-def _fits(job: Job, rows: Skeletons) -> Bools:
-    """Return which rows can hold the model, looking at every stage where needed."""
-    distinct, inverse = rows.distinct_but_schedule()
-    memory = price_memory(job, distinct)
-    costs = _folded(job, scale_memory(memory, rows, inverse))
-    result, cannot = quick_fits(costs, job.spec.model, *_capacities(job))
-    open_rows = np.flatnonzero(~result & ~cannot)
-    result[open_rows] = _by_stages(job, costs.take(open_rows), fits)
-    return result
-
-
-def _by_stages(
-    job: Job, costs: Scaled, measure: Callable[[Stages], Floats | Bools]
-) -> Floats:
-    """Return a measure of every row, worked out per number of stages."""
-    result = np.empty(len(costs))
-    for index, stages in stages_by_count(job, costs):
-        result[index] = measure(stages)
-    return result
-
-
-def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
-    """Return the rows with each number of stages, and their stages."""
-    groups = []
-    for count in np.unique(costs.rows.pp):
-        index = np.flatnonzero(costs.rows.pp == count)
-        own = costs.take(index)
-        groups.append((index, stages_of(own, job.spec.model, *_capacities(job))))
-    return groups
-
-
-def _capacities(job: Job) -> tuple[int, int]:
-    """Return the chunks of a GPU, and those of its share of a host."""
-    own_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
-    return capacity_chunks(job.spec.usable_gib), capacity_chunks(own_gib)
 
 
 def _lower(best: float) -> Callable[[Stages], Floats]:
@@ -207,11 +154,17 @@ def _place(
 
     What is bounded above `best` is left out as soon as that is known.
     """
-    rows, coarse = lattice.on_meshes(batch, budget)
+
+    def is_near(costs: Scaled) -> Bools:
+        return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
+
+    rows, coarse = lattice.on_meshes(
+        batch, budget, lambda own: is_near(scale_job(job, own))
+    )
     costs = scale_job(job, rows)
-    near = np.flatnonzero(bounds.cheap_bound(costs, job.spec.model.n_layers) <= best)
+    near = np.flatnonzero(is_near(costs))
     costs, coarse = costs.take(near), coarse[near]
-    lower = _by_stages(job, costs, _lower(best))
+    lower = by_stages(job, costs, _lower(best))
     near = np.flatnonzero(lower <= best)
     costs, coarse, lower = costs.take(near), coarse[near], lower[near]
     upper = np.empty(len(costs))
@@ -276,5 +229,5 @@ def _kth_best(found: list[Candidates], keep: int) -> float:
 def _final(job: Job, found: list[Candidates], best: float) -> Candidates:
     """Return the candidates within the best plan, bounded once more against it."""
     merged = joined([part.up_to(best) for part in found])
-    again = _by_stages(job, merged.costs, _lower(best))
+    again = by_stages(job, merged.costs, _lower(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)

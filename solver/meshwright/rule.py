@@ -51,8 +51,8 @@ def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
 
 
 def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:
-    """Return which rows hold every rule."""
-    result = np.ones(len(rows), dtype=bool)
+    """Return which rows hold every rule, in the shape that their columns have."""
+    result: Bools = np.ones(rows.tp.shape, dtype=bool)
     for rule in rules:
-        result &= rule.holds(spec, rows)
+        result = result & rule.holds(spec, rows)
     return result

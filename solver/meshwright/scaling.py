@@ -17,6 +17,7 @@ from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
     heads_in_flight,
     in_flight,
+    in_flight_before,
     step_weights,
 )
 from meshwright.cost.timing import TimeCosts
@@ -78,11 +79,29 @@ class Scaled:
         """Return the rows of `index`."""
         return take(self, index)
 
-    def held(self, chunks: Ints, stages: int) -> Ints:
-        """Return what a stage keeps of an amount per micro-batch, (rows, stages)."""
+    def shared(self, rows: Skeletons, inverse: Ints) -> Scaled:
+        """Return the costs of rows of which `inverse` says which of these each has."""
+        columns = {**vars(self)}
+        columns.pop("rows")
+        return Scaled(rows=rows, **take(columns, inverse))
+
+    def in_flight(self, stages: int) -> Ints:
+        """Return the chunks of activations that stages hold at most, (rows, stages)."""
         rows = self.rows
-        held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
-        return -(-held * chunks[:, None] // rows.vpp[:, None])
+        return in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
+
+    def held(self, in_flight: Ints, chunks: Ints) -> Ints:
+        """Return what stages keep of an amount per micro-batch, (rows, stages)."""
+        held = in_flight * chunks[:, None]
+        if (self.rows.vpp == 1).all():
+            return held
+        return -(-held // self.rows.vpp[:, None])
+
+    def held_before(self, after: Ints, chunks: Ints) -> Ints:
+        """Return the same of the one stage before the last `after` ones, (rows,)."""
+        rows = self.rows
+        own = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
+        return -(-in_flight_before(after, *own) * chunks // rows.vpp)
 
     def stage_extra(self, stages: int) -> Ints:
         """Return the ticks of a stage beside its layers, (rows, stages)."""
@@ -105,11 +124,11 @@ class Scaled:
         sync[:, -1] += self.sync_last
         return sync
 
-    def stage_fixed(self, stages: int) -> Ints:
+    def stage_fixed(self, in_flight: Ints) -> Ints:
         """Return the chunks that a stage holds beside its layers, (rows, stages)."""
-        fixed = self.fixed[:, None] + self.held(self.outputs, stages)
+        fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
         fixed[:, 0] += self.first_state
-        fixed[:, 0] += self.held(self.first_activations, stages)[:, 0]
+        fixed[:, 0] += self.held(in_flight[:, :1], self.first_activations)[:, 0]
         fixed[:, -1] += self.last_state
         heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
         fixed[:, -1] += heads * self.last_activations
@@ -137,12 +156,18 @@ def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
     return Scaled(rows=rows, **ticks, **_memory_chunks(prices.memory, inverse))
 
 
-def scale_memory(memory: MemoryCosts, rows: Skeletons, inverse: Ints) -> Scaled:
+def scale_memory(memory: MemoryCosts, rows: Skeletons) -> Scaled:
     """Return the same where only memory matters: nothing takes time."""
     none = np.zeros(len(rows), dtype=np.int64)
-    chunks = _memory_chunks(memory, inverse)
+    chunks = _memory_chunks(memory, np.arange(len(rows)))
     names = {f.name for f in fields(Scaled)} - {"rows", *chunks}
     return Scaled(rows=rows, **dict.fromkeys(names, none), **chunks)
+
+
+def with_time(memory: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
+    """Return costs whose memory is known with time, of distinct rows, added."""
+    ticks = _time_ticks(time, memory.rows, inverse)
+    return Scaled(**{**vars(memory), **ticks})
 
 
 def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:

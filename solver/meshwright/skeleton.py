@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints, take
+from meshwright.cost.arrays import Bools, Ints, distinct, take
 from meshwright.cost.shards import Shards
 from meshwright.topology.paths import Paths
 
@@ -91,20 +91,14 @@ class Skeletons:
             self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
         )
 
-    def distinct_but_schedule(self) -> tuple[Skeletons, Ints]:
-        """Return the rows that differ in more than schedule and chunks.
+    def distinct_in_state(self) -> tuple[Skeletons, Ints]:
+        """Return the rows that differ in what state their GPUs hold.
 
-        With them, for each row, which of them it is. A schedule changes no cost.
+        With them, for each row, which of them it is.
         """
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("schedule", "vpp", "paths", "microbatches"):
-            columns.pop(name)
-        code = np.zeros(len(self), dtype=np.int64)
-        for column in columns.values():
-            values, number = np.unique(column, return_inverse=True)
-            code = code * len(values) + number
-        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        return self.take(first), inverse
+        degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
+        own, inverse = distinct([*degrees, self.pp > 1, self.zero, self.offload])
+        return self.take(own), inverse
 
     def take(self, index: Ints) -> Skeletons:
         """Return the rows of `index`."""

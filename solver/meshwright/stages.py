@@ -65,11 +65,12 @@ def stages_of(
     GPU.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
-    room = np.maximum(capacity - costs.stage_fixed(count), 0)
-    saved = costs.held(costs.activations, count)
+    in_flight = costs.in_flight(count)
+    room = np.maximum(capacity - costs.stage_fixed(in_flight), 0)
+    saved = costs.held(in_flight, costs.activations)
     per_layer = costs.state[:, None] + saved
     recomputes = (costs.rows.recompute != NONE)[:, None]
-    kept = costs.held(costs.activations - costs.freed, count)
+    kept = costs.held(in_flight, costs.activations - costs.freed)
     freed = np.where(recomputes, saved - kept, 0)
     # Chunks are equally many on every stage.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
@@ -98,8 +99,10 @@ def quick_fits(
     """Return which rows can hold the model, as far as one stage tells, and which not.
 
     They can where the fullest stage there may be holds an even share of the layers,
-    and its host too; they cannot where stages without ends, one micro-batch in flight,
-    hold too few. Capacities as in `stages_of`.
+    and its host too; they cannot where stages without ends, with as few micro-batches
+    in flight as on the last one, hold too few: that is one or, of v > 1 chunks each,
+    ((v - 1) p + 1) / v, at least (p + 1) / 2, of as many as there are. Which v it is
+    makes no difference. Capacities as in `stages_of`.
     """
     rows = costs.rows
     recomputes = rows.recompute != NONE
@@ -115,12 +118,41 @@ def quick_fits(
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
     on_host = on_host + share * costs.host_layer
-    least = np.maximum(costs.state + kept // rows.vpp, 1)
+    halves = np.minimum(np.where(rows.vpp > 1, rows.pp + 1, 2), 2 * rows.microbatches)
+    least = np.maximum(costs.state + halves * kept // 2, 1)
     lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
     lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
     room = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
     can = (fullest <= capacity) & (on_host <= host_capacity)
     return can, rows.pp * (room // least) < model.n_layers
+
+
+def even_fits(
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = MOST
+) -> Bools:
+    """Return which interleaved rows can hold the model, recomputing what they must.
+
+    Their stages all have as many layers. Those in the middle hold the less the later
+    they come, for less is in flight: where the second one fits, so do the others.
+    """
+    rows = costs.rows
+    layers = model.n_layers // rows.pp
+    kept = costs.activations - np.where(rows.recompute != NONE, costs.freed, 0)
+    heads = heads_in_flight(rows.schedule, rows.microbatches)
+
+    def inside(after: Ints) -> Ints:
+        held = layers * (costs.state + costs.held_before(after, kept))
+        return held + costs.fixed + costs.held_before(after, costs.outputs)
+
+    embedding = costs.held_before(rows.pp - 1, costs.first_activations)
+    first = inside(rows.pp - 1) + costs.first_state + embedding
+    second = np.where(rows.pp > 2, inside(rows.pp - 2), 0)
+    last = inside(0 * rows.pp) + costs.last_state + heads * costs.last_activations
+    fullest = np.maximum(np.maximum(first, second), last)
+    at_ends = np.maximum(np.maximum(costs.host_first, costs.host_last), 0)
+    on_host = layers * costs.host_layer + at_ends
+    result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
+    return result & (layers >= max(model.first_dense_layers, 1))
 
 
 def fits(stages: Stages) -> Bools:

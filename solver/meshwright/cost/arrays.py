@@ -52,6 +52,28 @@ def ranges(start: Ints, length: Ints) -> Ints:
     return np.asarray(np.arange(int(length.sum())) + offset)
 
 
+def representatives(number: Ints) -> tuple[Ints, Ints]:
+    """Return one entry of each number that occurs, and which of them each entry has.
+
+    Numbers are not negative, and not much larger than there are entries.
+    """
+    occurs = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
+    occurs[number] = True
+    inverse = (np.cumsum(occurs) - 1)[number]
+    one_of_each = np.empty(int(occurs.sum()), dtype=np.int64)
+    one_of_each[inverse] = np.arange(len(number))
+    return one_of_each, inverse
+
+
+def distinct(columns: Iterable[Ints | Bools]) -> tuple[Ints, Ints]:
+    """Return one row of each kind that occurs, and which kind each row is."""
+    code = np.zeros(1, dtype=np.int64)
+    for column in columns:
+        _, kind = representatives(column.astype(np.int64))
+        _, code = representatives(code * (int(kind.max(initial=0)) + 1) + kind)
+    return representatives(code)
+
+
 def where(condition: Bools, parts: Parts) -> Parts:
     """Return the parts where the condition holds, 0 elsewhere."""
     return {name: np.where(condition, part, 0.0) for name, part in parts.items()}

@@ -11,7 +11,7 @@ from meshwright.cost.activations import (
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.arrays import Floats, Parts, added, scaled
+from meshwright.cost.arrays import Floats, Parts, added, scaled, take
 from meshwright.cost.framework import (
     HAS_CAST_WEIGHTS,
     HAS_SEPARATE_GRADIENTS,
@@ -72,31 +72,56 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     spec = job.spec
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows)
-    state = state_bytes(spec)
-    own = layer_weights(job, rows)
-    layer = _layer_state(job, state, rows, own)
-    lead, lead_activations = _leading(job, state, rows, layer, saved)
+    alike, inverse = rows.distinct_in_state()
+    held = take(_held(job, alike), inverse)
     logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * (saved - kept))
     shared = _shared(rows, logits, working)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     has_outputs = (rows.pp > 1) & (spec.framework in KEEPS_STAGE_OUTPUTS)
-    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
-    host_layer = host_bytes(job, rows, own)
-    lead_host = _leading_host(job, rows, host_layer)
     return MemoryCosts(
-        layer=layer,
+        layer=held.layer,
         activations=tokens * saved,
         freed=tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
-        first=added([lead, _state(job, state, rows, embedding)]),
-        first_activations=tokens * lead_activations,
-        last=added([_state(job, state, rows, head), shared]),
+        first=held.first,
+        first_activations=tokens * _leading_activations(job, rows, saved),
+        last=added([held.last, shared]),
         last_activations=logits,
         fixed={
-            "workspace": working + _in_transit(job, state, rows, own),
+            "workspace": working + held.in_transit,
             "overhead": np.full(len(rows), OVERHEAD_GIB[spec.framework] * GIB),
         },
+        host_layer=held.host_layer,
+        host_first=held.host_first,
+        host_last=held.host_last,
+    )
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What does not depend on micro-batches: the state, on the GPU and on the host."""
+
+    layer: Parts
+    first: Parts
+    last: Parts
+    in_transit: Floats
+    host_layer: Floats
+    host_first: Floats
+    host_last: Floats
+
+
+def _held(job: Job, rows: Skeletons) -> _Held:
+    state, own = state_bytes(job.spec), layer_weights(job, rows)
+    layer = _layer_state(job, state, rows, own)
+    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
+    lead, host_layer = _leading(job, state, rows, layer), host_bytes(job, rows, own)
+    lead_host = _leading_host(job, rows, host_layer)
+    return _Held(
+        layer=layer,
+        first=added([lead, _state(job, state, rows, embedding)]),
+        last=_state(job, state, rows, head),
+        in_transit=_in_transit(job, state, rows, own),
         host_layer=host_layer,
         host_first=host_bytes(job, rows, embedding) + lead_host,
         host_last=host_bytes(job, rows, head),
@@ -133,20 +158,22 @@ def _layer_state(
     return added([_state(job, state, rows, held), {"weights": cast}])
 
 
-def _leading(
-    job: Job, state: StateBytes, rows: Skeletons, layer: Parts, saved: Floats
-) -> tuple[Parts, Floats]:
-    """Return what leading dense layers hold more than as many repeated ones.
-
-    State in bytes; what they save for the backward in bytes per token.
-    """
+def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Parts:
+    """Return the state that leading dense layers hold more than repeated ones."""
     count = job.spec.model.first_dense_layers
     if not count:
-        return {}, np.zeros(len(rows))
+        return {}
     dense = _layer_state(job, state, rows, dense_layer_weights(job, rows))
+    return added([scaled(dense, count), scaled(layer, -count)])
+
+
+def _leading_activations(job: Job, rows: Skeletons, saved: Floats) -> Floats:
+    """Return the bytes per token that leading dense layers save more likewise."""
+    count = job.spec.model.first_dense_layers
+    if not count:
+        return np.zeros(len(rows))
     own = dense_saved_bytes(job.spec, rows.shards, selective=False)
-    more = added([scaled(dense, count), scaled(layer, -count)])
-    return more, count * (own - saved)
+    return count * (own - saved)
 
 
 def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:

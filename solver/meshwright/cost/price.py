@@ -40,13 +40,17 @@ class Prices:
 
 def price(job: Job, rows: Skeletons) -> Prices:
     """Return the costs of skeletons, each at its own precision."""
-    time = _by_precision(job, rows, time_costs)
-    return Prices(rows, time, _by_precision(job, rows, memory_costs))
+    return Prices(rows, price_time(job, rows), price_memory(job, rows))
 
 
 def price_memory(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return what skeletons hold alone."""
     return _by_precision(job, rows, memory_costs)
+
+
+def price_time(job: Job, rows: Skeletons) -> TimeCosts:
+    """Return what skeletons take alone."""
+    return _by_precision(job, rows, time_costs)
 
 
 def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T]) -> T:

@@ -14,7 +14,16 @@ from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:
-    """Return the chunks of activations that each stage holds at most, (rows, stages).
+    """Return the chunks of activations that stages hold at most, (rows, stages)."""
+    after = np.arange(stages - 1, -1, -1)
+    columns = (schedule[:, None], microbatches[:, None], vpp[:, None])
+    return in_flight_before(after, *columns, stages)
+
+
+def in_flight_before(
+    after: Ints, schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
+) -> Ints:
+    """Return the same of the stage before the last `after` ones, columns of any shape.
 
     A chunk is one micro-batch's activations of 1/vpp of the stage's layers, held from
     its forward until its weight gradients. Stage e of p holds
@@ -27,12 +36,10 @@ def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Int
       (Qi et al. 2023, section 2.3, at an M_W as large as M_B). The peak over all
       stages is that of 1F1B, the peak of every stage but the first is not.
     """
-    after = np.arange(stages - 1, -1, -1)
-    m, v = microbatches[:, None], vpp[:, None]
-    warm = np.where(v > 1, 2 * after + (v - 1) * stages, after)
-    warm = np.where(schedule[:, None] == ZERO_BUBBLE_H1, stages - 1, warm)
-    held: Ints = np.minimum(m * v, warm + 1)
-    return np.where(schedule[:, None] == GPIPE, m, held)
+    warm = np.where(vpp > 1, 2 * after + (vpp - 1) * stages, after)
+    warm = np.where(schedule == ZERO_BUBBLE_H1, stages - 1, warm)
+    held: Ints = np.minimum(microbatches * vpp, warm + 1)
+    return np.where(schedule == GPIPE, microbatches, held)
 
 
 def heads_in_flight(schedule: Ints, microbatches: Ints) -> Ints:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-import numpy as np
-
-from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.arrays import Bools, Floats, Ints, distinct, take
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,5 @@ class Shards:
 
     def distinct(self) -> tuple[Shards, Ints]:
         """Return the distinct rows, and for each row which of them it is."""
-        columns = [np.asarray(getattr(self, f.name)) for f in fields(self)]
-        bases = [int(column.max(initial=0)) + 1 for column in columns]
-        code = np.ravel_multi_index(tuple(columns), tuple(bases))
-        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        return Shards(*(column[first] for column in columns)), inverse
+        own, inverse = distinct(getattr(self, f.name) for f in fields(self))
+        return take(self, own), inverse

@@ -1,0 +1,114 @@
+"""Scaled costs of a job's rows, and which of them have room for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools, Floats, Ints, representatives
+from meshwright.cost.price import price, price_memory, price_time
+from meshwright.job import Job
+from meshwright.lattice import Lattice, in_best_case
+from meshwright.scaling import Scaled, capacity_chunks, scale, scale_memory, with_time
+from meshwright.skeleton import Skeletons
+from meshwright.spec.pins import SCHEDULES
+from meshwright.stages import Stages, even_fits, fits, quick_fits, stages_of
+
+
+def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
+    """Return the scaled costs of rows.
+
+    Those that share a number in `alike` differ in schedule and chunks alone, which no
+    price depends on.
+    """
+    number = np.arange(len(rows)) if alike is None else alike
+    own, inverse = representatives(number)
+    distinct = rows.take(own)
+    if not distinct.is_placed:
+        distinct = in_best_case(job, distinct)
+    return _folded(job, scale(price(job, distinct), rows, inverse))
+
+
+def with_best_time(job: Job, costs: Scaled, alike: Ints) -> Scaled:
+    """Return the costs of coarse rows, so far of memory alone, with their least time.
+
+    `alike` is as in `scale_job`.
+    """
+    own, inverse = representatives(alike)
+    time = price_time(job, in_best_case(job, costs.rows.take(own)))
+    return _folded(job, with_time(costs, time, inverse))
+
+
+def _folded(job: Job, costs: Scaled) -> Scaled:
+    """Return costs with recomputation in every layer, where pins ask for it."""
+    if not job.spec.pins.recomputes_all_layers:
+        return costs
+    none = np.zeros(len(costs), dtype=np.int64)
+    return replace(
+        costs,
+        layer=costs.layer + costs.recompute,
+        pace_layer=costs.pace_layer + costs.pace_recompute,
+        activations=costs.activations - costs.freed,
+        recompute=none,
+        pace_recompute=none,
+        freed=none,
+    )
+
+
+class Memory:
+    """What the coarse rows of a lattice hold, priced once for those that are alike."""
+
+    def __init__(self, job: Job, lattice: Lattice) -> None:
+        """Price it."""
+        own, self._which = representatives(lattice.alike)
+        self._job, self._lattice = job, lattice
+        rows = lattice.rows.take(own)
+        costs = scale_memory(price_memory(job, rows), rows)
+        self._costs = _folded(job, costs)
+
+    def of(self, index: Ints) -> Scaled:
+        """Return the scaled costs of coarse rows as if nothing took time."""
+        return self._costs.shared(self._lattice.rows.take(index), self._which[index])
+
+    def fits(self) -> Bools:
+        """Return which rows can hold the model, looking at every stage where needed."""
+        rows, model = self._lattice.rows, self._job.spec.model
+        capacities = _capacities(self._job)
+        # The quick test does not tell chunks apart, if there are any.
+        kind = (self._which * len(SCHEDULES) + rows.schedule) * 2 + (rows.vpp > 1)
+        own, inverse = representatives(kind)
+        can, cannot = quick_fits(self.of(own), model, *capacities)
+        result, is_open = can[inverse], ~(can | cannot)[inverse]
+        even = np.flatnonzero(is_open & (rows.vpp > 1))
+        result[even] = even_fits(self.of(even), model, *capacities)
+        others = np.flatnonzero(is_open & (rows.vpp == 1))
+        result[others] = by_stages(self._job, self.of(others), fits)
+        return result
+
+
+def by_stages(
+    job: Job, costs: Scaled, measure: Callable[[Stages], Floats | Bools]
+) -> Floats:
+    """Return a measure of every row, worked out per number of stages."""
+    result = np.empty(len(costs))
+    for index, stages in stages_by_count(job, costs):
+        result[index] = measure(stages)
+    return result
+
+
+def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
+    """Return the rows with each number of stages, and their stages."""
+    groups = []
+    for count in np.unique(costs.rows.pp):
+        index = np.flatnonzero(costs.rows.pp == count)
+        own = costs.take(index)
+        groups.append((index, stages_of(own, job.spec.model, *_capacities(job))))
+    return groups
+
+
+def _capacities(job: Job) -> tuple[int, int]:
+    """Return the chunks of a GPU, and those of its share of a host."""
+    own_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
+    return capacity_chunks(job.spec.usable_gib), capacity_chunks(own_gib)
