@@ -40,7 +40,23 @@ def lower_bound(stages: Stages, best: float) -> Floats:
     # A tick looser, lest float noise cut off a plan that equals the best.
     loosest = pace + np.maximum(best - floor, 0.0) + 1.0
     forced = np.maximum(_least_recompute(stages, loosest), recomputes(costs))
-    return _next_tick(floor + costs.recompute * forced)
+    slower = _least_slower(stages, loosest)
+    return _next_tick(floor + slower + costs.recompute * forced)
+
+
+def _least_slower(stages: Stages, pace: Floats) -> Floats:
+    """Return the ticks that layers on slower GPUs add at least, within a pace.
+
+    The fastest stages take all the layers that they can.
+    """
+    more = stages.layer - stages.costs.layer[:, None]
+    if not more.any():
+        return np.zeros(len(more))
+    order = np.argsort(more, axis=1, kind="stable")
+    most = np.take_along_axis(most_layers(stages, pace), order, axis=1)
+    before = np.cumsum(most, axis=1) - most
+    taken = np.clip(stages.layers - before, 0, most)
+    return np.asarray((taken * np.take_along_axis(more, order, axis=1)).sum(axis=1))
 
 
 def _next_tick(bound: Floats) -> Floats:
@@ -54,8 +70,7 @@ def _next_tick(bound: Floats) -> Floats:
 
 def least_pace(stages: Stages) -> Floats:
     """Return ticks of pace that the slowest stage has at least, by bisection."""
-    costs = stages.costs
-    low = (stages.pace_extra + stages.least * costs.pace_layer[:, None]).max(axis=1)
+    low = (stages.pace_extra + stages.least * stages.pace_layer).max(axis=1)
     high = _fluid_pace(stages, stages.full_cap).max(axis=1)
     high = np.maximum(high, low)
     for _ in range(BISECTIONS):
@@ -83,9 +98,8 @@ def _least_sync(costs: Scaled, layers: int) -> Floats:
 
 
 def _fluid_pace(stages: Stages, layers: Floats) -> Floats:
-    costs = stages.costs
     forced = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
-    own = layers * costs.pace_layer[:, None] + forced * costs.pace_recompute[:, None]
+    own = layers * stages.pace_layer + forced * stages.pace_recompute
     return own + stages.pace_extra
 
 

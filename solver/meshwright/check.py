@@ -6,6 +6,7 @@ It knows nothing of the solver, of integers or of pruning.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,24 +15,26 @@ from meshwright.cost.links import group_bytes, link_seconds
 from meshwright.cost.price import (
     Prices,
     Split,
+    StageTimes,
     price,
     stage_bytes,
     stage_host_bytes,
-    stage_seconds,
-    stage_sync_seconds,
+    stage_times,
     step_parts,
+    times_on_kinds,
 )
 from meshwright.cost.tasks import longest_path_s
 from meshwright.cost.transformer import step_flops
 from meshwright.job import Job
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.limit_rules import host_memory_rule, link_share_rule, memory_rule
 from meshwright.plan import BrokenRule, LinkLoad, Plan, PricedPlan, StageMemory
 from meshwright.rule import broken
 from meshwright.skeleton import Skeletons
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
-from meshwright.topology.groups import GROUPS, price_groups
+from meshwright.topology.groups import GROUPS, price_groups, seen_by_kinds
 from meshwright.topology.paths import Place
 
 MOST_TASKS = 16_000
@@ -46,6 +49,7 @@ class _Scored:
     place: Place
     prices: Prices
     split: Split
+    times: StageTimes
 
     @property
     def rows(self) -> Skeletons:
@@ -59,6 +63,7 @@ def check(job: Job, plan: Plan) -> PricedPlan:
     step_s = sum(time_parts.values())
     training = job.spec.training
     gpus = plan.world_size
+    peak = _peak_flops(job, plan)
     flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
     tokens = training.seq_len * training.global_batch
     return PricedPlan(
@@ -66,18 +71,24 @@ def check(job: Job, plan: Plan) -> PricedPlan:
         step_s=step_s,
         time_parts=time_parts,
         schedule_s=_schedule_s(scored),
-        stages=_stage_memory(scored),
+        stages=_stage_memory(job, scored),
         links=_link_loads(job, scored),
         link_utilisation=float(_busy_s(job, scored).max() / step_s),
-        mfu=flops / (gpus * job.spec.at(plan.precision).peak_flops * step_s),
+        mfu=flops / (gpus * peak * step_s),
         tokens_per_s_per_gpu=tokens / step_s / gpus,
     )
+
+
+def _peak_flops(job: Job, plan: Plan) -> float:
+    """Return the matmul peak of a GPU, the mean over those of all stages, FLOP/s."""
+    kinds = [kind.spec.at(plan.precision).peak_flops for kind in job.kinds or (job,)]
+    return float(np.mean(np.array(kinds)[job.kind_of_stage(plan.pp)]))
 
 
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
     """Return the step time of a plan, seconds, and its memory: what is measured."""
     scored = _score(job, plan)
-    return sum(_step_parts(scored).values()), _stage_memory(scored)
+    return sum(_step_parts(scored).values()), _stage_memory(job, scored)
 
 
 def schedule_s(job: Job, plan: Plan) -> float:
@@ -97,7 +108,7 @@ def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
 def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Place]:
     """Return a plan as a skeleton column of length one, and where its ranks are."""
     mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
-    column = {
+    column: dict[str, Any] = {
         name: np.array([getattr(plan, name)], dtype=np.int64)
         for name in (*AXES, "ep", "vpp", "micro_batch", "microbatches", "zero")
     }
@@ -124,11 +135,23 @@ def split_of(plan: Plan) -> Split:
 
 def _score(job: Job, plan: Plan) -> _Scored:
     rows, place = row_of(job, plan)
-    return _Scored(plan, place, price(job, rows), split_of(plan))
+    prices, split = price(job, rows), split_of(plan)
+    if not job.kinds:
+        times = stage_times(rows, prices.time, split)
+        return _Scored(plan, place, prices, split, times)
+    seen = seen_by_kinds(
+        [kind.fabric for kind in job.kinds], place.mesh[None], rows.paths, rows.ep
+    )
+    each = [
+        stage_times(rows, price(kind, rows.on_meshes(own, rows.mesh)).time, split)
+        for kind, own in zip(job.kinds, seen, strict=True)
+    ]
+    times = times_on_kinds(each, job.kind_of_stage(plan.pp))
+    return _Scored(plan, place, prices, split, times)
 
 
 def _step_parts(scored: _Scored) -> dict[str, float]:
-    return step_parts(scored.rows, scored.prices.time, scored.split)
+    return step_parts(scored.rows, scored.times)
 
 
 def _schedule_s(scored: _Scored) -> float:
@@ -137,22 +160,20 @@ def _schedule_s(scored: _Scored) -> float:
     Past `MOST_TASKS` the rest is added at the rate of a full pipeline: the slowest
     stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
     """
-    prices, split, plan = scored.prices, scored.split, scored.plan
-    own = total(stage_seconds(prices.time, split, plan.vpp))
-    forward = split.layers * total(prices.time.forward) + _end_forward(prices, plan)
-    weight = split.layers * prices.time.weight_s
-    sync = float(total(stage_sync_seconds(prices.time, split)).max())
+    times, plan = scored.times, scored.plan
+    own, forward = total(times.seconds), times.forward_s
     walked = _walked(plan)
     path = longest_path_s(
         forward.tolist(),
-        (own - forward - weight).tolist(),
-        weight.tolist(),
+        (own - forward - times.weight_s).tolist(),
+        times.weight_s.tolist(),
         walked,
         int(scored.rows.schedule[0]),
         plan.vpp,
     )
     is_gpipe = plan.schedule == "gpipe"
     rate = forward.max() + (own - forward).max() if is_gpipe else own.max()
+    sync = float(total(times.sync).max())
     return path + (plan.microbatches - walked) * float(rate) + sync
 
 
@@ -162,16 +183,9 @@ def _walked(plan: Plan) -> int:
     return min(plan.microbatches, rounds * plan.pp)
 
 
-def _end_forward(prices: Prices, plan: Plan) -> Floats:
-    """Return the forward share of stage extras: a third of the ends, sends onward."""
-    result = np.full(plan.pp, plan.vpp * float(prices.time.send_s[0]))
-    result[-1] = float(total(prices.time.last)[0]) / 3
-    result[0] += float(total(prices.time.first)[0]) / 3
-    return result
-
-
-def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
+def _stage_memory(job: Job, scored: _Scored) -> tuple[StageMemory, ...]:
     parts = _gib(stage_bytes(scored.prices, scored.split))
+    usable = usable_gib(job, scored.plan.pp)
     whole = total(parts)
     host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
     return tuple(
@@ -179,9 +193,16 @@ def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
             total_gib=float(whole[e]),
             parts={name: float(part[e]) for name, part in parts.items()},
             host_gib=float(host_gib[e]),
+            usable_gib=float(usable[e]),
         )
         for e in range(len(whole))
     )
+
+
+def usable_gib(job: Job, stages: int) -> Floats:
+    """Return the memory per GPU that a plan may use on each stage, GiB."""
+    kinds = [kind.spec.usable_gib for kind in job.kinds or (job,)]
+    return np.array(kinds)[job.kind_of_stage(stages)]
 
 
 def _gib(parts: Parts) -> Parts:
@@ -241,9 +262,11 @@ def _split_rules(job: Job, plan: Plan) -> list[BrokenRule]:
 def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
     spec, limits = job.spec, job.spec.limits
     result = []
-    needed = float(total(stage_bytes(scored.prices, scored.split)).max()) / GIB
-    if needed > spec.usable_gib:
-        result.append(memory_rule(needed, spec.usable_gib))
+    needed = total(stage_bytes(scored.prices, scored.split)) / GIB
+    usable = usable_gib(job, scored.plan.pp)
+    tightest = int(np.argmax(needed - usable))
+    if needed[tightest] > usable[tightest]:
+        result.append(memory_rule(float(needed[tightest]), float(usable[tightest])))
     gpus = spec.cluster.gpus_per_host
     on_host = gpus * float(stage_host_bytes(scored.prices, scored.split).max()) / GIB
     if on_host > spec.usable_host_gib:
@@ -253,29 +276,3 @@ def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
     if share is not None and used > share:
         result.append(link_share_rule(used, share))
     return result
-
-
-def memory_rule(needed_gib: float, usable_gib: float) -> BrokenRule:
-    """Return the rule that every stage fits in a GPU's memory, broken."""
-    sentence = "every stage fits in the usable memory of its GPUs"
-    return BrokenRule(
-        rule="memory", sentence=sentence, have=usable_gib, need=needed_gib, unit="GiB"
-    )
-
-
-def host_memory_rule(needed_gib: float, usable_gib: float) -> BrokenRule:
-    """Return the rule that GPUs of the fullest stage fit on one host, broken."""
-    sentence = "what the GPUs of a host offload fits in its usable memory"
-    return BrokenRule(
-        rule="host_memory",
-        sentence=sentence,
-        have=usable_gib,
-        need=needed_gib,
-        unit="GiB",
-    )
-
-
-def link_share_rule(have: float, need: float) -> BrokenRule:
-    """Return the rule on how long a link may be busy, broken."""
-    sentence = "no link is busy for more than limits.max_link_utilisation of the step"
-    return BrokenRule(rule="link_utilisation", sentence=sentence, have=have, need=need)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -61,8 +62,9 @@ def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
     number, alike = columns.pop("degree"), columns.pop("alike")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
+    own: dict[str, Any] = columns
     rows = Skeletons(
-        **columns,
+        **own,
         vpp=np.ones(count, dtype=np.int64),
         recompute=np.full(count, NONE),
         offload=np.full(count, KEEPS_ALL),

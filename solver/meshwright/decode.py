@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshwright.cost.price import Split
 from meshwright.plan import Plan, Stage
 from meshwright.skeleton import Skeletons
@@ -10,9 +12,15 @@ from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.topology.paths import Place
 
 
-def to_plan(rows: Skeletons, row: int, split: Split, place: Place) -> Plan:
-    """Return the plan of one row, whose ranks are in a place."""
-    stages = zip(split.layers.tolist(), split.recomputed.tolist(), strict=True)
+def to_plan(
+    rows: Skeletons, row: int, split: Split, place: Place, gpus: Sequence[str] = ()
+) -> Plan:
+    """Return the plan of one row, whose ranks are in a place.
+
+    `gpus` are the GPUs of each stage, where they differ.
+    """
+    counts = zip(split.layers.tolist(), split.recomputed.tolist(), strict=True)
+    stages = zip(counts, gpus or [""] * len(split.layers), strict=True)
     return Plan(
         tp=int(rows.tp[row]),
         pp=int(rows.pp[row]),
@@ -29,7 +37,9 @@ def to_plan(rows: Skeletons, row: int, split: Split, place: Place) -> Plan:
         schedule=SCHEDULES[int(rows.schedule[row])],
         offload=OFFLOADS[int(rows.offload[row])],
         precision=PRECISIONS[int(rows.precision[row])],
-        stages=tuple(Stage(layers=n, recompute_layers=r) for n, r in stages),
+        stages=tuple(
+            Stage(layers=n, recompute_layers=r, gpu=gpu) for (n, r), gpu in stages
+        ),
         mesh={axis: tuple(place.mesh[i].tolist()) for i, axis in enumerate(AXES)},
         seats=place.order,
     )

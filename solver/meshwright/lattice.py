@@ -19,10 +19,15 @@ from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives,
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
 from meshwright.legality import framework_rules, mesh_rules, plan_rules
-from meshwright.meshes import Budget, MeshTable, legal_meshes, price_placed
+from meshwright.meshes import (
+    Budget,
+    MeshTable,
+    legal_meshes,
+    price_placed,
+)
 from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
-from meshwright.topology.groups import EP, GROUPS, TP
+from meshwright.topology.groups import EP, GROUPS, TP, seen_by_kinds
 from meshwright.topology.paths import Fabric, Paths, Place, free_paths
 
 
@@ -76,7 +81,8 @@ class Lattice:
         """
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
-            return self.rows.take(index).on_meshes(nowhere, index), index
+            seen = (nowhere,) * len(self.table.job.kinds)
+            return self.rows.take(index).on_meshes(nowhere, index, seen), index
         asked, number = np.unique(self.degree[index], return_inverse=True)
         placed = [
             self.table.of(degree, self.degrees[degree], budget)
@@ -96,10 +102,13 @@ class Lattice:
             meshes = np.concatenate([own.meshes for own in placed])
             orders = [order for one in placed for order in one.orders]
             seated = [orders[row] for row in own.tolist()]
+            fabrics = [kind.fabric for kind in self.table.job.kinds]
             paths = price_placed(self.fabric, meshes[own], seated, rows.ep)
+            seen = seen_by_kinds(fabrics, meshes[own], paths, rows.ep)
         else:
             paths = take(paths, own)
-        return rows.on_meshes(paths, ranges(starts, counts)[own]), coarse
+            seen = take(joined([one.kind_paths for one in placed]), own)
+        return rows.on_meshes(paths, ranges(starts, counts)[own], seen), coarse
 
     def _by_tensor_price(
         self,

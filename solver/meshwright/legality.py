@@ -10,6 +10,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools
 from meshwright.offload_rules import OFFLOAD_RULES
+from meshwright.part_rules import part_degree_rules, part_mesh_rules
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
 from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
@@ -20,7 +21,8 @@ from meshwright.topology.paths import Meshes
 
 def degree_rules(spec: Spec) -> list[Rule]:
     """Return the rules on degrees that apply to a spec, pins last."""
-    return [*_applying(DEGREE_RULES, spec), *degree_pins(spec)]
+    own = [*_applying(DEGREE_RULES, spec), *part_degree_rules(spec)]
+    return [*own, *degree_pins(spec)]
 
 
 def plan_rules(spec: Spec) -> list[Rule]:
@@ -36,7 +38,7 @@ def framework_rules(spec: Spec) -> list[Rule]:
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     """Return the rules on where axes lie; rows point into `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
-    return [*limits, *mesh_pins(spec, meshes)]
+    return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec, meshes)]
 
 
 def _applying(rules: tuple[Rule, ...], spec: Spec) -> list[Rule]:

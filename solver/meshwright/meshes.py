@@ -15,7 +15,7 @@ from meshwright.job import Job
 from meshwright.legality import mesh_rules
 from meshwright.placement import Placer
 from meshwright.rule import holding
-from meshwright.topology.groups import GROUPS, price_groups
+from meshwright.topology.groups import GROUPS, price_groups, seen_by_kinds
 from meshwright.topology.paths import Fabric, Meshes, Order, Paths, Place, free_paths
 from meshwright.topology.routed import RoutedFabric
 
@@ -44,6 +44,8 @@ class Placed(NamedTuple):
     """Of each mesh: where its ranks sit on their hosts."""
     paths: Paths
     """What groups pay on each mesh, but for those of experts."""
+    kind_paths: tuple[Paths, ...]
+    """The same as each kind of GPU sees it."""
     is_all: bool
     """Whether other orders are known to be too slow."""
 
@@ -66,7 +68,7 @@ class MeshTable:
 
     def __init__(self, job: Job) -> None:
         """Start with no meshes."""
-        self._job = job
+        self.job = job
         self._known: dict[tuple[int, ...], tuple[float, Placed]] = {}
         self._latest: dict[int, Placed] = {}
         self._in_order: list[Placed] = []
@@ -99,7 +101,7 @@ class MeshTable:
     def _place(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
         last = self._in_order[-1] if self._in_order else None
         start = last.start + len(last.meshes) if last else 0
-        meshes, paths = legal_meshes(self._job, degrees)
+        meshes, paths = legal_meshes(self.job, degrees)
         orders: list[Order] = [()] * len(meshes)
         is_all = True
         if self._placer and self._placer.has_choice:
@@ -110,10 +112,14 @@ class MeshTable:
             is_all = all(own.is_all for own in found)
             meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
             orders = [order for own in found for order in own.orders]
-            paths = price_placed(self._job.fabric, meshes, orders, None)
-        first = _first_of_equal_price(meshes, paths, bool(self._job.spec.model.moe))
+            paths = price_placed(self.job.fabric, meshes, orders, None)
+        fabrics = [kind.fabric for kind in self.job.kinds]
+        kinds = seen_by_kinds(fabrics, meshes, paths, None)
+        every = (paths, *kinds)
+        first = _first_of_equal_price(meshes, every, bool(self.job.spec.model.moe))
         orders = [orders[row] for row in first]
-        return Placed(start, meshes[first], orders, take(paths, first), is_all)
+        own, seen = take(paths, first), take(kinds, first)
+        return Placed(start, meshes[first], orders, own, seen, is_all)
 
     def place(self, number: int) -> Place:
         """Return a mesh by its number."""
@@ -148,12 +154,16 @@ def legal_meshes(job: Job, degrees: Ints) -> tuple[Meshes, Paths]:
     return meshes[legal], take(paths, legal)
 
 
-def _first_of_equal_price(meshes: Meshes, paths: Paths, has_experts: bool) -> Ints:
+def _first_of_equal_price(
+    meshes: Meshes, every: tuple[Paths, ...], has_experts: bool
+) -> Ints:
     """Return the first mesh of each price, in order.
 
     Where experts lie depends on what tp, cp and data parallelism leave them.
     """
-    columns: list[Floats | Ints] = [paths.s_per_byte, paths.latency_s]
+    columns: list[Floats | Ints] = []
+    for paths in every:
+        columns += [paths.s_per_byte, paths.latency_s]
     if has_experts:
         columns += [meshes[:, :3].prod(axis=1), meshes[:, 3]]
     first: dict[bytes, int] = {}

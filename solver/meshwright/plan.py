@@ -17,6 +17,7 @@ class Stage(SpecModel):
 
     layers: Count
     recompute_layers: CountOrNone
+    gpu: str = Field("", description="Its GPUs, where those of stages differ.")
 
 
 class Plan(SpecModel):
@@ -84,6 +85,7 @@ class StageMemory(SpecModel):
     total_gib: float
     parts: dict[str, float]
     host_gib: float = Field(0.0, description="Offloaded by this GPU to its host.")
+    usable_gib: float = Field(description="What a plan may use of this GPU.")
 
 
 class PricedPlan(SpecModel):
@@ -175,10 +177,20 @@ class KindResult(SpecModel):
     near_miss: NearMiss | None = None
 
 
+class Arranged(SpecModel):
+    """A way to lay a job over unlike parts, and the step time of its best plan."""
+
+    sentence: str
+    step_s: float | None = Field(description="None where no plan fits.")
+
+
 class Outcome(SpecModel):
     """The answer to one spec."""
 
     status: Status
+    arrangements: tuple[Arranged, ...] = Field(
+        (), description="Ways to use unlike parts, the fastest first."
+    )
     best: PricedPlan | None = None
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()

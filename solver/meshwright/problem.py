@@ -21,7 +21,7 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.prune import Candidates, pinned_split, real_split
 from meshwright.room import stages_by_count
-from meshwright.scaling import ticks_up
+from meshwright.scaling import Scaled, ticks_up
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.stages import Stages, recomputes
 
@@ -58,7 +58,12 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     Under a limit on links twins may differ after all, in what they load.
     """
     costs, rows = candidates.costs, candidates.costs.rows
-    columns = [getattr(costs, f.name) for f in fields(costs) if f.name != "rows"]
+    columns = [
+        getattr(own, f.name)
+        for own in (costs, *costs.kinds)
+        for f in fields(own)
+        if f.name not in ("rows", "kinds")
+    ]
     columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
     columns += [rows.recompute != NONE]
     if job.spec.limits.max_link_utilisation is not None:
@@ -84,9 +89,9 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
     }
     best = int(np.argmin(candidates.upper))
     has_plan = bool(np.isfinite(candidates.upper[best]))
-    worst = np.where(
-        np.isfinite(candidates.upper), candidates.upper, _worst(job, candidates)
-    )
+    every = candidates.costs.kinds or (candidates.costs,)
+    slowest = np.max([_worst(job, costs) for costs in every], axis=0)
+    worst = np.where(np.isfinite(candidates.upper), candidates.upper, slowest)
     horizon = min(float(worst.max()), LARGEST_HORIZON)
     return Problem(
         skeletons=tuple(choices[row] for row in range(len(choices))),
@@ -99,9 +104,9 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
     )
 
 
-def _worst(job: Job, candidates: Candidates) -> Floats:
+def _worst(job: Job, costs: Scaled) -> Floats:
     """Return ticks that no split passes: every stage holds and recomputes all."""
-    costs, layers = candidates.costs, float(job.spec.model.n_layers)
+    layers = float(job.spec.model.n_layers)
     sends = 2 * costs.rows.vpp
     fill = layers * (costs.layer + costs.recompute) + sends * costs.send
     pace = layers * (costs.pace_layer + costs.pace_recompute) + sends * costs.pace_send
@@ -114,14 +119,14 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
     costs = stages.costs
     uses = _link_uses(job, lattice, stages, row)
     return SkeletonChoice(
-        layer=int(costs.layer[row]),
-        recompute=int(costs.recompute[row]),
-        pace_layer=int(costs.pace_layer[row]),
-        pace_recompute=int(costs.pace_recompute[row]),
-        sync_layer=int(costs.sync_layer[row]),
         is_recomputing=bool(recomputes(costs)[row]),
         stages=tuple(
             StageChoice(
+                layer=int(stages.layer[row, e]),
+                recompute=int(stages.recompute[row, e]),
+                pace_layer=int(stages.pace_layer[row, e]),
+                pace_recompute=int(stages.pace_recompute[row, e]),
+                sync_layer=int(stages.sync_layer[row, e]),
                 least=int(stages.least[e]),
                 most=int(stages.full_cap[row, e]),
                 extra=int(stages.extra[row, e]),

@@ -14,7 +14,7 @@ from meshwright.lattice import Lattice, in_best_case
 from meshwright.scaling import Scaled, capacity_chunks, scale, scale_memory, with_time
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import SCHEDULES
-from meshwright.stages import Stages, even_fits, fits, quick_fits, stages_of
+from meshwright.stages import Stages, even_fits, fits, on_kinds, quick_fits, stages_of
 
 
 def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
@@ -26,9 +26,21 @@ def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
     number = np.arange(len(rows)) if alike is None else alike
     own, inverse = representatives(number)
     distinct = rows.take(own)
+    if job.kinds:
+        seen = [_seen_by(job, k, distinct) for k in range(len(job.kinds))]
+        priced = [price(kind, own) for kind, own in zip(job.kinds, seen, strict=True)]
+        every = [_folded(job, scale(prices, rows, inverse)) for prices in priced]
+        return Scaled.least(every)
     if not distinct.is_placed:
         distinct = in_best_case(job, distinct)
     return _folded(job, scale(price(job, distinct), rows, inverse))
+
+
+def _seen_by(job: Job, kind: int, rows: Skeletons) -> Skeletons:
+    """Return rows with what groups pay between GPUs of one kind, at least."""
+    if rows.kind_paths:
+        return rows.on_meshes(rows.kind_paths[kind], rows.mesh)
+    return in_best_case(job.kinds[kind], rows)
 
 
 def with_best_time(job: Job, costs: Scaled, alike: Ints) -> Scaled:
@@ -37,8 +49,11 @@ def with_best_time(job: Job, costs: Scaled, alike: Ints) -> Scaled:
     `alike` is as in `scale_job`.
     """
     own, inverse = representatives(alike)
-    time = price_time(job, in_best_case(job, costs.rows.take(own)))
-    return _folded(job, with_time(costs, time, inverse))
+    rows = costs.rows.take(own)
+    kinds = job.kinds or (job,)
+    times = [price_time(kind, in_best_case(kind, rows)) for kind in kinds]
+    every = [_folded(job, with_time(costs, time, inverse)) for time in times]
+    return Scaled.least(every) if job.kinds else every[0]
 
 
 def _folded(job: Job, costs: Scaled) -> Scaled:
@@ -75,6 +90,9 @@ class Memory:
     def fits(self) -> Bools:
         """Return which rows can hold the model, looking at every stage where needed."""
         rows, model = self._lattice.rows, self._job.spec.model
+        if self._job.kinds:
+            every = self.of(np.arange(len(rows)))
+            return by_stages(self._job, every, fits).astype(bool)
         capacities = _capacities(self._job)
         # The quick test does not tell chunks apart, if there are any.
         kind = (self._which * len(SCHEDULES) + rows.schedule) * 2 + (rows.vpp > 1)
@@ -103,9 +121,21 @@ def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     groups = []
     for count in np.unique(costs.rows.pp):
         index = np.flatnonzero(costs.rows.pp == count)
-        own = costs.take(index)
-        groups.append((index, stages_of(own, job.spec.model, *_capacities(job))))
+        groups.append((index, _stages(job, costs.take(index), int(count))))
     return groups
+
+
+def _stages(job: Job, costs: Scaled, count: int) -> Stages:
+    """Return the stages of rows, each on the kind of GPU that it lies on."""
+    if not job.kinds:
+        return stages_of(costs, job.spec.model, *_capacities(job))
+    # What rows hold is the same for all kinds, before they have times.
+    each = costs.kinds or (costs,) * len(job.kinds)
+    kinds = [
+        stages_of(own, kind.spec.model, *_capacities(kind))
+        for kind, own in zip(job.kinds, each, strict=True)
+    ]
+    return on_kinds(kinds, costs, job.kind_of_stage(count))
 
 
 def _capacities(job: Job) -> tuple[int, int]:

@@ -7,7 +7,9 @@ rounded to the nearest tick, memory needs up and capacity down: what fits here f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +72,9 @@ class Scaled:
     """Chunks on the host of a GPU, as for the next two: of a layer."""
     host_first: Ints
     host_last: Ints
+    kinds: tuple[Scaled, ...] = ()
+    """The same rows on each kind of GPU that stages lie on; then the above are the
+    least of all kinds."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -84,6 +89,17 @@ class Scaled:
         columns = {**vars(self)}
         columns.pop("rows")
         return Scaled(rows=rows, **take(columns, inverse))
+
+    @classmethod
+    def least(cls, kinds: Sequence[Scaled]) -> Scaled:
+        """Return the least costs over kinds of GPUs, and those of each kind."""
+        first, own = kinds[0], vars(kinds[0])
+        columns = {
+            name: np.min([getattr(kind, name) for kind in kinds], axis=0)
+            for name in own
+            if name not in ("rows", "kinds")
+        }
+        return cls(rows=first.rows, kinds=tuple(kinds), **columns)
 
     def in_flight(self, stages: int) -> Ints:
         """Return the chunks of activations that stages hold at most, (rows, stages)."""
@@ -152,16 +168,17 @@ def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
 
     `prices` are those of distinct rows, `inverse` says which of them each row is.
     """
-    ticks = _time_ticks(prices.time, rows, inverse)
-    return Scaled(rows=rows, **ticks, **_memory_chunks(prices.memory, inverse))
+    columns: dict[str, Any] = _time_ticks(prices.time, rows, inverse)
+    return Scaled(rows=rows, **(columns | _memory_chunks(prices.memory, inverse)))
 
 
 def scale_memory(memory: MemoryCosts, rows: Skeletons) -> Scaled:
     """Return the same where only memory matters: nothing takes time."""
     none = np.zeros(len(rows), dtype=np.int64)
     chunks = _memory_chunks(memory, np.arange(len(rows)))
-    names = {f.name for f in fields(Scaled)} - {"rows", *chunks}
-    return Scaled(rows=rows, **dict.fromkeys(names, none), **chunks)
+    names = {f.name for f in fields(Scaled)} - {"rows", "kinds", *chunks}
+    columns: dict[str, Any] = dict.fromkeys(names, none) | chunks
+    return Scaled(rows=rows, **columns)
 
 
 def with_time(memory: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:

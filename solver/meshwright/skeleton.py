@@ -44,6 +44,8 @@ class Skeletons:
     """What each group pays on the links of the row's mesh, or in the best case."""
     mesh: Ints
     """Row of the mesh in the lattice's table, or -1 for a best case over many."""
+    kind_paths: tuple[Paths, ...] = ()
+    """On the row's mesh, as the GPUs of each kind see it that stages lie on."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -104,6 +106,8 @@ class Skeletons:
         """Return the rows of `index`."""
         return take(self, index)
 
-    def on_meshes(self, paths: Paths, mesh: Ints) -> Skeletons:
+    def on_meshes(
+        self, paths: Paths, mesh: Ints, kind_paths: tuple[Paths, ...] = ()
+    ) -> Skeletons:
         """Return the same skeletons placed on the given meshes."""
-        return replace(self, paths=paths, mesh=mesh)
+        return replace(self, paths=paths, mesh=mesh, kind_paths=kind_paths)

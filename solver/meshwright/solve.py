@@ -10,14 +10,16 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
+from meshwright.arrangements import arrangements, best_of
 from meshwright.check import broken_rules, check, predict, row_of, schedule_s
 from meshwright.cost.arrays import joined
+from meshwright.cost.efficiency import Efficiency
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
 from meshwright.degrees import degree_rows, enumerate_degrees
 from meshwright.errors import InternalError, SpecError
-from meshwright.job import Job, make_job
+from meshwright.job import Job, make_job, make_mixed_job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.nearest import describe, nearest_legal, nearest_miss
@@ -71,7 +73,26 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     """
     options = options or Options()
     deadline = time.monotonic() + options.time_limit_s
-    job = make_job(spec, options.profile.efficiency(spec))
+    if spec.cluster.parts:
+        return _best_arrangement(spec, options, deadline)
+    return _solve(make_job(spec, options.profile.efficiency(spec)), options, deadline)
+
+
+def _best_arrangement(spec: Spec, options: Options, deadline: float) -> Outcome:
+    """Return the best of all ways to lay a job over unlike parts."""
+
+    def efficiency(gpu: str) -> Efficiency:
+        return options.profile.efficiency_of(gpu, spec.framework)
+
+    found = []
+    for own in arrangements(spec):
+        options.on_progress(own.sentence)
+        job = make_mixed_job(own.spec, efficiency)
+        found.append((own.sentence, _solve(job, options, deadline)))
+    return best_of(found)
+
+
+def _solve(job: Job, options: Options, deadline: float) -> Outcome:
     options.on_progress("enumerating the lattice")
     lattice = build_lattice(job)
     outcome = _Run(job, lattice, options, deadline).outcome()
@@ -199,7 +220,14 @@ class _Run:
         rows = candidates.costs.rows.take(np.array([row]))
         layers, recomputed = np.array(split, dtype=np.int64).T
         own = real_split(self.job, rows, layers, recomputed)
-        return to_plan(rows, 0, own, self.lattice.place(rows))
+        return to_plan(rows, 0, own, self.lattice.place(rows), self._gpus(rows))
+
+    def _gpus(self, rows: Skeletons) -> list[str]:
+        """Return the GPUs of each stage of one row, where they differ."""
+        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.kinds]
+        if not names:
+            return []
+        return [names[kind] for kind in self.job.kind_of_stage(int(rows.pp[0]))]
 
     def _rounding_s(self, plan: Plan) -> float:
         return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)

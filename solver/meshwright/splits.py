@@ -31,7 +31,7 @@ def constructive_split(stages: Stages) -> tuple[Ints, Ints]:
 def recomputed_of(stages: Stages, layers: Ints) -> Ints:
     """Return the fewest recomputed layers for a split: one if none is forced."""
     forced = _least_recomputed(stages, layers)
-    pace = layers * stages.costs.pace_layer[:, None] + stages.pace_extra
+    pace = layers * stages.pace_layer + stages.pace_extra
     fastest = np.arange(stages.count) == pace.argmin(axis=1)[:, None]
     is_idle = recomputes(stages.costs) & (forced.sum(axis=1) == 0)
     result: Ints = forced + (fastest & is_idle[:, None])
@@ -58,11 +58,10 @@ def split_fits(stages: Stages, layers: Ints, recomputed: Ints) -> Bools:
 
 def split_ticks(stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
     """Return the exact step time of splits, ticks."""
-    costs = stages.costs
-    fill = layers * costs.layer[:, None] + recomputed * costs.recompute[:, None]
-    pace = layers * costs.pace_layer[:, None]
-    pace = pace + recomputed * costs.pace_recompute[:, None] + stages.pace_extra
-    sync = (layers * costs.sync_layer[:, None] + stages.sync).max(axis=1)
+    fill = layers * stages.layer + recomputed * stages.recompute
+    pace = layers * stages.pace_layer
+    pace = pace + recomputed * stages.pace_recompute + stages.pace_extra
+    sync = (layers * stages.sync_layer + stages.sync).max(axis=1)
     ticks = (fill + stages.extra).sum(axis=1) + pace.max(axis=1) + sync
     return np.asarray(ticks, dtype=np.float64)
 

@@ -11,7 +11,9 @@ the most layers within a bottleneck have a closed form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +34,12 @@ class Stages:
     costs: Scaled
     layers: int
     """Layers of the model."""
+    layer: Ints
+    recompute: Ints
+    pace_layer: Ints
+    pace_recompute: Ints
+    sync_layer: Ints
+    """Ticks of a layer on each stage, from `layer` on: see `Scaled`."""
     extra: Ints
     pace_extra: Ints
     sync: Ints
@@ -77,9 +85,15 @@ def stages_of(
     most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
     least = np.ones(count, dtype=np.int64)
     least[0] = max(model.first_dense_layers, 1)
+    shape = (len(costs), count)
     return Stages(
         costs=costs,
         layers=layers,
+        layer=np.broadcast_to(costs.layer[:, None], shape),
+        recompute=np.broadcast_to(costs.recompute[:, None], shape),
+        pace_layer=np.broadcast_to(costs.pace_layer[:, None], shape),
+        pace_recompute=np.broadcast_to(costs.pace_recompute[:, None], shape),
+        sync_layer=np.broadcast_to(costs.sync_layer[:, None], shape),
         extra=costs.stage_extra(count),
         pace_extra=costs.stage_pace_extra(count),
         sync=costs.stage_sync(count),
@@ -91,6 +105,22 @@ def stages_of(
         full_cap=np.minimum(room // (per_layer - freed), most).astype(np.float64),
         recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
     )
+
+
+def on_kinds(kinds: Sequence[Stages], costs: Scaled, kind: Ints) -> Stages:
+    """Return stages of which each lies on its own kind of GPU.
+
+    `kinds` has all of them on each kind, `kind` says which it is, (stages,); `costs`
+    are the least ones over all kinds.
+    """
+    columns: dict[str, Any] = {}
+    for field in fields(Stages):
+        own = [getattr(stages, field.name) for stages in kinds]
+        if isinstance(own[0], np.ndarray) and own[0].ndim == 2:
+            columns[field.name] = np.stack(
+                [own[k][:, e] for e, k in enumerate(kind.tolist())], axis=1
+            )
+    return replace(kinds[0], costs=costs, **columns)
 
 
 def quick_fits(
@@ -170,13 +200,12 @@ def recomputes(costs: Scaled) -> Bools:
 
 def most_layers(stages: Stages, pace: Floats) -> Floats:
     """Return the most layers, whole, that each stage runs within a pace."""
-    costs = stages.costs
     spare = pace[:, None] - stages.pace_extra
     # One micro-batch waits for no other: its pace is 0, and no bottleneck.
-    layer = np.maximum(costs.pace_layer, 1e-9)[:, None]
-    slope = stages.recompute_slope * costs.pace_recompute[:, None]
+    layer = np.maximum(stages.pace_layer, 1e-9)
+    slope = stages.recompute_slope * stages.pace_recompute
     plain = spare / layer
     bent = (spare + slope * stages.plain_cap) / (layer + slope)
     most = np.where(plain <= stages.plain_cap, plain, bent)
-    most = np.where(costs.pace_layer[:, None] == 0, stages.full_cap, most)
+    most = np.where(stages.pace_layer == 0, stages.full_cap, most)
     return np.clip(np.floor(most + 1e-9), 0, stages.full_cap)

@@ -28,7 +28,9 @@ def take(columns: T, index: Ints) -> T:
     if isinstance(columns, np.ndarray):
         return cast("T", columns[index])
     if isinstance(columns, dict):
-        return cast("T", {name: part[index] for name, part in columns.items()})
+        return cast("T", {name: take(own, index) for name, own in columns.items()})
+    if isinstance(columns, tuple):
+        return cast("T", tuple(take(own, index) for own in columns))
     taken: dict[str, Any] = {n: take(own, index) for n, own in vars(columns).items()}
     return type(columns)(**taken)
 
@@ -41,6 +43,9 @@ def joined(tables: list[T]) -> T:
     if isinstance(first, dict):
         own: list[Any] = list(tables)
         return cast("T", {n: joined([parts[n] for parts in own]) for n in first})
+    if isinstance(first, tuple):
+        every = zip(*cast("list[Any]", tables), strict=True)
+        return cast("T", tuple(joined(list(own)) for own in every))
     whole = {n: joined([getattr(table, n) for table in tables]) for n in vars(first)}
     return cast("T", type(first)(**whole))
 

@@ -89,6 +89,20 @@ class Efficiency(SpecModel):
             scaled[name] = min(max(value * factors.get(name, 1.0), least), most)
         return Efficiency(**scaled)
 
+    def worse(self, other: Efficiency) -> Efficiency:
+        """Return the slower of two in every number."""
+        pairs = self.model_dump(), other.model_dump()
+        return Efficiency(
+            **{
+                name: (max if name in _COSTS else min)(value, pairs[1][name])
+                for name, value in pairs[0].items()
+            }
+        )
+
+
+_COSTS = ("gemm_half_size", "launch_s", "dispatch_s", "microbatch_s", "latency")
+"""Numbers that are the better the smaller they are."""
+
 
 @cache
 def _limits() -> dict[str, tuple[float, float]]:

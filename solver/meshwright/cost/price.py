@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -121,23 +121,66 @@ def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
     return np.asarray(closed_form_s(tau_s, weight_s, *schedule) + sync_s.max(axis=1))
 
 
-def step_parts(rows: Skeletons, time: TimeCosts, split: Split) -> dict[str, float]:
+@dataclass(frozen=True)
+class StageTimes:
+    """What every stage of one skeleton takes, (stages,)."""
+
+    seconds: Parts
+    """Per micro-batch, by part."""
+    forward_s: Floats
+    """Of that, the forward."""
+    weight_s: Floats
+    """And the backward for weights."""
+    sync: Parts
+    """At the end of the step, by part."""
+
+
+def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
+    """Return the times of stages; `rows` and `time` have one row."""
+    vpp, forward_s = int(rows.vpp[0]), split.layers * total(time.forward)
+    # A third of the ends is forward, and what is sent onward.
+    at_ends = np.full(len(split.layers), vpp * float(time.send_s[0]))
+    at_ends[-1] = float(total(time.last)[0]) / 3
+    at_ends[0] += float(total(time.first)[0]) / 3
+    return StageTimes(
+        seconds=stage_seconds(time, split, vpp),
+        forward_s=forward_s + at_ends,
+        weight_s=split.layers * time.weight_s,
+        sync=stage_sync_seconds(time, split),
+    )
+
+
+def times_on_kinds(kinds: Sequence[StageTimes], kind: Ints) -> StageTimes:
+    """Return the times of stages that each lie on their own kind of GPU.
+
+    `kinds` has all of them on each kind, `kind` says which it is, (stages,).
+    """
+    stages, every = np.arange(len(kind)), [vars(own) for own in kinds]
+
+    def chosen(own: Sequence[Any]) -> Any:
+        if isinstance(own[0], dict):
+            return {name: chosen([parts[name] for parts in own]) for name in own[0]}
+        return np.stack(own)[kind, stages]
+
+    return StageTimes(
+        **{name: chosen([own[name] for own in every]) for name in every[0]}
+    )
+
+
+def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
     """Return the step time by part; the parts of the slowest stage, and the rest.
 
     The rest is the bubble: of 1F1B and even stages (p - 1) / (m + p - 1) of the
-    pipeline's time. `rows` and `time` have one row.
+    pipeline's time. `rows` has one row.
     """
-    stages = stage_seconds(time, split, int(rows.vpp[0]))
-    ends = stage_sync_seconds(time, split)
-    seconds, sync = total(stages), total(ends)
+    seconds, sync = total(times.seconds), total(times.sync)
     slowest, longest = int(seconds.argmax()), int(sync.argmax())
     m = int(rows.microbatches[0])
-    parts = {name: m * float(part[slowest]) for name, part in stages.items()}
-    weight_s = time.weight_s * split.layers
+    parts = {name: m * float(part[slowest]) for name, part in times.seconds.items()}
     schedule = (rows.schedule, rows.microbatches, rows.vpp)
-    pipeline_s = float(closed_form_s(seconds[None], weight_s[None], *schedule)[0])
-    parts["bubble"] = pipeline_s - m * float(seconds[slowest])
-    for name, part in ends.items():
+    pipeline_s = closed_form_s(seconds[None], times.weight_s[None], *schedule)
+    parts["bubble"] = float(pipeline_s[0]) - m * float(seconds[slowest])
+    for name, part in times.sync.items():
         parts[name] = parts.get(name, 0.0) + float(part[longest])
     return parts
 

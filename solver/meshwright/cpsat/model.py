@@ -92,14 +92,14 @@ def build(problem: Problem) -> tuple[CpModel, list[SkeletonVars]]:
 
 def _hint_split(model: CpModel, skeleton: SkeletonVars, split: Pairs) -> None:
     """Hint a split with all that follows from it: partial hints are of no use."""
-    choice = skeleton.choice
     paces, syncs = [], []
     for e, (layers, recomputed) in enumerate(split):
         model.add_hint(skeleton.layers[e], layers)
         model.add_hint(skeleton.recomputed[e], recomputed)
-        own = layers * choice.pace_layer + recomputed * choice.pace_recompute
-        paces.append(own + choice.stages[e].pace_extra)
-        syncs.append(layers * choice.sync_layer + choice.stages[e].sync)
+        own = skeleton.choice.stages[e]
+        pace = layers * own.pace_layer + recomputed * own.pace_recompute
+        paces.append(pace + own.pace_extra)
+        syncs.append(layers * own.sync_layer + own.sync)
     model.add_hint(skeleton.chosen, True)
     model.add_hint(skeleton.longest_pace, max(paces))
     model.add_hint(skeleton.longest_sync, max(syncs))

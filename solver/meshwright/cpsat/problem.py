@@ -24,6 +24,11 @@ class LinkUse:
 class StageChoice:
     """One stage of a skeleton, in ticks and chunks."""
 
+    layer: int
+    recompute: int
+    pace_layer: int
+    pace_recompute: int
+    sync_layer: int
     least: int
     """Fewest layers, where the skeleton is chosen."""
     most: int
@@ -47,11 +52,6 @@ class SkeletonChoice:
     sync.
     """
 
-    layer: int
-    recompute: int
-    pace_layer: int
-    pace_recompute: int
-    sync_layer: int
     stages: tuple[StageChoice, ...]
     is_recomputing: bool = False
     """Whether some layer must be recomputed."""

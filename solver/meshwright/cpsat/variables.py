@@ -24,26 +24,25 @@ class SkeletonVars:
 
     def stage_ticks(self, stage: int) -> LinearExpr:
         """Return the ticks of a stage in filling the pipeline."""
-        choice = self.choice
+        own = self.choice.stages[stage]
         return LinearExpr.weighted_sum(
             [self.layers[stage], self.recomputed[stage], self.chosen],
-            [choice.layer, choice.recompute, choice.stages[stage].extra],
+            [own.layer, own.recompute, own.extra],
         )
 
     def pace_ticks(self, stage: int) -> LinearExpr:
         """Return the ticks of a stage's pace."""
-        choice = self.choice
+        own = self.choice.stages[stage]
         return LinearExpr.weighted_sum(
             [self.layers[stage], self.recomputed[stage], self.chosen],
-            [choice.pace_layer, choice.pace_recompute, choice.stages[stage].pace_extra],
+            [own.pace_layer, own.pace_recompute, own.pace_extra],
         )
 
     def sync_ticks(self, stage: int) -> LinearExpr:
         """Return the ticks of a stage at the end of the step."""
-        choice = self.choice
+        own = self.choice.stages[stage]
         return LinearExpr.weighted_sum(
-            [self.layers[stage], self.chosen],
-            [choice.sync_layer, choice.stages[stage].sync],
+            [self.layers[stage], self.chosen], [own.sync_layer, own.sync]
         )
 
     def step_ticks(self) -> LinearExprT:

@@ -14,12 +14,10 @@ from meshwright.plan import (
     KindResult,
     NearMiss,
     Outcome,
-    Plan,
     PricedPlan,
+    Stage,
 )
-from meshwright.spec.pins import AXES
-
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "ZB-H1"}
+from meshwright.report.plan_text import plan_lines
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,8 @@ def sections(title: str, outcome: Outcome) -> list[Section]:
     ]
     if best.links:
         parts.append(_link_table(best))
+    if outcome.arrangements:
+        parts.append(_arrangement_table(best, outcome))
     if outcome.by_kind:
         parts.append(_kind_table(best, outcome.by_kind))
     if outcome.others:
@@ -65,47 +65,9 @@ def sections(title: str, outcome: Outcome) -> list[Section]:
     return parts
 
 
-def plan_lines(plan: Plan) -> tuple[str, ...]:
-    """Return a plan in a few lines."""
-    dp = plan.dp_replicate * plan.dp_shard
-    degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
-    for name in ("vpp", "cp", "ep"):
-        if getattr(plan, name) > 1:
-            degrees += f" · {name} {getattr(plan, name)}"
-    if plan.dp_shard > 1 and plan.dp_replicate > 1:
-        degrees += f" ({plan.dp_replicate} replicas of {plan.dp_shard} shards)"
-    batches = f"micro-batch {plan.micro_batch} x {plan.microbatches}"
-    zero = f"ZeRO-{plan.zero}"
-    own = ["sequence parallel"] if plan.sequence_parallel else []
-    if plan.pp > 1:
-        own.append(SCHEDULES[plan.schedule])
-    if plan.offload != "none":
-        own.append(f"{plan.offload} offloaded")
-    own.append(plan.precision)
-    return (
-        " · ".join([degrees, batches, zero, *own]),
-        f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
-    )
-
-
-def mesh_text(plan: Plan) -> str:
-    """Return the mesh, the factors of each axis from the innermost level out."""
-    used = [axis for axis in AXES if any(factor > 1 for factor in plan.mesh[axis])]
-    shown = [f"{axis} " + "x".join(map(str, plan.mesh[axis])) for axis in used]
-    return ", ".join(shown) or "one GPU"
-
-
 def seconds_text(seconds: float) -> str:
     """Return seconds with three or four digits."""
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
-
-
-def _recompute(plan: Plan) -> str:
-    layers = sum(stage.layers for stage in plan.stages)
-    again = sum(stage.recompute_layers for stage in plan.stages)
-    if not again:
-        return "none"
-    return f"{plan.recompute}, {again} of {layers} layers"
 
 
 def _speed(best: PricedPlan) -> str:
@@ -145,7 +107,8 @@ def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
         for name in best.stages[0].parts
         if any(stage.parts[name] > 0 for stage in best.stages)
     ]
-    heading = ("stage", "layers", "redone", *names, "total", "free")
+    gpu = ("GPU",) * bool(best.plan.stages[0].gpu)
+    heading = ("stage", *gpu, "layers", "redone", *names, "total", "free")
     heading += ("host",) * _uses_host(best)
     rows = []
     texts = [_memory_cells(best, e, names, capacity_gib) for e in range(best.plan.pp)]
@@ -166,10 +129,16 @@ def _memory_cells(
 ) -> tuple[str, ...]:
     stage, memory = best.plan.stages[e], best.stages[e]
     parts = [f"{memory.parts[name]:.2f}" for name in names]
-    free = f"{capacity_gib - memory.total_gib:.2f}"
+    free = f"{memory.usable_gib - memory.total_gib:.2f}"
     total = f"{memory.total_gib:.2f}"
     host = (f"{memory.host_gib:.2f}",) * _uses_host(best)
-    return (str(stage.layers), str(stage.recompute_layers), *parts, total, free, *host)
+    layers = (*_gpu_name(stage), str(stage.layers), str(stage.recompute_layers))
+    return (*layers, *parts, total, free, *host)
+
+
+def _gpu_name(stage: Stage) -> tuple[str, ...]:
+    """Return a cell with the GPUs of a stage, where those of stages differ."""
+    return (stage.gpu,) * bool(stage.gpu)
 
 
 def _uses_host(best: PricedPlan) -> bool:
@@ -189,6 +158,21 @@ def _link_table(best: PricedPlan) -> Table:
     )
     heading = ("axis", "link", "GB", "at full rate", "of the step")
     return Table("Most loaded link of each axis, per step and way", heading, rows)
+
+
+def _arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
+    rows = tuple(
+        (way.sentence, *_step_and_loss(best, way.step_s))
+        for way in outcome.arrangements
+    )
+    heading = ("the job", "step", "loses")
+    return Table("What to do with unlike parts", heading, rows)
+
+
+def _step_and_loss(best: PricedPlan, step_s: float | None) -> tuple[str, str]:
+    if step_s is None:
+        return "-", "none fits"
+    return seconds_text(step_s), _later(step_s / best.step_s - 1)
 
 
 def _kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
@@ -216,7 +200,10 @@ def _step_s(priced: PricedPlan | None) -> float:
 
 
 def _loss(best: PricedPlan, other: PricedPlan | None) -> str:
-    loss = _step_s(other) / best.step_s - 1
+    return _later(_step_s(other) / best.step_s - 1)
+
+
+def _later(loss: float) -> str:
     return "wins" if abs(loss) < 1e-12 else f"+{loss:.1%}"
 
 

@@ -15,6 +15,10 @@ DISAGREEMENT = "fields_disagree"
 """The type of the pydantic errors that carry a list of problems."""
 
 
+FOLLOWS = "follows"
+"""The type of the pydantic errors that another one explains."""
+
+
 class SpecModel(BaseModel):
     """A frozen part of a spec that refuses fields it does not know."""
 

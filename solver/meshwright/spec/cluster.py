@@ -6,25 +6,67 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from meshwright.spec.base import Count, Problem, SpecModel, refuse
+from meshwright.spec.base import FOLLOWS, Count, Problem, SpecModel, refuse
 from meshwright.spec.hosts import Hosts, broken_hosts, hosts_of, split_levels
-from meshwright.spec.links import Level
+from meshwright.spec.links import Level, ScaleOut
 from meshwright.spec.machine import Machine, joined, machine_of_levels
 from meshwright.spec.override import Override, broken_overrides
+from meshwright.spec.parts import Part, alike, broken_parts, seen_alike
 from meshwright.spec.topology import Topology
 
 MAX_GPUS = 1_000_000
 
 
 class Cluster(SpecModel):
-    """A topology, how many of it, and what of it is broken."""
+    """A topology, how many of it, and what of it is broken; or unlike parts, joined.
 
-    topology: Topology
+    The topology of parts is what they have in common, see `parts.alike`.
+    """
+
+    parts: tuple[Part, ...] = ()
+    join: ScaleOut | None = Field(None, description="The level that joins the parts.")
+    topology: Topology = Field(default=None, validate_default=True)
     count: Count = 1
     overrides: tuple[Override, ...] = ()
+
+    @field_validator("parts")
+    @classmethod
+    def _check_parts_alone(cls, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        refuse(broken_parts(parts) if parts else ())
+        return parts
+
+    @field_validator("topology", mode="before")
+    @classmethod
+    def _common(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return what parts have in common, where there are parts."""
+        if "parts" not in info.data or "join" not in info.data:
+            raise PydanticCustomError(FOLLOWS, "parts are wrong")
+        parts, join = info.data["parts"], info.data["join"]
+        if not parts and value is None:
+            raise PydanticKnownError("missing")
+        if not parts:
+            return value
+        if join is None:
+            raise ValueError("expected join beside parts: the level that joins them")
+        return alike(parts, join)
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Cluster:
+        refuse(self._broken_parts())
+        return self
+
+    def _broken_parts(self) -> Iterable[Problem]:
+        if self.parts and self.overrides:
+            sentence = "given beside parts; write them into the part's topology"
+            yield Problem(("overrides",), len(self.overrides), sentence)
+        if self.parts and self.count > 1:
+            sentence = "given beside parts; each has its own; accepted: 1"
+            yield Problem(("count",), self.count, sentence)
 
     @model_validator(mode="after")
     def _check_count(self) -> Cluster:
@@ -128,3 +170,24 @@ class Cluster(SpecModel):
         if len(set(sizes.values())) == 1 and len(sizes) > 1:
             return (len(gpus) // len(sizes), len(sizes))
         return (len(gpus), *outer)
+
+
+class StagedCluster(Cluster):
+    """A cluster of parts whose pipeline stages each lie on one part.
+
+    Stages go to parts in their order, to each as many as it has of all GPUs.
+    """
+
+    order: tuple[Part, ...]
+    """The parts, that of the first stages first."""
+
+    @property
+    def kinds(self) -> tuple[Topology, ...]:
+        """Return the cluster as the GPUs of each part see it, in order."""
+        assert self.join is not None
+        return tuple(seen_alike(part, self.order, self.join) for part in self.order)
+
+    def stages_per_part(self, stages: int) -> list[int]:
+        """Return how many stages each part holds; those of a whole cluster add up."""
+        gpus = sum(part.gpus for part in self.order)
+        return [stages * part.gpus // gpus for part in self.order]

@@ -44,25 +44,29 @@ def _resolve(document: Document) -> None:
     _resolve_field(document, ("model",), "specs/models")
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
-        cluster = document.data["cluster"] = {"topology": cluster}
-    if not isinstance(cluster, dict):
-        return
-    _name_topology(document)
-    _resolve_field(document, ("cluster", "topology"), "topologies")
-    if isinstance(cluster.get("topology"), dict):
-        _resolve_field(document, ("cluster", "topology", "gpu"), "topologies/gpus")
+        document.data["cluster"] = {"topology": cluster}
+    _resolve_machine(document, ("cluster",))
+    parts = cluster.get("parts") if isinstance(cluster, dict) else None
+    for index in range(len(parts) if isinstance(parts, list) else 0):
+        _resolve_machine(document, ("cluster", "parts", index))
 
 
-def _name_topology(document: Document) -> None:
-    """Take a machine for the topology that it is: `machine` says it plainer."""
-    cluster = document.data["cluster"]
-    if "machine" not in cluster:
+def _resolve_machine(document: Document, path: FieldPath) -> None:
+    """Replace names in a mapping with a topology, or a machine, which is one too."""
+    parent = document.value(path)
+    if not isinstance(parent, dict):
         return
-    at = document.where(("cluster", "machine"))
-    if "topology" in cluster:
-        raise SpecError(f"{at}: cluster.machine: given beside a topology; keep one")
-    cluster["topology"] = cluster.pop("machine")
-    document.places[("cluster", "topology")] = at
+    field: FieldPath = (*path, "topology")
+    if "machine" in parent:
+        at = document.where((*path, "machine"))
+        if "topology" in parent:
+            name = dotted((*path, "machine"))
+            raise SpecError(f"{at}: {name}: given beside a topology; keep one")
+        parent["topology"] = parent.pop("machine")
+        document.places[field] = at
+    _resolve_field(document, field, "topologies")
+    if isinstance(parent.get("topology"), dict):
+        _resolve_field(document, (*field, "gpu"), "topologies/gpus")
 
 
 def _resolve_field(document: Document, path: FieldPath, kind: str) -> None:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meshwright.spec.base import DISAGREEMENT
+from meshwright.spec.base import DISAGREEMENT, FOLLOWS
 from meshwright.spec.places import Document, FieldPath, dotted
 
 MOST_LINES = 10
@@ -45,6 +45,8 @@ def shown(value: Any) -> str:
 
 def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
     loc = detail["loc"]
+    if detail["type"] == FOLLOWS:
+        return []
     if detail["type"] == DISAGREEMENT:
         return [
             _line(document, loc + problem.path, f"{shown(problem.value)} {problem[2]}")

@@ -37,8 +37,11 @@ class Spec(SpecModel):
         """Return the question in one line."""
         topology, training = self.cluster.topology, self.training
         precision = " or ".join(training.precisions)
+        parts = [(part.gpus, part.topology.gpu) for part in self.cluster.parts]
+        gpus = parts or [(self.cluster.gpus, topology.gpu)]
+        names = " + ".join(f"{count:,} x {gpu.name}" for count, gpu in gpus)
         return (
-            f"{self.model.name} on {self.cluster.gpus:,} x {topology.gpu.name} "
+            f"{self.model.name} on {names} "
             f"({topology.name}), {self.framework}, {precision}, "
             f"sequence {training.seq_len:,}, batch {training.global_batch:,}"
         )

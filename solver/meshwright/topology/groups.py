@@ -13,6 +13,8 @@ level, innermost first. Two axes have more to say than their own group:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,6 +61,23 @@ def price_groups(
         s_per_byte[:, columns] = loads.max(axis=2)
         latency_s[:, columns] = fabric.latency_s(view)[:, : len(columns)]
     return Paths(s_per_byte, latency_s)
+
+
+def seen_by_kinds(
+    fabrics: Sequence[Fabric],
+    meshes: Meshes,
+    paths: Paths,
+    ep: NDArray[np.int64] | None,
+) -> tuple[Paths, ...]:
+    """Return what groups pay on meshes as each kind of GPU sees them.
+
+    Stages of unlike kinds send to each other: that costs what `paths` has, for all.
+    """
+    seen = tuple(price_groups(fabric, meshes, ep) for fabric in fabrics)
+    for own in seen:
+        own.s_per_byte[:, PP] = paths.s_per_byte[:, PP]
+        own.latency_s[:, PP] = paths.latency_s[:, PP]
+    return seen
 
 
 def floor_of_groups(fabric: RoutedFabric, mesh: NDArray[np.int64]) -> Paths:

@@ -1,0 +1,105 @@
+"""Ways to lay a job over unlike parts: on some of them, on all, stages on each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
+
+from meshwright.plan import Arranged, Certificate, Counts, Outcome, PricedPlan
+from meshwright.spec.cluster import Cluster, StagedCluster
+from meshwright.spec.parts import Part
+from meshwright.spec.spec import Spec
+
+
+class Arrangement(NamedTuple):
+    """One way: a spec of its own, and what it does with the parts."""
+
+    spec: Spec
+    sentence: str
+
+
+def arrangements(spec: Spec) -> Iterator[Arrangement]:
+    """Yield the ways to lay a job over the parts of its cluster, simple ones first.
+
+    A part can be left out. Several can be used as if all of their GPUs were the least
+    of them: so fast is every step that waits for all. Or each pipeline stage lies on
+    one part, in any order of the parts.
+    """
+    parts = spec.cluster.parts
+    for part in parts:
+        own = Cluster(topology=part.topology, count=part.count)
+        left = [_name(other) for other in parts if other is not part]
+        sentence = f"runs on {_name(part)} alone, leaves out {' and '.join(left)}"
+        yield _with(spec, own, sentence)
+    for size in range(2, len(parts) + 1):
+        for chosen in combinations(parts, size):
+            yield from _together(spec, chosen)
+
+
+def _together(spec: Spec, chosen: tuple[Part, ...]) -> Iterator[Arrangement]:
+    join = spec.cluster.join
+    names = " and ".join(_name(part) for part in chosen)
+    left = [_name(part) for part in spec.cluster.parts if part not in chosen]
+    out = f", leaves out {' and '.join(left)}" if left else ""
+    every = Cluster(parts=chosen, join=join)
+    yield _with(spec, every, f"spreads over {names} as if all were the least{out}")
+    for order in permutations(chosen):
+        staged = StagedCluster(parts=chosen, join=join, order=order)
+        names = ", then ".join(_name(part) for part in order)
+        yield _with(spec, staged, f"puts pipeline stages on {names}{out}")
+
+
+def _with(spec: Spec, cluster: Cluster, sentence: str) -> Arrangement:
+    return Arrangement(spec.model_copy(update={"cluster": cluster}), sentence)
+
+
+def _name(part: Part) -> str:
+    return f"{part.count} x {part.topology.name}"
+
+
+def best_of(found: Sequence[tuple[str, Outcome]]) -> Outcome:
+    """Return the best outcome of all arrangements, as proven as they all are.
+
+    The simplest of equals: that is the order in which they come.
+    """
+    ways = [Arranged(sentence=own, step_s=_step_s(outcome)) for own, outcome in found]
+    order = sorted(range(len(found)), key=lambda i: _rank(ways[i]))
+    best = found[order[0]][1]
+    update: dict[str, Any] = {"arrangements": tuple(ways[i] for i in order)}
+    if best.best and best.certificate:
+        update |= _certified(best.best, best.certificate, [own for _, own in found])
+    elif any(own.status == "unknown" for _, own in found):
+        update["status"] = "unknown"
+    return best.model_copy(update=update)
+
+
+def _certified(
+    best: PricedPlan, certificate: Certificate, every: list[Outcome]
+) -> dict[str, Any]:
+    """Return status and certificate over all arrangements."""
+    known = [own.certificate for own in every if own.certificate]
+    is_open = any(own.status == "unknown" for own in every)
+    bound_s = 0.0 if is_open else min(own.bound_s for own in known)
+    is_proven = all(own.status in ("optimal", "infeasible") for own in every)
+    gap = 0.0 if is_proven else max(0.0, 1 - bound_s / best.step_s)
+    counts = Counts(
+        **{
+            name: sum(getattr(own.counts, name) for own in known)
+            for name in Counts.model_fields
+        }
+    )
+    changed = {"bound_s": bound_s, "gap": gap, "counts": counts}
+    return {
+        "status": "optimal" if is_proven else "feasible",
+        "certificate": certificate.model_copy(update=changed),
+    }
+
+
+def _step_s(outcome: Outcome) -> float | None:
+    return outcome.best.step_s if outcome.best else None
+
+
+def _rank(way: Arranged) -> float:
+    return math.inf if way.step_s is None else way.step_s

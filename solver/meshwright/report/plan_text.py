@@ -1,0 +1,46 @@
+"""A plan in a few lines of text."""
+
+from __future__ import annotations
+
+from meshwright.plan import Plan
+from meshwright.spec.pins import AXES
+
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "ZB-H1"}
+
+
+def plan_lines(plan: Plan) -> tuple[str, ...]:
+    """Return a plan in a few lines."""
+    dp = plan.dp_replicate * plan.dp_shard
+    degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
+    for name in ("vpp", "cp", "ep"):
+        if getattr(plan, name) > 1:
+            degrees += f" · {name} {getattr(plan, name)}"
+    if plan.dp_shard > 1 and plan.dp_replicate > 1:
+        degrees += f" ({plan.dp_replicate} replicas of {plan.dp_shard} shards)"
+    batches = f"micro-batch {plan.micro_batch} x {plan.microbatches}"
+    zero = f"ZeRO-{plan.zero}"
+    own = ["sequence parallel"] if plan.sequence_parallel else []
+    if plan.pp > 1:
+        own.append(SCHEDULES[plan.schedule])
+    if plan.offload != "none":
+        own.append(f"{plan.offload} offloaded")
+    own.append(plan.precision)
+    return (
+        " · ".join([degrees, batches, zero, *own]),
+        f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
+    )
+
+
+def mesh_text(plan: Plan) -> str:
+    """Return the mesh, the factors of each axis from the innermost level out."""
+    used = [axis for axis in AXES if any(factor > 1 for factor in plan.mesh[axis])]
+    shown = [f"{axis} " + "x".join(map(str, plan.mesh[axis])) for axis in used]
+    return ", ".join(shown) or "one GPU"
+
+
+def _recompute(plan: Plan) -> str:
+    layers = sum(stage.layers for stage in plan.stages)
+    again = sum(stage.recompute_layers for stage in plan.stages)
+    if not again:
+        return "none"
+    return f"{plan.recompute}, {again} of {layers} layers"
