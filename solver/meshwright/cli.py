@@ -10,12 +10,15 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError, SpecError
+
+if TYPE_CHECKING:
+    from meshwright.plan import Outcome
 
 EXIT_CODES = {"optimal": 0, "feasible": 0, "infeasible": 1, "unknown": 3}
 BAD_INPUT = 2
@@ -99,6 +102,13 @@ def solve(
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
     ] = 1,
+    ranks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here where each rank runs: ranks.csv, rankfile, hostfile, "
+            "visible_devices. A folder."
+        ),
+    ] = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -106,6 +116,8 @@ def solve(
     from meshwright.spec.load import load_spec
 
     _check_writable(output)
+    if ranks is not None and not ranks.is_dir():
+        raise SpecError(f"--ranks {ranks}: no such folder")
     loaded = load_spec(spec, pin)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
@@ -133,7 +145,19 @@ def solve(
         Format.json: render.as_json,
     }[output_format](loaded.title, outcome)
     _write(text, output)
+    if ranks is not None:
+        _write_ranks(outcome, ranks)
     raise typer.Exit(EXIT_CODES[outcome.status])
+
+
+def _write_ranks(outcome: Outcome, folder: Path) -> None:
+    from meshwright.ranks import FILES, rank_map
+
+    if outcome.best is None or outcome.cluster is None:
+        return
+    ranks = rank_map(outcome.cluster, outcome.best.plan)
+    for name, content in FILES.items():
+        _write(content(ranks), folder / name, "--ranks")
 
 
 @app.command()
@@ -221,7 +245,7 @@ def _check_writable(output: Path | None, option: str = "--output") -> None:
         raise SpecError(f"{option} {output}: {reason}")
 
 
-def _write(text: str, output: Path | None) -> None:
+def _write(text: str, output: Path | None, option: str = "--output") -> None:
     if output is None:
         sys.stdout.write(text)
         return
@@ -229,7 +253,7 @@ def _write(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {output}: {reason}") from None
+        raise SpecError(f"{option} {output}: {reason}") from None
 
 
 def main() -> None:

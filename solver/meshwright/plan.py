@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Precision
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -199,6 +200,9 @@ class Outcome(SpecModel):
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
+    cluster: Cluster | None = Field(
+        None, exclude=True, description="What the best plan runs on."
+    )
     capacity_gib: float
     gpus: int
     versions: dict[str, str] = Field(default_factory=dict)

@@ -292,6 +292,7 @@ class _Run:
         return Outcome.model_validate(
             {
                 "status": status,
+                "cluster": self.job.spec.cluster,
                 "capacity_gib": self.job.spec.usable_gib,
                 "gpus": int(np.prod(self.job.fabric.sizes)),
                 "versions": {"meshwright": __version__, "ortools": version("ortools")},

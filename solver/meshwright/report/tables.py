@@ -15,7 +15,6 @@ from meshwright.plan import (
     NearMiss,
     Outcome,
     PricedPlan,
-    Stage,
 )
 from meshwright.report.plan_text import plan_lines
 
@@ -48,7 +47,7 @@ def sections(title: str, outcome: Outcome) -> list[Section]:
     parts: list[Section] = [
         Lines(title, (*plan_lines(best.plan), _speed(best))),
         _time_table(best),
-        _memory_table(best, outcome.capacity_gib),
+        _memory_table(best),
     ]
     if best.links:
         parts.append(_link_table(best))
@@ -101,44 +100,45 @@ def _time_table(best: PricedPlan) -> Table:
     return Table("Step time by part", ("part", unit, "share"), tuple(rows))
 
 
-def _memory_table(best: PricedPlan, capacity_gib: float) -> Table:
+def _memory_table(best: PricedPlan) -> Table:
     names = [
         name
         for name in best.stages[0].parts
         if any(stage.parts[name] > 0 for stage in best.stages)
     ]
-    gpu = ("GPU",) * bool(best.plan.stages[0].gpu)
-    heading = ("stage", *gpu, "layers", "redone", *names, "total", "free")
-    heading += ("host",) * _uses_host(best)
+    cells = [_memory_cells(best, e, names) for e in range(best.plan.pp)]
+    # A column that is empty in every stage is left out.
+    shown = [i for i, own in enumerate(zip(*cells, strict=True)) if any(own)]
+    heading = ("GPU", "layers", "redone", *names, "total", "free", "host")
     rows = []
-    texts = [_memory_cells(best, e, names, capacity_gib) for e in range(best.plan.pp)]
-    for cells, group in groupby(enumerate(texts), key=lambda item: item[1]):
-        members = [e for e, _ in group]
+    for own, group in groupby(range(len(cells)), key=lambda e: cells[e]):
+        members = list(group)
         first, last = members[0], members[-1]
         stage = f"{first}" if first == last else f"{first}-{last}"
-        rows.append((stage, *cells))
-    title = (
-        f"Memory of a GPU by stage, GiB of {capacity_gib:.2f} usable "
-        "(redone: recomputed layers)"
-    )
-    return Table(title, heading, tuple(rows))
+        rows.append((stage, *(own[i] for i in shown)))
+    columns = tuple(heading[i] for i in shown)
+    return Table(_memory_title(best), ("stage", *columns), tuple(rows))
 
 
-def _memory_cells(
-    best: PricedPlan, e: int, names: list[str], capacity_gib: float
-) -> tuple[str, ...]:
+def _memory_title(best: PricedPlan) -> str:
+    usable = list(dict.fromkeys(f"{stage.usable_gib:.2f}" for stage in best.stages))
+    again = any(stage.recompute_layers for stage in best.plan.stages)
+    redone = " (redone: recomputed layers)" if again else ""
+    return f"Memory of a GPU by stage, GiB of {' or '.join(usable)} usable{redone}"
+
+
+def _memory_cells(best: PricedPlan, e: int, names: list[str]) -> tuple[str, ...]:
     stage, memory = best.plan.stages[e], best.stages[e]
-    parts = [f"{memory.parts[name]:.2f}" for name in names]
-    free = f"{memory.usable_gib - memory.total_gib:.2f}"
-    total = f"{memory.total_gib:.2f}"
-    host = (f"{memory.host_gib:.2f}",) * _uses_host(best)
-    layers = (*_gpu_name(stage), str(stage.layers), str(stage.recompute_layers))
-    return (*layers, *parts, total, free, *host)
-
-
-def _gpu_name(stage: Stage) -> tuple[str, ...]:
-    """Return a cell with the GPUs of a stage, where those of stages differ."""
-    return (stage.gpu,) * bool(stage.gpu)
+    again = any(own.recompute_layers for own in best.plan.stages)
+    return (
+        stage.gpu,
+        str(stage.layers),
+        str(stage.recompute_layers) if again else "",
+        *(f"{memory.parts[name]:.2f}" for name in names),
+        f"{memory.total_gib:.2f}",
+        f"{memory.usable_gib - memory.total_gib:.2f}",
+        f"{memory.host_gib:.2f}" if _uses_host(best) else "",
+    )
 
 
 def _uses_host(best: PricedPlan) -> bool:
