@@ -87,7 +87,7 @@ def prune(
     fitting = memory.fits()
     order = np.flatnonzero(fitting)
     if is_pruning and keep == 1:
-        order = order[~is_needless(job, lattice.take(fitting))]
+        order = order[~is_needless(job, lattice, order)]
     coarse = with_best_time(job, memory.of(order), lattice.alike[order])
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
@@ -128,7 +128,8 @@ def _place(job: Job, lattice: Lattice, batch: Ints, best: float) -> Candidates:
     def is_near(costs: Scaled) -> Bools:
         return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
 
-    rows, coarse = lattice.on_meshes(batch, lambda own: is_near(scale_job(job, own)))
+    keep = None if np.isinf(best) else lambda own: is_near(scale_job(job, own))
+    rows, coarse = lattice.on_meshes(batch, keep)
     costs = scale_job(job, rows)
     near = np.flatnonzero(is_near(costs))
     costs, coarse = costs.take(near), coarse[near]

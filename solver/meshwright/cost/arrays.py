@@ -23,14 +23,19 @@ def total(parts: Parts) -> Floats:
     return np.asarray(sum(parts.values()), dtype=np.float64)
 
 
-def take(columns: T, index: Ints) -> T:
-    """Return rows of columns: of an array, of parts, or of a dataclass of them."""
+def take(columns: T, index: Ints | tuple[slice, None]) -> T:
+    """Return rows of columns: of an array, of parts, or of a dataclass of them.
+
+    What is one array under several names is taken once, and stays one.
+    """
     if isinstance(columns, np.ndarray):
         return cast("T", columns[index])
-    if isinstance(columns, dict):
-        return cast("T", {name: part[index] for name, part in columns.items()})
-    taken: dict[str, Any] = {n: take(own, index) for n, own in vars(columns).items()}
-    return type(columns)(**taken)
+    is_parts = isinstance(columns, dict)
+    named: dict[str, Any] = cast("Any", columns) if is_parts else vars(columns)
+    arrays = {id(own): own for own in named.values()}
+    taken = {key: take(own, index) for key, own in arrays.items()}
+    rows = {name: taken[id(own)] for name, own in named.items()}
+    return cast("T", rows) if is_parts else type(columns)(**rows)
 
 
 def joined(tables: list[T]) -> T:
