@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright import lattice, prune
-from meshwright.cost.arrays import distinct
+from meshwright.cost.arrays import FEW, distinct
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice
 from meshwright.room import Memory, by_stages, scale_job
@@ -26,7 +26,8 @@ def differing(one: Scaled, other: Scaled) -> list[str]:
 
 
 def test_distinct_names_one_row_of_each_kind() -> None:
-    columns = [np.array([4, 0, 4, 4]), np.array([True, True, False, True])]
+    many = np.arange(4 * FEW) % 4
+    columns = [np.array([4, 0, 4, 4])[many], np.array([True, True, False, True])[many]]
     own, kind = distinct(columns)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     assert sorted(rows[i] for i in own) == [(0, True), (4, False), (4, True)]

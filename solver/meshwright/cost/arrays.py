@@ -70,8 +70,18 @@ def representatives(number: Ints) -> tuple[Ints, Ints]:
     return one_of_each, inverse
 
 
-def distinct(columns: Iterable[Ints | Bools]) -> tuple[Ints, Ints]:
-    """Return one row of each kind that occurs, and which kind each row is."""
+FEW = 1_000
+"""Rows that are sooner worked on than told apart."""
+
+
+def distinct(columns: list[Ints | Bools]) -> tuple[Ints, Ints]:
+    """Return one row of each kind that occurs, and which kind each row is.
+
+    Few rows each count as a kind of their own.
+    """
+    if len(columns[0]) <= FEW:
+        each = np.arange(len(columns[0]))
+        return each, each
     code = np.zeros(1, dtype=np.int64)
     for column in columns:
         _, kind = representatives(column.astype(np.int64))
