@@ -115,7 +115,7 @@ def _with_recompute(
     Modes stand side by side, so that a rule that does not look at them is asked once.
     """
     modes = np.arange(len(RECOMPUTE_MODES))
-    beside = replace(rows.take(np.arange(len(rows))[:, None]), recompute=modes[None])
+    beside = replace(take(rows, (slice(None), None)), recompute=modes[None])
     allowed = holding(rules, spec, beside)
     shape = (len(rows), len(modes))
     row, mode = np.nonzero(np.broadcast_to(allowed, shape))

@@ -30,6 +30,9 @@ from meshwright.skeleton import Skeletons
 from meshwright.topology.groups import EP, GROUPS, TP, seen_by_kinds
 from meshwright.topology.paths import Fabric, Paths, Place, free_paths
 
+FEW = 3_000
+"""Rows on meshes that take hardly longer to price than one."""
+
 
 @dataclass(frozen=True)
 class Lattice:
@@ -92,7 +95,7 @@ class Lattice:
         own = ranges((np.cumsum(counts) - counts)[number], counts[number])
         row = np.repeat(np.arange(len(index)), counts[number])
         paths = joined([own.paths for own in placed])
-        if keep is not None:
+        if keep is not None and len(own) > FEW:
             kept = self._by_tensor_price(index, row, paths, own, keep)
             own, row = own[kept], row[kept]
         coarse = index[row]

@@ -12,22 +12,23 @@ from meshwright.skeleton import KEEPS_ALL, NONE
 from meshwright.spec.pins import OFFLOADS, RECOMPUTE_MODES
 
 
-def is_needless(job: Job, lattice: Lattice) -> Bools:
-    """Return which rows, of those that fit, free memory that nothing needs.
+def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
+    """Return which rows, of the fitting ones, free memory that nothing needs.
 
     Where layers have one split only, a row that recomputes takes no less time than the
     one that is like it and does not, if that fits too; nor does one that offloads. A
     limit on links is another matter: slower plans may keep it.
     """
-    rows = lattice.rows
     if job.spec.limits.max_link_utilisation is not None:
-        return np.zeros(len(rows), dtype=bool)
-    kin = lattice.kin * len(OFFLOADS) + rows.offload
-    result = _follows(kin, rows.recompute == NONE)
+        return np.zeros(len(fitting), dtype=bool)
+    rows, kin = lattice.rows, lattice.kin[fitting]
+    offload, recompute = rows.offload[fitting], rows.recompute[fitting]
+    result = _follows(kin * len(OFFLOADS) + offload, recompute == NONE)
     if is_never_faster(job):
-        kin = lattice.kin * len(RECOMPUTE_MODES) + rows.recompute
-        result |= _follows(kin, rows.offload == KEEPS_ALL)
-    return np.asarray(result & ((rows.pp == 1) | (rows.vpp > 1)))
+        kin = kin * len(RECOMPUTE_MODES) + recompute
+        result |= _follows(kin, offload == KEEPS_ALL)
+    has_one_split = (rows.pp == 1) | (rows.vpp > 1)
+    return np.asarray(result & has_one_split[fitting])
 
 
 def _follows(kin: Ints, is_first: Bools) -> Bools:

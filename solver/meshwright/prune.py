@@ -37,7 +37,10 @@ from meshwright.stages import Stages
 from meshwright.topology.paths import Paths
 
 FIRST_BATCH = 64
-"""Coarse rows in the first batch; every next one has twice as many."""
+"""Coarse rows in the first batch."""
+
+GROWTH = 4
+"""How many times as many the next one has: thousands take little longer than one."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def prune(
     fitting = memory.fits()
     order = np.flatnonzero(fitting)
     if is_pruning and keep == 1:
-        order = order[~is_needless(job, lattice.take(fitting))]
+        order = order[~is_needless(job, lattice, order)]
     coarse = with_best_time(job, memory.of(order), lattice.alike[order])
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
@@ -101,7 +104,7 @@ def prune(
             break
         on_progress(f"bounded {done:,} of {len(order):,} rows")
         batch = by_bound[done : done + size]
-        done, size = done + size, size * 2
+        done, size = done + size, size * GROWTH
         near = by_stages(job, coarse.take(batch), _lower(best)) <= best
         if np.isinf(best) and lattice.table.has_choice:
             # Orders of GPUs are searched against a plan that exists.
@@ -158,9 +161,8 @@ def _place(
     def is_near(costs: Scaled) -> Bools:
         return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
 
-    rows, coarse = lattice.on_meshes(
-        batch, budget, lambda own: is_near(scale_job(job, own))
-    )
+    keep = None if np.isinf(best) else lambda own: is_near(scale_job(job, own))
+    rows, coarse = lattice.on_meshes(batch, budget, keep)
     costs = scale_job(job, rows)
     near = np.flatnonzero(is_near(costs))
     costs, coarse = costs.take(near), coarse[near]

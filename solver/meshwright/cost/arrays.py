@@ -23,16 +23,21 @@ def total(parts: Parts) -> Floats:
     return np.asarray(sum(parts.values()), dtype=np.float64)
 
 
-def take(columns: T, index: Ints) -> T:
-    """Return rows of columns: of an array, of parts, or of a dataclass of them."""
+def take(columns: T, index: Ints | tuple[slice, None]) -> T:
+    """Return rows of columns: of an array, of parts, or of a dataclass of them.
+
+    What is one array under several names is taken once, and stays one.
+    """
     if isinstance(columns, np.ndarray):
         return cast("T", columns[index])
-    if isinstance(columns, dict):
-        return cast("T", {name: take(own, index) for name, own in columns.items()})
     if isinstance(columns, tuple):
         return cast("T", tuple(take(own, index) for own in columns))
-    taken: dict[str, Any] = {n: take(own, index) for n, own in vars(columns).items()}
-    return type(columns)(**taken)
+    is_parts = isinstance(columns, dict)
+    named: dict[str, Any] = cast("Any", columns) if is_parts else vars(columns)
+    arrays = {id(own): own for own in named.values()}
+    taken = {key: take(own, index) for key, own in arrays.items()}
+    rows = {name: taken[id(own)] for name, own in named.items()}
+    return cast("T", rows) if is_parts else type(columns)(**rows)
 
 
 def joined(tables: list[T]) -> T:
@@ -70,8 +75,18 @@ def representatives(number: Ints) -> tuple[Ints, Ints]:
     return one_of_each, inverse
 
 
-def distinct(columns: Iterable[Ints | Bools]) -> tuple[Ints, Ints]:
-    """Return one row of each kind that occurs, and which kind each row is."""
+FEW = 1_000
+"""Rows that are sooner worked on than told apart."""
+
+
+def distinct(columns: list[Ints | Bools]) -> tuple[Ints, Ints]:
+    """Return one row of each kind that occurs, and which kind each row is.
+
+    Few rows each count as a kind of their own.
+    """
+    if len(columns[0]) <= FEW:
+        each = np.arange(len(columns[0]))
+        return each, each
     code = np.zeros(1, dtype=np.int64)
     for column in columns:
         _, kind = representatives(column.astype(np.int64))

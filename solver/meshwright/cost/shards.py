@@ -34,5 +34,5 @@ class Shards:
 
     def distinct(self) -> tuple[Shards, Ints]:
         """Return the distinct rows, and for each row which of them it is."""
-        own, inverse = distinct(getattr(self, f.name) for f in fields(self))
+        own, inverse = distinct([getattr(self, f.name) for f in fields(self)])
         return take(self, own), inverse
