@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from meshwright.options import Options
 from meshwright.profile import DEFAULT, load_profile
 from meshwright.report.render import WIDTH, as_text
-from meshwright.solve import Options, solve
+from meshwright.solve import solve
 from meshwright.spec.load import load_spec
 
 SPEC = "llama3-8b-2xh100-nvlink"

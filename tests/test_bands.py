@@ -6,10 +6,11 @@ import functools
 
 import pytest
 
+from meshwright.options import Options
 from meshwright.plan import Outcome
 from meshwright.profile import DEFAULT, LeftOut, Measured, Profile, load_profile
 from meshwright.report.render import as_text
-from meshwright.solve import Options, solve
+from meshwright.solve import solve
 from meshwright.spec.load import load_spec
 
 SPEC = "gpt-1.3b-2xh100-nvlink"

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from meshwright.check import check
 from meshwright.job import make_job
+from meshwright.options import Options
 from meshwright.plan import Outcome, Plan, PricedPlan
 from meshwright.report.render import as_json, as_text
-from meshwright.solve import Options, solve
+from meshwright.solve import solve
 from meshwright.spec.spec import Spec
 from tests.strategies import PRECISIONS, spec_data, specs
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 
 from meshwright.check import broken_rules
 from meshwright.job import make_job
-from meshwright.solve import Options, solve
+from meshwright.options import Options
+from meshwright.solve import solve
 from meshwright.spec.spec import Spec
 from tests.oracle import brute_force
 from tests.strategies import expert_specs, specs

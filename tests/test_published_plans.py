@@ -9,8 +9,9 @@ import pytest
 
 from meshwright.check import broken_rules, check
 from meshwright.job import make_job
+from meshwright.options import Options
 from meshwright.plan import Outcome, PricedPlan
-from meshwright.solve import Options, solve
+from meshwright.solve import solve
 from meshwright.spec.load import load_spec
 
 A100S = "llama3-70b-128xa100"

@@ -22,7 +22,7 @@ SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100")
 def differing(one: Scaled, other: Scaled) -> list[str]:
     """Return the columns that are not the same, less those of the rows."""
     names = [f.name for f in dataclasses.fields(one) if f.name != "rows"]
-    return [n for n in names if (getattr(one, n) != getattr(other, n)).any()]
+    return [n for n in names if np.any(getattr(one, n) != getattr(other, n))]
 
 
 def test_distinct_names_one_row_of_each_kind() -> None:

@@ -7,8 +7,9 @@ import functools
 import pytest
 
 from meshwright.cost.transformer import total_params
+from meshwright.options import Options
 from meshwright.plan import KindResult, Outcome, PricedPlan
-from meshwright.solve import Options, solve
+from meshwright.solve import solve
 from meshwright.spec.load import load_spec
 
 BOXES = ["2xh100-nvlink", "2xa100-pcie", "2x3090-nvlink", "2x4090-pcie"]

@@ -121,9 +121,9 @@ def solve(
     loaded = load_spec(spec, pin)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
+    from meshwright.options import Options
     from meshwright.profile import load_profile
     from meshwright.progress import Progress
-    from meshwright.solve import Options
     from meshwright.solve import solve as solve_spec
 
     with Progress() as progress:

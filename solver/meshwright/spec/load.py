@@ -44,9 +44,11 @@ def _resolve(document: Document) -> None:
     _resolve_field(document, ("model",), "specs/models")
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
-        document.data["cluster"] = {"topology": cluster}
+        cluster = document.data["cluster"] = {"topology": cluster}
+    if not isinstance(cluster, dict):
+        return
     _resolve_machine(document, ("cluster",))
-    parts = cluster.get("parts") if isinstance(cluster, dict) else None
+    parts = cluster.get("parts")
     for index in range(len(parts) if isinstance(parts, list) else 0):
         _resolve_machine(document, ("cluster", "parts", index))
 

@@ -1,0 +1,28 @@
+"""How to solve, beside what to solve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from meshwright.profile import Profile
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve, beside what to solve."""
+
+    time_limit_s: float = np.inf
+    seed: int = 0
+    workers: int = 1
+    top: int = 1
+    """How many plans to return, best first; they differ in more than the mesh."""
+    is_by_kind: bool = False
+    """Whether to prove the best plan of each kind (TP, PP, DP and their mixtures)."""
+    is_pruning: bool = True
+    """Whether bounds leave out skeletons; without, CP-SAT gets all that fit."""
+    profile: Profile = field(default_factory=Profile)
+    """Fitted efficiencies and how far they lay off; the defaults if none is given."""
+    on_progress: Callable[[str], None] = lambda _: None

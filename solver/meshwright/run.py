@@ -1,0 +1,226 @@
+"""From one lattice to its outcome: bounds, proof, check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+
+from meshwright import __version__
+from meshwright.check import broken_rules, check, predict, row_of, schedule_s
+from meshwright.cost.arrays import joined
+from meshwright.cpsat.model import prove
+from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
+from meshwright.decode import to_plan
+from meshwright.errors import InternalError, SpecError
+from meshwright.job import Job
+from meshwright.lattice import Lattice
+from meshwright.nearest import describe, nearest_miss
+from meshwright.options import Options
+from meshwright.plan import (
+    Band,
+    Certificate,
+    NearMiss,
+    Outcome,
+    Plan,
+    PricedPlan,
+    Rival,
+    RunnerUp,
+    Status,
+)
+from meshwright.problem import constructed, first_of_equals, make_problem, preference
+from meshwright.prune import Candidates, Pruned, prune, real_split
+from meshwright.scaling import TICK_S, rounding_error_s, seconds
+from meshwright.skeleton import Skeletons
+
+MOST_RIVALS = 16
+"""Survivors that are walked through the schedule's task graph, fastest first."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One lattice on its way to an outcome."""
+
+    job: Job
+    lattice: Lattice
+    options: Options
+    deadline: float
+
+    def outcome(self) -> Outcome:
+        """Return the best plans of the lattice with their certificate, or why none is.
+
+        Raises:
+            SpecError: steps take days.
+            InternalError: the checker disagrees with the solver about a plan.
+        """
+        options = self.options
+        pruned = prune(
+            self.job,
+            self.lattice,
+            options.top,
+            self.deadline,
+            options.on_progress,
+            options.is_pruning,
+        )
+        self._refuse_endless(pruned.candidates)
+        options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
+        found = self._best_plans(pruned.candidates)
+        if not found:
+            return self._no_plan(pruned)
+        plans = [plan for plan, _ in found]
+        proof = found[0][1]
+        bound = min(proof.bound, pruned.open_bound, proof.ticks)
+        is_optimal = proof.status == "optimal" and bound == proof.ticks
+        return self._outcome(
+            "optimal" if is_optimal else "feasible",
+            best=plans[0],
+            others=tuple(plans[1:]),
+            rival=self._rival(pruned.candidates, plans[0]),
+            band=self._band(),
+            runner_up=self._runner_up(pruned.candidates, plans[0]),
+            certificate=Certificate(
+                bound_s=seconds(bound),
+                gap=1 - bound / proof.ticks,
+                rounding_s=self._rounding_s(plans[0].plan),
+                counts=pruned.counts,
+                seed=options.seed,
+            ),
+        )
+
+    def _refuse_endless(self, candidates: Candidates) -> None:
+        """Refuse specs whose steps take days: their times do not fit the solver.
+
+        Raises:
+            SpecError: even the fastest skeleton is bounded by more than the horizon.
+        """
+        if len(candidates.lower) and candidates.lower.min() > LARGEST_HORIZON:
+            days = seconds(LARGEST_HORIZON) / 86_400
+            raise SpecError(
+                f"{self.job.spec.title}: every plan takes more than {days:.1f} days a "
+                "step; check peak_tflops, memory_gb_s, gb_s and global_batch"
+            )
+
+    def _best_plans(self, left: Candidates) -> list[tuple[PricedPlan, Proof]]:
+        """Return the best plans, each proven among what the ones before leave."""
+        left = left.take(preference(left.costs.rows))
+        left = left.take(first_of_equals(self.job, left))
+        found: list[tuple[PricedPlan, Proof]] = []
+        while len(left.lower) and len(found) < self.options.top:
+            proof = self._prove(left)
+            if proof.status not in ("optimal", "feasible"):
+                break
+            found.append((self._checked(left, proof), proof))
+            taken = left.coarse[proof.skeleton]
+            left = left.take(np.flatnonzero(left.coarse != taken))
+        return found
+
+    def _prove(self, left: Candidates) -> Proof:
+        """Return CP-SAT's proof, or the constructive plan where its time is up."""
+        problem = make_problem(self.job, self.lattice, left)
+        options = self.options
+        proof = prove(problem, self.deadline, options.seed, options.workers)
+        best = float(left.upper.min())
+        if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
+            return proof
+        index, split = problem.hint
+        return Proof("feasible", index, split, int(best), float(left.lower.min()))
+
+    def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:
+        """Return a proven plan re-scored in floats.
+
+        Raises:
+            InternalError: it breaks a rule, or its time is not what was proven.
+        """
+        plan = self._plan(candidates, proof.skeleton, proof.split)
+        priced, broken = check(self.job, plan), broken_rules(self.job, plan)
+        if broken:
+            raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
+        off_s = abs(priced.step_s - seconds(proof.ticks))
+        if off_s > self._rounding_s(plan):
+            raise InternalError(f"{plan}: checked {off_s:.3g} s off what was proven")
+        return priced
+
+    def _plan(self, candidates: Candidates, row: int, split: Pairs) -> Plan:
+        rows = candidates.costs.rows.take(np.array([row]))
+        layers, recomputed = np.array(split, dtype=np.int64).T
+        own = real_split(self.job, rows, layers, recomputed)
+        return to_plan(rows, 0, own, self.lattice.place(rows), self._gpus(rows))
+
+    def _gpus(self, rows: Skeletons) -> list[str]:
+        """Return the GPUs of each stage of one row, where they differ."""
+        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.kinds]
+        if not names:
+            return []
+        return [names[kind] for kind in self.job.kind_of_stage(int(rows.pp[0]))]
+
+    def _rounding_s(self, plan: Plan) -> float:
+        return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)
+
+    def _rival(self, survivors: Candidates, best: PricedPlan) -> Rival | None:
+        """Return the survivor that the task graph puts before the best, if any.
+
+        Only survivors within the gap between closed form and task graph can be.
+        """
+        gap_s = abs(best.step_s - best.schedule_s)
+        horizon = (best.step_s + gap_s) / TICK_S
+        order = np.argsort(survivors.upper, kind="stable")[:MOST_RIVALS]
+        rivals = []
+        for row in order[survivors.upper[order] <= horizon]:
+            plan = self._plan(
+                survivors, int(row), constructed(self.job, survivors, int(row))
+            )
+            walked_s = schedule_s(self.job, plan)
+            if walked_s < best.schedule_s * (1 - 1e-9):
+                rivals.append(Rival(plan=plan, schedule_s=walked_s))
+        return min(rivals, key=lambda rival: rival.schedule_s, default=None)
+
+    def _band(self) -> Band | None:
+        """Return how far predictions for such a spec lay from measured runs."""
+        known = self.options.profile.errors(self.job.spec)
+        if known is None:
+            return None
+        whose, errors = known
+        return Band(
+            runs_of=whose, runs=errors.rows, median=errors.median, p90=errors.p90
+        )
+
+    def _runner_up(self, left: Candidates, best: PricedPlan) -> RunnerUp | None:
+        """Return the next plan that is built, of another time than the best."""
+        order = np.argsort(left.upper, kind="stable")
+        for row in order[np.isfinite(left.upper[order])].tolist():
+            plan = self._plan(left, row, constructed(self.job, left, row))
+            step_s, _ = predict(self.job, plan)
+            if step_s > best.step_s + self._rounding_s(plan):
+                both = joined([self._row(best.plan), self._row(plan)])
+                is_simpler = int(preference(both)[0]) == 1
+                return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)
+        return None
+
+    def _row(self, plan: Plan) -> Skeletons:
+        return row_of(self.job, plan)[0]
+
+    def _no_plan(self, pruned: Pruned) -> Outcome:
+        if np.isfinite(pruned.open_bound):
+            return self._outcome("unknown")
+        return self._outcome("infeasible", near_miss=self._near_miss(pruned.candidates))
+
+    def _near_miss(self, left: Candidates) -> NearMiss:
+        """Return the nearest miss; what memory admits breaks a pin or a limit."""
+        if not len(left.lower):
+            return nearest_miss(self.job, self.lattice)
+        row = int(np.argmin(left.lower))
+        split = constructed(self.job, left, row)
+        return describe(self.job, self._plan(left, row, split))
+
+    def _outcome(self, status: Status, **fields: object) -> Outcome:
+        return Outcome.model_validate(
+            {
+                "status": status,
+                "cluster": self.job.spec.cluster,
+                "capacity_gib": self.job.spec.usable_gib,
+                "gpus": int(np.prod(self.job.fabric.sizes)),
+                "versions": {"meshwright": __version__, "ortools": version("ortools")},
+                **fields,
+            }
+        )
