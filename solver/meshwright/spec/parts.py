@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from meshwright.spec.base import Count, Problem, SpecModel
 from meshwright.spec.gpu import PRECISIONS, Gpu, PeakTflops
 from meshwright.spec.links import Level, ScaleOut
+from meshwright.spec.places import FieldPath
 from meshwright.spec.topology import Topology
 
 MOST_PARTS = 3
@@ -80,10 +81,10 @@ def broken_parts(parts: Sequence[Part]) -> Iterable[Problem]:
         sentence = f"given; accepted: 2 to {MOST_PARTS}"
         yield Problem((), len(parts), sentence)
     for index, part in enumerate(parts):
-        path = (index,)
+        path: FieldPath = (index,)
         if part.topology.nodes:
             sentence = "is a graph of nodes; accepted in parts: machines of levels"
-            yield Problem((*path, "topology"), part.topology.name, sentence)
+            yield Problem(path, part.topology.name, sentence)
         if part.count > 1 and part.topology.scale_out is None:
             sentence = "copies, but the machine has no scale_out to join them"
             yield Problem((*path, "count"), part.count, sentence)
