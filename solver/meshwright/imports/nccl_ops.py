@@ -36,7 +36,7 @@ def bus_factor(op: str, ranks: int) -> float:
 
 def canonical(name: str) -> str | None:
     """Return the test that a name such as 'AllReduce' or 'all_reduce_perf' means."""
-    folded = name.lower().removesuffix("_perf")
+    folded = name.lower().partition("_perf")[0]
     folded = "".join(c for c in folded if c.isalpha())
     return next((op for op in OPS if op.replace("_", "") == folded), None)
 

@@ -29,7 +29,7 @@ _TITLE = re.compile(r"Collective test starting\s*:\s*(\w{1,40})")
 _PROGRAM = re.compile(r"\b(\w{1,40}_perf)\b")
 _RANK = re.compile(
     r"Rank\s{1,9}(\d{1,9})\s{1,9}(?:Group\s{1,9}(\d{1,9})\s{1,9})?"
-    r"Pid\s{1,12}\d{1,12}\s{1,9}on\s{1,99}(\S{1,200})\s{1,9}device\s{1,9}\d{1,9}"
+    r"(?:Pid\s{1,12}\d{1,12}\s{1,9})?on\s{1,99}(\S{1,200})\s{1,9}device\s{1,9}\d{1,9}"
     r"(?:\s{1,9}\[[^\]]{0,99}\]\s{0,9}(.{0,200}))?"
 )
 _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\S+)")
@@ -165,7 +165,7 @@ def _choose(
     able = possible_ops(moving)
     if test is None:
         return _infer(found, name, able, rows)
-    if test not in able:
+    if wanted and wanted not in able:
         accepted = ", ".join(able) or "no test"
         raise SpecError(f"{name}: op: {test}: the columns are those of {accepted}")
     return test, rows, ()
@@ -199,35 +199,35 @@ def _ranks(
     """
     able = _able_ranks(op, rows)
     if given:
-        if able is not None and given not in able:
-            raise SpecError(f"{name}: ranks: {given}: the columns say {_spelled(able)}")
-        return given, ()
+        return given, _contradicted(given, "given", able)
     last = max(found.hosts, default=-1) + 1
     if last >= 2 and (able is None or last in able):
         return last, ()
     if able and last > able[-1] and len(found.groups) == 1:
-        note = (
-            f"{last} ranks are listed, but the columns are those of {_spelled(able)}."
-        )
-        return last, (note,)
+        return last, _contradicted(last, "listed", able)
     if able and len(able) == 1:
         return able[0], ()
     told = f"; the columns allow {_spelled(able)}" if able else ""
     raise SpecError(f"{name}: ranks: the log does not say; expected their number{told}")
 
 
+def _contradicted(ranks: int, how: str, able: range | None) -> tuple[str, ...]:
+    if able is None or ranks in able:
+        return ()
+    told = f"the columns are those of {_spelled(able)}"
+    return (f"{ranks} ranks are {how}, but {told}.",)
+
+
 def _able_ranks(op: str, rows: list[Row]) -> range | None:
-    """Return the numbers of ranks that the columns allow; None where all are."""
+    """Return the numbers of ranks that the columns allow; None if they do not tell."""
     parts = {row.parts for row in rows if row.size_bytes and row.parts}
     if op in SPLIT and len(parts) == 1:
         (exact,) = parts
         return range(exact, exact + 1)
     if op in ("broadcast", "reduce", "sendrecv"):
         return None
-    return ratio_of([row for row in rows if row.size_bytes]).ranks(op)
+    return ratio_of([row for row in rows if row.size_bytes]).ranks(op) or None
 
 
 def _spelled(able: range) -> str:
-    if not able:
-        return "no number"
     return f"{able[0]}" if len(able) == 1 else f"{able[0]} to {able[-1]}"
