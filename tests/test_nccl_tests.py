@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,7 @@ def test_columns_tell_the_test_or_the_user_is_asked(
             parse(text, "x.log")
         assert parse(text, "x.log", op="alltoall_perf").op == "alltoall"
         assert parse(text, "8-gpu-AllGather.log").op == "all_gather"
-        assert parse("$ ./build/all_gather_perf -b 8\n" + text, "").op == "all_gather"
+        assert parse("$ ./build/all_gather_perf_mpi -b\n" + text, "").op == "all_gather"
         return
     if ranks is None:
         with pytest.raises(SpecError, match="ranks: the log does not say"):
@@ -308,6 +309,8 @@ def test_one_test_of_several_is_chosen_by_the_user() -> None:
         ("1048576 262144 float sum -1 50.00", "x.log:2: cut off"),
         (ROW + "\n# Avg bus bandwidth : XX.X", "x.log:3: average: 'XX.X'"),
         ("0 0 float sum -1 0.1 0.00 0.00 0", "x.log: op: None: no row moves a byte"),
+        (ROW.replace("36.70", "0.00").replace("37.45", "0.00"), "x.log: busbw is 0"),
+        (f"{ROW}\n{HEADING}{ROW}", "x.log:3: a second table; expected the log of one"),
         ("size 3 GB: 200 GB/s", "x.log: no row of nccl-tests; expected size, count"),
     ],
 )
@@ -363,6 +366,13 @@ def test_a_ring_by_the_book_is_found_again(
     assert 2 * fit.latency_us == pytest.approx(step_us, rel=0.05)
     assert fit.median_error < 0.01
     assert fit.is_latency_told
+
+
+def test_a_log_of_many_sizes_is_fitted_too() -> None:
+    log = all_gather_log(8, 230.0, 5.0)
+    many = replace(log, rows=log.rows * 400)
+    assert fit_log(many).gb_s == pytest.approx(230.0, rel=0.01)
+    assert len(fit_log(many).errors) == 400 * len(log.rows)
 
 
 def test_outliers_pull_little() -> None:

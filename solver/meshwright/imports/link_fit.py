@@ -34,6 +34,9 @@ SHARES = np.linspace(0.9, 1.05, 61)
 """Candidates for the bandwidth, in parts of the best seen. The best still has latency
 in it, so that the link itself may be faster."""
 
+MOST_SIZES = 200
+"""Of a log with more, as many are fitted, evenly spread."""
+
 STEPS_S = np.geomspace(1e-8, 1e-2, 361)
 """Candidates for the latency of a step: 4 % apart."""
 
@@ -90,17 +93,12 @@ def fit_log(log: NcclLog) -> LinkFit:
         raise SpecError(f"{log.name}: op: {log.op}: no formula; accepted: {accepted}")
     sizes = np.array([float(row.size_bytes) for row in log.timed])
     measured_s = np.array([row.time_s for row in log.timed])
-    rates = bus_factor(log.op, log.ranks) * sizes / 1e9
-    best_gb_s = float((rates / measured_s).max())
-    gb_s = (best_gb_s * SHARES)[:, None, None]
-    predicted = _seconds(log, sizes, 1 / (gb_s * 1e9), STEPS_S[None, :, None])
-    is_above = (rates / predicted).max(axis=-1) > best_gb_s
-    row, column = _best(predicted / measured_s, sizes >= LARGE_BYTES, is_above)
-    errors = predicted[row, column] / measured_s - 1
+    gb_s, step_s = _search(log, sizes, measured_s)
+    errors = _seconds(log, sizes, 1 / (gb_s * 1e9), step_s) / measured_s - 1
     large = errors[sizes >= LARGE_BYTES]
     return LinkFit(
-        gb_s=float(best_gb_s * SHARES[row]),
-        latency_us=float(STEPS_S[column] / 2 * 1e6),
+        gb_s=gb_s,
+        latency_us=step_s / 2 * 1e6,
         median_error=float(np.median(np.abs(large if len(large) else errors))),
         errors=tuple(zip(sizes.astype(int).tolist(), errors.tolist(), strict=True)),
         op=log.op,
@@ -108,6 +106,20 @@ def fit_log(log: NcclLog) -> LinkFit:
         nodes=log.nodes,
         name=log.name,
     )
+
+
+def _search(log: NcclLog, sizes: Floats, measured_s: Floats) -> tuple[float, float]:
+    """Return the bandwidth and the latency of a step among all candidates."""
+    rates = bus_factor(log.op, log.ranks) * sizes / 1e9
+    best_gb_s = float((rates / measured_s).max())
+    spread = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES))
+    some = np.argsort(sizes)[spread.astype(int)]
+    gb_s = (best_gb_s * SHARES)[:, None, None]
+    predicted = _seconds(log, sizes[some], 1 / (gb_s * 1e9), STEPS_S[None, :, None])
+    is_above = (rates[some] / predicted).max(axis=-1) > best_gb_s
+    ratios, is_large = predicted / measured_s[some], sizes[some] >= LARGE_BYTES
+    row, column = _best(ratios, is_large, is_above)
+    return float(best_gb_s * SHARES[row]), float(STEPS_S[column])
 
 
 def _best(

@@ -25,8 +25,11 @@ from meshwright.imports.nccl_rows import Row, read_row
 
 MOST_CHARACTERS = 50_000_000
 
+LEAST_RATIO = 0.49
+"""Of bus to algorithm bandwidth; two ranks have one half or more."""
+
 _TITLE = re.compile(r"Collective test starting\s*:\s*(\w{1,40})")
-_PROGRAM = re.compile(r"\b(\w{1,40}_perf)\b")
+_PROGRAM = re.compile(r"\b(\w{1,40}?_perf)(?:_mpi)?\b")
 _RANK = re.compile(
     r"Rank\s{1,9}(\d{1,9})\s{1,9}(?:Group\s{1,9}(\d{1,9})\s{1,9})?"
     r"(?:Pid\s{1,12}\d{1,12}\s{1,9})?on\s{1,99}(\S{1,200})\s{1,9}device\s{1,9}\d{1,9}"
@@ -62,14 +65,15 @@ class NcclLog:
 class _Found:
     """What the lines of a log have told so far."""
 
-    rows: list[tuple[str | None, Row]] = field(default_factory=list)
-    """With the test that the last title before names."""
+    rows: list[tuple[str | None, str, Row]] = field(default_factory=list)
+    """With the test that the last title before names, and where their table starts."""
     programs: set[str] = field(default_factory=set)
     hosts: dict[int, str] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
     devices: dict[str, None] = field(default_factory=dict)
     average_gb_s: float | None = None
     title: str | None = None
+    table: str = ""
     has_root: bool | None = None
     has_redop: bool = True
 
@@ -112,8 +116,9 @@ def _wanted(name: str, op: str) -> str | None:
 def _read_line(found: _Found, line: str, where: str) -> None:
     row = read_row(line, where, found.has_redop, found.has_root)
     if row is not None:
-        found.rows.append((found.title, row))
+        found.rows.append((found.title, found.table, row))
     elif "algbw" in line and "busbw" in line:
+        found.table = where
         found.has_redop, found.has_root = "redop" in line, " root" in line
     else:
         _read_words(found, line, where)
@@ -151,17 +156,23 @@ def _choose(
     if not found.rows:
         columns = "size, count, type, ..., time, algbw, busbw"
         raise SpecError(f"{name}: no row of nccl-tests; expected {columns}")
-    titles = list(dict.fromkeys(title for title, _ in found.rows if title))
+    titles = list(dict.fromkeys(title for title, *_ in found.rows if title))
     if wanted is None and len(titles) > 1:
         raise SpecError(f"{name}: op: several tests; say which: {', '.join(titles)}")
     test = wanted or (titles[0] if titles else None)
-    rows = [row for title, row in found.rows if title in (None, test) or not test]
+    own = [one for one in found.rows if one[0] in (None, test) or not test]
+    tables = list(dict.fromkeys(where for _, where, _ in own))
+    if len(tables) > 1:
+        raise SpecError(f"{tables[1]}: a second table; expected the log of one run")
+    rows = [row for _, _, row in own]
     moving = [row for row in rows if row.size_bytes]
     if not moving:
         told = (
             f"the log has {', '.join(titles)}" if titles else "all rows are of size 0"
         )
         raise SpecError(f"{name}: op: {test}: no row moves a byte; {told}")
+    if ratio_of(moving).high < LEAST_RATIO:
+        raise SpecError(f"{name}: busbw is 0: one rank passes nothing on")
     able = possible_ops(moving)
     if test is None:
         return _infer(found, name, able, rows)
