@@ -23,7 +23,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.link_fit import LinkFit, fit_log, predicted_s
 from meshwright.imports.link_levels import apply
 from meshwright.imports.nccl_tests import NcclLog, parse
-from meshwright.spec.cluster import Level
+from meshwright.spec.links import Level
 from meshwright.topology.levels import LevelFabric
 
 TARGET = 0.10

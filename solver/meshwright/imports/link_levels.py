@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.imports.link_fit import LinkFit
-from meshwright.spec.cluster import Level, ScaleOut
+from meshwright.spec.links import Level, ScaleOut
 
 Fields = dict[str, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.spec.cluster import Cluster, Gpu
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.gpu import Gpu
 from meshwright.topology.pairs import MOST_GPUS, Pairs, pair_bandwidths
 
 
