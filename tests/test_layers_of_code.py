@@ -118,8 +118,8 @@ def test_model_sees_whole_numbers_alone(path: Path) -> None:
 
 
 ABOUT_CLUSTERS = {
-    "topology.py": ("spec.cluster", "topology.pairs"),
-    "drawing.py": ("errors", "spec.cluster", "topology.sketch"),
+    "topology.py": ("spec", "topology.kinds", "topology.pairs"),
+    "drawing.py": ("errors", "spec.cluster", "topology.kinds", "topology.sketch"),
     "chart.py": ("errors",),
 }
 """What these reports know beside plans."""

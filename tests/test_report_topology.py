@@ -21,9 +21,10 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.report.drawing import draw_topology
 from meshwright.report.render import sections_as_markdown, sections_as_text
-from meshwright.report.tables import Section, Table
+from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.topology import topology_sections
 from meshwright.spec.cluster import Cluster
+from meshwright.topology.kinds import host_kinds
 from meshwright.topology.pairs import pair_bandwidths
 from meshwright.topology.sketch import sketch_cluster
 
@@ -108,9 +109,6 @@ def test_levels_say_what_a_gpu_has_of_them() -> None:
 def test_a_shared_uplink_is_divided() -> None:
     rows = table(levels(8, 4, uplink="shared"), "Levels")
     assert rows["level1"] == ("4", "32", "3.125", "1 x 25", "25", "2")
-    nics = section_of(levels(8, 4, uplink="shared"), "NICs")
-    assert "1 a host, 25 GB/s each, to level1" in str(nics)
-    assert "8 a host, 25 GB/s each" in str(section_of(levels(8, 4), "NICs"))
 
 
 def test_facts_of_the_gpu_and_the_host_are_told() -> None:
@@ -135,24 +133,35 @@ def test_two_gpus_of_different_nodes_share_one_uplink() -> None:
 
 
 def test_bridges_are_wide_and_ways_between_sockets_are_not() -> None:
-    rows = table(bridged(), "Widest path")
+    rows = table(bridged(), "Between two GPUs")
     assert rows["g0.0"] == ("-", "56", "16", "16")
     assert rows["g0.3"] == ("16", "16", "56", "-")
     assert table(bridged(), "NICs") == {"nic0": ("12.5", "cpu0.0 15, fabric 12.5")}
 
 
-def test_no_gpu_passes_on_what_is_not_its_own() -> None:
+def test_gpus_pass_on_only_what_has_no_other_way() -> None:
     chain = [{"name": name} for name in "abc"]
-    pairs = pair_bandwidths(graph(chain, {("a", "b"): 50, ("b", "c"): 25}))
-    assert pairs.gb_s == ((None, 50, None), (50, None, 25), (None, 25, None))
+    ends = {("a", "b"): 50.0, ("b", "c"): 25.0}
+    pairs = pair_bandwidths(graph(chain, ends))
+    assert pairs.gb_s == ((None, 50, 25), (50, None, 25), (25, 25, None))
+    bus = [*chain, {"name": "bus", "kind": "switch"}]
+    past = ends | {(name, "bus"): 5.0 for name in "abc"}
+    assert pair_bandwidths(graph(bus, past)).gb_s[0] == (None, 50, 5)
+
+
+def test_equally_short_ways_add_up() -> None:
+    nodes = [{"name": name} for name in "ab"]
+    nodes += [{"name": name, "kind": "switch"} for name in "st"]
+    ways = {(gpu, switch): 10.0 for gpu in "ab" for switch in "st"}
+    assert pair_bandwidths(graph(nodes, ways)).gb_s == ((None, 20), (20, None))
 
 
 @given(st.data())
 @settings(max_examples=60)
-def test_widest_paths_agree_with_a_search_over_all_paths(data: st.DataObject) -> None:
+def test_pairs_agree_with_a_search_over_all_ways(data: st.DataObject) -> None:
     gpus, switches = ["a", "b", "c"], ["s", "t", "u"]
     ends = list(itertools.combinations([*gpus, *switches], 2))
-    rates = st.sampled_from([None, None, 5.0, 10.0, 20.0])
+    rates = st.sampled_from([None, None, 5.0, 11.0, 23.0])
     links = {pair: data.draw(rates) for pair in ends}
     tree = {(name, "s"): 1.0 for name in [*gpus, "t", "u"]}
     known = tree | {pair: rate for pair, rate in links.items() if rate is not None}
@@ -162,28 +171,37 @@ def test_widest_paths_agree_with_a_search_over_all_paths(data: st.DataObject) ->
     pairs = pair_bandwidths(graph(nodes, known))
     rate_of = known | {pair[::-1]: rate for pair, rate in known.items()}
     for (i, a), (j, b) in itertools.permutations(enumerate(gpus), 2):
+        # A switch is always between, so that no way is over the third GPU.
         ways = [
-            (a, *between, b)
+            [rate_of[hop] for hop in itertools.pairwise((a, *between, b))]
             for count in range(len(switches) + 1)
             for between in itertools.permutations(switches, count)
+            if all(hop in rate_of for hop in itertools.pairwise((a, *between, b)))
         ]
+        lengths = [sum(1 / rate for rate in way) for way in ways]
         widths = [
-            min(rate_of.get(hop, 0.0) for hop in itertools.pairwise(way))
-            for way in ways
+            min(way)
+            for way, length in zip(ways, lengths, strict=True)
+            if length == pytest.approx(min(lengths))
         ]
-        assert pairs.gb_s[i][j] == max(widths)
+        told = pairs.gb_s[i][j]
+        assert told is not None
+        assert min(widths) <= told * (1 + 1e-9)
+        assert told <= sum(widths) * (1 + 1e-9)
 
 
 def test_large_clusters_show_one_host() -> None:
-    assert len(table(levels(8, 4, 2), "Widest path between GPUs of one host")) == 8
-    wide = section_of(levels(72, 2), "Widest path")
-    assert "300 between each two of 72" in str(wide)
-    assert len(table(bridged(hosts=5), "Widest path between GPUs of one host")) == 4
+    pairs = pair_bandwidths(levels(8, 4, 2))
+    assert (len(pairs.gpus), pairs.range_gb_s) == (8, (300, 300))
+    same = section_of(levels(8, 4, 2), "Between two GPUs of a host")
+    assert "300 between each two of 8" in str(same)
+    assert len(table(bridged(hosts=5), "Between two GPUs of a host")) == 4
+    assert len(pair_bandwidths(levels(200, 2)).gpus) == 128
 
 
 def test_one_gpu_has_no_pairs() -> None:
     text = sections_as_text(topology_sections(levels(1)))
-    assert "Widest" not in text
+    assert "Between" not in text
     assert "1 x own, in one host" in text
 
 
@@ -203,6 +221,92 @@ def test_every_bundled_topology_is_told_and_sketched(name: str) -> None:
     assert sketch_cluster(cluster).points
 
 
+def hosts_of_pairs(*overrides: dict[str, Any], **levels_above: int) -> Cluster:
+    """Four GPUs on two CPUs, a NIC at each, below a leaf and a spine."""
+    nodes: list[dict[str, Any]] = [{"name": f"g{i}"} for i in range(4)]
+    nodes += [{"name": f"cpu{i}", "kind": "switch"} for i in range(2)]
+    nodes += [{"name": f"nic{i}", "kind": "nic", "gb_s": 25} for i in range(2)]
+    ends = {(f"g{i}", f"cpu{i // 2}"): 25 for i in range(4)}
+    ends |= {(f"nic{i}", f"cpu{i}"): 32 for i in range(2)} | {("cpu0", "cpu1"): 16}
+    links = [
+        {"between": list(pair), "gb_s": gb_s, "latency_us": 1}
+        for pair, gb_s in ends.items()
+    ]
+    above = [
+        {"name": name, "size": size, "gb_s": 20, "latency_us": 2, "uplink": "per_nic"}
+        for name, size in levels_above.items()
+    ]
+    topology = {"gpu": GPU, "nodes": nodes, "links": links, "levels": above}
+    return Cluster.model_validate({"topology": topology, "overrides": overrides})
+
+
+def test_levels_above_hosts_count_uplinks_of_nics() -> None:
+    cluster = hosts_of_pairs({"host": 3, "node": "nic1"}, leaf=8, spine=4)
+    rows = table(cluster, "Levels above hosts")
+    # children, GPUs, GB/s per GPU, uplinks of a child, their sum, latency
+    assert rows["leaf"] == ("8", "32", "10", "2 x 20", "40", "2")
+    assert rows["spine"] == ("4", "128", "10", "16 x 20", "320", "2")
+    assert table(cluster, "NICs")["nic1"] == ("25", "cpu1 32, leaf0 20")
+
+
+def test_hosts_say_what_they_lack() -> None:
+    cluster = hosts_of_pairs(
+        {"host": 3, "node": "nic1"},
+        {"host": 4, "link": ["g0", "cpu0"], "gb_s": 12.5},
+        {"host": 5, "link": ["g0", "cpu0"], "gb_s": 12.5},
+        {"link": ["cpu1", "cpu0"], "gb_s": 8},
+        leaf=8,
+    )
+    section = section_of(cluster, "Hosts")
+    assert section == Lines(
+        "Hosts",
+        (
+            "node0 to node2, node6, node7: cpu0 - cpu1 has 8 of 16 GB/s",
+            "node3: nic1 is down, cpu0 - cpu1 has 8 of 16 GB/s",
+            "node4, node5: g0 - cpu0 has 12.5 of 25 GB/s, cpu0 - cpu1 has 8 of 16 GB/s",
+        ),
+    )
+
+
+def test_a_pair_uses_one_rail_of_a_host_that_is_broken_as_of_one_that_is_not() -> None:
+    host = {"gpus": 8, "memory_gib": 1, "pcie_gb_s": 1, "memory_gb_s": 1}
+    whole = levels(4, 2, 2, host=host)
+    broken = [{"host": 0, "link": ["gpu1", "level00"], "gb_s": 7}]
+    cluster = Cluster.model_validate(whole.model_dump() | {"overrides": broken})
+    names = [kind.name for kind in host_kinds(cluster)]
+    assert names == ["node1", "node0"]
+    pairs, rated = pair_bandwidths(cluster), pair_bandwidths(whole)
+    assert pairs.gb_s[0] == rated.gb_s[0][:8] == (None, *[300] * 3, *[25] * 4)
+
+
+def test_what_no_gpu_reaches_is_not_drawn() -> None:
+    down: list[dict[str, Any]] = [{"node": "g0"}, {"node": "g1"}]
+    cluster = hosts_of_pairs(*down, {"link": ["cpu0", "cpu1"]}, leaf=8)
+    # Only the leaf joins cpu0 and its NIC to anything.
+    drawn = {point.name for point in sketch_cluster(cluster).points}
+    assert drawn == {"g2", "g3", "cpu1", "nic1", "leaf0", "below leaf0 ..."}
+
+
+def test_levels_above_a_host_are_drawn_as_one_branch() -> None:
+    sketch = sketch_cluster(hosts_of_pairs(leaf=8, spine=4))
+    rests = {p.name: p.count for p in sketch.points if p.kind == "rest"}
+    assert sorted(rests.values()) == [3, 7]
+    assert sketch.part == "node0, one of 32 hosts"
+    rails = {line.ends: line.rails for line in sketch.lines}
+    assert rails["nic0", "leaf0"] == 1
+    assert rails["leaf0", "spine0"] == 8 * 2
+    assert rails["below leaf0 ...", "leaf0"] == 7 * 2
+    assert rails["below spine0 ...", "spine0"] == 3 * 16
+
+
+def test_nics_of_gpus_stand_between_them_and_the_switch_outside() -> None:
+    broken = [{"host": 1, "link": ["gpu1", "level00"], "gb_s": 7}]
+    fields = levels(8, 4).model_dump() | {"overrides": broken}
+    sketch = sketch_cluster(Cluster.model_validate(fields))
+    y = {point.name: point.y for point in sketch.points}
+    assert y["level00"] < y["gpu0"] < y["nic0"] == y["nic7"] < y["level10"]
+
+
 CLUSTERS = {
     "one": levels(1),
     "two": levels(2),
@@ -214,6 +318,8 @@ CLUSTERS = {
     "switched": switched(1),
     "two hosts": switched(2),
     "many hosts": switched(32),
+    "levels above": hosts_of_pairs(leaf=8, spine=4),
+    "broken": hosts_of_pairs({"node": "nic0"}, leaf=8),
 }
 each_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 
@@ -232,7 +338,9 @@ def test_points_stand_apart_and_lines_end_at_points(cluster: Cluster) -> None:
         assert set(line.ends) <= set(at)
 
 
-@pytest.mark.parametrize("name", ["bridged", "switched", "two hosts", "whole tree"])
+@pytest.mark.parametrize(
+    "name", ["bridged", "switched", "two hosts", "whole tree", "levels above"]
+)
 def test_no_link_between_gpus_and_switches_is_hidden_by_a_gpu(name: str) -> None:
     sketch = sketch_cluster(CLUSTERS[name])
     at = {p.name: (900 * p.x, 520 * p.y) for p in sketch.points}

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from meshwright.errors import SpecError
 from meshwright.evidence.price import Priced
-from meshwright.report.chart import plot_library as plot_library
-from meshwright.report.chart import plot_paths as plot_paths
-from meshwright.report.chart import save_chart
+from meshwright.report.chart import plot_library, save_chart
 
 if TYPE_CHECKING:
     import altair

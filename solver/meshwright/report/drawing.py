@@ -8,10 +8,14 @@ from typing import Any
 
 from meshwright.report.chart import plot_library, save_chart
 from meshwright.spec.cluster import Cluster
+from meshwright.topology.kinds import host_kinds
 from meshwright.topology.sketch import Line, Point, Sketch, sketch_cluster
 
 WIDTH_PX, HEIGHT_PX = 900, 520
-WIDEST_PX, NARROWEST_PX = 7.0, 1.0
+WIDEST_PX = 7.0
+
+MOST_BROKEN = 4
+"""Kinds of hosts whose lacks stand below the title."""
 
 KINDS = {
     "gpu": ("GPU", "square", "#2e7d32"),
@@ -52,7 +56,7 @@ def _chart(cluster: Cluster) -> Any:
     chart = alt.layer(_links(alt, sketch), _points(alt, sketch), _names(alt, sketch))
     return (
         chart.properties(
-            title={"text": title, "subtitle": _subtitle(sketch)},
+            title={"text": title, "subtitle": _subtitle(cluster, sketch)},
             width=WIDTH_PX,
             height=HEIGHT_PX,
         )
@@ -61,11 +65,16 @@ def _chart(cluster: Cluster) -> Any:
     )
 
 
-def _subtitle(sketch: Sketch) -> str:
+def _subtitle(cluster: Cluster, sketch: Sketch) -> list[str]:
     rates = sorted({line.gb_s for line in sketch.lines})
     span = " to ".join(f"{rate:.4g}" for rate in dict.fromkeys((rates[0], rates[-1])))
     part = f"; drawn: {sketch.part}" if sketch.part else ""
-    return f"links of {span} GB/s per direction{part}"
+    broken = [
+        f"{kind.where}: {', '.join(kind.lacks)}"
+        for kind in host_kinds(cluster)
+        if kind.lacks
+    ]
+    return [f"links of {span} GB/s per direction{part}", *broken[:MOST_BROKEN]]
 
 
 def _links(alt: Any, sketch: Sketch) -> Any:
@@ -73,8 +82,10 @@ def _links(alt: Any, sketch: Sketch) -> Any:
     values = [_link_row(line, at) for line in sketch.lines]
     width = alt.StrokeWidth(
         "GB/s:Q",
-        scale=alt.Scale(type="log", range=[NARROWEST_PX, WIDEST_PX], nice=False),
-        legend=alt.Legend(values=sorted({row["GB/s"] for row in values}), format=",~r"),
+        scale=alt.Scale(type="sqrt", zero=True, range=[0, WIDEST_PX], nice=False),
+        legend=alt.Legend(
+            values=sorted({row["GB/s"] for row in values}), format=",.4~r"
+        ),
     )
     return (
         alt.Chart(alt.InlineData(values=values))

@@ -1,21 +1,23 @@
-"""The bandwidth between each two GPUs, by the widest path through no other GPU."""
+"""The bandwidth between each two GPUs, along the way that messages take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import networkx as nx
-
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.graph import build_graph
+from meshwright.topology.graph import machine_graph
+from meshwright.topology.routes import Routes
 
 MOST_GPUS = 16
 """A matrix of more does not fit on a page."""
 
+MOST_PAIRED = 128
+"""GPUs of a larger host that are looked at."""
+
 
 @dataclass(frozen=True)
 class Pairs:
-    """GPUs, and GB/s between each two; None on the diagonal and without a path."""
+    """GPUs, and GB/s between each two; None on the diagonal."""
 
     gpus: tuple[str, ...]
     gb_s: tuple[tuple[float | None, ...], ...]
@@ -28,64 +30,53 @@ class Pairs:
 
 
 def pair_bandwidths(cluster: Cluster) -> Pairs:
-    """Return the pairs of a whole cluster of up to 16 GPUs, else of its first host."""
-    if cluster.topology.nodes:
-        return _of_graph(cluster)
-    count = cluster.gpus if cluster.gpus <= MOST_GPUS else cluster.gpus_per_host
-    gpus = tuple(f"gpu{rank}" for rank in range(count))
-    return Pairs(
-        gpus,
-        _matrix(
-            [[_of_levels(cluster, a, b) for b in range(count)] for a in range(count)]
-        ),
+    """Return the pairs of a whole tree of up to 16 GPUs, else of the first host."""
+    return _of_levels(cluster) if cluster.is_tree else _of_routes(cluster)
+
+
+def _of_levels(cluster: Cluster) -> Pairs:
+    is_small = cluster.gpus <= MOST_GPUS
+    count = min(cluster.gpus if is_small else cluster.gpus_per_host, MOST_PAIRED)
+    rows = (
+        tuple(None if a == b else _uplink_gb_s(cluster, a, b) for b in range(count))
+        for a in range(count)
     )
+    return Pairs(tuple(f"gpu{rank}" for rank in range(count)), tuple(rows))
 
 
-def _of_levels(cluster: Cluster, a: int, b: int) -> float:
+def _uplink_gb_s(cluster: Cluster, a: int, b: int) -> float:
     """Return the least uplink up to the lowest switch above both ranks.
 
-    A pair uses one uplink of each level, however many lie side by side.
+    A pair uses one uplink of each level, however many lie side by side. Nodes have
+    their links instead.
     """
     least = float("inf")
-    for level in cluster.levels:
+    for level in () if cluster.topology.nodes else cluster.levels:
         a, b, least = a // level.size, b // level.size, min(least, level.gb_s)
         if a == b:
             break
     return least
 
 
-def _of_graph(cluster: Cluster) -> Pairs:
-    graph = build_graph(cluster)
-    hosts = nx.get_node_attributes(graph, "host")
-    gpus = sorted(hosts, key=lambda gpu: (hosts[gpu], graph.nodes[gpu]["rank"]))
-    passive = [node for node in graph if node not in hosts]
+def _of_routes(cluster: Cluster) -> Pairs:
+    routes = Routes(machine_graph(cluster.hosts.kinds[0].machine))
+    gpus, nodes = routes.gpus, routes.graph.nodes
     if len(gpus) > MOST_GPUS:
-        gpus = [gpu for gpu in gpus if hosts[gpu] == hosts[gpus[0]]]
-    return Pairs(tuple(gpus), _matrix([_widths(graph, passive, a, gpus) for a in gpus]))
+        gpus = [gpu for gpu in gpus if nodes[gpu]["host"] == nodes[gpus[0]]["host"]]
+    gpus = gpus[:MOST_PAIRED]
+    rated = [node.name for node in cluster.rated_host[0].nodes if node.kind == "gpu"]
+    ranks = {gpu: rated.index(gpu) for gpu in gpus}
+
+    def gb_s(a: str, b: str) -> float:
+        rail_gb_s = _uplink_gb_s(cluster, ranks[a], ranks[b])
+        return min(_route_gb_s(routes, a, b), rail_gb_s)
+
+    rows = (tuple(None if a == b else gb_s(a, b) for b in gpus) for a in gpus)
+    return Pairs(tuple(gpus), tuple(rows))
 
 
-def _widths(
-    graph: nx.Graph[str], passive: list[str], start: str, ends: list[str]
-) -> list[float]:
-    """Return the widths from one GPU to others; the other GPUs pass nothing on.
-
-    Widest paths lie on the tree that spans a graph by its widest links.
-    """
-    tree = nx.maximum_spanning_tree(graph.subgraph([*passive, start]), weight="gb_s")
-    widths = {start: float("inf")}
-    for before, node in nx.bfs_edges(tree, start):
-        widths[node] = min(widths[before], tree.edges[before, node]["gb_s"])
-    return [
-        max(
-            min(widths.get(last, 0.0), link["gb_s"])
-            for last, link in graph.adj[end].items()
-        )
-        for end in ends
-    ]
-
-
-def _matrix(gb_s: list[list[float]]) -> tuple[tuple[float | None, ...], ...]:
-    return tuple(
-        tuple(None if a == b else value or None for b, value in enumerate(row))
-        for a, row in enumerate(gb_s)
-    )
+def _route_gb_s(routes: Routes, start: str, end: str) -> float:
+    """Return the rate at which the first link on the way of a message is full."""
+    shares = routes.route(start, end).shares
+    used = shares > 0
+    return float((routes.gb_s[used] / shares[used]).min())
