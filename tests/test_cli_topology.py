@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from meshwright import catalog
 from meshwright.spec.load import load_cluster, load_spec
 from tests.command import SPEC, Result, run
 
@@ -67,6 +68,12 @@ def test_bundled_specs_topologies_and_machines_go_by_name(
 def test_a_file_is_a_topology_or_a_spec(text: str, tmp_path: Path) -> None:
     answer = data(written(tmp_path, text))
     assert (answer["gpus"], answer["levels"][0]["gb_s"]) == (8, 300)
+
+
+def test_no_name_is_both_a_spec_and_a_topology() -> None:
+    kinds = ("specs", "topologies", "topologies/machines")
+    names = [catalog.fold(name) for kind in kinds for name in catalog.names(kind)]
+    assert len(set(names)) == len(names)
 
 
 def test_the_cluster_is_the_one_that_a_spec_is_solved_on() -> None:

@@ -1,16 +1,9 @@
-"""What is said and drawn of a cluster: levels, GPUs, widest paths, NICs, a picture."""
+"""What is said of a cluster: levels, hosts, GPUs, pairs of them, NICs."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import math
-import re
-import struct
-import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,72 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.errors import SpecError
-from meshwright.report.drawing import draw_topology
 from meshwright.report.render import sections_as_markdown, sections_as_text
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.report.topology import topology_sections
+from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.cluster import Cluster
 from meshwright.topology.kinds import host_kinds
 from meshwright.topology.pairs import pair_bandwidths
 from meshwright.topology.sketch import sketch_cluster
-
-GPU: dict[str, Any] = {
-    "name": "own", "memory_gib": 80, "memory_gb_s": 2000,
-    "peak_tflops": {"bf16": 300}, "peer_links": 6, "peer_link_gb_s": 25,
-    "pcie_gb_s": 12.8,
-}  # fmt: skip
-
-
-def levels(*sizes: int, uplink: str = "per_gpu", **more: Any) -> Cluster:
-    rates = (300, 25, 25)
-    own = [
-        {"name": f"level{i}", "size": size, "gb_s": rates[i], "latency_us": i + 1,
-         "uplink": uplink if i else "per_gpu"}
-        for i, size in enumerate(sizes)
-    ]  # fmt: skip
-    topology = {"name": "tree", "gpu": GPU, "levels": own, **more}
-    return Cluster.model_validate({"topology": topology})
-
-
-def graph(nodes: list[dict[str, Any]], links: dict[tuple[str, str], float]) -> Cluster:
-    joined = [
-        {"between": list(ends), "gb_s": gb_s, "latency_us": 1}
-        for ends, gb_s in links.items()
-    ]
-    topology = {"name": "graph", "gpu": GPU, "nodes": nodes, "links": joined}
-    return Cluster.model_validate({"topology": topology})
-
-
-def bridged(hosts: int = 1) -> Cluster:
-    """Per host: GPUs in bridged pairs, a CPU for each pair, and a NIC to a fabric."""
-    nodes: list[dict[str, Any]] = [{"name": "fabric", "kind": "switch"}]
-    links: dict[tuple[str, str], float] = {}
-    for h in range(hosts):
-        nodes += [{"name": f"g{h}.{i}", "host": h} for i in range(4)]
-        nodes += [{"name": f"cpu{h}.{i}", "kind": "switch"} for i in range(2)]
-        nodes += [{"name": f"nic{h}", "kind": "nic", "gb_s": 12.5}]
-        links |= {(f"g{h}.{i}", f"cpu{h}.{i // 2}"): 25 for i in range(4)}
-        links |= {(f"g{h}.0", f"g{h}.1"): 56, (f"g{h}.2", f"g{h}.3"): 56}
-        links |= {(f"cpu{h}.0", f"cpu{h}.1"): 16, (f"nic{h}", f"cpu{h}.0"): 15}
-        links |= {(f"nic{h}", "fabric"): 12.5}
-    return graph(nodes, links)
-
-
-def switched(hosts: int) -> Cluster:
-    """Per host: eight GPUs below an NVSwitch, each pair of them with a PCIe switch."""
-    nodes: list[dict[str, Any]] = [{"name": "fabric", "kind": "switch"}]
-    links: dict[tuple[str, str], float] = {}
-    for h in range(hosts):
-        nodes += [{"name": f"g{h}.{i}", "host": h} for i in range(8)]
-        nodes += [{"name": f"nvswitch{h}", "kind": "switch"}]
-        nodes += [{"name": f"pcie{h}.{i}", "kind": "switch"} for i in range(4)]
-        nodes += [{"name": f"nic{h}.{i}", "kind": "nic"} for i in range(4)]
-        links |= {(f"g{h}.{i}", f"nvswitch{h}"): 450 for i in range(8)}
-        links |= {(f"g{h}.{i}", f"pcie{h}.{i // 2}"): 50 for i in range(8)}
-        links |= {(f"nic{h}.{i}", f"pcie{h}.{i}"): 50 for i in range(4)}
-        links |= {(f"nic{h}.{i}", "fabric"): 50 for i in range(4)}
-    return graph(nodes, links)
+from tests.clusters import GPU, bridged, graph, hosts_of_pairs, levels
 
 
 def table(cluster: Cluster, title: str) -> dict[str, tuple[str, ...]]:
@@ -199,6 +134,13 @@ def test_large_clusters_show_one_host() -> None:
     assert len(pair_bandwidths(levels(200, 2)).gpus) == 128
 
 
+def test_data_of_a_level_too_wide_for_a_graph_lists_no_links() -> None:
+    data = topology_data(levels(3_000, 2))
+    (host,) = data["hosts"]
+    assert (host["count"], host["gpus"], host["nics"]) == (2, 3_000, 3_000)
+    assert (data["links"], len(data["pairs"]["gpus"])) == ([], 128)
+
+
 def test_one_gpu_has_no_pairs() -> None:
     text = sections_as_text(topology_sections(levels(1)))
     assert "Between" not in text
@@ -219,25 +161,6 @@ def test_every_bundled_topology_is_told_and_sketched(name: str) -> None:
     assert f"{cluster.gpus:,} x own" in text
     assert max(map(len, text.splitlines())) <= 120
     assert sketch_cluster(cluster).points
-
-
-def hosts_of_pairs(*overrides: dict[str, Any], **levels_above: int) -> Cluster:
-    """Four GPUs on two CPUs, a NIC at each, below a leaf and a spine."""
-    nodes: list[dict[str, Any]] = [{"name": f"g{i}"} for i in range(4)]
-    nodes += [{"name": f"cpu{i}", "kind": "switch"} for i in range(2)]
-    nodes += [{"name": f"nic{i}", "kind": "nic", "gb_s": 25} for i in range(2)]
-    ends = {(f"g{i}", f"cpu{i // 2}"): 25 for i in range(4)}
-    ends |= {(f"nic{i}", f"cpu{i}"): 32 for i in range(2)} | {("cpu0", "cpu1"): 16}
-    links = [
-        {"between": list(pair), "gb_s": gb_s, "latency_us": 1}
-        for pair, gb_s in ends.items()
-    ]
-    above = [
-        {"name": name, "size": size, "gb_s": 20, "latency_us": 2, "uplink": "per_nic"}
-        for name, size in levels_above.items()
-    ]
-    topology = {"gpu": GPU, "nodes": nodes, "links": links, "levels": above}
-    return Cluster.model_validate({"topology": topology, "overrides": overrides})
 
 
 def test_levels_above_hosts_count_uplinks_of_nics() -> None:
@@ -277,134 +200,3 @@ def test_a_pair_uses_one_rail_of_a_host_that_is_broken_as_of_one_that_is_not() -
     assert names == ["node1", "node0"]
     pairs, rated = pair_bandwidths(cluster), pair_bandwidths(whole)
     assert pairs.gb_s[0] == rated.gb_s[0][:8] == (None, *[300] * 3, *[25] * 4)
-
-
-def test_what_no_gpu_reaches_is_not_drawn() -> None:
-    down: list[dict[str, Any]] = [{"node": "g0"}, {"node": "g1"}]
-    cluster = hosts_of_pairs(*down, {"link": ["cpu0", "cpu1"]}, leaf=8)
-    # Only the leaf joins cpu0 and its NIC to anything.
-    drawn = {point.name for point in sketch_cluster(cluster).points}
-    assert drawn == {"g2", "g3", "cpu1", "nic1", "leaf0", "below leaf0 ..."}
-
-
-def test_levels_above_a_host_are_drawn_as_one_branch() -> None:
-    sketch = sketch_cluster(hosts_of_pairs(leaf=8, spine=4))
-    rests = {p.name: p.count for p in sketch.points if p.kind == "rest"}
-    assert sorted(rests.values()) == [3, 7]
-    assert sketch.part == "node0, one of 32 hosts"
-    rails = {line.ends: line.rails for line in sketch.lines}
-    assert rails["nic0", "leaf0"] == 1
-    assert rails["leaf0", "spine0"] == 8 * 2
-    assert rails["below leaf0 ...", "leaf0"] == 7 * 2
-    assert rails["below spine0 ...", "spine0"] == 3 * 16
-
-
-def test_nics_of_gpus_stand_between_them_and_the_switch_outside() -> None:
-    broken = [{"host": 1, "link": ["gpu1", "level00"], "gb_s": 7}]
-    fields = levels(8, 4).model_dump() | {"overrides": broken}
-    sketch = sketch_cluster(Cluster.model_validate(fields))
-    y = {point.name: point.y for point in sketch.points}
-    assert y["level00"] < y["gpu0"] < y["nic0"] == y["nic7"] < y["level10"]
-
-
-CLUSTERS = {
-    "one": levels(1),
-    "two": levels(2),
-    "whole tree": levels(8, 2),
-    "branch": levels(8, 4, 64),
-    "rack": levels(72, 4),
-    "shared": levels(8, 32, uplink="shared"),
-    "bridged": bridged(),
-    "switched": switched(1),
-    "two hosts": switched(2),
-    "many hosts": switched(32),
-    "levels above": hosts_of_pairs(leaf=8, spine=4),
-    "broken": hosts_of_pairs({"node": "nic0"}, leaf=8),
-}
-each_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
-
-
-@each_cluster
-def test_points_stand_apart_and_lines_end_at_points(cluster: Cluster) -> None:
-    sketch = sketch_cluster(cluster)
-    at = {point.name: (point.x, point.y) for point in sketch.points}
-    assert len(at) == len(sketch.points)
-    assert len(sketch.points) <= 48
-    assert all(0 <= x <= 1 and 0 <= y <= 1 for x, y in at.values())
-    for (ax, ay), (bx, by) in itertools.combinations(at.values(), 2):
-        # At least 25 px on a picture of 900 x 520.
-        assert math.hypot(900 * (ax - bx), 520 * (ay - by)) > 25
-    for line in sketch.lines:
-        assert set(line.ends) <= set(at)
-
-
-@pytest.mark.parametrize(
-    "name", ["bridged", "switched", "two hosts", "whole tree", "levels above"]
-)
-def test_no_link_between_gpus_and_switches_is_hidden_by_a_gpu(name: str) -> None:
-    sketch = sketch_cluster(CLUSTERS[name])
-    at = {p.name: (900 * p.x, 520 * p.y) for p in sketch.points}
-    for line in sketch.lines:
-        (ax, ay), (bx, by) = (at[end] for end in line.ends)
-        for point in sketch.points:
-            if point.kind == "gpu" and point.name not in line.ends:
-                x, y = at[point.name]
-                length = math.hypot(bx - ax, by - ay)
-                along = ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length
-                beside = abs((x - ax) * (by - ay) - (y - ay) * (bx - ax)) / length
-                assert not (0 < along < length) or beside > 4, (line, point)
-
-
-def test_a_branch_counts_what_it_leaves_out() -> None:
-    sketch = sketch_cluster(levels(8, 4, 64))
-    counts = {point.name: (point.kind, point.count) for point in sketch.points}
-    assert counts["gpu0"] == ("gpu", 2048)
-    assert counts["level00"] == ("switch", 256)
-    assert counts["level01 ..."] == ("rest", 3)
-    assert counts["level11 ..."] == ("rest", 63)
-    assert sum(kind == "gpu" for kind, _ in counts.values()) == 8
-    rails = {line.ends: line.rails for line in sketch.lines}
-    # Eight uplinks leave a host, and three hosts are not drawn.
-    assert rails["level00", "level10"] == 8
-    assert rails["level01 ...", "level10"] == 24
-
-
-def test_a_large_graph_is_cut_to_its_first_host() -> None:
-    sketch = sketch_cluster(switched(32))
-    kinds = Counter(point.kind for point in sketch.points)
-    assert kinds == {"gpu": 8, "nic": 4, "switch": 6}
-    assert sketch.part == "the first host"
-
-
-@pytest.mark.parametrize("name", ["branch", "bridged", "two hosts"])
-def test_a_drawing_is_a_picture_and_a_page(name: str, tmp_path: Path) -> None:
-    picture, page = draw_topology(CLUSTERS[name], tmp_path / "drawn.png")
-    content = picture.read_bytes()
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", content[16:24])
-    assert width >= 900
-    assert height >= 520
-    text = page.read_text(encoding="utf-8")
-    found = re.search(r"const spec = (.*);", text)
-    assert found
-    spec = json.loads(found[1])
-    links = spec["datasets"][spec["layer"][0]["data"]["name"]]
-    sketch = sketch_cluster(CLUSTERS[name])
-    assert sorted(row["GB/s"] for row in links) == sorted(
-        line.gb_s for line in sketch.lines
-    )
-    assert 'src="http' not in text, "the page loads nothing"
-
-
-@pytest.mark.parametrize("library", ["altair", "vl_convert"])
-def test_a_missing_library_is_named(
-    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(SpecError, match=r"pip install 'meshwright\[plot\]'"):
-        draw_topology(levels(2), tmp_path / "drawn")
-
-
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="no such file or directory"):
-        draw_topology(levels(2), tmp_path / "absent" / "drawn")

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 def host_kinds(cluster: Cluster) -> tuple[Kind, ...]:
     """Return the kinds of hosts that plans may use; of a tree, the only one.
 
-    Where hosts cut a level of a tree, its innermost level is shown as a host.
+    Where hosts cut a level of a tree, the machine is its innermost level.
     """
     if cluster.is_tree:
         return (_tree_kind(cluster),)
