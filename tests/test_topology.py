@@ -406,9 +406,9 @@ def solved(own: Cluster) -> Outcome:
 
 
 def answer(outcome: Outcome) -> dict[str, object]:
-    """Return what an outcome says but for the names of links."""
+    """Return what an outcome says, but not which links carry it."""
     assert outcome.best is not None
-    best = outcome.best.model_dump(exclude={"links"})
+    best = outcome.best.model_dump(exclude={"links", "all_links"})
     loads = [(load.phase, load.gb, load.seconds) for load in outcome.best.links]
     return best | {"status": outcome.status, "loads": loads}
 

@@ -15,7 +15,8 @@ The way through the house, each step importing only what stands before it:
     cpsat/       the exact model over what is left, and the proof
     check.py     a plan re-scored in floats: the specification of what a plan is
     solve.py     all of it, in order
-    report/      outcomes as text, markdown and JSON
+    report/      outcomes and clusters as text, markdown and JSON; pictures
+    cli/         the commands
 
 From Python: `meshwright.spec.load.load_spec`, `meshwright.solve.solve`,
 `meshwright.check.check`.

@@ -20,11 +20,15 @@ LONGEST = 1_000
 ALIASES = "aliases.yaml"
 """Other names of GPUs and machines, beside the topologies."""
 
-_FOLDERS = {"topologies": ("topologies", "topologies/machines")}
+_FOLDERS = {
+    "topologies": ("topologies", "topologies/machines"),
+    "clusters": ("specs", "topologies", "topologies/machines"),
+}
 """Of the kinds whose files lie in more than one."""
 
 _SECTIONS = {
     "topologies": "machines",
+    "clusters": "machines",
     "topologies/machines": "machines",
     "topologies/gpus": "gpus",
 }

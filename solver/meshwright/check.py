@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Parts, total
-from meshwright.cost.links import group_bytes, link_seconds
+from meshwright.cost.links import link_seconds
 from meshwright.cost.price import (
     Prices,
     Split,
@@ -63,7 +63,7 @@ def check(job: Job, plan: Plan) -> PricedPlan:
     step_s = sum(time_parts.values())
     training = job.spec.training
     gpus = plan.world_size
-    peak = _peak_flops(job, plan)
+    peak, loads = _peak_flops(job, plan), _link_loads(job, scored, step_s)
     flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
     tokens = training.seq_len * training.global_batch
     return PricedPlan(
@@ -72,7 +72,8 @@ def check(job: Job, plan: Plan) -> PricedPlan:
         time_parts=time_parts,
         schedule_s=_schedule_s(scored),
         stages=_stage_memory(job, scored),
-        links=_link_loads(job, scored),
+        links=_bottlenecks(loads),
+        all_links=tuple(loads),
         link_utilisation=float(_busy_s(job, scored).max() / step_s),
         mfu=flops / (gpus * peak * step_s),
         tokens_per_s_per_gpu=tokens / step_s / gpus,
@@ -209,19 +210,26 @@ def _gib(parts: Parts) -> Parts:
     return {name: part / GIB for name, part in parts.items()}
 
 
-def _link_loads(job: Job, scored: _Scored) -> tuple[LinkLoad, ...]:
-    """Return the most loaded link of each group that the plan uses."""
+def _link_loads(job: Job, scored: _Scored, step_s: float) -> list[LinkLoad]:
+    """Return what every link carries of each group, the most loaded links first."""
     seconds = link_seconds(job, scored.prices, scored.split, scored.place).max(axis=0)
-    moved = group_bytes(job, scored.prices, scored.split).max(axis=0)
-    loads = []
-    for group, name in enumerate(GROUPS):
-        if moved[group] > 0:
-            link = int(seconds[group].argmax())
-            busy_s = float(seconds[group, link])
-            gb = busy_s * job.fabric.link_gb_s[link]
-            named = job.fabric.link_names[link]
-            loads.append(LinkLoad(link=named, phase=name, gb=gb, seconds=busy_s))
-    return tuple(loads)
+    loads = [
+        LinkLoad(
+            link=job.fabric.link_names[link],
+            phase=GROUPS[group],
+            gb=float(seconds[group, link]) * job.fabric.link_gb_s[link],
+            seconds=float(seconds[group, link]),
+            utilisation=float(seconds[group, link]) / step_s,
+        )
+        for group, link in np.argwhere(seconds > 0).tolist()
+    ]
+    return sorted(loads, key=lambda load: -load.seconds)
+
+
+def _bottlenecks(loads: list[LinkLoad]) -> tuple[LinkLoad, ...]:
+    """Return the most loaded link of each group; of equals, the first."""
+    by_phase = {load.phase: load for load in reversed(loads)}
+    return tuple(by_phase[name] for name in GROUPS if name in by_phase)
 
 
 def _busy_s(job: Job, scored: _Scored) -> Floats:

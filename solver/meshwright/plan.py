@@ -72,12 +72,13 @@ class Plan(SpecModel):
 
 
 class LinkLoad(SpecModel):
-    """What the most loaded link of a phase carries in one step, one way."""
+    """What a link carries of a phase in one step, one way."""
 
     link: str
     phase: str
     gb: float
     seconds: float
+    utilisation: float = Field(description="Of the step.")
 
 
 class StageMemory(SpecModel):
@@ -97,7 +98,8 @@ class PricedPlan(SpecModel):
     time_parts: dict[str, float]
     schedule_s: float = Field(description="Step by the schedule's own task graph.")
     stages: tuple[StageMemory, ...]
-    links: tuple[LinkLoad, ...]
+    links: tuple[LinkLoad, ...] = Field(description="Of each phase the most loaded.")
+    all_links: tuple[LinkLoad, ...]
     link_utilisation: float = Field(description="Of the busiest link, of the step.")
     mfu: float
     tokens_per_s_per_gpu: float

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from meshwright.errors import SpecError
 from meshwright.evidence.price import Priced
+from meshwright.report.chart import plot_library, save_chart
 
 if TYPE_CHECKING:
     import altair
@@ -17,8 +17,6 @@ SIZE_PX = 800
 
 BAND = 0.2
 """Lines are drawn at this relative error on both sides of the diagonal."""
-
-SUFFIXES = (".png", ".html")
 
 
 def save_plot(priced: list[Priced], path: Path) -> list[Path]:
@@ -32,38 +30,7 @@ def save_plot(priced: list[Priced], path: Path) -> list[Path]:
     timed = [one for one in priced if one.run.step_s]
     if not timed:
         raise SpecError("--plot: no run with a time can be priced")
-    chart, picture = _chart(timed), BytesIO()
-    chart.save(picture, format="png")
-    page = chart.to_html(inline=True).encode()
-    paths = plot_paths(path)
-    for target, content in zip(paths, (picture.getvalue(), page), strict=True):
-        try:
-            target.write_bytes(content)
-        except OSError as error:
-            reason = (error.strerror or "cannot be written").lower()
-            raise SpecError(f"--plot {target}: {reason}") from None
-    return paths
-
-
-def plot_paths(path: Path) -> list[Path]:
-    """Return the files that a plot of this name consists of."""
-    stem = path.with_suffix("") if path.suffix in SUFFIXES else path
-    return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]
-
-
-def plot_library() -> Any:
-    """Return the module that draws.
-
-    Raises:
-        SpecError: it is not installed.
-    """
-    try:
-        import altair
-        import vl_convert  # noqa: F401, altair loads it itself, and late: to save
-    except ImportError:
-        told = "needs two libraries more: pip install 'meshwright[plot]'"
-        raise SpecError(f"--plot {told}") from None
-    return altair
+    return save_chart(_chart(timed), path)
 
 
 def _chart(timed: list[Priced]) -> altair.LayerChart:

@@ -122,6 +122,7 @@ def _plan_fields(priced: PricedPlan, capacity_gib: float) -> dict[str, Any]:
             "stages": [stage.model_dump() for stage in priced.stages],
         },
         "links": [load.model_dump() for load in priced.links],
+        "all_links": [load.model_dump() for load in priced.all_links],
         "link_utilisation": priced.link_utilisation,
         "mfu": priced.mfu,
         "tokens_per_s_per_gpu": priced.tokens_per_s_per_gpu,

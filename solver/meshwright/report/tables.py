@@ -152,7 +152,7 @@ def _link_table(best: PricedPlan) -> Table:
             load.link,
             f"{load.gb:,.1f}",
             seconds_text(load.seconds),
-            f"{load.seconds / best.step_s:.1%}",
+            f"{load.utilisation:.1%}",
         )
         for load in best.links
     )

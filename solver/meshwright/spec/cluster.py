@@ -99,7 +99,7 @@ class Cluster(SpecModel):
         if not self.topology.nodes and split is None:
             sentence = "given, but no levels make up a host; set host.gpus"
             refuse([Problem(("overrides",), len(self.overrides), sentence)])
-        machine, outer = self._machine
+        machine, outer = self.rated_host
         hosts = math.prod(level.size for level in outer)
         refuse(broken_overrides(self.overrides, *machine, hosts))
         refuse(broken_hosts(self.hosts, self.overrides))
@@ -122,7 +122,7 @@ class Cluster(SpecModel):
         return not self.topology.nodes and not self.overrides
 
     @property
-    def _machine(self) -> tuple[Machine, tuple[Level, ...]]:
+    def rated_host(self) -> tuple[Machine, tuple[Level, ...]]:
         """Return one host as it should be, linked to what is above, and the levels."""
         topology = self.topology
         if topology.nodes:
@@ -136,7 +136,7 @@ class Cluster(SpecModel):
     @cached_property
     def hosts(self) -> Hosts:
         """Return the hosts that a plan may use, alike ones together."""
-        return hosts_of(*self._machine, self.overrides)
+        return hosts_of(*self.rated_host, self.overrides)
 
     @property
     def gpus_per_host(self) -> int:

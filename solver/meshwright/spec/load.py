@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
-from meshwright.spec.places import Document, FieldPath, Where, dotted
+from meshwright.spec.places import Document, FieldPath, Where
 from meshwright.spec.source import parse_yaml, read_yaml
 from meshwright.spec.spec import Spec
 
@@ -32,16 +33,41 @@ def load_spec(name: str, pins: list[str] | None = None) -> Spec:
             document.data[section] = {}
     for pin in pins or []:
         _add_pin(document, pin)
-    _resolve(document)
+    _resolve_field(document, ("model",), "specs/models")
+    _resolve_cluster(document)
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
 
 
-def _resolve(document: Document) -> None:
-    """Replace the names of presets, topologies and GPUs by what they stand for."""
-    _resolve_field(document, ("model",), "specs/models")
+class _Placed(BaseModel):
+    """What of a spec says where it runs; the rest is not looked at."""
+
+    cluster: Cluster
+
+
+def load_cluster(name: str) -> Cluster:
+    """Return the cluster of a spec, or one topology, in a file or bundled.
+
+    A spec is told from a topology by its field `cluster`.
+
+    Raises:
+        SpecError: names the file, line, field, value and what is accepted.
+    """
+    document = read_yaml(catalog.locate("clusters", name, Path()))
+    _require_mapping(document, (), "a spec with a cluster, or a topology")
+    if "cluster" not in document.data:
+        document = document.below(("cluster", "topology"))
+    _resolve_cluster(document)
+    try:
+        return _Placed.model_validate(document.data).cluster
+    except ValidationError as error:
+        raise SpecError(explain(document, error, _Placed)) from None
+
+
+def _resolve_cluster(document: Document) -> None:
+    """Replace the names of topologies and GPUs by what they stand for."""
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
         cluster = document.data["cluster"] = {"topology": cluster}
@@ -62,7 +88,7 @@ def _resolve_machine(document: Document, path: FieldPath) -> None:
     if "machine" in parent:
         at = document.where((*path, "machine"))
         if "topology" in parent:
-            name = dotted((*path, "machine"))
+            name = document.name((*path, "machine"))
             raise SpecError(f"{at}: {name}: given beside a topology; keep one")
         parent["topology"] = parent.pop("machine")
         document.places[field] = at
@@ -82,7 +108,7 @@ def _resolve_field(document: Document, path: FieldPath, kind: str) -> None:
     written = (*path, "preset") if "preset" in overrides else path
     name = overrides.pop("preset") if "preset" in overrides else value
     if written != path and not isinstance(name, str):
-        at = f"{document.where(written)}: {dotted(written)}"
+        at = f"{document.where(written)}: {document.name(written)}"
         raise SpecError(f"{at}: {shown(name)}: expected a name or a file")
     if not isinstance(name, str):
         return
@@ -105,7 +131,7 @@ def _read_preset(
     try:
         path = catalog.locate(kind, name, Path(here.file).parent)
     except SpecError as error:
-        raise SpecError(f"{here}: {dotted(written)}: {error}") from None
+        raise SpecError(f"{here}: {document.name(written)}: {error}") from None
     return read_yaml(path)
 
 
@@ -129,6 +155,6 @@ def _near_pin(name: str) -> str:
 def _require_mapping(document: Document, path: FieldPath, expected: str) -> None:
     value = document.value(path)
     if not isinstance(value, dict):
-        field = f" {dotted(path)}:" if path else ""
+        field = f" {document.name(path)}:" if path else ""
         at = f"{document.where(path)}:{field}"
         raise SpecError(f"{at} {shown(value)}: expected {expected}, as a mapping")

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from meshwright.spec.base import DISAGREEMENT, FOLLOWS
-from meshwright.spec.places import Document, FieldPath, dotted
+from meshwright.spec.places import Document, FieldPath
 
 MOST_LINES = 10
 
@@ -64,7 +64,8 @@ def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
 
 
 def _line(document: Document, path: FieldPath, text: str) -> str:
-    field = f"{dotted(path)}: " if path else ""
+    name = document.name(path)
+    field = f"{name}: " if name else ""
     return f"{document.where(path)}: {field}{text}"
 
 

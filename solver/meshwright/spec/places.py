@@ -26,12 +26,27 @@ class Document:
 
     data: Any
     places: dict[FieldPath, Where] = field(default_factory=dict)
+    root: FieldPath = ()
+    """Where the file's own fields lie in the data."""
 
     def where(self, path: FieldPath) -> Where:
         """Return the place of the nearest enclosing field that was written down."""
         while path not in self.places and path:
             path = path[:-1]
         return self.places[path]
+
+    def name(self, path: FieldPath) -> str:
+        """Return a path as the user who wrote the file would say it."""
+        size = len(self.root)
+        return dotted(path[size:] if path[:size] == self.root else path)
+
+    def below(self, root: FieldPath) -> Document:
+        """Return a document that has this one's data at `root`."""
+        data = self.data
+        for step in reversed(root):
+            data = {step: data}
+        places = {root + path: where for path, where in self.places.items()}
+        return Document(data, {(): self.places[()], **places}, root)
 
     def value(self, path: FieldPath) -> Any:
         """Return what is written at a path."""

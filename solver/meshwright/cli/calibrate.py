@@ -1,0 +1,41 @@
+"""`meshwright calibrate`: a profile fitted to measured runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshwright.cli.options import MEASURED, ProfileOption, check_writable, write
+from meshwright.errors import SpecError
+
+
+def calibrate(
+    runs: Annotated[Path, typer.Argument(help="Measured runs, YAML or CSV.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The profile to write, YAML.")
+    ],
+    profile: ProfileOption = MEASURED,
+) -> None:
+    """Fit efficiencies to measured runs, from those of a profile on."""
+    check_writable(output)
+    import yaml
+
+    from meshwright.evidence.calibrate import calibrate as fit_profile
+    from meshwright.evidence.price import price_runs
+    from meshwright.evidence.read import read_runs
+    from meshwright.evidence.tables import profile_sections
+    from meshwright.profile import load_profile
+    from meshwright.progress import Progress
+    from meshwright.report.render import sections_as_text
+
+    with Progress() as progress:
+        priced, unpriced = price_runs(read_runs(runs))
+        fitted = fit_profile(priced, load_profile(profile), progress.say)
+    if not fitted.measured:
+        raise SpecError(f"{runs}: no run with a time can be priced")
+    data = fitted.model_dump(mode="json")
+    write(yaml.safe_dump(data, sort_keys=False), output)
+    sys.stdout.write(sections_as_text(profile_sections(fitted, len(unpriced))))

@@ -1,0 +1,85 @@
+"""What commands share: options, and where results go."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meshwright.errors import SpecError
+
+if TYPE_CHECKING:
+    from meshwright.report.tables import Section
+
+EXIT_CODES = {"optimal": 0, "feasible": 0, "infeasible": 1, "unknown": 3}
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    table = "table"
+    json = "json"
+    markdown = "markdown"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
+]
+ProfileOption = Annotated[
+    str,
+    typer.Option(
+        help="Efficiencies: a file of `meshwright calibrate`, or bundled: measured "
+        "(fitted to published runs) or unfitted."
+    ),
+]
+MEASURED = "measured"
+
+
+def check_writable(output: Path | None, option: str = "--output") -> None:
+    """Refuse an output that cannot be written before there is one to lose."""
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        reason = "is a directory" if output.is_dir() else "no such file or directory"
+        raise SpecError(f"{option} {output}: {reason}")
+
+
+def check_plot(plot: Path | None) -> None:
+    """Refuse a plot that cannot be drawn or written before there is work to lose."""
+    from meshwright.report.chart import plot_library, plot_paths
+
+    if plot is not None:
+        plot_library()
+        for path in plot_paths(plot):
+            check_writable(path, "--plot")
+
+
+def formatted(
+    output_format: Format,
+    sections: Callable[[], list[Section]],
+    data: Callable[[], Any],
+) -> str:
+    """Return sections as text, or their data as JSON."""
+    from meshwright.report.render import sections_as_markdown, sections_as_text
+
+    if output_format is Format.json:
+        return json.dumps(data(), indent=2) + "\n"
+    if output_format is Format.markdown:
+        return sections_as_markdown(sections())
+    return sections_as_text(sections())
+
+
+def write(text: str, output: Path | None, option: str = "--output") -> None:
+    """Write to a file, or to stdout where there is none."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or "cannot be written").lower()
+        raise SpecError(f"{option} {output}: {reason}") from None

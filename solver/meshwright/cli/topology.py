@@ -1,0 +1,51 @@
+"""`meshwright topology`: a cluster told and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshwright.cli.options import (
+    Format,
+    FormatOption,
+    OutputOption,
+    check_plot,
+    check_writable,
+    formatted,
+    write,
+)
+
+
+def topology(
+    cluster: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC_OR_TOPOLOGY",
+            help="A YAML file of a spec or a topology, or the name of a bundled one.",
+        ),
+    ],
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the cluster: NAME.png, NAME.html."),
+    ] = None,
+    output_format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Show a cluster: levels, hosts, what two GPUs reach, what is broken."""
+    check_writable(output)
+    check_plot(plot)
+    from meshwright.spec.load import load_cluster
+
+    loaded = load_cluster(cluster)
+
+    from meshwright.report.drawing import draw_topology
+    from meshwright.report.topology import topology_data, topology_sections
+
+    text = formatted(
+        output_format, lambda: topology_sections(loaded), lambda: topology_data(loaded)
+    )
+    if plot is not None:
+        draw_topology(loaded, plot)
+    write(text, output)

@@ -1,0 +1,185 @@
+"""A cluster as titled tables and lines, and as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from meshwright.report.tables import Lines, Section, Table
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.links import Level, Node
+from meshwright.topology.kinds import (
+    Kind,
+    Uplinks,
+    host_kinds,
+    left_out,
+    levels_above,
+    why_left_out,
+)
+from meshwright.topology.pairs import MOST_GPUS, Pairs, pair_bandwidths
+
+UPLINKS = {"per_gpu": "per GPU", "per_nic": "per NIC", "shared": "per host"}
+
+
+def topology_sections(cluster: Cluster) -> list[Section]:
+    """Return what there is to say about a cluster, from the whole to its parts."""
+    kinds = host_kinds(cluster)
+    parts: list[Section] = [
+        Lines(cluster.topology.name, tuple(_summary(cluster, kinds)))
+    ]
+    if levels_above(cluster):
+        parts.append(_level_table(cluster))
+    if any(kind.lacks for kind in kinds) or left_out(cluster):
+        parts.append(Lines("Hosts", tuple(_host_lines(cluster, kinds))))
+    parts.append(_gpu_table(cluster.topology.gpu))
+    pairs = pair_bandwidths(cluster)
+    if len(pairs.gpus) > 1:
+        parts.append(_pair_section(cluster, kinds, pairs))
+    if any(node.kind == "nic" for node in cluster.topology.nodes):
+        parts.append(_nic_table(kinds[0]))
+    return parts
+
+
+def topology_data(cluster: Cluster) -> dict[str, Any]:
+    """Return a cluster as JSON has it; rates per direction, links of the first host."""
+    kinds, pairs = host_kinds(cluster), pair_bandwidths(cluster)
+    return {
+        "name": cluster.topology.name,
+        "gpu": cluster.topology.gpu.name,
+        "gpus": cluster.gpus,
+        "levels": [_level_data(own.level) for own in levels_above(cluster)],
+        "hosts": [
+            {
+                "kind": kind.name,
+                "count": kind.size,
+                "gpus": kind.gpus,
+                "nics": kind.nics,
+                "lacks": kind.lacks,
+            }
+            for kind in kinds
+        ],
+        "pairs": {"gpus": pairs.gpus, "gb_s": pairs.gb_s},
+        "left_out": left_out(cluster),
+        "links": [link.model_dump() for link in kinds[0].machine.links],
+    }
+
+
+def _level_data(level: Level) -> dict[str, Any]:
+    return {"name": level.name, "size": level.size} | level.model_dump()
+
+
+def _summary(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
+    topology = cluster.topology
+    yield f"{cluster.gpus:,} x {topology.gpu.name}, {_where(cluster, kinds)}"
+    if topology.nodes:
+        kinds_of = Counter(node.kind for node in topology.nodes)
+        counts = f"{kinds_of['switch']} x switch, {kinds_of['nic']} x NIC"
+        yield f"nodes and links: {counts}, {len(topology.links)} links"
+    if topology.scale_out is not None and cluster.count == 1:
+        out = topology.scale_out
+        yield (
+            f"more of it are joined by {out.name}: {_rate(out.gb_s)} GB/s "
+            f"{UPLINKS[out.uplink]}, {out.latency_us:g} us"
+        )
+    host = topology.host
+    if host is not None:
+        yield (
+            f"host memory {host.memory_gib:,.0f} GiB at {_rate(host.memory_gb_s)} "
+            f"GB/s, {_rate(host.pcie_gb_s)} GB/s to each GPU"
+        )
+
+
+def _where(cluster: Cluster, kinds: tuple[Kind, ...]) -> str:
+    count = sum(kind.size for kind in kinds)
+    each = kinds[0].gpus
+    if not cluster.is_tree and not cluster.hosts.outer:
+        hosts = Counter(n.host for n in kinds[0].machine.nodes if n.kind == "gpu")
+        count, each = len(hosts), max(hosts.values())
+    return f"in {count:,} hosts of {each}" if count > 1 else "in one host"
+
+
+def _host_lines(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
+    for kind in kinds:
+        yield f"{kind.where}: {', '.join(kind.lacks) or 'whole'}"
+    for hosts, why in why_left_out(cluster):
+        yield f"{hosts}: left out, {why}"
+
+
+def _level_table(cluster: Cluster) -> Table:
+    heading = (
+        "level", "children", "GPUs", "GB/s per GPU", "uplinks of a child", "GB/s",
+        "latency, us",
+    )  # fmt: skip
+    what = "Levels" if cluster.is_tree else "Levels above hosts"
+    rows = tuple(_level_row(own) for own in levels_above(cluster))
+    return Table(f"{what}, innermost first; GB/s per direction", heading, rows)
+
+
+def _level_row(own: Uplinks) -> tuple[str, ...]:
+    level, whole_gb_s = own.level, own.level.gb_s * own.rails
+    return (
+        level.name,
+        f"{level.size:,}",
+        f"{own.gpus * level.size:,}",
+        _rate(whole_gb_s / own.gpus),
+        f"{own.rails:,} x {_rate(level.gb_s)}",
+        _rate(whole_gb_s),
+        f"{level.latency_us:g}",
+    )
+
+
+def _gpu_table(gpu: Gpu) -> Table:
+    peaks = ", ".join(f"{name} {peak:g}" for name, peak in gpu.peak_tflops if peak)
+    rows = [
+        ("memory", f"{gpu.memory_gib:,.4g} GiB"),
+        ("memory bandwidth", f"{_rate(gpu.memory_gb_s)} GB/s"),
+        ("dense matmul peak", f"{peaks} TFLOP/s"),
+    ]
+    if gpu.peer_links is not None:
+        each = f" x {gpu.peer_link_gb_s:g} GB/s" if gpu.peer_link_gb_s else ""
+        rows.append(("links to other GPUs", f"{gpu.peer_links}{each}"))
+    if gpu.pcie_gb_s is not None:
+        rows.append(("PCIe", f"{_rate(gpu.pcie_gb_s)} GB/s"))
+    return Table(f"GPU {gpu.name}", ("", "each"), tuple(rows))
+
+
+def _pair_section(cluster: Cluster, kinds: tuple[Kind, ...], pairs: Pairs) -> Section:
+    """Return a matrix, or one line where it is too wide for a page."""
+    whole = len(pairs.gpus) == cluster.gpus
+    where = "" if whole else f" of {kinds[0].name}" if len(kinds) > 1 else " of a host"
+    title = f"Between two GPUs{where}, GB/s per direction"
+    if cluster.topology.nodes:
+        title += "; through a third only where there is no other way"
+    low, high = pairs.range_gb_s
+    if len(pairs.gpus) > MOST_GPUS or low == high:
+        span = _rate(low) if low == high else f"{_rate(low)} to {_rate(high)}"
+        return Lines(title, (f"{span} between each two of {len(pairs.gpus)}",))
+    rows = tuple(
+        (gpu, *("-" if value is None else _rate(value) for value in row))
+        for gpu, row in zip(pairs.gpus, pairs.gb_s, strict=True)
+    )
+    return Table(title, ("", *pairs.gpus), rows)
+
+
+def _nic_table(first: Kind) -> Table:
+    rows = tuple(
+        (node.name, _rate(node.gb_s) if node.gb_s else "-", _neighbours(first, node))
+        for node in first.machine.nodes
+        if node.kind == "nic"
+    )
+    return Table("NICs of a host", ("NIC", "port, GB/s", "links, GB/s"), rows)
+
+
+def _neighbours(first: Kind, node: Node) -> str:
+    """Return what a node is linked to, and how fast."""
+    return ", ".join(
+        f"{next(end for end in link.between if end != node.name)} {_rate(link.gb_s)}"
+        for link in first.machine.links
+        if node.name in link.between
+    )
+
+
+def _rate(gb_s: float) -> str:
+    return f"{gb_s:,.0f}" if gb_s >= 1e3 else f"{gb_s:.4g}"

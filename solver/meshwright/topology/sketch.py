@@ -1,0 +1,158 @@
+"""What a picture of a cluster shows: points in rows or rings, and links between them.
+
+Small clusters are drawn whole. Of a larger tree one branch is, and points that stand
+for their equals say how many there are; of a larger graph the first host is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import networkx as nx
+
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.machine import outside
+from meshwright.topology.graph import machine_graph
+from meshwright.topology.kinds import Uplinks, host_kinds, uplinks
+from meshwright.topology.layout import around, first_host, has_far_links, rings, rows
+from meshwright.topology.routes import Routes
+
+MOST_DRAWN = 16
+"""GPUs of a tree that is drawn whole, and children that are drawn of a switch."""
+
+MOST_NODES = 48
+"""Vertices of a graph that is drawn whole."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A vertex; x and y are from 0 to 1."""
+
+    name: str
+    kind: str
+    """gpu, nic, switch, or rest: the equals that are not drawn."""
+    count: int = 1
+    """How many such there are in the cluster."""
+    x: float = 0.0
+    y: float = 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A link, or links side by side."""
+
+    ends: tuple[str, str]
+    gb_s: float
+    latency_us: float
+    rails: int = 1
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Points and lines, and what part of the cluster they are."""
+
+    points: tuple[Point, ...]
+    lines: tuple[Line, ...]
+    part: str
+
+
+def sketch_cluster(cluster: Cluster) -> Sketch:
+    """Return what to draw of a cluster."""
+    return _tree(cluster) if cluster.is_tree else _host(cluster)
+
+
+def _tree(cluster: Cluster) -> Sketch:
+    is_whole, total = cluster.gpus <= MOST_DRAWN, cluster.gpus
+    drawn, prefix, kind = [], "gpu", "gpu"
+    for level in cluster.levels:
+        drawn.append(_row(prefix, kind, level.size, total, is_whole))
+        total, prefix, kind = total // level.size, level.name, "switch"
+    drawn.append([Point(f"{prefix}0", kind)])
+    lines, steps = [], zip(uplinks(cluster.levels), drawn, drawn[1:], strict=False)
+    for (level, _, rails), children, above in steps:
+        for index, child in enumerate(children):
+            ends = child.name, above[index // level.size if is_whole else 0].name
+            side_by_side = rails * (child.count if child.kind == "rest" else 1)
+            lines.append(Line(ends, level.gb_s, level.latency_us, side_by_side))
+    part = "" if is_whole else "one branch of each level"
+    return Sketch(_spread(drawn), tuple(lines), part)
+
+
+def _row(prefix: str, kind: str, size: int, total: int, is_whole: bool) -> list[Point]:
+    """Return the points of a level: all, one switch's GPUs, or one and the rest."""
+    if is_whole:
+        return [Point(f"{prefix}{index}", kind) for index in range(total)]
+    if kind == "gpu" and size <= MOST_DRAWN:
+        return [Point(f"gpu{index}", kind, total) for index in range(size)]
+    first = Point(f"{prefix}0", kind, total)
+    return [first, Point(f"{prefix}1 ...", "rest", size - 1)][: min(size, 2)]
+
+
+def _spread(drawn: Iterable[list[Point]]) -> tuple[Point, ...]:
+    """Return the points of rows, from the lowest up, evenly spread."""
+    filled = [row for row in drawn if row]
+    return tuple(
+        replace(point, x=x, y=(height + 0.3) / (len(filled) - 0.4))
+        for height, row in enumerate(filled)
+        for point, x in zip(row, _across(row), strict=True)
+    )
+
+
+def _across(row: list[Point]) -> list[float]:
+    """Return where the points of a row stand; one and its rest keep the middle."""
+    if row[-1].kind == "rest":
+        return [0.5, 0.9][-len(row) :]
+    return [(index + 0.5) / len(row) for index in range(len(row))]
+
+
+def _host(cluster: Cluster) -> Sketch:
+    """Return the first host, and the levels above it where its picture has room."""
+    first, outer = host_kinds(cluster)[0], cluster.hosts.outer
+    whole = machine_graph(first.machine)
+    way_out = [outside(level) for level in outer[:1]]
+    graph, gpus = _inside(whole, way_out)
+    hosts = math.prod(level.size for level in outer)
+    part = f"{first.name}, one of {hosts:,} hosts" if outer else ""
+    part = part or "the first host" * (len(whole) > MOST_NODES)
+    kinds = nx.get_node_attributes(graph, "kind")
+    if has_far_links(graph, gpus):
+        places = rings(graph, gpus)
+        points = tuple(Point(node, kinds[node], 1, x, y) for node, x, y in places)
+        without = "".join(f"; without {name}" for name in way_out)
+        return Sketch(points, tuple(_links(graph)), part + without)
+    drawn = [[Point(node, kinds[node]) for node in row] for row in rows(graph, gpus)]
+    lines = [*_links(whole.subgraph([*graph, *way_out]))]
+    lines += _add_levels(drawn, uplinks(outer, first.gpus, first.nics))
+    return Sketch(_spread(drawn), tuple(lines), part)
+
+
+def _inside(
+    whole: nx.Graph[str], way_out: list[str]
+) -> tuple[nx.Graph[str], list[str]]:
+    """Return what is drawn of a host itself, and its GPUs in order."""
+    graph = first_host(whole) if len(whole) > MOST_NODES else nx.Graph(whole)
+    graph.remove_nodes_from(way_out)
+    gpus = Routes(graph).gpus
+    return around(graph, gpus), gpus
+
+
+def _links(graph: nx.Graph[str]) -> Iterator[Line]:
+    for a, b, link in graph.edges(data=True):
+        yield Line((a, b), link["gb_s"], link["latency_us"])
+
+
+def _add_levels(drawn: list[list[Point]], outer: Iterable[Uplinks]) -> Iterator[Line]:
+    """Add one branch of what is above a host to its rows; yield the links there."""
+    below: list[Point] = []
+    for level, _, rails in outer:
+        above = Point(outside(level), "switch")
+        rest = Point(f"below {above.name} ...", "rest", level.size - 1)
+        row = [*below, *([rest] if rest.count else [])]
+        for point in row:
+            ends, side_by_side = (point.name, above.name), rails * point.count
+            yield Line(ends, level.gb_s, level.latency_us, side_by_side)
+        drawn.append(row)
+        below = [above]
+    drawn.append(below)
