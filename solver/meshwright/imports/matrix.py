@@ -19,7 +19,8 @@ P2P = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 _CELL = re.compile(r"X|NV\d{1,3}|MX\d{0,3}|ICN\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 _GPU = re.compile(r"[GP]PU(\d{1,4})")
 _TITLES = re.compile(r"(CPU|NUMA|Node)\s{1,8}Affinity|GPU\s{1,8}NUMA\s{1,8}ID")
-_LEGEND = re.compile(r"\s*(?:#\s*)?(NIC\d{1,4}):\s{1,8}(\S{1,60})\s*")
+_LEGEND = re.compile(r"\s*(?:#\s*)?(NIC\d{1,4}):\s{1,8}([A-Za-z0-9_.:-]{1,60})\s*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _WORD = re.compile(r"\S+")
 _GAPS = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _WRAPPERS = "#*`>|'\"[],"
@@ -150,7 +151,7 @@ def _bare(word: str) -> str:
 
 
 def _is_device(word: str) -> bool:
-    is_name = word[:1].isalpha() and len(word) <= 40 and not _CELL.fullmatch(word)
+    is_name = _NAME.fullmatch(word) is not None and not _CELL.fullmatch(word)
     return is_name and any(char.isdigit() for char in word)
 
 

@@ -40,7 +40,7 @@ SIGNS = {
     "slurm": r"(?im)^\s{0,9}(?:Switch|Block|Ring)Name=|^\s{0,9}- topology:",
     "ibnetdiscover": r"(?m)^(?:Switch|Ca)\s{1,9}\d{1,5}\s{1,9}\"[SH]-|^switchguid=",
     "ibstat": r"(?m)^VM_hostname |^CA '|^\s{0,9}Port GUID: ",
-    "nvidia_smi": r"GPU0[^\n]{0,4000}\n[^\n]{0,200}GPU0\W{1,200}X\b",
+    "nvidia_smi": r"\bGPU0(?:\W|\\t){1,60}X\b",
     "hostfile": r"(?m)^[\w.@-]{1,80}[ \t]{1,20}slots ?= ?\d",
 }
 """By kind: what stands in its files and in no other's."""

@@ -12,8 +12,14 @@ from meshwright.spec.places import Where
 MAX_CHARS = 8_000_000
 """Far above what a machine prints; a fabric of 10,000 ports takes about 2 million."""
 
-_COLOUR = re.compile(r"(?:\x1b|\^\[|\\x1b|\\033|\\e|\\u001b)?\[[0-9;]{1,8}m")
-"""Select Graphic Rendition, also where a copy lost or spelled out the escape."""
+_COLOUR = re.compile(
+    r"(?:\x1b|\^\[|\\x1b|\\033|\\e|\\u001b)?\[[0-9;]{1,8}m|\x1b\[[0-9;?]{0,8}[A-Za-z]"
+)
+"""Select Graphic Rendition, also where a copy lost or spelled out the escape; other
+control sequences with it alone."""
+
+_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
+"""Characters that no tool prints, other than tabs and line ends."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -45,14 +51,14 @@ def check_length(text: str, name: str) -> None:
 
 
 def read_lines(text: str, name: str) -> list[Line]:
-    """Return the lines of a text without colours, nulls and odd blanks.
+    """Return the lines of a text without colours, control characters and odd blanks.
 
     Raises:
         SpecError: the text is too long.
     """
     check_length(text, name)
-    plain = text.lstrip("\ufeff").replace("\xa0", " ").replace("\0", "")
-    lines = _LINE_END.split(_COLOUR.sub("", plain))
+    plain = _COLOUR.sub("", text.lstrip("\ufeff").replace("\xa0", " "))
+    lines = _LINE_END.split(plain.translate(_CONTROLS))
     return [Line(number, line) for number, line in enumerate(lines, 1)]
 
 
