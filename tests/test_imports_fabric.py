@@ -37,7 +37,7 @@ def fabric(speed: str = "4xNDR") -> str:
 
     Each leaf has two cables to the spine; SHARP sits at the spine.
     """
-    parts = ["# Topology file: generated\n"]
+    parts = ["[root@a ~]# ibnetdiscover\n# Topology file: generated\n"]
     for group, hosts in enumerate(["ab", "cd"]):
         for rail in range(2):
             name = f"e{group}{rail}"
@@ -93,7 +93,7 @@ def test_uneven_leaves_are_noted() -> None:
 
 
 BROKEN = {
-    "speed": (fabric("4xZDR"), "ib.txt:5: ZDR: unknown speed; accepted: SDR, DDR"),
+    "speed": (fabric("4xZDR"), "ib.txt:6: ZDR: unknown speed; accepted: SDR, DDR"),
     "port": ('Switch 1 "S-1"\n[1] nowhere', "ib.txt:2: '[1] nowhere': expected a port"),
     "outside": ('[1] "S-1"[2]', "a port outside of a block"),
     "block": ("Switch S-1", "ib.txt:1: 'Switch S-1': expected a block"),

@@ -68,6 +68,7 @@ COPIES = {
     "python text": repr(TABBED),
     "legend": TABBED + LEGEND,
     "two machines": TABBED + "\n\n" + TABBED.replace("NV4", "SYS"),
+    "p2p below": TABBED + "\n \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n",
 }
 
 

@@ -90,6 +90,17 @@ def test_blocks() -> None:
     assert "BlockSizes=12 is no level above 8 nodes" in notes(odd)
 
 
+def test_blocks_may_be_empty() -> None:
+    conf = "BlockName=a Nodes=n[1-4]\nBlockName=b\nBlockName=c Nodes=m[1-4]"
+    yaml = BLOCKS.replace(
+        "      - block: b1\n", "      - block: b9\n      - block: b1\n"
+    )
+    for text, size in ((conf, 4), (yaml, 2)):
+        assert len(slurm.parse(text, "t").groups) == 3
+        assert [level for _, level in sizes(text)] == [size, 2]
+        assert "1 blocks without nodes are left out." in notes(text)
+
+
 def test_ring() -> None:
     assert sizes("RingName=r Nodes=n[1-6]") == [("ring", 6)]
 

@@ -106,6 +106,15 @@ def test_nccl_gpus_without_elements_go_by_class_and_bus() -> None:
     assert "The file does not number the GPUs; they are in bus order." in imported.notes
 
 
+def test_nics_may_stand_below_cpus() -> None:
+    eth = '<nic><net name="eth0" speed="10000" guid="0x0" port="0" gdr="0"/></nic>'
+    text = system(eth + gpu("0000:0f:00.0", 0), eth + gpu("0000:1f:00.0", 1))
+    imported = nccl_xml.to_topology(nccl_xml.parse(text, "t"), PCIE, "x")
+    assert names_of(imported, "nic") == ["eth0"]
+    links = links_of(imported)
+    assert links["GPU0", "host0"] == links["eth0", "host0"] == 25
+
+
 def test_unknown_elements_are_noted() -> None:
     text = system(gpu("0:0f:0.0", 0)).replace("</system>", "<future/>\n</system>")
     notes = nccl_xml.to_topology(nccl_xml.parse(text, "t.xml"), PCIE, "x").notes

@@ -21,7 +21,7 @@ _PORT = re.compile(
 )
 _NAME = re.compile(r"#[^\"]{0,60}\"([^\"]{0,200})\"")
 _SPEED = re.compile(r"\s(\d{1,2})x([A-Z]{2,4}\d{0,3})(?=\s|$)")
-_STARTS = re.compile(r"(?:Switch|Ca|Rt)\s|\[")
+_STARTS = re.compile(r"(?:Switch|Ca|Rt)\s|\[\d")
 
 LONGEST = 2_000
 """Characters of a line that are read."""

@@ -37,6 +37,8 @@ class Header(NamedTuple):
     """Of the columns behind the cells."""
     columns: tuple[str, ...] = ()
     """Of a table with pipes: every field."""
+    place: int = 0
+    """Among the lines of the file."""
 
 
 class Row(NamedTuple):
@@ -92,11 +94,12 @@ def _legend(lines: Sequence[Line]) -> Iterator[tuple[str, str]]:
 
 def _find_header(lines: Sequence[Line], name: str) -> Header:
     headers = (_as_table(line) or _as_header(line) for line in lines)
-    header = next((header for header in headers if header), None)
+    found = ((place, header) for place, header in enumerate(headers) if header)
+    place, header = next(found, (0, None))
     if header is None:
         fail(name, 0, "no header with GPU0; expected the output of nvidia-smi topo -m")
     _check_header(header, name)
-    return header
+    return header._replace(place=place)
 
 
 def _check_header(header: Header, name: str) -> None:
@@ -157,14 +160,12 @@ def _is_device(word: str) -> bool:
 
 def _read_rows(header: Header, lines: Sequence[Line], name: str) -> dict[str, Row]:
     rows: dict[str, Row] = {}
-    for line in lines:
-        if line.number < header.line:
-            continue
+    for line in lines[header.place + 1 :]:
+        if _as_header(line) and rows:
+            break  # another machine, or another matrix of this one
         row = _table_row(header, line, name) or _plain_row(header, line, name)
-        if row and row.label in rows:
-            break  # the matrix of another machine
         if row:
-            rows[row.label] = row
+            rows.setdefault(row.label, row)
     if not rows:
         fail(name, header.line, "a header without rows; expected one per GPU")
     return rows

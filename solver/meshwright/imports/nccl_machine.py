@@ -59,6 +59,8 @@ def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
         for net in device.nets or (None,):
             name = (net.name if net else "")[:100] or f"nic{number}"
             name = name if name.isprintable() else f"nic{number}"
+            if not device.busid and name in taken:
+                continue  # NCCL lists sockets' NICs below every CPU
             while name in taken:
                 name += "_"
             taken.add(name)

@@ -79,6 +79,9 @@ def read_devices(root: Element, name: str) -> Iterator[Device]:
         element, way, tags = waiting.pop()
         if element.tag == "pci" and _is_device(element):
             yield _device(element, way[:-1], tags, name)
+        if element.tag == "nic" and tags[-1:] == ("cpu",):
+            nets = tuple(_nets([element], name))
+            yield Device("", False, (0, *way[:-1]), tags, nets=nets)
         inner = (*tags, element.tag)
         waiting += [
             (child, (*way, place), inner)

@@ -88,7 +88,7 @@ def _fields(line: Line, name: str) -> dict[str, str]:
 def _group(group: str, fields: Mapping[str, str], line: Line, name: str) -> Group:
     nodes = expand(fields.get("nodes", ""), name, line.number)
     switches = expand(fields.get("switches", ""), name, line.number)
-    if not nodes and not switches:
+    if not nodes and not switches and "blockname" not in fields:
         fail(name, line.number, f"{shown(group)} has no Nodes= and no Switches=")
     return Group(group, nodes, switches, line.number)
 

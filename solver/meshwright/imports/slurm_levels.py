@@ -100,8 +100,10 @@ def _block_sizes(
     groups: Mapping[str, Group], block_sizes: Sequence[int], notes: list[str]
 ) -> list[tuple[str, int]]:
     """Return the size of a block, of its aggregates, and how many there are of all."""
-    nodes = [len(group.nodes) for group in groups.values()]
-    size = usual(nodes, "Nodes of a block", notes)
+    nodes = [len(group.nodes) for group in groups.values() if group.nodes]
+    if len(nodes) < len(groups):
+        notes.append(f"{len(groups) - len(nodes)} blocks without nodes are left out.")
+    size = usual(nodes or [1], "Nodes of a block", notes)
     sizes, joined = [("block", size)], size
     for wanted in block_sizes:
         if wanted > joined and wanted % joined == 0 and len(sizes) < len(TIERS) - 1:
@@ -109,7 +111,7 @@ def _block_sizes(
             joined = wanted
         elif wanted != joined:
             notes.append(f"BlockSizes={wanted} is no level above {joined} nodes.")
-    rest = len(groups) * size // joined
-    if rest * joined != len(groups) * size:
-        notes.append(f"{len(groups)} blocks of {size} do not fill {joined} nodes each.")
+    rest = len(nodes) * size // joined
+    if rest * joined != len(nodes) * size:
+        notes.append(f"{len(nodes)} blocks of {size} do not fill {joined} nodes each.")
     return sizes if rest <= 1 else [*sizes, ("cluster", rest)]

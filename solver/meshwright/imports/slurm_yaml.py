@@ -76,7 +76,7 @@ def _group(
         fail(name, line, f"expected a mapping with {name_key}, and nodes or children")
     nodes = expand(str(group.get("nodes") or ""), name, line)
     children = expand(str(group.get("children") or ""), name, line)
-    if not nodes and not children:
+    if not nodes and not children and name_key != "block":
         fail(name, line, f"{shown(str(group[name_key]))} has no nodes and no children")
     return Group(str(group[name_key]), nodes, children, line)
 
