@@ -197,6 +197,16 @@ def test_hwloc_switches_are_pci_devices_and_cpus_are_none() -> None:
     assert "NVLink of GPUs to Package objects is left out." in imported.notes
 
 
+def test_hwloc_without_drivers_has_cards() -> None:
+    card = '<object type="PCIDev" gp_index="9" pci_type="0302 [10de:20b0] a1"/>'
+    text = f'<topology><object type="Machine" gp_index="0">{card}</object></topology>'
+    facts = hwloc.parse(text, "t.xml")
+    assert [gpu.gp_index for gpu in facts.gpus] == ["9"]
+    assert names_of(hwloc.to_topology(facts, V100, "v100"), "gpu") == ["GPU0"]
+    with pytest.raises(SpecError, match=r"t\.xml: no GPU; expected OS devices"):
+        hwloc.to_topology(hwloc.parse("<topology/>", "t.xml"), V100, "v100")
+
+
 BILLION = '<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><a>&d;</a>'
 BROKEN = {
     "entities": (BILLION, "t.xml:1: <!DOCTYPE 'a'>: expected XML without declarations"),

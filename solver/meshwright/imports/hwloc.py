@@ -6,7 +6,7 @@ Bandwidths are a matrix over objects, in MB/s; its objects may be NVSwitches and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from meshwright.imports.graph import to_graph
@@ -18,6 +18,9 @@ from meshwright.spec.cluster import Gpu
 
 GPU_NAMES = ("nvml", "cuda", "rsmi")
 """Of OS devices, in order of trust in their numbers: drivers see all GPUs."""
+
+CARD_CLASSES = ("0302", "0380", "1200")
+"""3D controllers, and what AMD's accelerators call themselves."""
 
 BANDWIDTHS = ("NVLinkBandwidth", "XGMIBandwidth")
 
@@ -33,6 +36,8 @@ class Hwloc:
     name: str
     os_devices: tuple[Placed, ...] = ()
     """OS devices in the order of the file."""
+    cards: tuple[Placed, ...] = ()
+    """PCI devices of a class that GPUs of servers have."""
     numa: int = 0
     packages: int = 0
     matrices: Mapping[str, Matrix] = field(default_factory=dict)
@@ -45,8 +50,13 @@ class Hwloc:
 
     @property
     def gpus(self) -> tuple[Placed, ...]:
-        """Return the GPUs in the order of their numbers, by the best kind of name."""
-        stem = next((stem for stem in GPU_NAMES if self.count(stem)), "")
+        """Return the GPUs in the order of their numbers, by the best kind of name.
+
+        Where hwloc had no part for the driver, PCI cards in the order of the file.
+        """
+        stem = next((stem for stem in GPU_NAMES if self.count(stem)), None)
+        if stem is None:
+            return self.cards
         found = [
             (int(match[2]), device)
             for device in self.os_devices
@@ -78,19 +88,29 @@ def parse(text: str, name: str) -> Hwloc:
     )
     return Hwloc(
         name=name,
-        os_devices=tuple(_os_devices(root)),
+        os_devices=tuple(_placed(root, _is_os_device)),
+        cards=tuple(_placed(root, _is_card)),
         numa=kinds.count("NUMANode"),
         packages=kinds.count("Package") + kinds.count("Socket"),
         matrices={matrix.name: matrix for matrix in matrices},
     )
 
 
-def _os_devices(root: Element) -> Iterator[Placed]:
-    """Yield the OS devices with the objects around them."""
+def _is_os_device(element: Element) -> bool:
+    return element.get("type") == "OSDev"
+
+
+def _is_card(element: Element) -> bool:
+    kind = element.get("pci_type").startswith(CARD_CLASSES)
+    return element.get("type") == "PCIDev" and kind
+
+
+def _placed(root: Element, is_wanted: Callable[[Element], bool]) -> Iterator[Placed]:
+    """Yield objects with the objects around them."""
     waiting: list[tuple[Element, tuple[Element, ...]]] = [(root, ())]
     while waiting:
         element, way = waiting.pop()
-        if element.get("type") == "OSDev":
+        if is_wanted(element):
             yield Placed.of(element, way)
         inner = (*way, element) if element.tag == "object" else way
         waiting += [(child, inner) for child in reversed(element.children)]
@@ -126,7 +146,6 @@ def to_topology(facts: Hwloc, gpu: Gpu, gpu_name: str) -> Imported:
         SpecError: no GPU is among the OS devices, or a bandwidth is not known.
     """
     if not facts.gpus:
-        sentence = "no OS device of a GPU; expected nvml0, cuda0 or rsmi0 (hwloc with"
-        fail(facts.name, 0, f"{sentence} its NVML, CUDA or RSMI part)")
+        fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
     matrix = next(iter(facts.matrices.values()), None)
     return to_graph(to_machine(facts.gpus, facts.nics, matrix), gpu, gpu_name)

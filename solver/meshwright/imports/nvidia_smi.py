@@ -64,10 +64,11 @@ class NvidiaTopo:
     @property
     def asymmetric(self) -> list[tuple[str, str]]:
         """Return the pairs whose two cells differ."""
+        place = {device: i for i, device in enumerate(self.devices)}
         return [
             (a, b)
             for (a, b), cell in self.cells.items()
-            if a < b and self.cells.get((b, a), cell) != cell
+            if place[a] < place[b] and self.cells.get((b, a), cell) != cell
         ]
 
     @property

@@ -64,7 +64,7 @@ class RocmTopo:
             (a, b)
             for cells in self.blocks.values()
             for (a, b), cell in cells.items()
-            if a < b and cells.get((b, a), cell) != cell
+            if int(a[3:]) < int(b[3:]) and cells.get((b, a), cell) != cell
         ]
 
     @property
