@@ -14,9 +14,10 @@ from meshwright.imports.registry import KINDS, PARSERS, detect
 from meshwright.imports.text import MAX_CHARS
 from tests.import_gpus import A100, validated
 from tests.test_imports_fabric import fabric
+from tests.test_imports_hosts import NODE
 from tests.test_imports_nvidia_smi import LEGEND, TABBED, as_table, uniform
 from tests.test_imports_rocm_smi import HIVES, WEIGHTS, block, numa
-from tests.test_imports_slurm import BLOCKS, NODE, TREE, YAML, gres
+from tests.test_imports_slurm import BLOCKS, TREE, YAML, gres
 from tests.test_imports_xml import BRIDGED, distances, hwloc_xml
 
 GOOD = {
