@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.imports.imported import Imported
-from meshwright.spec.cluster import Cluster, Gpu
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.gpu import Gpu
 
 FIELDS: dict[str, Any] = {
     "memory_gib": 80,

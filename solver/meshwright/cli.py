@@ -8,6 +8,7 @@ so that help and errors answer at once.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -106,7 +107,9 @@ def solve(
     from meshwright.spec.load import load_spec
 
     _check_writable(output)
-    loaded = load_spec(spec, pin)
+    notes: list[str] = []
+    loaded = load_spec(spec, pin, notes)
+    _tell(notes)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
     from meshwright.profile import load_profile
@@ -212,6 +215,45 @@ def calibrate(
     data = fitted.model_dump(mode="json")
     _write(yaml.safe_dump(data, sort_keys=False), output)
     sys.stdout.write(sections_as_text(profile_sections(fitted, len(unpriced))))
+
+
+@app.command("import")
+def import_files(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KIND FILE...", help="nvidia_smi topo.txt, for one."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Of the machine: a bundled name or a file.")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="What slurm and ibnetdiscover join, likewise.")
+    ] = None,
+    onto: Annotated[
+        str | None, typer.Option(help="Topology that nccl_tests measured, likewise.")
+    ] = None,
+    op: Annotated[str | None, typer.Option(help="Test, if a log is silent.")] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=2, help="GPUs, if a log is silent.")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Make a topology of what other tools print about a cluster."""
+    _check_writable(output)
+    from meshwright.imports.command import Options, run
+    from meshwright.report.render import sections_as_text
+
+    made = run(words or [], Options(gpu, machine, onto, op, ranks))
+    _tell(made.notes)
+    _write(made.text, output)
+    if made.sections:
+        stream = sys.stdout if output else sys.stderr
+        stream.write(sections_as_text(made.sections))
+
+
+def _tell(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _check_writable(output: Path | None, option: str = "--output") -> None:

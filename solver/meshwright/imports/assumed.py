@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from meshwright.errors import SpecError
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 PEER_LATENCY_US = 1.5
 """Estimate: a link or switch port of NVLink, as in topologies/dgx-a100.yaml."""

@@ -11,7 +11,8 @@ from meshwright.imports.machine import Machine, components
 from meshwright.imports.pcie import pcie_tree
 from meshwright.imports.peers import peer_links
 from meshwright.imports.sketch import Sketch
-from meshwright.spec.cluster import MAX_NODES, Gpu
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.topology import MAX_NODES
 
 
 def to_graph(machine: Machine, gpu: Gpu, gpu_name: str) -> Imported:

@@ -14,7 +14,7 @@ from meshwright.imports.hwloc_machine import Matrix, Placed, to_machine
 from meshwright.imports.imported import Imported
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, shown, whole
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 GPU_NAMES = ("nvml", "cuda", "rsmi")
 """Of OS devices, in order of trust in their numbers: drivers see all GPUs."""

@@ -34,7 +34,8 @@ def to_levels(facts: IbFabric) -> Imported:
         fail(facts.name, 0, "no host is joined to a switch; expected a whole fabric")
     if max(tiers.values()) >= len(TIERS):
         fail(facts.name, 0, f"expected at most {len(TIERS)} tiers of switches")
-    notes = [f"Latency of each uplink is assumed to be {LATENCY_US:g} us."]
+    guess = f"Latency of each uplink is assumed to be {LATENCY_US:g} us."
+    notes = [guess]
     levels: list[dict[str, Any]] = []
     children: list[tuple[str, ...]] = [(host,) for host in sorted(hosts)]
     for tier in range(max(tiers.values()) + 1):
@@ -46,7 +47,7 @@ def to_levels(facts: IbFabric) -> Imported:
         children = [*groups]
     if len(children) > 1:
         notes.append(f"{len(children)} parts of the fabric are not joined.")
-    return Imported({"levels": levels}, unique(notes))
+    return Imported({"levels": levels}, unique(notes), guess)
 
 
 def _cables(facts: IbFabric) -> Cables:

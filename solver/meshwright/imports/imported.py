@@ -13,6 +13,10 @@ class Imported:
     fields: dict[str, Any]
     notes: tuple[str, ...] = ()
     """One plain sentence for each thing that the file does not say."""
+    guess: str = ""
+    """The note on what the uplinks of machines tell better, where they are known."""
+    are_rates_guessed: bool = False
+    """Whether levels have no bandwidth of their own."""
 
 
 def unique(notes: list[str]) -> tuple[str, ...]:

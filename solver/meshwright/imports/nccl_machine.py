@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from meshwright.imports.machine import Machine, Nic, Pair, Peers
 from meshwright.imports.nccl_parts import UNNUMBERED, Cpu, Device
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 NVSWITCH_CLASS = "0x0680"
 

@@ -17,7 +17,7 @@ from meshwright.imports.nccl_machine import to_machine
 from meshwright.imports.nccl_parts import Cpu, Device, read_devices
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, known, shown
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 TAGS = ("system", "cpu", "pci", "gpu", "nic", "net", "nvlink", "xgmi", "c2c", "pcilink")
 

@@ -23,7 +23,7 @@ from meshwright.imports.machine import (
 )
 from meshwright.imports.matrix import read_matrix
 from meshwright.imports.text import read_lines
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 _PEER = re.compile(r"(?:NV|MX|ICN)(\d{0,3})")
 

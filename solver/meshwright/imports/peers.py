@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from meshwright.imports.assumed import PEER_LATENCY_US, peer_link_gb_s
 from meshwright.imports.machine import Machine, Pair, Peers, components, pairs_of
 from meshwright.imports.sketch import Sketch
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 SWITCHED_COUNTS = (6, 12, 18)
 """Links per GPU of DGX-2, of A100 and of H100 to B300 machines with NVSwitches."""

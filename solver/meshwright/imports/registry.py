@@ -21,6 +21,7 @@ PARSERS = (
     "ibnetdiscover",
     "ibstat",
     "hostfile",
+    "nccl_tests",
 )
 
 KINDS: dict[str, Callable[[], ModuleType]] = {
@@ -32,6 +33,7 @@ READ = 20_000
 """Characters of a text that a guess looks at, from its start."""
 
 SIGNS = {
+    "nccl_tests": r"\balgbw\s.{0,80}\bbusbw\b|\bnThread \d|Collective test starting",
     "nccl_xml": r"<(?:system|graphs)[\s>]",
     "hwloc": r"<topology[\s>]|<!DOCTYPE topology",
     "rocm_smi": r"={2} ?(?:Weight|Hops|Link Type) between two|ROCm System Man",

@@ -11,7 +11,7 @@ from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.machine import Machine, Pair, Peers, pairs_of
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 LINK_TYPES = ("XGMI", "PCIE", "XXXX", "N/A")
 """XXXX and N/A are what the tool prints where the driver does not tell."""

@@ -15,7 +15,7 @@ from meshwright.imports.hostlist import expand
 from meshwright.imports.imported import Imported
 from meshwright.imports.machine import Machine, Pair, Peers
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
-from meshwright.spec.cluster import Gpu
+from meshwright.spec.gpu import Gpu
 
 MAX_GPUS = 256
 

@@ -32,11 +32,12 @@ def to_levels(facts: SlurmTopology) -> Imported:
         rings = [len(group.nodes) for group in facts.groups.values()]
         sizes = [("ring", usual(rings, "Nodes of a ring", notes))]
         notes.append("A ring of nodes is taken as nodes under one switch.")
-    notes.append(
+    guess = (
         f"Slurm's file has no speeds: every uplink is assumed to have {GB_S:g} GB/s "
         f"per GPU (one 400 Gbit/s port) and {LATENCY_US:g} us."
     )
-    return Imported({"levels": [_level(*size) for size in sizes]}, unique(notes))
+    levels = [_level(*size) for size in sizes]
+    return Imported({"levels": levels}, unique([*notes, guess]), guess, True)
 
 
 def _level(name: str, size: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.spec.foreign import fill, take_sources
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.places import Document, FieldPath, Where, dotted
@@ -19,8 +20,15 @@ _OPTIONAL = ("limits", "pins")
 """Sections that may be left empty."""
 
 
-def load_spec(name: str, pins: list[str] | None = None) -> Spec:
+def load_spec(
+    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+) -> Spec:
     """Return the spec in a file or bundled under `name`, with `pins` ('tp=4') added.
+
+    Args:
+        name: of the file, or a bundled name.
+        pins: to add to those of the spec.
+        notes: gets what files of other tools leave out and was assumed for them.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
@@ -32,25 +40,47 @@ def load_spec(name: str, pins: list[str] | None = None) -> Spec:
             document.data[section] = {}
     for pin in pins or []:
         _add_pin(document, pin)
-    _resolve(document)
+    _resolve_field(document, ("model",), "specs/models")
+    assumed = _resolve_cluster(document)
+    if notes is not None:
+        notes += assumed
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
 
 
-def _resolve(document: Document) -> None:
-    """Replace the names of presets, topologies and GPUs by what they stand for."""
-    _resolve_field(document, ("model",), "specs/models")
+def _resolve_cluster(document: Document) -> list[str]:
+    """Replace names of topologies, GPUs and files by what they stand for.
+
+    Returns:
+        What was assumed on the way.
+    """
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
         cluster = document.data["cluster"] = {"topology": cluster}
     if not isinstance(cluster, dict):
-        return
+        return []
+    sources = take_sources(document)
     _name_topology(document)
     _resolve_field(document, ("cluster", "topology"), "topologies")
     if isinstance(cluster.get("topology"), dict):
         _resolve_field(document, ("cluster", "topology", "gpu"), "topologies/gpus")
+    return fill(document, sources)
+
+
+def resolved(option: str, field: str, name: str) -> Document:
+    """Return a topology or GPU that the command line names, as {field: its data}.
+
+    Raises:
+        SpecError: names the option, or the file, line and field.
+    """
+    document = Document({field: name}, {(): Where(option)})
+    kinds = {"topology": "topologies", "gpu": "topologies/gpus"}
+    _resolve_field(document, (field,), kinds[field])
+    if field == "topology":
+        _resolve_field(document, (field, "gpu"), kinds["gpu"])
+    return document
 
 
 def _name_topology(document: Document) -> None:
