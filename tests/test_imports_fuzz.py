@@ -19,6 +19,7 @@ from tests.test_imports_nvidia_smi import LEGEND, TABBED, as_table, uniform
 from tests.test_imports_rocm_smi import HIVES, WEIGHTS, block, numa
 from tests.test_imports_slurm import BLOCKS, TREE, YAML, gres
 from tests.test_imports_xml import BRIDGED, distances, hwloc_xml
+from tests.test_nccl_tests import HEADING, ROW
 
 GOOD = {
     "nvidia_smi": [TABBED + LEGEND, as_table([0, 1, 2, 3, 4, 5]), uniform(4, "NV4")],
@@ -31,6 +32,7 @@ GOOD = {
     "ibnetdiscover": [fabric()],
     "ibstat": ["VM_hostname a\n0f0000000001\nCA 'x'\nPort GUID: 0x1\n"],
     "hostfile": ["worker-1 slots=8\nworker-[2-4]\nb:2 # c\n"],
+    "nccl_tests": [HEADING + ROW],
 }
 
 FRAGMENTS = [
@@ -129,5 +131,7 @@ def test_long_text_is_read_or_refused_soon(text: str) -> None:
 
 @pytest.mark.parametrize("kind", PARSERS)
 def test_too_long_text_is_refused(kind: str) -> None:
-    with pytest.raises(SpecError, match="file: expected at most 8,000,000 characters"):
-        KINDS[kind]().parse(" " * (MAX_CHARS + 1), "file")
+    module = KINDS[kind]()
+    most = getattr(module, "MOST_CHARACTERS", MAX_CHARS)
+    with pytest.raises(SpecError, match=f"file: expected at most {most:,} characters"):
+        module.parse(" " * (most + 1), "file")

@@ -187,27 +187,28 @@ READERS = {
 }
 
 
-def _folder() -> Path | None:
+def folder() -> Path | None:
+    """Return the folder of the samples, if there is one."""
     shared = os.environ.get("MESHWRIGHT_SHARED")
-    folder = Path(shared, "samples") if shared else None
-    return folder if folder and (folder / "INDEX.yaml").is_file() else None
+    path = Path(shared, "samples") if shared else None
+    return path if path and (path / "INDEX.yaml").is_file() else None
 
 
 def _samples() -> list[Any]:
-    folder = _folder()
-    if folder is None:
+    path = folder()
+    if path is None:
         reason = "set MESHWRIGHT_SHARED to a folder that has samples/INDEX.yaml"
         return [pytest.param({}, id="none", marks=pytest.mark.skip(reason=reason))]
-    index = yaml.safe_load((folder / "INDEX.yaml").read_text(encoding="utf-8"))
+    index = yaml.safe_load((path / "INDEX.yaml").read_text(encoding="utf-8"))
     mine = (sample for sample in index["samples"] if sample["kind"] in KINDS)
     return [pytest.param(sample, id=sample["file"]) for sample in mine]
 
 
 @pytest.mark.parametrize("sample", _samples())
 def test_sample_is_read_as_the_index_says(sample: dict[str, Any]) -> None:
-    folder, kind = _folder(), KINDS[sample["kind"]]
-    assert folder is not None
-    text = (folder / sample["file"]).read_text(encoding="utf-8")
+    path, kind = folder(), KINDS[sample["kind"]]
+    assert path is not None
+    text = (path / sample["file"]).read_text(encoding="utf-8")
     seen, imported = READERS[kind](text, sample["file"])
     expected = sample["expect"]
     assert {key: seen.get(key) for key in expected} == expected

@@ -19,7 +19,7 @@ def as_yaml(made_from: str, notes: Iterable[str], data: dict[str, Any]) -> str:
 def _field(name: str, value: Any) -> str:
     """Return a field; of a list of mappings each one on a line, where it fits."""
     if not (isinstance(value, list) and value and isinstance(value[0], dict)):
-        return _dump({name: value}, None)
+        return _dump({name: value}, None if isinstance(value, list | dict) else False)
     lines = [_dump([item], True).strip()[1:-1] for item in value]
     if max(map(len, lines)) > WIDTH:
         return _dump({name: value}, None)
