@@ -217,7 +217,10 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "no nic": ([*slurm, "--machine", str(lone)],
                    "machine lone has no NIC that switches could join"),
         "no onto": ([*logs, str(LOG)], "--onto: missing; the log says how fast links"),
-        "graph": ([*logs, str(LOG), "--onto", "dgx-1v"], "--onto dgx-1v: levels: miss"),
+        "pairs": (
+            [*logs, str(LOG), "--onto", "dgx-1v"],
+            f"--onto dgx-1v: {LOG}: pairs of GPUs have links of their own",
+        ),
         "strange option": ([*slurm, "--gpu", GPU], "--gpu: not for slurm; accepted: "
                            "--machine"),
         "facts": (["hostfile", str(tree), "--op", "x"], "--op: not for hostfile; accept"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported
@@ -14,15 +15,15 @@ from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
 
 
-def read_facts(kind: str, path: Path) -> object:
-    """Return what a file of a kind says.
+def read_facts(kind: str, path: Path, **given: Any) -> Any:
+    """Return what a file of a kind says, and what the user has `given` beside it.
 
     Raises:
         SpecError: names file and line, and the kind that the text looks like.
     """
     text = read_text(path)
     try:
-        return KINDS[kind]().parse(text, str(path))
+        return KINDS[kind]().parse(text, str(path), **given)
     except SpecError as error:
         seen = detect(text)
         hint = f"; this looks like {seen}" if seen not in (None, kind) else ""

@@ -159,7 +159,9 @@ def _fitted(paths: list[Path], onto: str, options: Options) -> Made:
     from meshwright.imports.fitted import fit_files
 
     data, topology = _read_topology("--onto", onto)
-    fields, notes, tables = fit_files(data, paths, options.op or "", options.ranks or 0)
+    fields, notes, tables = fit_files(
+        data, topology, paths, options.op or "", options.ranks or 0
+    )
     made_from = f"{', '.join(map(str, paths))} ({LOGS}) on {topology.name}"
     imported = Imported(fields, notes)
     made = _made(made_from, paths[0], {}, imported, topology.gpu)
