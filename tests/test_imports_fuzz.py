@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from meshwright.errors import SpecError
 from meshwright.imports.registry import KINDS, PARSERS, detect
+from meshwright.imports.stacking import stack
 from meshwright.imports.text import MAX_CHARS
+from meshwright.spec.topology import Topology
 from tests.import_gpus import A100, validated
 from tests.test_imports_fabric import fabric
 from tests.test_imports_hosts import NODE
@@ -47,6 +49,24 @@ FRAGMENTS = [
 ]  # fmt: skip
 
 
+_GPUS = [{"name": f"gpu{i}"} for i in range(2)]
+_NIC = {"name": "nic0", "kind": "nic"}
+SWITCHED = Topology.model_validate(
+    {"gpu": A100, "levels": [{"name": "nv", "size": 8, "gb_s": 300, "latency_us": 1}]}
+)
+ROUTED = Topology.model_validate(
+    {
+        "gpu": A100,
+        "nodes": [*_GPUS, _NIC],
+        "links": [
+            {"between": [own["name"], "nic0"], "gb_s": 10, "latency_us": 1}
+            for own in _GPUS
+        ],
+    }
+)
+"""Machines that imported levels are put above."""
+
+
 @st.composite
 def mutated(draw: st.DrawFn, kind: str) -> str:
     """Return a good file with a few pieces cut out, doubled, or put in."""
@@ -68,7 +88,9 @@ def run(kind: str, text: str) -> None:
     if hasattr(module, "to_topology"):
         assert validated(module.to_topology(facts, A100, "a100"), A100).gpus
     elif hasattr(module, "to_levels"):
-        assert module.to_levels(facts).fields["levels"]
+        for machine in (SWITCHED, ROUTED):
+            levels = stack(module.to_levels(facts), machine).fields["levels"]
+            assert Topology.model_validate({**machine.model_dump(), "levels": levels})
 
 
 def test_every_kind_has_a_good_file() -> None:

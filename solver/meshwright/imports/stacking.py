@@ -8,6 +8,9 @@ speed of every cable: the sum at a machine is shared out as its `scale_out` has 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported
@@ -32,7 +35,7 @@ def stack(imported: Imported, topology: Topology) -> Imported:
     """
     if topology.nodes and not any(node.kind == "nic" for node in topology.nodes):
         raise SpecError(f"machine {topology.name} has no NIC that switches could join")
-    given = [Level(**level) for level in imported.fields["levels"]]
+    given = [_level(**level) for level in imported.fields["levels"]]
     given = [level for level in given if level.size > 1]
     inside, above = _split(topology)
     notes = [note for note in imported.notes if note != imported.guess]
@@ -49,6 +52,23 @@ def stack(imported: Imported, topology: Topology) -> Imported:
         notes.append(_latencies(outer, own, topology))
     levels = [level.model_dump() for level in (*inside, *outer)]
     return Imported({"levels": levels}, tuple(notes))
+
+
+def _level(**fields: Any) -> Level:
+    """Return a level.
+
+    Raises:
+        SpecError: a size or bandwidth that none has.
+    """
+    try:
+        return Level.model_validate(fields)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        field = ".".join(map(str, detail["loc"]))
+        told = detail["msg"].removeprefix("Value error, ")
+        value = detail["input"]
+        text = f"level {fields['name']}: {field}: {value!r}: {told}"
+        raise SpecError(text) from None
 
 
 def _split(topology: Topology) -> tuple[Sequence[Level], Sequence[ScaleOut]]:
@@ -90,7 +110,7 @@ def _as_machine(given: Sequence[Level], own: ScaleOut) -> Iterator[Level]:
     """Yield levels with the uplinks of a machine, and as many up as down above."""
     machines = 1
     for index, level in enumerate(given):
-        yield Level(
+        yield _level(
             name=level.name,
             size=level.size,
             gb_s=own.gb_s * (machines if own.uplink == "shared" else 1),
@@ -110,7 +130,7 @@ def _shared_out(
         holders = {"per_gpu": _gpus(topology) * below, "per_nic": _nics(topology)}
         own_uplink = "shared" if index and uplink == "per_nic" else uplink
         first_us = own.latency_us if own else level.latency_us
-        yield Level(
+        yield _level(
             name=level.name,
             size=level.size,
             gb_s=level.gb_s / holders.get(own_uplink, 1),
