@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from meshwright.imports.registry import PARSERS
 from meshwright.spec.file_kinds import FABRICS, MACHINES
 from tests.command import Result, run
 from tests.test_imports_fuzz import GOOD
-from tests.test_imports_samples import folder
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
@@ -133,56 +131,6 @@ def test_every_kind_is_tested() -> None:
 LOG = DATA / "all_reduce.log"
 
 
-def test_log_is_put_on_a_topology(tmp_path: Path) -> None:
-    output = tmp_path / "cluster.yaml"
-    result = run(
-        "import", "nccl_tests", str(LOG), "--onto", "dgx-a100", "-o", str(output)
-    )
-    assert result.code == 0
-    comments, data = content(tmp_path)
-    assert comments == [f"Made from {LOG} (nccl_tests) on dgx-a100.", *notes_of(result)]
-    (level,) = data["levels"]
-    # The log says of itself: 232 GB/s, 2.6 us an uplink.
-    assert level["gb_s"] == pytest.approx(232, rel=0.03)
-    assert level["latency_us"] == pytest.approx(2.6, rel=0.1)
-    rows = [line.split() for line in result.stdout.splitlines() if "%" in line]
-    rows = [row for row in rows if len(row) == 5]
-    assert len(rows) == 10
-    for size, unit, logged, predicted, error in rows:
-        logged_us, predicted_us = (
-            float(word.replace(",", "")) for word in (logged, predicted)
-        )
-        scale = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
-        ring_us = 14 * (int(size) * scale / 8 / level["gb_s"] / 1e3
-                        + 2 * level["latency_us"])  # fmt: skip
-        tree_us = 2 * int(size) * scale / level["gb_s"] / 1e3 + 12 * level["latency_us"]
-        assert predicted_us == pytest.approx(min(ring_us, tree_us), rel=0.01, abs=0.06)
-        off = predicted_us / logged_us - 1
-        assert float(error.rstrip("%")) / 100 == pytest.approx(off, abs=0.004)
-    medians = re.search(r"median error ([\d.]+)% from 1 MiB on", result.stdout)
-    assert medians is not None
-    assert float(medians[1]) < 5
-    assert solved(tmp_path).code == 0
-
-
-def test_table_leaves_stdout_to_the_topology() -> None:
-    result = run("import", "nccl_tests", str(LOG), "--onto", "dgx-a100")
-    assert yaml.safe_load(result.stdout)["name"] == "dgx-a100"
-    assert "predicted us" in result.stderr
-
-
-def test_log_says_what_it_does_not_know(tmp_path: Path) -> None:
-    heading = "# size count type redop root time algbw busbw #wrong\n"
-    path = tmp_path / "x.log"
-    row = "1048576 32768 float none -1 50.00 20.97 18.35 0\n"
-    path.write_text(heading + row, encoding="utf-8")
-    words = ("nccl_tests", str(path), "--onto", "dgx-a100")
-    assert "op: the log does not say" in refused(*words)
-    result = run("import", *words, "--op", "alltoall")
-    assert result.code == 0
-    assert "fitted to alltoall over 8 GPUs" in result.stderr
-
-
 def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     """Return words after `import` by what is wrong, and what must be said."""
     topo, tree, own = str(DATA / "topo.txt"), tmp_path / "tree", tmp_path / "own.yaml"
@@ -274,36 +222,3 @@ def test_commands_of_the_readme_run(
     assert {path.name for path in tmp_path.glob("*.yaml")} == {
         "cluster.yaml", "measured.yaml",
     }  # fmt: skip
-
-
-def samples() -> list[Any]:
-    """Return the real files of machines: kind, file, and a GPU that they may have."""
-    kinds = {
-        "nvidia_topo": ("nvidia_smi", GPU),
-        "rocm_showtopo": ("rocm_smi", "MI300X"),
-        "nccl_topo_xml": ("nccl_xml", GPU),
-    }
-    shared = folder()
-    if shared is None:
-        return []
-    index = yaml.safe_load((shared / "INDEX.yaml").read_text(encoding="utf-8"))
-    return [
-        pytest.param(shared / own["file"], *kinds[own["kind"]], id=own["file"])
-        for own in index["samples"]
-        if own["kind"] in kinds
-    ]
-
-
-@pytest.mark.skipif(not samples(), reason="MESHWRIGHT_SHARED has no samples")
-@pytest.mark.parametrize(("file", "kind", "gpu"), samples() or [(Path(), "", "")])
-def test_real_machine_is_imported_and_solved(
-    file: Path, kind: str, gpu: str, tmp_path: Path
-) -> None:
-    words = (kind, str(file), "--gpu", gpu, "-o", str(tmp_path / "cluster.yaml"))
-    result = run("import", *words)
-    if result.code:
-        assert result.stderr.startswith(f"error: {file}:"), result
-        return
-    assert notes_of(result)
-    answer = solved(tmp_path)
-    assert answer.code == 0, answer.stderr

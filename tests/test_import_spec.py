@@ -140,6 +140,7 @@ def test_machine_and_what_joins_machines_are_both_of_files(folder: Path) -> None
     spec, notes = loaded(folder, *lines)
     assert levels(spec) == [("leaf", 4, 50, "per_nic"), ("spine", 2, 50, "per_nic")]
     assert {note.partition(":")[0] for note in notes} == {"topo.txt", "tree"}
+    assert any("50 GB/s per NIC" in note for note in notes)
 
 
 def test_levels_above_a_machine_give_way(folder: Path) -> None:

@@ -44,7 +44,7 @@ def stack(imported: Imported, topology: Topology) -> Imported:
         outer: list[Level] = []
     elif imported.are_rates_guessed:
         own = above[0] if above else _port(topology)
-        notes.append(_taken(own, topology) if own else imported.guess)
+        notes.append(_taken(own, topology) if own else _guess(imported, topology))
         outer = list(_as_machine(given, own or _guessed(given[0], topology)))
     else:
         own = above[0] if above else None
@@ -98,6 +98,12 @@ def _port(topology: Topology) -> ScaleOut | None:
     return ScaleOut(
         name="port", gb_s=max(rates), latency_us=latency_us, uplink="per_nic"
     )
+
+
+def _guess(imported: Imported, topology: Topology) -> str:
+    """Return the note on speeds that nobody knows, of NICs where there are any."""
+    holder = "per NIC" if topology.nodes else "per GPU"
+    return imported.guess.replace("per GPU", holder)
 
 
 def _guessed(level: Level, topology: Topology) -> ScaleOut:
