@@ -136,8 +136,11 @@ def test_reports_know_plans_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "spec").glob("*.py")), ids=name_of)
 def test_specs_know_nothing_of_costs(path: Path) -> None:
-    own = own_modules(path)
-    assert not {n for n in own if not within(n, ("spec", "catalog", "errors"))}
+    """Of imports only what turns files into parts of a topology."""
+    known = ("spec", "catalog", "errors", "imports.clusters")
+    assert not {name for name in own_modules(path) if not within(name, known)}
+    banned = ("cost", "topology", "report", *SOLVER)
+    assert not {name for name in reached(path) if within(name, banned)}
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

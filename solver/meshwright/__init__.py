@@ -3,6 +3,7 @@
 The way through the house, each step importing only what stands before it:
 
     spec/        the user's question, read from YAML, with lines in errors
+    imports/     files of other tools about a cluster, as facts and as topologies
     topology/    the cluster as a NetworkX graph; what groups pay on its links
     cost/        bytes and seconds, pure functions over numpy columns
     legality.py  the rules of each framework, and pins, as data

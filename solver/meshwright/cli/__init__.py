@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from meshwright import __version__
-from meshwright.cli import calibrate, evidence, solve, topology
+from meshwright.cli import calibrate, evidence, imports, solve, topology
 from meshwright.cli.options import EXIT_CODES
 from meshwright.errors import InternalError, MeshwrightError
 
@@ -49,6 +49,7 @@ def _main(
 
 for verb in (solve.solve, topology.topology, evidence.evidence, calibrate.calibrate):
     app.command()(verb)
+app.command("import")(imports.import_files)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,6 +71,12 @@ def formatted(
     if output_format is Format.markdown:
         return sections_as_markdown(sections())
     return sections_as_text(sections())
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Say on stderr what was assumed."""
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def write(text: str, output: Path | None, option: str = "--output") -> None:

@@ -15,6 +15,7 @@ from meshwright.cli.options import (
     OutputOption,
     ProfileOption,
     check_writable,
+    tell,
     write,
 )
 from meshwright.errors import SpecError
@@ -68,7 +69,9 @@ def solve(
     check_writable(output)
     if ranks is not None and not ranks.is_dir():
         raise SpecError(f"--ranks {ranks}: no such folder")
-    loaded = load_spec(spec, pin)
+    notes: list[str] = []
+    loaded = load_spec(spec, pin, notes)
+    tell(notes)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
     from meshwright.options import Options

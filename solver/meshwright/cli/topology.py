@@ -14,6 +14,7 @@ from meshwright.cli.options import (
     check_plot,
     check_writable,
     formatted,
+    tell,
     write,
 )
 
@@ -38,7 +39,9 @@ def topology(
     check_plot(plot)
     from meshwright.spec.load import load_cluster
 
-    loaded = load_cluster(cluster)
+    notes: list[str] = []
+    loaded = load_cluster(cluster, notes)
+    tell(notes)
 
     from meshwright.report.drawing import draw_topology
     from meshwright.report.topology import topology_data, topology_sections

@@ -12,15 +12,26 @@ import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import ValidationError
 
+from meshwright.cost.arrays import Floats
 from meshwright.errors import SpecError
-from meshwright.imports.link_fit import LinkFit
+from meshwright.imports.link_fit import FORMULAS, LinkFit
 from meshwright.spec.links import Level, ScaleOut
+from meshwright.topology.levels import LevelFabric
 
 Fields = dict[str, Any]
+
+
+class Exit(NamedTuple):
+    """The way out of a machine that has nodes and links inside."""
+
+    nics_per_gpu: float
+    inside_us: float
+    """From a GPU to the port of its NIC."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,7 @@ class _Place:
 
     factors: tuple[int, ...]
     """Of the ranks, at each level that they span."""
+    exit: Exit | None = None
 
     @property
     def level(self) -> int:
@@ -39,13 +51,31 @@ class _Place:
         """Return how many of the ranks lie below each child of a level."""
         return math.prod(self.factors[:level])
 
+    def uplinks(self, level: int, uplink: str) -> float:
+        """Return how many uplinks of a child of a level its ranks have."""
+        members = self.members_below(level)
+        per_gpu = self.exit.nics_per_gpu if self.exit else 1.0
+        return {"shared": 1.0, "per_nic": per_gpu * members}.get(uplink, members)
+
+    def inner_us(self, inner: Sequence[ScaleOut]) -> float:
+        """Return the latency of one way up to the level, its own left out."""
+        ways = [level.latency_us for level in inner]
+        if self.exit and ways:
+            ways[0] = self.exit.inside_us
+        return sum(ways)
+
 
 def apply(
-    fields: Mapping[str, Any], fits: Iterable[LinkFit]
+    fields: Mapping[str, Any], fits: Iterable[LinkFit], way_out: Exit | None = None
 ) -> tuple[Fields, tuple[str, ...]]:
     """Return the fields of a topology with fits on its levels, and what was replaced.
 
     Where several fits are of one level, the slowest link of them is taken whole.
+
+    Args:
+        fields: of the topology; a machine of nodes and links is its first level.
+        fits: of one log each.
+        way_out: of such a machine.
 
     Raises:
         SpecError: the topology has no levels, or the ranks do not lie on them.
@@ -56,7 +86,8 @@ def apply(
     own: dict[int, tuple[LinkFit, _Place]] = {}
     notes = []
     for fit in fits:
-        place = _place(fit, sizes, _host_size(result, sizes))
+        factors = _factors(fit, sizes, _host_size(result, sizes))
+        place = _Place(factors, way_out)
         before = own.get(place.level)
         if before is None or _link_gb_s(fit, place, holders) < _link_gb_s(
             *before, holders
@@ -68,6 +99,25 @@ def apply(
     for index in sorted(own):
         notes += _replace(holders, *own[index])
     return result, tuple(notes)
+
+
+def price(fields: Mapping[str, Any], fit: LinkFit, sizes: Floats) -> Floats:
+    """Return the seconds of a log's collective on the levels of a topology.
+
+    Its ranks are alone on the levels, as they were when the log was made.
+    """
+    holders = _holders(dict(fields))
+    counts = [holder.get("size") for holder in holders]
+    factors = _factors(fit, counts, _host_size(dict(fields), counts))
+    levels = [
+        Level(**_open(holder), size=factor)
+        for holder, factor in zip(holders, factors, strict=False)
+    ]
+    fabric, mesh = LevelFabric(levels), np.array([[factors]])
+    is_exchange = fit.op == "alltoall"
+    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
+    s_per_byte, step_s = loads.max(axis=2)[0], fabric.latency_s(mesh)[0]
+    return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
 
 
 def _holders(fields: Fields) -> list[Fields]:
@@ -101,7 +151,9 @@ def _host_size(fields: Fields, sizes: Sequence[int | None]) -> int | None:
     return own or sizes[0]
 
 
-def _place(fit: LinkFit, sizes: Sequence[int | None], host_size: int | None) -> _Place:
+def _factors(
+    fit: LinkFit, sizes: Sequence[int | None], host_size: int | None
+) -> tuple[int, ...]:
     """Fill the levels with ranks; a log that lists its hosts says how many of each."""
     left, factors, parts = fit.ranks, [], list(sizes)
     if fit.nodes and fit.nodes > 1 and host_size == sizes[0]:
@@ -112,7 +164,7 @@ def _place(fit: LinkFit, sizes: Sequence[int | None], host_size: int | None) -> 
         left //= factor
         factors.append(factor)
         if left == 1:
-            return _Place(tuple(factors))
+            return tuple(factors)
         if factor != size:
             break
     shape = " x ".join("any" if size is None else str(size) for size in sizes)
@@ -120,9 +172,16 @@ def _place(fit: LinkFit, sizes: Sequence[int | None], host_size: int | None) -> 
 
 
 def _link_gb_s(fit: LinkFit, place: _Place, holders: Sequence[Fields]) -> float:
-    """Return the bandwidth of one uplink of the level."""
-    is_shared = holders[place.level].get("uplink") == "shared"
-    return fit.gb_s / (1 if is_shared else place.members_below(place.level))
+    """Return the bandwidth of one uplink of the level.
+
+    Of a ring each rank passes on 1/M beyond its child, of an exchange all that goes to
+    the n - M ranks elsewhere.
+    """
+    members = place.members_below(place.level)
+    is_exchange, others = fit.op == "alltoall", max(fit.ranks - 1, 1)
+    share = (fit.ranks - members) / others if is_exchange else 1 / members
+    uplink = holders[place.level].get("uplink", "per_gpu")
+    return fit.gb_s * share * members / place.uplinks(place.level, uplink)
 
 
 def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable[str]:
@@ -140,8 +199,7 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
     if not fit.is_latency_told:
         yield f"{name}: latency_us kept: {fit.name} has large sizes only."
         return
-    inner_us = sum(one.latency_us for one in inner)
-    latency_us = _rounded(max(0.0, fit.latency_us - inner_us))
+    latency_us = _rounded(max(0.0, fit.latency_us - place.inner_us(inner)))
     yield f"{name}: latency_us {level['latency_us']} -> {latency_us:g}, from it too."
     level["latency_us"] = latency_us
 
@@ -149,7 +207,7 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
 def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]:
     """Yield which inner levels let less through than the fit."""
     for index, level in enumerate(inner):
-        rails = place.members_below(index) if level.uplink == "per_gpu" else 1
+        rails = place.uplinks(index, level.uplink)
         if level.gb_s * rails < 0.995 * fit.gb_s:
             yield (
                 f"{level.name}: lets {level.gb_s * rails:g} GB/s through, less than "

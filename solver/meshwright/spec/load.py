@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.foreign import fill, take_sources
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.places import Document, FieldPath, Where
@@ -20,8 +21,15 @@ _OPTIONAL = ("limits", "pins")
 """Sections that may be left empty."""
 
 
-def load_spec(name: str, pins: list[str] | None = None) -> Spec:
+def load_spec(
+    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+) -> Spec:
     """Return the spec in a file or bundled under `name`, with `pins` ('tp=4') added.
+
+    Args:
+        name: of the file, or a bundled name.
+        pins: to add to those of the spec.
+        notes: gets what files of other tools leave out and was assumed for them.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
@@ -34,7 +42,9 @@ def load_spec(name: str, pins: list[str] | None = None) -> Spec:
     for pin in pins or []:
         _add_pin(document, pin)
     _resolve_field(document, ("model",), "specs/models")
-    _resolve_cluster(document)
+    assumed = _resolve_cluster(document)
+    if notes is not None:
+        notes += assumed
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
@@ -47,10 +57,11 @@ class _Placed(BaseModel):
     cluster: Cluster
 
 
-def load_cluster(name: str) -> Cluster:
+def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     """Return the cluster of a spec, or one topology, in a file or bundled.
 
-    A spec is told from a topology by its field `cluster`.
+    A spec is told from a topology by its field `cluster`. What is assumed of files of
+    other tools is added to `notes`.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
@@ -59,24 +70,46 @@ def load_cluster(name: str) -> Cluster:
     _require_mapping(document, (), "a spec with a cluster, or a topology")
     if "cluster" not in document.data:
         document = document.below(("cluster", "topology"))
-    _resolve_cluster(document)
+    assumed = _resolve_cluster(document)
+    if notes is not None:
+        notes += assumed
     try:
         return _Placed.model_validate(document.data).cluster
     except ValidationError as error:
         raise SpecError(explain(document, error, _Placed)) from None
 
 
-def _resolve_cluster(document: Document) -> None:
-    """Replace the names of topologies and GPUs by what they stand for."""
+def _resolve_cluster(document: Document) -> list[str]:
+    """Replace names of topologies, GPUs and files by what they stand for.
+
+    Returns:
+        What was assumed on the way.
+    """
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
         cluster = document.data["cluster"] = {"topology": cluster}
     if not isinstance(cluster, dict):
-        return
+        return []
+    sources = take_sources(document)
     _resolve_machine(document, ("cluster",))
     parts = cluster.get("parts")
     for index in range(len(parts) if isinstance(parts, list) else 0):
         _resolve_machine(document, ("cluster", "parts", index))
+    return fill(document, sources)
+
+
+def resolved(option: str, field: str, name: str) -> Document:
+    """Return a topology or GPU that the command line names, as {field: its data}.
+
+    Raises:
+        SpecError: names the option, or the file, line and field.
+    """
+    document = Document({field: name}, {(): Where(option)})
+    kinds = {"topology": "topologies", "gpu": "topologies/gpus"}
+    _resolve_field(document, (field,), kinds[field])
+    if field == "topology":
+        _resolve_field(document, (field, "gpu"), kinds["gpu"])
+    return document
 
 
 def _resolve_machine(document: Document, path: FieldPath) -> None:

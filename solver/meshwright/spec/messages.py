@@ -10,12 +10,19 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from meshwright.spec.base import DISAGREEMENT, FOLLOWS
+from meshwright.spec.file_kinds import FABRICS, MACHINES
 from meshwright.spec.places import Document, FieldPath
 
 MOST_LINES = 10
 
 _PRESETS = {("model",), ("cluster", "topology"), ("cluster", "topology", "gpu")}
 """Where `preset` is a field too."""
+
+_MORE: dict[FieldPath, tuple[str, ...]] = {
+    **dict.fromkeys(_PRESETS, ("preset",)),
+    ("cluster",): ("machine", *MACHINES, *FABRICS),
+}
+"""Fields that stand for others, by where they are accepted."""
 
 _EXPECTED = {
     "bool_type": "expected true or false",
@@ -100,7 +107,7 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
 def _fields_near(schema: Any, loc: FieldPath) -> str:
     """Return the fields that the schema has at the place of an unknown one."""
     fields = list(_fields_of(_model_at(schema, loc[:-1])))
-    fields += ["preset"] if loc[:-1] in _PRESETS else []
+    fields += _MORE.get(loc[:-1], ())
     close = difflib.get_close_matches(str(loc[-1])[:40], fields, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}accepted: {', '.join(fields)}"

@@ -1,0 +1,43 @@
+"""`meshwright import`: a topology from what other tools print."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from meshwright.cli.options import OutputOption, check_writable, tell, write
+
+
+def import_files(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KIND FILE...", help="nvidia_smi topo.txt, for one."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Of the machine: a bundled name or a file.")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="What slurm and ibnetdiscover join, likewise.")
+    ] = None,
+    onto: Annotated[
+        str | None, typer.Option(help="Topology that nccl_tests measured, likewise.")
+    ] = None,
+    op: Annotated[str | None, typer.Option(help="Test, if a log is silent.")] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=2, help="GPUs, if a log is silent.")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Make a topology of what other tools print about a cluster."""
+    check_writable(output)
+    from meshwright.imports.command import Options, run
+    from meshwright.report.render import sections_as_text
+
+    made = run(words or [], Options(gpu, machine, onto, op, ranks))
+    tell(made.notes)
+    write(made.text, output)
+    if made.sections:
+        stream = sys.stdout if output else sys.stderr
+        stream.write(sections_as_text(made.sections))

@@ -1,0 +1,62 @@
+"""Files of other tools as parts of a topology: a machine, or the levels above one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import SpecError
+from meshwright.imports.imported import Imported
+from meshwright.imports.reading import read_text
+from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.stacking import stack
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.topology import Topology
+
+
+def read_facts(kind: str, path: Path, **given: Any) -> Any:
+    """Return what a file of a kind says, and what the user has `given` beside it.
+
+    Raises:
+        SpecError: names file and line, and the kind that the text looks like.
+    """
+    text = read_text(path)
+    try:
+        return KINDS[kind]().parse(text, str(path), **given)
+    except SpecError as error:
+        seen = detect(text)
+        hint = f"; this looks like {seen}" if seen not in (None, kind) else ""
+        raise SpecError(f"{error}{hint}") from None
+
+
+def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
+    """Return the nodes and links of a machine, and what was assumed.
+
+    Raises:
+        SpecError: names the file, with the line where it is of one.
+    """
+    facts = read_facts(kind, path)
+    module = KINDS[kind]()
+    return _of_file(path, lambda: module.to_topology(facts, gpu, gpu.name))
+
+
+def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
+    """Return all levels of machines below the switches of a file.
+
+    Raises:
+        SpecError: names the file, with the line where it is of one.
+    """
+    facts = read_facts(kind, path)
+    module = KINDS[kind]()
+    return _of_file(path, lambda: stack(module.to_levels(facts), machine))
+
+
+def _of_file(path: Path, make: Callable[[], Imported]) -> Imported:
+    """Return what is made; its errors name the file."""
+    try:
+        return make()
+    except SpecError as error:
+        if str(error).startswith(f"{path}:"):
+            raise
+        raise SpecError(f"{path}: {error}") from None

@@ -1,0 +1,61 @@
+"""Puts a machine's links and PCIe tree together as nodes and links of a topology."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshwright.errors import SpecError
+from meshwright.imports.assumed import pcie_gb_s
+from meshwright.imports.imported import Imported, unique
+from meshwright.imports.machine import Machine, components
+from meshwright.imports.pcie import pcie_tree
+from meshwright.imports.peers import peer_links
+from meshwright.imports.sketch import Sketch
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.topology import MAX_NODES
+
+
+def to_graph(machine: Machine, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links, GPUs first, and what was assumed.
+
+    PCIe is left out where other links join all GPUs and there are no NICs to reach.
+
+    Raises:
+        SpecError: no GPU is known, or a bandwidth is and cannot be assumed.
+    """
+    if not machine.gpus:
+        raise SpecError("the file names no GPU; expected at least one")
+    sketch = Sketch(taken={*machine.gpus, *(nic.name for nic in machine.nics)})
+    sketch.notes += machine.notes
+    peer_links(machine, gpu, gpu_name, sketch)
+    if machine.nics or not _joins_all(machine, sketch):
+        rate_gb_s = machine.port_rate_gb_s
+        port_gb_s = pcie_gb_s(gpu, gpu_name, rate_gb_s, sketch.notes)
+        pcie_tree(machine, port_gb_s, sketch)
+    elif len(machine.gpus) > 1:
+        sketch.notes.append(
+            "PCIe is left out: other links join all GPUs, and there is no NIC."
+        )
+    return Imported(_fields(machine, sketch), unique(sketch.notes))
+
+
+def _joins_all(machine: Machine, sketch: Sketch) -> bool:
+    names = [*machine.gpus, *sketch.switches]
+    return len(components(names, map(frozenset, sketch.links))) == 1
+
+
+def _fields(machine: Machine, sketch: Sketch) -> dict[str, Any]:
+    nodes: list[dict[str, Any]] = [
+        {"name": name, "kind": "gpu", "host": 0} for name in machine.gpus
+    ]
+    for nic in machine.nics:
+        port = {} if nic.gb_s is None else {"gb_s": nic.gb_s}
+        nodes.append({"name": nic.name, "kind": "nic", "host": 0, **port})
+    nodes += [{"name": name, "kind": "switch"} for name in sketch.switches]
+    if len(nodes) > MAX_NODES:
+        raise SpecError(f"{len(nodes):,} devices; accepted: up to {MAX_NODES:,}")
+    links = [
+        {"between": [*ends], "gb_s": round(gb_s, 4), "latency_us": latency_us}
+        for ends, (gb_s, latency_us) in sketch.links.items()
+    ]
+    return {"nodes": nodes, "links": links}
