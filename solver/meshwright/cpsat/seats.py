@@ -32,7 +32,7 @@ class Goal:
     """What the rings of one kind of group cost: smaller is better."""
 
     hops: tuple[Hop, ...]
-    """Ranks that send to ranks, all at once."""
+    """Ranks that send to ranks, all at once; each to equally many."""
     loads: Ints
     """Of each pair of GPUs on each link, (gpus, gpus, links)."""
     base: Ints
@@ -55,6 +55,27 @@ class Goal:
         """Return whether who receives also sends back: rings of two."""
         return set(self.hops) == {(b, a) for a, b in self.hops}
 
+    @property
+    def each(self) -> int:
+        """Return to how many others each rank sends."""
+        return len(self.hops) // len(self.loads)
+
+    @cached_property
+    def turns(self) -> list[list[int]]:
+        """Return the ways to turn all rings at once: where each rank comes to lie."""
+        if self.each > 1:
+            return []
+        step, turns = dict(self.hops), []
+        own = [step[rank] for rank in range(len(step))]
+        while own != list(range(len(step))):
+            turns.append(own)
+            own = [step[rank] for rank in own]
+        return turns
+
+    def is_kept(self, turn: Sequence[int]) -> bool:
+        """Return whether the hops are the same with ranks in other places."""
+        return {(turn[a], turn[b]) for a, b in self.hops} == set(self.hops)
+
     def costs(self, seats: Seats) -> tuple[int, int]:
         """Return the load of the fullest link, and the longest way."""
         pairs = [(seats[a], seats[b]) for a, b in self.hops]
@@ -75,8 +96,8 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
     """Return an order for every least set of costs that is of interest.
 
     `before` are pairs of GPUs of which the first may be taken to have the lower rank,
-    because the host looks the same with others in their places. Rank 0 sits on GPU 0:
-    rings can be turned.
+    because the host looks the same with others in their places. Ranks that rings can
+    be turned to are alike too: of those the first sits on GPU 0.
     """
     seating = _Seating(goals, before)
     orders: list[Seats] = []
@@ -98,7 +119,8 @@ class _Seating:
         for index in gpus:
             self.model.add_exactly_one(self.sits[index])
             self.model.add_exactly_one(rank[index] for rank in self.sits)
-        self.model.add(self.sits[0][0] == 1)
+        unlike = _unlike_ranks(goals)
+        self.model.add_exactly_one(self.sits[rank][0] for rank in unlike)
         ranks = [
             LinearExpr.weighted_sum([rank[gpu] for rank in self.sits], list(gpus))
             for gpu in gpus
@@ -119,8 +141,10 @@ class _Seating:
             }
         gpus = range(len(goal.loads))
         for gpu in gpus:
-            self.model.add_exactly_one(own for (i, _), own in sends.items() if i == gpu)
-            self.model.add_exactly_one(own for (_, j), own in sends.items() if j == gpu)
+            out = [own for (i, _), own in sends.items() if i == gpu]
+            back = [own for (_, j), own in sends.items() if j == gpu]
+            self.model.add(LinearExpr.sum(out) == goal.each)
+            self.model.add(LinearExpr.sum(back) == goal.each)
         for hop in goal.hops:
             self._seat(hop, sends)
         return self._fullest_link(goal, sends), self._longest_way(goal, sends)
@@ -195,3 +219,20 @@ class _Seating:
                 self.model.add(own <= cost - 1).only_enforce_if(is_lower)
                 lower.append(is_lower)
         self.model.add_bool_or(lower)
+
+
+def _unlike_ranks(goals: Sequence[Goal]) -> list[int]:
+    """Return the first of the ranks that turns take to each other, for all of them."""
+    gpus = range(len(goals[0].loads))
+    turns = [
+        turn
+        for goal in goals
+        for turn in goal.turns
+        if all(own.is_kept(turn) for own in goals)
+    ]
+    least = list(gpus)
+    for _ in gpus:
+        for turn in turns:
+            for rank, place in enumerate(turn):
+                least[place] = min(least[place], least[rank])
+    return sorted(set(least))
