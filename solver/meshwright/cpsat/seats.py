@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar, LinearExpr
 
+from meshwright.cpsat.listed import front, orders_of
 from meshwright.errors import InternalError
 
 Ints = NDArray[np.int64]
@@ -25,6 +26,10 @@ Seats = tuple[int, ...]
 
 MOST_EFFORT = 20.0
 """Deterministic seconds of CP-SAT for one question; about as many of a clock."""
+
+
+MOST_LISTED = 10_000
+"""Orders that are looked at one by one; more are left to CP-SAT."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,16 @@ class Goal:
         """Return whether the hops are the same with ranks in other places."""
         return {(turn[a], turn[b]) for a, b in self.hops} == set(self.hops)
 
-    def costs(self, seats: Seats) -> tuple[int, int]:
-        """Return the load of the fullest link, and the longest way."""
-        pairs = [(seats[a], seats[b]) for a, b in self.hops]
-        loads = self.base + sum(self.loads[a, b] for a, b in pairs)
-        return int(np.max(loads)), max(int(self.latency[a, b]) for a, b in pairs)
+    def costs(self, seats: Ints) -> Ints:
+        """Return the load of the fullest link and the longest way of orders, (., 2)."""
+        links = np.flatnonzero(self.loads.any(axis=(0, 1)))
+        passed, fullest = self.loads[:, :, links], int(self.base.max())
+        loads = np.tile(self.base[links], (len(seats), 1))
+        longest = np.zeros(len(seats), dtype=np.int64)
+        for a, b in self.hops:
+            loads += passed[seats[:, a], seats[:, b]]
+            longest = np.maximum(longest, self.latency[seats[:, a], seats[:, b]])
+        return np.stack([loads.max(axis=1, initial=fullest), longest], axis=1)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,13 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
     because the host looks the same with others in their places. Ranks that rings can
     be turned to are alike too: of those the first sits on GPU 0.
     """
+    few = orders_of(len(goals[0].loads), before, _unlike_ranks(goals), MOST_LISTED)
+    if few is not None:
+        costs = np.concatenate([goal.costs(few) for goal in goals], axis=1)
+        most = np.array([limit for goal in goals for limit in goal.most])
+        rows = np.flatnonzero((costs <= most).all(axis=1))
+        least = rows[front(costs[rows])]
+        return Found(tuple(tuple(own) for own in few[least].tolist()), True)
     seating = _Seating(goals, before)
     orders: list[Seats] = []
     while True:
@@ -106,7 +123,8 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
         if seats is None:
             return Found(tuple(orders), is_decided)
         orders.append(seats)
-        seating.ask_for_less([goal.costs(seats) for goal in goals])
+        known = [goal.costs(np.array([seats]))[0].tolist() for goal in goals]
+        seating.ask_for_less(known)
 
 
 class _Seating:
@@ -210,7 +228,7 @@ class _Seating:
         )
         return seats, True
 
-    def ask_for_less(self, known: Sequence[tuple[int, int]]) -> None:
+    def ask_for_less(self, known: Sequence[Sequence[int]]) -> None:
         """Ensure that some cost is below what is known."""
         lower = []
         for pair, costs in zip(self.costs, known, strict=True):
