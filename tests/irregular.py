@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+import yaml
 from hypothesis import strategies as st
 
+from meshwright.spec.load import load_spec
 from meshwright.spec.spec import Spec
 from tests.strategies import FRAMEWORKS
 
@@ -158,3 +162,12 @@ def irregular_specs(draw: st.DrawFn) -> Spec:
         limits["max_link_utilisation"] = draw(shares)
     data["limits"] = limits
     return Spec.model_validate(data)
+
+
+def loaded(cluster: dict[str, Any], **fields: Any) -> Spec:
+    """Return a small spec on a cluster that names what is bundled."""
+    data = small_spec({}, **fields) | {"cluster": cluster}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return load_spec(str(path))

@@ -164,11 +164,11 @@ class _Seating:
             self.model.add(LinearExpr.sum(out) == goal.each)
             self.model.add(LinearExpr.sum(back) == goal.each)
         for hop in goal.hops:
-            self._seat(hop, sends)
+            self._seat(hop, sends, goal.each == 1)
         return self._fullest_link(goal, sends), self._longest_way(goal, sends)
 
-    def _seat(self, hop: Hop, sends: dict[Hop, IntVar]) -> None:
-        """Ensure that the GPUs of two ranks of a hop send, and no others."""
+    def _seat(self, hop: Hop, sends: dict[Hop, IntVar], is_only: bool) -> None:
+        """Ensure that the GPUs of two ranks of a hop send, to no others if only one."""
         first, second = (self.sits[rank] for rank in hop)
         for i in range(len(first)):
             for j in range(len(first)):
@@ -177,8 +177,9 @@ class _Seating:
                     self.model.add_bool_or(~first[i], ~second[j])
                     continue
                 self.model.add_bool_or(~first[i], ~second[j], own)
-                self.model.add_bool_or(~first[i], ~own, second[j])
-                self.model.add_bool_or(~second[j], ~own, first[i])
+                if is_only:
+                    self.model.add_bool_or(~first[i], ~own, second[j])
+                    self.model.add_bool_or(~second[j], ~own, first[i])
 
     def _fullest_link(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
         fullest = self.model.new_int_var(int(goal.base.max()), goal.most[0], "")
@@ -196,16 +197,13 @@ class _Seating:
 
     def _longest_way(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
         longest = self.model.new_int_var(0, goal.most[1], "")
-        for gpu in range(len(goal.loads)):
-            ways = [
-                (own, int(goal.latency[i, j]))
-                for (i, j), own in sends.items()
-                if i == gpu
-            ]
-            if ways:
-                variables, weights = zip(*ways, strict=True)
-                way = LinearExpr.weighted_sum(list(variables), list(weights))
-                self.model.add(way <= longest)
+        ways: dict[Hop, list[LinearExpr]] = {}
+        for (i, j), own in sends.items():
+            # Of the ways of a GPU that sends to one other only one is taken.
+            at = (i, 0) if goal.each == 1 else (i, j)
+            ways.setdefault(at, []).append(own * int(goal.latency[i, j]))
+        for terms in ways.values():
+            self.model.add(LinearExpr.sum(terms) <= longest)
         return longest
 
     def solve(self) -> tuple[Seats | None, bool]:
