@@ -107,7 +107,7 @@ class MeshTable:
         is_all = True
         if self._placer and self._placer.has_choice:
             worth = partial(budget.worth, degree)
-            found = [_placements(job, self._placer, mesh, worth) for mesh in meshes]
+            found = _placements(job, self._placer, meshes, worth)
             is_all = all(own.is_all for own in found)
             meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
             orders = [order for own in found for order in own.orders]
@@ -127,16 +127,20 @@ class MeshTable:
 
 
 def _placements(
-    job: Job, placer: Placer, mesh: Ints, worth: Callable[[Share, Paths], Bools]
-) -> Placements:
-    """Return where ranks may sit, however experts are shared out."""
+    job: Job, placer: Placer, meshes: Meshes, worth: Callable[[Share, Paths], Bools]
+) -> list[Placements]:
+    """Return where ranks may sit on each mesh, however experts are shared out."""
     moe = job.spec.model.moe
     shares: list[Share] = [*divisors(moe.n_experts)] if moe else [None]
-    found = [placer.placements(mesh, ep, partial(worth, ep)) for ep in shares]
-    orders = dict.fromkeys(order for own in found for order in own.orders)
+    found = [placer.placements(meshes, ep, partial(worth, ep)) for ep in shares]
     # An order that is no worse for any kind of group may fill one link with all.
-    is_all = job.spec.limits.max_link_utilisation is None
-    return Placements(tuple(orders), is_all and all(own.is_all for own in found))
+    is_proven = job.spec.limits.max_link_utilisation is None
+    result = []
+    for same in zip(*found, strict=True):
+        orders = dict.fromkeys(order for own in same for order in own.orders)
+        is_all = is_proven and all(own.is_all for own in same)
+        result.append(Placements(tuple(orders), is_all))
+    return result
 
 
 def _one_expert(job: Job, meshes: Meshes) -> Ints | None:
