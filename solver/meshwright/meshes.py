@@ -105,7 +105,7 @@ class MeshTable:
         meshes = legal_meshes(job, degrees)
         orders: list[Order] = [()] * len(meshes)
         is_all = True
-        if self._placer and self._placer.has_choice:
+        if self._placer and self.has_choice:
             worth = partial(budget.worth, degree)
             found = _placements(job, self._placer, meshes, worth)
             is_all = all(own.is_all for own in found)
