@@ -26,7 +26,8 @@ from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import Place, free_paths
+from meshwright.topology.paths import Order, Place, free_paths
+from meshwright.topology.routed import RoutedFabric
 
 Ints = NDArray[np.int64]
 
@@ -53,14 +54,35 @@ def brute_force(spec: Spec) -> Best:
     rows = _every_row(spec, meshes)
     rules = [*degree_rules(spec), *plan_rules(spec)]
     rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
-    paths = price_groups(job.fabric, meshes[rows.mesh], rows.ep)
+    best = Best(math.inf, 0, 0)
+    for order in _orders(job):
+        own = _best_in_order(job, meshes, rows, order, best.step_s)
+        plans, splits = best.plans + own.plans, best.splits + own.splits
+        best = Best(min(best.step_s, own.step_s), plans, splits)
+    return best
+
+
+def _orders(job: Job) -> list[Order]:
+    """Return every way to seat ranks on the GPUs of the hosts of each kind."""
+    if not isinstance(job.fabric, RoutedFabric):
+        return [()]
+    seats = list(itertools.permutations(range(job.fabric.gpus_per_host)))
+    return list(itertools.product(seats, repeat=len(job.fabric.kinds)))
+
+
+def _best_in_order(
+    job: Job, meshes: Ints, rows: Skeletons, order: Order, best: float
+) -> Best:
+    """Return the least step time with ranks in one order, if it is below `best`."""
+    spec = job.spec
+    paths = price_groups(job.fabric.placed(order), meshes[rows.mesh], rows.ep)
     rows = rows.on_meshes(paths, rows.mesh)
     on_mesh = mesh_rules(spec, meshes)
     rows = rows.take(np.flatnonzero(holding(on_mesh, spec, rows)))
     prices = price(job, rows)
-    best, splits = math.inf, 0
+    splits = 0
     for row in range(len(rows)):
-        one = _one(prices, row)
+        one, place = _one(prices, row), Place(meshes[rows.mesh[row]], order)
         layers, recomputed = _splits(
             spec.model.n_layers, int(rows.pp[row]), bool(rows.recompute[row])
         )
@@ -75,7 +97,7 @@ def brute_force(spec: Spec) -> Best:
         fits &= step_s < best
         fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
         if spec.limits.max_link_utilisation is not None:
-            fits &= _links_idle(job, one, meshes, layers, recomputed, step_s, fits)
+            fits &= _links_idle(job, one, place, layers, recomputed, step_s, fits)
         splits += len(layers)
         best = min(best, step_s[fits].min(initial=math.inf))
     return Best(float(best), len(rows), splits)
@@ -238,27 +260,26 @@ def _host_room_bytes(spec: Spec) -> float:
     if host is None:
         return 0.0
     gib = host.nvme_gib if spec.training.offload_to == "nvme" else host.memory_gib
-    gpus = host.gpus or spec.cluster.levels[0].size
+    gpus = spec.cluster.gpus_per_host
     return (gib or 0.0) * (1 - spec.limits.memory_margin) / gpus * GIB
 
 
 def _links_idle(
     job: Job,
     one: Prices,
-    meshes: Ints,
+    place: Place,
     layers: Ints,
     recomputed: Ints,
     step_s: NDArray[np.float64],
     among: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     share = job.spec.limits.max_link_utilisation or 1.0
-    mesh = meshes[one.rows.mesh[0]]
     result = np.zeros(len(layers), dtype=bool)
     # The first idle one is the fastest: no other matters.
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         split = Split(layers[index], recomputed[index])
-        busy_s = link_seconds(job, one, split, Place(mesh)).sum(axis=1).max()
+        busy_s = link_seconds(job, one, split, place).sum(axis=1).max()
         if busy_s <= share * step_s[index]:
             result[index] = True
             break

@@ -141,7 +141,7 @@ def build_lattice(job: Job) -> Lattice:
     degrees, copies = legal_degrees(job)
     if mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)):
         # What rules on meshes leave of each degree is known by looking at all.
-        legal = [len(legal_meshes(job, own)[0]) for own in degrees]
+        legal = [len(legal_meshes(job, own)) for own in degrees]
         copies = np.array(legal, dtype=np.int64)
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     coarse = coarse_rows(job.spec, degrees)

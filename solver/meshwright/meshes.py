@@ -13,9 +13,15 @@ from meshwright.cost.arrays import Bools, Floats, Ints, take
 from meshwright.degrees import factorisations, mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
-from meshwright.placement import Placer
+from meshwright.placement import Placements, Placer, Share
 from meshwright.rule import holding
-from meshwright.topology.groups import GROUPS, price_groups, seen_by_kinds
+from meshwright.spec.divisors import divisors
+from meshwright.topology.groups import (
+    GROUPS,
+    floor_of_groups,
+    price_groups,
+    seen_by_kinds,
+)
 from meshwright.topology.paths import Fabric, Meshes, Order, Paths, Place, free_paths
 from meshwright.topology.routed import RoutedFabric
 
@@ -55,11 +61,11 @@ class Budget(NamedTuple):
 
     best: float
     """Ticks."""
-    worth: Callable[[int, Paths], Bools]
+    worth: Callable[[int, Share, Paths], Bools]
     """Which prices of groups leave a plan of some degrees that is fast enough."""
 
 
-AS_LISTED = Budget(-np.inf, lambda _, paths: np.zeros(len(paths.latency_s), bool))
+AS_LISTED = Budget(-np.inf, lambda *own: np.zeros(len(own[-1].latency_s), bool))
 """No order of GPUs but the one in which they are listed is of interest."""
 
 
@@ -101,22 +107,24 @@ class MeshTable:
     def _place(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
         last = self._in_order[-1] if self._in_order else None
         start = last.start + len(last.meshes) if last else 0
-        meshes, paths = legal_meshes(self.job, degrees)
+        job = self.job
+        meshes = legal_meshes(job, degrees)
         orders: list[Order] = [()] * len(meshes)
         is_all = True
-        if self._placer and self._placer.has_choice:
-            found = [
-                self._placer.placements(mesh, partial(budget.worth, degree))
-                for mesh in meshes
-            ]
+        if self._placer and self.has_choice:
+            worth = partial(budget.worth, degree)
+            found = _placements(job, self._placer, meshes, worth)
             is_all = all(own.is_all for own in found)
             meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
             orders = [order for own in found for order in own.orders]
-            paths = price_placed(self.job.fabric, meshes, orders, None)
-        fabrics = [kind.fabric for kind in self.job.kinds]
-        kinds = seen_by_kinds(fabrics, meshes, paths, None)
-        every = (paths, *kinds)
-        first = _first_of_equal_price(meshes, every, bool(self.job.spec.model.moe))
+        ep = _one_expert(job, meshes)
+        paths = price_placed(job.fabric, meshes, orders, ep)
+        fabrics = [kind.fabric for kind in job.kinds]
+        kinds = seen_by_kinds(fabrics, meshes, paths, ep)
+        has_experts = bool(job.spec.model.moe)
+        first = _first_of_equal_price(meshes, orders, (paths, *kinds), has_experts)
+        rules, rows = mesh_rules(job.spec, meshes), mesh_rows(meshes, paths)
+        first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
         own, seen = take(paths, first), take(kinds, first)
         return Placed(start, meshes[first], orders, own, seen, is_all)
@@ -127,6 +135,28 @@ class MeshTable:
         placed = self._in_order[bisect_right(starts, number) - 1]
         own = number - placed.start
         return Place(placed.meshes[own], placed.orders[own])
+
+
+def _placements(
+    job: Job, placer: Placer, meshes: Meshes, worth: Callable[[Share, Paths], Bools]
+) -> list[Placements]:
+    """Return where ranks may sit on each mesh, however experts are shared out."""
+    moe = job.spec.model.moe
+    shares: list[Share] = [*divisors(moe.n_experts)] if moe else [None]
+    found = [placer.placements(meshes, ep, partial(worth, ep)) for ep in shares]
+    # An order that is no worse for any kind of group may fill one link with all.
+    is_proven = job.spec.limits.max_link_utilisation is None
+    result = []
+    for same in zip(*found, strict=True):
+        orders = dict.fromkeys(order for own in same for order in own.orders)
+        is_all = is_proven and all(own.is_all for own in same)
+        result.append(Placements(tuple(orders), is_all))
+    return result
+
+
+def _one_expert(job: Job, meshes: Meshes) -> Ints | None:
+    """Return that experts are not shared out, if there are any."""
+    return np.ones(len(meshes), dtype=np.int64) if job.spec.model.moe else None
 
 
 def price_placed(
@@ -144,29 +174,38 @@ def price_placed(
     return paths
 
 
-def legal_meshes(job: Job, degrees: Ints) -> tuple[Meshes, Paths]:
-    """Return the meshes of some degrees that the rules allow, and their prices."""
-    meshes = enumerate_meshes(job.fabric.sizes, degrees)
-    ep = np.ones(len(meshes), dtype=np.int64) if job.spec.model.moe else None
-    paths = price_groups(job.fabric, meshes, ep)
+def legal_meshes(job: Job, degrees: Ints) -> Meshes:
+    """Return the meshes of some degrees that rules may allow, in the best order."""
+    meshes, fabric = enumerate_meshes(job.fabric.sizes, degrees), job.fabric
     rules = mesh_rules(job.spec, meshes)
-    legal = np.flatnonzero(holding(rules, job.spec, mesh_rows(meshes, paths)))
-    return meshes[legal], take(paths, legal)
+    if not rules:
+        return meshes
+    if isinstance(fabric, RoutedFabric):
+        paths = floor_of_groups(fabric, meshes)
+    else:
+        paths = price_groups(fabric, meshes)
+    return meshes[holding(rules, job.spec, mesh_rows(meshes, paths))]
 
 
 def _first_of_equal_price(
-    meshes: Meshes, every: tuple[Paths, ...], has_experts: bool
+    meshes: Meshes,
+    orders: Sequence[Order],
+    every: tuple[Paths, ...],
+    has_experts: bool,
 ) -> Ints:
     """Return the first mesh of each price, in order.
 
-    Where experts lie depends on what tp, cp and data parallelism leave them.
+    Where experts lie depends on what tp, cp and data parallelism leave them, and on
+    the order of GPUs.
     """
     columns: list[Floats | Ints] = []
     for paths in every:
         columns += [paths.s_per_byte, paths.latency_s]
     if has_experts:
-        columns += [meshes[:, :3].prod(axis=1), meshes[:, 3]]
+        number = {order: i for i, order in enumerate(dict.fromkeys(orders))}
+        seats = np.array([number[order] for order in orders], dtype=np.int64)
+        columns += [meshes[:, :3].prod(axis=1), meshes[:, 3], seats[:, None]]
     first: dict[bytes, int] = {}
-    for number, row in enumerate(np.concatenate(columns, axis=1)):
-        first.setdefault(row.tobytes(), number)
+    for index, row in enumerate(np.concatenate(columns, axis=1)):
+        first.setdefault(row.tobytes(), index)
     return np.array(list(first.values()), dtype=np.int64)

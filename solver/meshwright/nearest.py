@@ -52,7 +52,10 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     usable = capacity_chunks(job.spec.usable_gib)
     # Among plans that fit, which break another rule, the first is as good as any.
     row = np.array([int(np.argmin(np.maximum(needed, usable)))])
-    one = lattice.on_meshes(row, AS_LISTED)[0].take(np.array([0]))
+    placed, _ = lattice.on_meshes(row, AS_LISTED)
+    if not len(placed):
+        return nearest_legal(job)
+    one = placed.take(np.array([0]))
     capacity = int(max(needed[row[0]], usable))
     stages = stages_of(scale_job(job, one), job.spec.model, capacity)
     layers, recomputed = pinned_split(job.spec.pins, stages)

@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.arrays import Bools, Floats, Ints, take
 from meshwright.cpsat.seats import Found, Goal, Seats, best_orders
-from meshwright.topology.groups import floor_of_groups, views
+from meshwright.topology.groups import EP, floor_of_groups, price_groups, views
 from meshwright.topology.host_kind import HostKind
-from meshwright.topology.paths import Order, Paths
-from meshwright.topology.rings import mesh_groups, rings
+from meshwright.topology.paths import Meshes, Order, Paths
+from meshwright.topology.rings import hops_of
 from meshwright.topology.routed import RoutedFabric
 from meshwright.topology.symmetry import before
 
@@ -33,6 +33,9 @@ WAIT_UNIT_S = 1e-9
 
 MOST_UNITS = 2**50
 
+FLOAT_ERROR = 1e-9
+"""Share of a price by which two ways to add it up may differ."""
+
 STEPS = 12
 """Values of a cost that are tried, to see from where on plans are too slow."""
 
@@ -42,10 +45,13 @@ Limits = tuple[tuple[float, float], ...]
 Worth = Callable[[Paths], Bools]
 """Which prices of groups leave a plan that may still be the best one."""
 
+Share = int | None
+"""Among how many GPUs experts are shared out; None where there are none."""
+
 
 @dataclass(frozen=True)
 class Ring:
-    """What the groups of one column of `Paths` do on a host."""
+    """What the groups of one column of `Paths` do on a host: rings, or exchanges."""
 
     column: int
     hops: tuple[tuple[int, int], ...]
@@ -89,17 +95,26 @@ class Placer:
         pairs = gpus * (gpus - 1) // 2
         return gpus <= MOST_GPUS and any(len(own) < pairs for own in self._before)
 
-    def placements(self, mesh: Ints, worth: Worth) -> Placements:
+    def placements(self, meshes: Meshes, ep: Share, worth: Worth) -> list[Placements]:
         """Return the orders that may hold a plan as good as the best one known.
 
-        The order in which GPUs are listed is always among them.
+        The order in which GPUs are listed is always among those of each mesh; it is
+        the only one where no order could make any group pay less.
         """
-        own = [ring for ring in _rings(self.fabric, mesh) if ring.inside]
-        if not own or not self.has_choice:
-            return LISTED
-        floor = floor_of_groups(self.fabric, mesh)
-        if not worth(floor)[0]:
-            return LISTED
+        result = [LISTED] * len(meshes)
+        if not self.has_choice:
+            return result
+        share = None if ep is None else np.full(len(meshes), ep)
+        floor = floor_of_groups(self.fabric, meshes, share)
+        listed = price_groups(self.fabric, meshes, share)
+        above = np.flatnonzero(_is_above(listed, floor))
+        for mesh in above[worth(take(floor, above))].tolist():
+            own = _rings(self.fabric, meshes[[mesh]], ep)
+            result[mesh] = self._search(own, take(floor, np.array([mesh])), worth)
+        return result
+
+    def _search(self, own: list[Ring], floor: Paths, worth: Worth) -> Placements:
+        """Return the orders for one mesh."""
         limits = _limits(own, floor, worth)
         fronts = [
             self._front(kind, tuple(own), limits)
@@ -117,17 +132,29 @@ class Placer:
         return self._fronts[key]
 
 
-def _rings(fabric: RoutedFabric, mesh: Ints) -> list[Ring]:
-    """Return the rings inside hosts of every kind of group but those of experts."""
+def _is_above(prices: Paths, floor: Paths) -> Bools:
+    """Return which meshes have a group that pays more than the least there is."""
+    pairs = (
+        (prices.s_per_byte, floor.s_per_byte),
+        (prices.latency_s, floor.latency_s),
+    )
+    above = [(own > least * (1 + FLOAT_ERROR)).any(axis=1) for own, least in pairs]
+    return np.asarray(above[0] | above[1])
+
+
+def _rings(fabric: RoutedFabric, mesh: Meshes, ep: Share) -> list[Ring]:
+    """Return what every kind of group does inside hosts, on one mesh."""
     found: dict[int, Ring] = {}
-    for columns, view in views(mesh[None], None):
-        members, degrees = fabric.members(view)[0], view[0].prod(axis=1)
+    for columns, view in views(mesh, None if ep is None else np.array([ep])):
+        members = fabric.members(view)[0]
         for axis, column in enumerate(columns):
             if members[axis] > 1 and column not in found:
-                hops = tuple(rings(mesh_groups(fabric.inside(view[0]), axis)))
-                leaves = bool(degrees[axis] > members[axis])
-                out = 1 / float(members[axis]) if leaves else 0.0
-                found[column] = Ring(column, hops, 1 - out, out)
+                is_exchange = column == EP
+                hops = hops_of(fabric.inside(view[0]), axis, is_exchange)
+                inside, out = fabric.passed(view, is_exchange)
+                found[column] = Ring(
+                    column, tuple(hops), float(inside[0, axis]), float(out[0, axis])
+                )
     return list(found.values())
 
 
@@ -147,9 +174,9 @@ def _limits(own: Sequence[Ring], floor: Paths, worth: Worth) -> Limits:
         paths.s_per_byte[at : at + STEPS, ring.column] = load * steps
         paths.latency_s[at + STEPS : at + 2 * STEPS, ring.column] = wait * steps
     is_worth = worth(paths).reshape(len(own), 2, STEPS)
-    past = np.where(is_worth.all(axis=2), np.inf, steps[is_worth.sum(axis=2) % STEPS])
-    pairs = zip(least, past.tolist(), strict=True)
-    return tuple((load * a, wait * b) for (load, wait), (a, b) in pairs)
+    past = steps[is_worth.sum(axis=2) % STEPS] * np.array(least)
+    past[is_worth.all(axis=2)] = np.inf
+    return tuple((load, wait) for load, wait in past.tolist())
 
 
 def _goals(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[Goal]:

@@ -22,6 +22,7 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.meshes import AS_LISTED, Budget
 from meshwright.needless import is_needless
+from meshwright.placement import Share
 from meshwright.plan import Counts
 from meshwright.room import (
     Memory,
@@ -136,8 +137,9 @@ def _budgets(job: Job, lattice: Lattice, order: Ints) -> Callable[[float], Budge
     """Return, for the best plan known, which prices of groups may lead below it."""
 
     def budget(best: float) -> Budget:
-        def worth(degree: int, paths: Paths) -> Bools:
+        def worth(degree: int, ep: Share, paths: Paths) -> Bools:
             own = lattice.rows.take(order[lattice.degree[order] == degree])
+            own = own.take(np.flatnonzero(own.ep == (ep or 1)))
             trials, each = len(paths.latency_s), len(own)
             rows = own.take(np.tile(np.arange(each), trials))
             tried = take(paths, np.repeat(np.arange(trials), each))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar, LinearExpr
 
+from meshwright.cpsat.listed import front, orders_of
 from meshwright.errors import InternalError
 
 Ints = NDArray[np.int64]
@@ -27,12 +28,16 @@ MOST_EFFORT = 20.0
 """Deterministic seconds of CP-SAT for one question; about as many of a clock."""
 
 
+MOST_LISTED = 10_000
+"""Orders that are looked at one by one; more are left to CP-SAT."""
+
+
 @dataclass(frozen=True)
 class Goal:
     """What the rings of one kind of group cost: smaller is better."""
 
     hops: tuple[Hop, ...]
-    """Ranks that send to ranks, all at once."""
+    """Ranks that send to ranks, all at once; each to equally many."""
     loads: Ints
     """Of each pair of GPUs on each link, (gpus, gpus, links)."""
     base: Ints
@@ -55,11 +60,37 @@ class Goal:
         """Return whether who receives also sends back: rings of two."""
         return set(self.hops) == {(b, a) for a, b in self.hops}
 
-    def costs(self, seats: Seats) -> tuple[int, int]:
-        """Return the load of the fullest link, and the longest way."""
-        pairs = [(seats[a], seats[b]) for a, b in self.hops]
-        loads = self.base + sum(self.loads[a, b] for a, b in pairs)
-        return int(np.max(loads)), max(int(self.latency[a, b]) for a, b in pairs)
+    @property
+    def each(self) -> int:
+        """Return to how many others each rank sends."""
+        return len(self.hops) // len(self.loads)
+
+    @cached_property
+    def turns(self) -> list[list[int]]:
+        """Return the ways to turn all rings at once: where each rank comes to lie."""
+        if self.each > 1:
+            return []
+        step, turns = dict(self.hops), []
+        own = [step[rank] for rank in range(len(step))]
+        while own != list(range(len(step))):
+            turns.append(own)
+            own = [step[rank] for rank in own]
+        return turns
+
+    def is_kept(self, turn: Sequence[int]) -> bool:
+        """Return whether the hops are the same with ranks in other places."""
+        return {(turn[a], turn[b]) for a, b in self.hops} == set(self.hops)
+
+    def costs(self, seats: Ints) -> Ints:
+        """Return the load of the fullest link and the longest way of orders, (., 2)."""
+        links = np.flatnonzero(self.loads.any(axis=(0, 1)))
+        passed, fullest = self.loads[:, :, links], int(self.base.max())
+        loads = np.tile(self.base[links], (len(seats), 1))
+        longest = np.zeros(len(seats), dtype=np.int64)
+        for a, b in self.hops:
+            loads += passed[seats[:, a], seats[:, b]]
+            longest = np.maximum(longest, self.latency[seats[:, a], seats[:, b]])
+        return np.stack([loads.max(axis=1, initial=fullest), longest], axis=1)
 
 
 @dataclass(frozen=True)
@@ -75,9 +106,16 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
     """Return an order for every least set of costs that is of interest.
 
     `before` are pairs of GPUs of which the first may be taken to have the lower rank,
-    because the host looks the same with others in their places. Rank 0 sits on GPU 0:
-    rings can be turned.
+    because the host looks the same with others in their places. Ranks that rings can
+    be turned to are alike too: of those the first sits on GPU 0.
     """
+    few = orders_of(len(goals[0].loads), before, _unlike_ranks(goals), MOST_LISTED)
+    if few is not None:
+        costs = np.concatenate([goal.costs(few) for goal in goals], axis=1)
+        most = np.array([limit for goal in goals for limit in goal.most])
+        rows = np.flatnonzero((costs <= most).all(axis=1))
+        least = rows[front(costs[rows])]
+        return Found(tuple(tuple(own) for own in few[least].tolist()), True)
     seating = _Seating(goals, before)
     orders: list[Seats] = []
     while True:
@@ -85,7 +123,8 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
         if seats is None:
             return Found(tuple(orders), is_decided)
         orders.append(seats)
-        seating.ask_for_less([goal.costs(seats) for goal in goals])
+        known = [goal.costs(np.array([seats]))[0].tolist() for goal in goals]
+        seating.ask_for_less(known)
 
 
 class _Seating:
@@ -98,7 +137,8 @@ class _Seating:
         for index in gpus:
             self.model.add_exactly_one(self.sits[index])
             self.model.add_exactly_one(rank[index] for rank in self.sits)
-        self.model.add(self.sits[0][0] == 1)
+        unlike = _unlike_ranks(goals)
+        self.model.add_exactly_one(self.sits[rank][0] for rank in unlike)
         ranks = [
             LinearExpr.weighted_sum([rank[gpu] for rank in self.sits], list(gpus))
             for gpu in gpus
@@ -119,14 +159,16 @@ class _Seating:
             }
         gpus = range(len(goal.loads))
         for gpu in gpus:
-            self.model.add_exactly_one(own for (i, _), own in sends.items() if i == gpu)
-            self.model.add_exactly_one(own for (_, j), own in sends.items() if j == gpu)
+            out = [own for (i, _), own in sends.items() if i == gpu]
+            back = [own for (_, j), own in sends.items() if j == gpu]
+            self.model.add(LinearExpr.sum(out) == goal.each)
+            self.model.add(LinearExpr.sum(back) == goal.each)
         for hop in goal.hops:
-            self._seat(hop, sends)
+            self._seat(hop, sends, goal.each == 1)
         return self._fullest_link(goal, sends), self._longest_way(goal, sends)
 
-    def _seat(self, hop: Hop, sends: dict[Hop, IntVar]) -> None:
-        """Ensure that the GPUs of two ranks of a hop send, and no others."""
+    def _seat(self, hop: Hop, sends: dict[Hop, IntVar], is_only: bool) -> None:
+        """Ensure that the GPUs of two ranks of a hop send, to no others if only one."""
         first, second = (self.sits[rank] for rank in hop)
         for i in range(len(first)):
             for j in range(len(first)):
@@ -135,8 +177,9 @@ class _Seating:
                     self.model.add_bool_or(~first[i], ~second[j])
                     continue
                 self.model.add_bool_or(~first[i], ~second[j], own)
-                self.model.add_bool_or(~first[i], ~own, second[j])
-                self.model.add_bool_or(~second[j], ~own, first[i])
+                if is_only:
+                    self.model.add_bool_or(~first[i], ~own, second[j])
+                    self.model.add_bool_or(~second[j], ~own, first[i])
 
     def _fullest_link(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
         fullest = self.model.new_int_var(int(goal.base.max()), goal.most[0], "")
@@ -154,16 +197,13 @@ class _Seating:
 
     def _longest_way(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
         longest = self.model.new_int_var(0, goal.most[1], "")
-        for gpu in range(len(goal.loads)):
-            ways = [
-                (own, int(goal.latency[i, j]))
-                for (i, j), own in sends.items()
-                if i == gpu
-            ]
-            if ways:
-                variables, weights = zip(*ways, strict=True)
-                way = LinearExpr.weighted_sum(list(variables), list(weights))
-                self.model.add(way <= longest)
+        ways: dict[Hop, list[LinearExpr]] = {}
+        for (i, j), own in sends.items():
+            # Of the ways of a GPU that sends to one other only one is taken.
+            at = (i, 0) if goal.each == 1 else (i, j)
+            ways.setdefault(at, []).append(own * int(goal.latency[i, j]))
+        for terms in ways.values():
+            self.model.add(LinearExpr.sum(terms) <= longest)
         return longest
 
     def solve(self) -> tuple[Seats | None, bool]:
@@ -186,7 +226,7 @@ class _Seating:
         )
         return seats, True
 
-    def ask_for_less(self, known: Sequence[tuple[int, int]]) -> None:
+    def ask_for_less(self, known: Sequence[Sequence[int]]) -> None:
         """Ensure that some cost is below what is known."""
         lower = []
         for pair, costs in zip(self.costs, known, strict=True):
@@ -195,3 +235,20 @@ class _Seating:
                 self.model.add(own <= cost - 1).only_enforce_if(is_lower)
                 lower.append(is_lower)
         self.model.add_bool_or(lower)
+
+
+def _unlike_ranks(goals: Sequence[Goal]) -> list[int]:
+    """Return the first of the ranks that turns take to each other, for all of them."""
+    gpus = range(len(goals[0].loads))
+    turns = [
+        turn
+        for goal in goals
+        for turn in goal.turns
+        if all(own.is_kept(turn) for own in goals)
+    ]
+    least = list(gpus)
+    for _ in gpus:
+        for turn in turns:
+            for rank, place in enumerate(turn):
+                least[place] = min(least[place], least[rank])
+    return sorted(set(least))

@@ -59,7 +59,7 @@ def price_groups(
     for columns, view in views(meshes, ep):
         loads = _loads(fabric, columns, view)
         s_per_byte[:, columns] = loads.max(axis=2)
-        latency_s[:, columns] = fabric.latency_s(view)[:, : len(columns)]
+        latency_s[:, columns] = _latency_s(fabric, columns, view)
     return Paths(s_per_byte, latency_s)
 
 
@@ -80,13 +80,16 @@ def seen_by_kinds(
     return seen
 
 
-def floor_of_groups(fabric: RoutedFabric, mesh: NDArray[np.int64]) -> Paths:
-    """Return what groups pay at least on one mesh, in whichever order of GPUs."""
-    result = free_paths(1, len(GROUPS))
-    for columns, view in views(mesh[None], None):
-        floor = fabric.floor(view)
-        result.s_per_byte[:, columns] = floor.s_per_byte[:, : len(columns)]
-        result.latency_s[:, columns] = floor.latency_s[:, : len(columns)]
+def floor_of_groups(
+    fabric: RoutedFabric, meshes: Meshes, ep: NDArray[np.int64] | None = None
+) -> Paths:
+    """Return what groups pay at least, in whichever order of GPUs."""
+    result = free_paths(len(meshes), len(GROUPS))
+    for columns, view in views(meshes, ep):
+        for axis, column in enumerate(columns):
+            floor = fabric.floor(view, column == EP)
+            result.s_per_byte[:, column] = floor.s_per_byte[:, axis]
+            result.latency_s[:, column] = floor.latency_s[:, axis]
     return result
 
 
@@ -124,3 +127,11 @@ def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float
     if columns[0] == EP:
         loads[:, 0] = fabric.exchange_loads(view)[:, 0]
     return loads
+
+
+def _latency_s(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
+    """Return the longest hops, (meshes, columns)."""
+    latency_s = fabric.latency_s(view)[:, : len(columns)]
+    if columns[0] == EP:
+        latency_s[:, 0] = fabric.exchange_latency_s(view)[:, 0]
+    return latency_s

@@ -80,6 +80,10 @@ class LevelFabric:
         hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
         return np.asarray(hops_us[_reach(meshes)] * 1e-6)
 
+    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the same: some ring neighbours are as far apart as any members."""
+        return self.latency_s(meshes)
+
 
 def _members_below(meshes: Meshes) -> NDArray[np.float64]:
     """Return how many members of a group lie below a child of each level."""

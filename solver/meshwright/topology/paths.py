@@ -61,6 +61,9 @@ class Fabric(Protocol):
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the longest hop between ring neighbours, (meshes, axes)."""
 
+    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the longest hop between any two members, (meshes, axes)."""
+
 
 @dataclass(frozen=True)
 class Paths:

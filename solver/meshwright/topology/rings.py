@@ -24,6 +24,13 @@ def mesh_groups(mesh: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
     return ranks.transpose(*rest, *reversed(own)).reshape(-1, members)
 
 
+def hops_of(
+    mesh: NDArray[np.int64], axis: int, is_exchange: bool
+) -> list[tuple[int, int]]:
+    """Return who sends to whom in the groups of an axis of a mesh."""
+    return (exchanges if is_exchange else rings)(mesh_groups(mesh, axis))
+
+
 def rings(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return who passes to whom in the rings of all groups."""
     return [

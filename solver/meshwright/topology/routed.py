@@ -15,7 +15,7 @@ from meshwright.spec.links import Level
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.levels import LevelFabric
 from meshwright.topology.paths import Meshes, Order, Paths
-from meshwright.topology.rings import exchanges, mesh_groups, rings
+from meshwright.topology.rings import hops_of
 from meshwright.topology.routes import Routes
 
 Floats = NDArray[np.float64]
@@ -64,20 +64,23 @@ class RoutedFabric:
 
     def loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, from the rings that cross it."""
-        return self._sum(meshes, *self._passed(meshes), is_exchange=False)
+        return self._sum(meshes, is_exchange=False)
 
-    def _passed(self, meshes: Meshes) -> tuple[Floats, Floats]:
-        """Return the bytes on each hop inside hosts, and out of each GPU's host."""
-        members = self.members(meshes)
-        leaves = meshes.prod(axis=2) > members
-        out = np.where(leaves, 1 / members, 0.0)
+    def passed(self, meshes: Meshes, is_exchange: bool) -> tuple[Floats, Floats]:
+        """Return the bytes on each hop inside hosts, and out of each GPU's host.
+
+        Per byte of the ring, or of what a member has for all others together.
+        """
+        members, whole = self.members(meshes), meshes.prod(axis=2)
+        if is_exchange:
+            parts = np.maximum(whole - 1, 1)
+            return 1 / parts, (whole - members) / parts
+        out = np.where(whole > members, 1 / members, 0.0)
         return 1 - out, out
 
     def exchange_loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, each member sending to each other."""
-        members, others = self.members(meshes), meshes.prod(axis=2)
-        parts = np.maximum(others - 1, 1)
-        return self._sum(meshes, 1 / parts, (others - members) / parts, True)
+        return self._sum(meshes, is_exchange=True)
 
     def inside(self, mesh: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the levels of one mesh that are inside hosts, (axes, levels)."""
@@ -93,13 +96,13 @@ class RoutedFabric:
         inside = self.members(meshes)[:, :, None]
         return np.concatenate([inside, meshes[:, :, self._inside :]], axis=2)
 
-    def _sum(
-        self, meshes: Meshes, inside: Floats, out: Floats, is_exchange: bool
-    ) -> Floats:
+    def _sum(self, meshes: Meshes, is_exchange: bool) -> Floats:
         """Return loads of bytes passed inside hosts and sent out of them."""
-        on_tree = self._on_tree(meshes)
-        tree = self._tree.exchange_loads if is_exchange else self._tree.loads
-        above = tree(on_tree)[:, :, 2:]
+        on_tree, (inside, out) = (
+            self._on_tree(meshes),
+            self.passed(meshes, is_exchange),
+        )
+        above = self._above(on_tree, is_exchange)
         exits = np.concatenate([kind.exits for kind in self.kinds])
         within = out[:, :, None] * exits
         for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
@@ -108,20 +111,29 @@ class RoutedFabric:
             within[row, axis] += inside[row, axis] * own
         return np.concatenate([within, above], axis=2)
 
+    def _above(self, on_tree: Meshes, is_exchange: bool) -> Floats:
+        """Return the loads on the links above NICs."""
+        tree = self._tree.exchange_loads if is_exchange else self._tree.loads
+        return tree(on_tree)[:, :, 2:]
+
     def _sends(self, host: NDArray[np.int64], axis: int, is_exchange: bool) -> Floats:
         """Return the loads inside each kind of host if each pair passes one byte."""
         key = (host.tobytes(), axis, is_exchange)
         if key not in self._known:
-            pairs = (exchanges if is_exchange else rings)(mesh_groups(host, axis))
+            pairs = hops_of(host, axis, is_exchange)
             own = [kind.sends(pairs) for kind in self.kinds]
             self._known[key] = np.concatenate(own)
         return self._known[key]
 
-    def floor(self, meshes: Meshes) -> Paths:
-        """Return what rings on meshes pay at least, in whichever order of GPUs."""
-        on_tree, (inside, out) = self._on_tree(meshes), self._passed(meshes)
-        above = self._tree.loads(on_tree)[:, :, 2:].max(axis=2, initial=0)
-        within = np.where(on_tree[:, :, 0] > 1, inside * self._gpu_s, 0.0)
+    def floor(self, meshes: Meshes, is_exchange: bool) -> Paths:
+        """Return what groups pay at least on meshes, in whichever order of GPUs."""
+        on_tree, (inside, out) = (
+            self._on_tree(meshes),
+            self.passed(meshes, is_exchange),
+        )
+        above = self._above(on_tree, is_exchange).max(axis=2, initial=0)
+        hops = on_tree[:, :, 0] - 1 if is_exchange else on_tree[:, :, 0] > 1
+        within = hops * inside * self._gpu_s
         s_per_byte = np.maximum(np.maximum(out * self._exit_s, above), within)
         nearest = 1e-6 * max(kind.nearest_us for kind in self.kinds)
         latency_s = np.where(on_tree[:, :, 0] > 1, nearest, 0.0)
@@ -167,11 +179,18 @@ class RoutedFabric:
 
     def latency_s(self, meshes: Meshes) -> Floats:
         """Return the longest route between ring neighbours."""
+        return self._longest_s(meshes, is_exchange=False)
+
+    def exchange_latency_s(self, meshes: Meshes) -> Floats:
+        """Return the longest route between any two members."""
+        return self._longest_s(meshes, is_exchange=True)
+
+    def _longest_s(self, meshes: Meshes, is_exchange: bool) -> Floats:
         on_tree = self._on_tree(meshes)
         result = self._outside_s(on_tree)
         for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
-            groups = mesh_groups(self.inside(meshes[row]), int(axis))
-            longest_us = max(kind.longest_us(rings(groups)) for kind in self.kinds)
+            pairs = hops_of(self.inside(meshes[row]), int(axis), is_exchange)
+            longest_us = max(kind.longest_us(pairs) for kind in self.kinds)
             result[row, axis] = max(result[row, axis], longest_us * 1e-6)
         return result
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import networkx as nx
+
+Swap = dict[str, str]
+"""Where a symmetry takes each vertex."""
+
+Colours = dict[str, int]
+"""Of each vertex: vertices with different colours are not alike."""
 
 
 def before(
@@ -15,43 +23,104 @@ def before(
     For each GPU those are the ones that a symmetry of the graph takes it to while all
     earlier GPUs stay where they are. Of the orders that symmetries turn into each
     other this keeps the first one (Puget 2005, Breaking symmetries in all different
-    problems).
+    problems). Symmetries found for later GPUs keep earlier ones too: most others are
+    made of them (Sims 1970, Computational methods for permutation groups).
     """
-    wired = _with_links_as_nodes(graph)
-    labels = {
-        node: (own["kind"], node == way_out, own.get("link"))
-        for node, own in wired.nodes(data=True)
-    }
+    kinds = {node: (own["kind"], node == way_out) for node, own in graph.nodes.data()}
+    symmetries: list[Swap] = []
     pairs = []
-    for index, gpu in enumerate(gpus):
-        fixed = labels | {own: ("fixed", i) for i, own in enumerate(gpus[:index])}
+    for index in reversed(range(len(gpus))):
+        gpu, fixed = gpus[index], {own: i for i, own in enumerate(gpus[:index])}
+        alike = {node: (kind, fixed.get(node, -1)) for node, kind in kinds.items()}
+        reached = _orbit(gpu, symmetries)
         for other in range(index + 1, len(gpus)):
-            if _can_swap(wired, fixed, gpu, gpus[other]):
+            if gpus[other] not in reached:
+                found = _swap(graph, alike, gpu, gpus[other])
+                symmetries += [found] if found else []
+                reached = _orbit(gpu, symmetries)
+            if gpus[other] in reached:
                 pairs.append((index, other))
-    return pairs
+    return sorted(pairs)
 
 
-def _can_swap(
-    wired: nx.Graph[str], labels: Mapping[str, object], first: str, second: str
-) -> bool:
-    """Return whether a symmetry that keeps labels takes one vertex to another."""
-    here, there = wired.copy(), wired.copy()
-    nx.set_node_attributes(here, {**labels, first: "taken"}, "label")
-    nx.set_node_attributes(there, {**labels, second: "taken"}, "label")
-    return bool(nx.vf2pp_is_isomorphic(here, there, node_label="label"))
+def _orbit(start: str, symmetries: Sequence[Swap]) -> set[str]:
+    """Return where symmetries take a vertex, one after the other."""
+    reached, waiting = {start}, [start]
+    while waiting:
+        here = waiting.pop()
+        found = {own[here] for own in symmetries} - reached
+        reached |= found
+        waiting += found
+    return reached
 
 
-def _with_links_as_nodes(graph: nx.Graph[str]) -> nx.Graph[str]:
-    """Return the graph with a vertex in the middle of each link that carries its data.
-
-    Matching then has only vertices to compare.
-    """
-    wired: nx.Graph[str] = nx.Graph()
-    wired.add_nodes_from(
-        (node, {"kind": own["kind"]}) for node, own in graph.nodes.data()
+def _swap(
+    graph: nx.Graph[str], alike: dict[str, Any], first: str, second: str
+) -> Swap | None:
+    """Return a symmetry that takes one vertex to another and keeps what is `alike`."""
+    here = {node: (own, node == first) for node, own in alike.items()}
+    there = {node: (own, node == second) for node, own in alike.items()}
+    number = _numbers([*here.values(), *there.values()])
+    return _matched(
+        graph,
+        {node: number[own] for node, own in here.items()},
+        {node: number[own] for node, own in there.items()},
     )
-    for a, b, own in graph.edges(data=True):
-        middle = f"{a} -> {b}"
-        wired.add_node(middle, kind="link", link=(own["gb_s"], own["latency_us"]))
-        wired.add_edges_from([(a, middle), (middle, b)])
-    return wired
+
+
+def _matched(graph: nx.Graph[str], here: Colours, there: Colours) -> Swap | None:
+    """Return a symmetry that takes each vertex to one of its colour, if there is one.
+
+    Colours are told apart by those of the neighbours until that tells nothing more
+    (McKay and Piperno 2014, Practical graph isomorphism II); then one vertex is taken
+    to each that it may stand for.
+    """
+    here, there = _refined(graph, here, there)
+    sizes = Counter(here.values())
+    if sizes != Counter(there.values()):
+        return None
+    several = [colour for colour, size in sizes.items() if size > 1]
+    if not several:
+        by_colour = {colour: node for node, colour in there.items()}
+        return {node: by_colour[colour] for node, colour in here.items()}
+    colour = min(several, key=lambda own: (sizes[own], own))
+    taken = next(node for node, own in here.items() if own == colour)
+    for other in (node for node, own in there.items() if own == colour):
+        found = _matched(graph, here | {taken: -1}, there | {other: -1})
+        if found:
+            return found
+    return None
+
+
+def _refined(
+    graph: nx.Graph[str], here: Colours, there: Colours
+) -> tuple[Colours, Colours]:
+    """Return colours of which all vertices with one have neighbours alike."""
+    while True:
+        known = len({*here.values(), *there.values()})
+        seen, found = _surroundings(graph, here), _surroundings(graph, there)
+        number = _numbers([*seen.values(), *found.values()])
+        here = {node: number[own] for node, own in seen.items()}
+        there = {node: number[own] for node, own in found.items()}
+        if len(number) == known:
+            return here, there
+
+
+def _surroundings(graph: nx.Graph[str], colours: Colours) -> dict[str, Any]:
+    """Return the colour of each vertex, and its links with those of neighbours."""
+    return {
+        node: (
+            colours[node],
+            tuple(
+                sorted(
+                    (link["gb_s"], link["latency_us"], colours[other])
+                    for other, link in graph.adj[node].items()
+                )
+            ),
+        )
+        for node in colours
+    }
+
+
+def _numbers(seen: Iterable[Any]) -> dict[Any, int]:
+    return {own: number for number, own in enumerate(sorted(set(seen)))}
