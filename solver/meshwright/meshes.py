@@ -166,12 +166,14 @@ def price_placed(
 def legal_meshes(job: Job, degrees: Ints) -> Meshes:
     """Return the meshes of some degrees that rules may allow, in the best order."""
     meshes, fabric = enumerate_meshes(job.fabric.sizes, degrees), job.fabric
+    rules = mesh_rules(job.spec, meshes)
+    if not rules:
+        return meshes
     if isinstance(fabric, RoutedFabric):
         paths = floor_of_groups(fabric, meshes)
     else:
         paths = price_groups(fabric, meshes)
-    rules, rows = mesh_rules(job.spec, meshes), mesh_rows(meshes, paths)
-    return meshes[holding(rules, job.spec, rows)]
+    return meshes[holding(rules, job.spec, mesh_rows(meshes, paths))]
 
 
 def _first_of_equal_price(
