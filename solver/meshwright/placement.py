@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Floats, Ints, take
-from meshwright.cpsat.seats import Found, Goal, Seats, best_orders
+from meshwright.cpsat.seats import Found, Goal, Seats, best_orders, least_costs
 from meshwright.topology.groups import EP, floor_of_groups, price_groups, views
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.paths import Meshes, Order, Paths
@@ -41,6 +41,8 @@ STEPS = 12
 
 Limits = tuple[tuple[float, float], ...]
 """Of each ring: seconds per byte and latency, from where on plans are too slow."""
+
+NO_LIMIT = (np.inf, np.inf)
 
 Worth = Callable[[Paths], Bools]
 """Which prices of groups leave a plan that may still be the best one."""
@@ -78,6 +80,7 @@ class Placer:
     def __init__(self, fabric: RoutedFabric) -> None:
         """Keep the fabric; nothing is searched yet."""
         self.fabric = fabric
+        self._alone: dict[tuple[object, ...], tuple[int, int]] = {}
         self._fronts: dict[tuple[int, tuple[Ring, ...], Limits], Found] = {}
 
     @cached_property
@@ -114,7 +117,15 @@ class Placer:
         return result
 
     def _search(self, own: list[Ring], floor: Paths, worth: Worth) -> Placements:
-        """Return the orders for one mesh."""
+        """Return the orders for one mesh, from what its groups pay at least alone."""
+        for ring in own:
+            least = [self._least(kind, ring) for kind in range(len(self.fabric.kinds))]
+            load, wait = np.max(least, axis=0) - [len(ring.hops), 1]
+            at = (0, ring.column)
+            floor.s_per_byte[at] = max(floor.s_per_byte[at], load * UNIT_S)
+            floor.latency_s[at] = max(floor.latency_s[at], wait * WAIT_UNIT_S)
+        if not worth(floor)[0]:
+            return LISTED
         limits = _limits(own, floor, worth)
         fronts = [
             self._front(kind, tuple(own), limits)
@@ -123,11 +134,24 @@ class Placer:
         orders = _combined(own, self.fabric.kinds, [front.orders for front in fronts])
         return Placements(((), *orders), all(front.is_all for front in fronts))
 
+    def _least(self, kind: int, ring: Ring) -> tuple[int, int]:
+        """Return what the groups of a ring pay at least on a kind of host, in units."""
+        key = (kind, ring.hops, ring.inside, ring.out)
+        if key not in self._alone:
+            (goal,) = _goals(self.fabric.kinds[kind], (ring,), (NO_LIMIT,))
+            self._alone[key] = least_costs(goal, self._before[kind])
+        return self._alone[key]
+
     def _front(self, kind: int, own: tuple[Ring, ...], limits: Limits) -> Found:
         """Return the orders of one kind of host that no other betters."""
         key = (kind, own, limits)
         if key not in self._fronts:
-            goals = _goals(self.fabric.kinds[kind], own, limits)
+            goals = [
+                replace(goal, least=self._least(kind, ring))
+                for goal, ring in zip(
+                    _goals(self.fabric.kinds[kind], own, limits), own, strict=True
+                )
+            ]
             self._fronts[key] = best_orders(goals, self._before[kind])
         return self._fronts[key]
 
@@ -189,7 +213,7 @@ def _goals(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[Goal]:
         base = _units(kind.exits * ring.out, UNIT_S)
         most_load = len(ring.hops) * int(passed.max()) + int(base.max())
         most = (
-            min(most_load, _whole(load_limit / UNIT_S)),
+            min(most_load, _whole(load_limit / UNIT_S) + len(ring.hops)),
             min(int(waits.max()), _whole(wait_limit / WAIT_UNIT_S)),
         )
         goals.append(Goal(ring.hops, passed, base, waits, most))

@@ -108,9 +108,17 @@ def prune(
         done, size = done + size, size * GROWTH
         near = by_stages(job, coarse.take(batch), _lower(best)) <= best
         if np.isinf(best) and lattice.table.has_choice:
-            # Orders of GPUs are searched against a plan that exists.
-            found.append(_place(job, lattice, order[batch[near]], best, AS_LISTED))
-            best = _kth_best(found, keep + 1) if is_pruning else best
+            # Orders of GPUs are searched against a plan that exists, and first for
+            # the degrees that are best as GPUs are listed.
+            rows = order[batch[near]]
+            listed = _place(job, lattice, rows, best, AS_LISTED)
+            found.append(listed)
+            if is_pruning and len(listed.upper):
+                best = _kth_best(found, keep + 1)
+                first = listed.coarse[np.argmin(listed.upper)]
+                rows = rows[lattice.degree[rows] == lattice.degree[first]]
+                found.append(_place(job, lattice, rows, best, budget(best)))
+                best = _kth_best(found, keep + 1)
         own = _place(job, lattice, order[batch[near]], best, budget(best))
         found.append(own.up_to(best))
         if is_pruning:

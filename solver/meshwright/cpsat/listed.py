@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
+@lru_cache(maxsize=64)
 def orders_of(
-    gpus: int, before: Sequence[tuple[int, int]], first: Sequence[int], most: int
+    gpus: int, before: tuple[tuple[int, int], ...], first: tuple[int, ...], most: int
 ) -> Ints | None:
     """Return the GPU of each rank in every order, (orders, ranks); None above `most`.
 

@@ -7,6 +7,7 @@ them grows, so the best plan lies on one of the orders returned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +25,11 @@ Hop = tuple[int, int]
 Seats = tuple[int, ...]
 """The GPU of each rank."""
 
-MOST_EFFORT = 20.0
-"""Deterministic seconds of CP-SAT for one question; about as many of a clock."""
+MOST_EFFORT, LEAST_EFFORT = 2.0, 1.0
+"""Deterministic seconds of CP-SAT for one question; about as many of a clock.
+
+The second is for what one kind of group costs at least, by itself.
+"""
 
 
 MOST_LISTED = 10_000
@@ -46,6 +50,8 @@ class Goal:
     """Of each pair of GPUs, (gpus, gpus)."""
     most: tuple[int, int]
     """Load and latency that are of interest; both may be the most there are."""
+    least: tuple[int, int] = (0, 0)
+    """Load and latency that no order gets below, as far as is known."""
 
     @cached_property
     def arcs(self) -> list[Hop]:
@@ -109,7 +115,7 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
     because the host looks the same with others in their places. Ranks that rings can
     be turned to are alike too: of those the first sits on GPU 0.
     """
-    few = orders_of(len(goals[0].loads), before, _unlike_ranks(goals), MOST_LISTED)
+    few = _few(goals, before)
     if few is not None:
         costs = np.concatenate([goal.costs(few) for goal in goals], axis=1)
         most = np.array([limit for goal in goals for limit in goal.most])
@@ -120,11 +126,28 @@ def best_orders(goals: Sequence[Goal], before: Sequence[Hop]) -> Found:
     orders: list[Seats] = []
     while True:
         seats, is_decided = seating.solve()
-        if seats is None:
+        orders += [seats] if seats else []
+        if seats is None or not is_decided:
             return Found(tuple(orders), is_decided)
-        orders.append(seats)
         known = [goal.costs(np.array([seats]))[0].tolist() for goal in goals]
         seating.ask_for_less(known)
+
+
+def least_costs(goal: Goal, before: Sequence[Hop]) -> tuple[int, int]:
+    """Return load and latency that no order gets below, each by itself."""
+    few = _few([goal], before)
+    if few is not None:
+        load, latency = goal.costs(few).min(axis=0).tolist()
+        return load, latency
+    seating = _Seating([goal], before)
+    load, latency = (seating.least(cost) for cost in seating.costs[0])
+    return load, latency
+
+
+def _few(goals: Sequence[Goal], before: Sequence[Hop]) -> Ints | None:
+    """Return every order worth telling apart; None if there are too many."""
+    unlike = tuple(_unlike_ranks(goals))
+    return orders_of(len(goals[0].loads), tuple(before), unlike, MOST_LISTED)
 
 
 class _Seating:
@@ -146,9 +169,6 @@ class _Seating:
         for first, second in before:
             self.model.add(ranks[first] < ranks[second])
         self.costs = [self._costs(goal) for goal in goals]
-        self.model.minimize(
-            LinearExpr.sum([own for pair in self.costs for own in pair])
-        )
 
     def _costs(self, goal: Goal) -> tuple[IntVar, IntVar]:
         """Return the variables of a goal: load and latency."""
@@ -182,7 +202,8 @@ class _Seating:
                     self.model.add_bool_or(~second[j], ~own, first[i])
 
     def _fullest_link(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
-        fullest = self.model.new_int_var(int(goal.base.max()), goal.most[0], "")
+        least = max(int(goal.base.max()), goal.least[0])
+        fullest = self.model.new_int_var(least, goal.most[0], "")
         for link in range(goal.loads.shape[2]):
             terms = [
                 (own, int(goal.loads[i, j, link]))
@@ -196,7 +217,7 @@ class _Seating:
         return fullest
 
     def _longest_way(self, goal: Goal, sends: dict[Hop, IntVar]) -> IntVar:
-        longest = self.model.new_int_var(0, goal.most[1], "")
+        longest = self.model.new_int_var(goal.least[1], goal.most[1], "")
         ways: dict[Hop, list[LinearExpr]] = {}
         for (i, j), own in sends.items():
             # Of the ways of a GPU that sends to one other only one is taken.
@@ -212,19 +233,33 @@ class _Seating:
         Raises:
             InternalError: CP-SAT refuses the model.
         """
-        solver = CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.max_deterministic_time = MOST_EFFORT
-        status = solver.solve(self.model)
-        if status == cp_model.MODEL_INVALID:
-            raise InternalError(f"CP-SAT refuses the model: {self.model.validate()}")
-        if status != cp_model.OPTIMAL:
+        costs = [own for pair in self.costs for own in pair]
+        solver, status = self._solved(LinearExpr.sum(costs), MOST_EFFORT)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None, bool(status == cp_model.INFEASIBLE)
         seats = tuple(
             next(gpu for gpu, own in enumerate(rank) if solver.boolean_value(own))
             for rank in self.sits
         )
-        return seats, True
+        return seats, bool(status == cp_model.OPTIMAL)
+
+    def least(self, cost: IntVar) -> int:
+        """Return what a cost is at least; what is known if no order is of interest."""
+        solver, status = self._solved(cost, LEAST_EFFORT)
+        is_bounded = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        return math.ceil(solver.best_objective_bound - 1e-6) if is_bounded else 0
+
+    def _solved(
+        self, objective: LinearExpr, effort: float
+    ) -> tuple[CpSolver, cp_model.CpSolverStatus]:
+        self.model.minimize(objective)
+        solver = CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = effort
+        status = solver.solve(self.model)
+        if status == cp_model.MODEL_INVALID:
+            raise InternalError(f"CP-SAT refuses the model: {self.model.validate()}")
+        return solver, status
 
     def ask_for_less(self, known: Sequence[Sequence[int]]) -> None:
         """Ensure that some cost is below what is known."""
