@@ -8,14 +8,19 @@ The way through the house, each step importing only what stands before it:
     cost/        bytes and seconds, pure functions over numpy columns
     legality.py  the rules of each framework, and pins, as data
     degrees.py   how many GPUs each axis has; coarse.py: times all other choices
+    placement.py on which GPU of an irregular host each rank sits
     meshes.py    where the axes lie, listed when it is asked for
     lattice.py   every legal skeleton (a plan without its per-stage choices)
     scaling.py   seconds and bytes to whole numbers: the only rounding
+    room.py      which rows have room for the model
     stages.py    what a stage can hold; bounds.py and splits.py: at least, and attained
     prune.py     branch and bound over the lattice
     cpsat/       the exact model over what is left, and the proof
     check.py     a plan re-scored in floats: the specification of what a plan is
+    run.py       one lattice on its way to an outcome
+    arrangements.py  ways to lay a job over unlike parts
     solve.py     all of it, in order
+    ranks.py     where each rank of a plan runs
     report/      outcomes and clusters as text, markdown and JSON; pictures
     cli/         the commands
 
