@@ -25,10 +25,17 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     if plan.offload != "none":
         own.append(f"{plan.offload} offloaded")
     own.append(plan.precision)
-    return (
+    lines = (
         " · ".join([degrees, batches, zero, *own]),
         f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
     )
+    return (*lines, _seats(plan)) if plan.seats else lines
+
+
+def _seats(plan: Plan) -> str:
+    """Return on which GPUs the ranks of a host sit, for each kind of host."""
+    kinds = dict.fromkeys(" ".join(map(str, seats)) for seats in plan.seats)
+    return f"ranks of a host, in order, on its GPUs {'; or '.join(kinds)}"
 
 
 def mesh_text(plan: Plan) -> str:

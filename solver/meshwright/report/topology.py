@@ -25,6 +25,8 @@ UPLINKS = {"per_gpu": "per GPU", "per_nic": "per NIC", "shared": "per host"}
 
 def topology_sections(cluster: Cluster) -> list[Section]:
     """Return what there is to say about a cluster, from the whole to its parts."""
+    if cluster.parts:
+        return [*_joined_parts(cluster)]
     kinds = host_kinds(cluster)
     parts: list[Section] = [
         Lines(cluster.topology.name, tuple(_summary(cluster, kinds)))
@@ -42,9 +44,25 @@ def topology_sections(cluster: Cluster) -> list[Section]:
     return parts
 
 
+def _joined_parts(cluster: Cluster) -> Iterator[Section]:
+    """Yield how unlike parts are joined, then what each of them is."""
+    join = cluster.join
+    assert join is not None
+    yield Lines(
+        cluster.topology.name,
+        (
+            f"{cluster.gpus:,} GPUs, joined by {join.name}: {join.gb_s:g} GB/s "
+            f"{UPLINKS[join.uplink]}, {join.latency_us:g} us",
+        ),
+    )
+    for part in cluster.parts:
+        yield from topology_sections(Cluster(topology=part.topology, count=part.count))
+
+
 def topology_data(cluster: Cluster) -> dict[str, Any]:
     """Return a cluster as JSON has it; rates per direction, links of the first host."""
     kinds, pairs = host_kinds(cluster), pair_bandwidths(cluster)
+    alone = [Cluster(topology=own.topology, count=own.count) for own in cluster.parts]
     return {
         "name": cluster.topology.name,
         "gpu": cluster.topology.gpu.name,
@@ -62,6 +80,7 @@ def topology_data(cluster: Cluster) -> dict[str, Any]:
         ],
         "pairs": {"gpus": pairs.gpus, "gb_s": pairs.gb_s},
         "left_out": left_out(cluster),
+        "parts": [topology_data(own) for own in alone],
         "links": [link.model_dump() for link in kinds[0].machine.links],
     }
 
