@@ -84,7 +84,8 @@ def test_the_cluster_is_the_one_that_a_spec_is_solved_on() -> None:
 def test_json_of_a_tree() -> None:
     answer = data("llama3-70b-256xh100")
     assert list(answer) == [
-        "name", "gpu", "gpus", "levels", "hosts", "pairs", "left_out", "links"
+        "name", "gpu", "gpus", "levels", "hosts", "pairs", "left_out", "parts",
+        "links",
     ]  # fmt: skip
     assert [list(level) for level in answer["levels"]] == [
         ["name", "size", "gb_s", "latency_us", "uplink"]
