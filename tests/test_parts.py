@@ -209,7 +209,7 @@ REFUSED = [
      "3: cluster.parts: 1 given; accepted: 2 to 3"),
     ("count: 2", "count: 0", "5: cluster.parts.1.count: 0: "),
     ("machine: dgx-h100", "machine: dgx-h1000",
-     "4: cluster.parts.0.topology: 'dgx-h1000' is neither a file nor a bundled name"),
+     "4: cluster.parts.0.machine: 'dgx-h1000' is neither a file nor a bundled name"),
     ("machine: dgx-h100", "machine: dgx-1v",
      "4: cluster.parts.0: 'dgx-1v' is a graph of nodes; accepted in parts: machines"),
     ("  join: {name: fabric, gb_s: 25, latency_us: 2}\n", "",

@@ -125,6 +125,7 @@ def _resolve_machine(document: Document, path: FieldPath) -> None:
             raise SpecError(f"{at}: {name}: given beside a topology; keep one")
         parent["topology"] = parent.pop("machine")
         document.places[field] = at
+        document.renamed[field] = (*path, "machine")
     _resolve_field(document, field, "topologies")
     if isinstance(parent.get("topology"), dict):
         _resolve_field(document, (*field, "gpu"), "topologies/gpus")

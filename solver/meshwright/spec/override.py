@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from meshwright.spec.base import CountOrNone, Name, Problem, SpecModel, refuse
 from meshwright.spec.links import Link, Node, Pair, some
@@ -15,7 +21,13 @@ _RATE: TypeAdapter[float] = TypeAdapter(GBPerS)
 
 
 def _rate_or_zero(value: Any) -> Any:
-    return 0.0 if value in (0, "0") else _RATE.validate_python(value)
+    if value in (0, "0"):
+        return 0.0
+    try:
+        return _RATE.validate_python(value)
+    except ValidationError as error:
+        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{told}; or 0 where it is down") from None
 
 
 class Override(SpecModel):

@@ -28,6 +28,8 @@ class Document:
     places: dict[FieldPath, Where] = field(default_factory=dict)
     root: FieldPath = ()
     """Where the file's own fields lie in the data."""
+    renamed: dict[FieldPath, FieldPath] = field(default_factory=dict)
+    """Fields that the data has under another name than the file."""
 
     def where(self, path: FieldPath) -> Where:
         """Return the place of the nearest enclosing field that was written down."""
@@ -37,6 +39,9 @@ class Document:
 
     def name(self, path: FieldPath) -> str:
         """Return a path as the user who wrote the file would say it."""
+        for own, written in self.renamed.items():
+            if path[: len(own)] == own:
+                path = written + path[len(own) :]
         size = len(self.root)
         return dotted(path[size:] if path[:size] == self.root else path)
 
