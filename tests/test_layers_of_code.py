@@ -117,10 +117,11 @@ def test_model_sees_whole_numbers_alone(path: Path) -> None:
     assert not {name for name in own if not within(name, ("cpsat", "errors"))}
 
 
-ABOUT_CLUSTERS = {
+BESIDE_PLANS = {
     "topology.py": ("spec", "topology.kinds", "topology.pairs"),
     "drawing.py": ("errors", "spec.cluster", "topology.kinds", "topology.sketch"),
     "chart.py": ("errors",),
+    "explain.py": ("explain.data",),
 }
 """What these reports know beside plans."""
 
@@ -128,7 +129,7 @@ ABOUT_CLUSTERS = {
 @pytest.mark.parametrize("path", sorted((ROOT / "report").glob("*.py")), ids=name_of)
 def test_reports_know_plans_alone(path: Path) -> None:
     own = own_modules(path)
-    known = ("plan", "spec.pins", "report", *ABOUT_CLUSTERS.get(path.name, ()))
+    known = ("plan", "spec.pins", "report", *BESIDE_PLANS.get(path.name, ()))
     assert not {n for n in own if not within(n, known)}
     foreign = {name.split(".")[0] for name in imports(path)} - {"meshwright"}
     assert not foreign & {"ortools", "networkx", "numpy", "pydantic", "typer", "yaml"}

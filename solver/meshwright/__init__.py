@@ -21,6 +21,7 @@ The way through the house, each step importing only what stands before it:
     arrangements.py  ways to lay a job over unlike parts
     solve.py     all of it, in order
     ranks.py     where each rank of a plan runs
+    explain/     why a plan is rejected, what would mend it, at what price
     report/      outcomes and clusters as text, markdown and JSON; pictures
     cli/         the commands
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from meshwright import __version__
-from meshwright.cli import calibrate, evidence, imports, solve, topology
+from meshwright.cli import calibrate, evidence, explain, imports, solve, topology
 from meshwright.cli.options import EXIT_CODES
 from meshwright.errors import InternalError, MeshwrightError
 
@@ -47,7 +47,15 @@ def _main(
     pass
 
 
-for verb in (solve.solve, topology.topology, evidence.evidence, calibrate.calibrate):
+VERBS = (
+    solve.solve,
+    explain.explain,
+    topology.topology,
+    evidence.evidence,
+    calibrate.calibrate,
+)
+
+for verb in VERBS:
     app.command()(verb)
 app.command("import")(imports.import_files)
 

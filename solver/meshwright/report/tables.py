@@ -54,7 +54,7 @@ def sections(title: str, outcome: Outcome) -> list[Section]:
     if outcome.arrangements:
         parts.append(_arrangement_table(best, outcome))
     if outcome.by_kind:
-        parts.append(_kind_table(best, outcome.by_kind))
+        parts.append(kind_table(best, outcome.by_kind))
     if outcome.others:
         parts.append(_plans_table(best, outcome.others))
     if outcome.band:
@@ -175,7 +175,8 @@ def _step_and_loss(best: PricedPlan, step_s: float | None) -> tuple[str, str]:
     return seconds_text(step_s), _later(step_s / best.step_s - 1)
 
 
-def _kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
+def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
+    """Return the best plan of each kind, and what it loses."""
     known = sorted(
         (kind for kind in kinds if kind.best), key=lambda kind: _step_s(kind.best)
     )
@@ -260,12 +261,13 @@ def _no_plan(outcome: Outcome) -> tuple[str, ...]:
         "No plan fits. The nearest miss",
         f"    {miss.description}",
         "breaks",
-        *(f"    {_long(rule)}" for rule in miss.broken_rules),
+        *(f"    {rule_text(rule)}" for rule in miss.broken_rules),
         *_fullest(miss),
     )
 
 
-def _long(rule: BrokenRule) -> str:
+def rule_text(rule: BrokenRule) -> str:
+    """Return a broken rule in one line."""
     return f"{rule.rule}: {rule.sentence}{_numbers(rule)}"
 
 

@@ -40,7 +40,9 @@ def load_spec(
         if section in document.data and document.data[section] is None:
             document.data[section] = {}
     for pin in pins or []:
-        _add_pin(document, pin)
+        document.data.setdefault("pins", {})
+        _require_mapping(document, ("pins",), "plan fields")
+        add_pin(document, pin, ("pins",), "--pin")
     _resolve_field(document, ("model",), "specs/models")
     assumed = _resolve_cluster(document)
     if notes is not None:
@@ -169,15 +171,18 @@ def _read_preset(
     return read_yaml(path)
 
 
-def _add_pin(document: Document, pin: str) -> None:
+def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
+    """Add 'tp=4' to the fields at a path, as an option of the command line gave it.
+
+    Raises:
+        SpecError: it is no field of a plan with a value.
+    """
     name, equals, text = pin.partition("=")
-    place = Where(f"--pin {shown(pin)[1:-1]}")
+    place = Where(f"{option} {shown(pin)[1:-1]}")
     if not equals or not text.strip() or name not in Pins.model_fields:
         raise SpecError(f"{place}: expected FIELD=VALUE; {_near_pin(name)}")
     value = parse_yaml(text, str(place), has_lines=False)
-    document.data.setdefault("pins", {})
-    _require_mapping(document, ("pins",), "plan fields")
-    document.graft(("pins", name), value)
+    document.graft((*path, name), value)
 
 
 def _near_pin(name: str) -> str:

@@ -1,0 +1,62 @@
+"""`meshwright explain`: why, and what would mend it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from meshwright.cli.options import (
+    MEASURED,
+    Format,
+    FormatOption,
+    OutputOption,
+    ProfileOption,
+    check_writable,
+    formatted,
+    tell,
+    write,
+)
+
+EXIT_NONE_FITS = 1
+
+
+def explain(
+    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="A plan to judge: 'tp=8,pp=2,zero=1', a YAML file of such fields, or "
+            "the JSON of an answer. What it leaves open is chosen for it."
+        ),
+    ] = None,
+    profile: ProfileOption = MEASURED,
+    output_format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Say why a plan does not fit, what would mend it, and at what price."""
+    check_writable(output)
+    from meshwright.spec.load import load_spec
+    from meshwright.spec.plan_text import read_plan
+
+    notes: list[str] = []
+    loaded = load_spec(spec, notes=notes)
+    pins = read_plan(plan) if plan is not None else None
+    tell(notes)
+    from meshwright.explain.explain import Explainer
+    from meshwright.options import Options
+    from meshwright.profile import load_profile
+    from meshwright.progress import Progress
+    from meshwright.report.explain import explain_sections
+
+    with Progress() as progress:
+        progress.say("solving what is asked, and what is near it")
+        explainer = Explainer(Options(profile=load_profile(profile)))
+        told = explainer.plan(loaded, pins) if pins else explainer.spec(loaded)
+    text = formatted(
+        output_format,
+        lambda: explain_sections(told),
+        lambda: told.model_dump(mode="json"),
+    )
+    write(text, output)
+    raise typer.Exit(0 if told.fits else EXIT_NONE_FITS)

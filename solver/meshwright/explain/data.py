@@ -1,0 +1,79 @@
+"""What an explanation says, as data; sentences come last."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from meshwright.plan import BrokenRule, Outcome, Plan, PricedPlan, StageMemory
+from meshwright.spec.base import SpecModel
+
+Verdict = Literal[
+    "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
+]
+
+
+class Fixed(SpecModel):
+    """Something that the user or the hardware has decided."""
+
+    rule: str
+    sentence: str
+
+
+class Conflict(SpecModel):
+    """Decisions that cannot hold together, whatever else is decided."""
+
+    rules: tuple[Fixed, ...]
+    is_minimal: bool = Field(
+        description="Whether each fewer-decisions subset was tried, and has a plan."
+    )
+    witness: str = Field("", description="The plan that comes closest.")
+
+
+class Repair(SpecModel):
+    """Edits after which a plan exists, and what that plan takes."""
+
+    edits: tuple[str, ...]
+    step_s: float
+    price: float | None = Field(
+        description="More than the best plan of the spec takes, as a share."
+    )
+    plan: Plan
+
+
+class Change(SpecModel):
+    """What one other choice or one more unit of something would bring."""
+
+    change: str
+    step_s: float | None = Field(description="None where no plan fits.")
+    tokens_per_s_per_gpu: float | None = None
+
+
+class Slack(SpecModel):
+    """How far a rule is from being broken."""
+
+    rule: str
+    sentence: str
+    have: float
+    need: float
+    unit: str
+
+
+class Explanation(SpecModel):
+    """The answer to why."""
+
+    title: str
+    status: Verdict
+    fits: bool
+    plan: PricedPlan | None = None
+    broken_rules: tuple[BrokenRule, ...] = ()
+    memory: StageMemory | None = Field(
+        None, description="Of the fullest GPU of the plan that comes closest."
+    )
+    slack: tuple[Slack, ...] = ()
+    conflict: Conflict | None = None
+    repairs: tuple[Repair, ...] = ()
+    best: Outcome | None = Field(None, description="Of the spec without the plan.")
+    helps: tuple[Change, ...] = Field((), description="One choice left open, each.")
+    marginal_values: tuple[Change, ...] = ()

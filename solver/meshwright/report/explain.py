@@ -1,0 +1,136 @@
+"""An explanation as titled tables and lines: the answer first, then why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.explain.data import Change, Explanation, Repair
+from meshwright.plan import PricedPlan
+from meshwright.report.plan_text import plan_lines
+from meshwright.report.tables import (
+    Lines,
+    Section,
+    Table,
+    kind_table,
+    rule_text,
+    seconds_text,
+)
+
+MOST_REPAIRS = 8
+
+
+def explain_sections(own: Explanation) -> list[Section]:
+    """Return what there is to say, the verdict, the reason and the mend first."""
+    parts: list[Section] = [Lines(own.title, _verdict(own))]
+    if own.broken_rules:
+        parts.append(Lines("Broken rules", tuple(_broken(own))))
+    if own.conflict and own.conflict.rules:
+        rules = [f"{rule.rule}: {rule.sentence}" for rule in own.conflict.rules]
+        title = "Smallest conflict: no plan keeps all of these, whatever else it does"
+        parts.append(Lines(title, tuple(rules)))
+    if own.repairs:
+        parts.append(_repair_table(own.repairs[:MOST_REPAIRS]))
+    if own.fits and own.plan:
+        parts += _fitting(own, own.plan)
+    return parts
+
+
+def _verdict(own: Explanation) -> tuple[str, str, str]:
+    """Return the first three lines: does it fit, why, what to change."""
+    if not own.fits:
+        return _refusal(own)
+    assert own.plan is not None
+    step = seconds_text(own.plan.step_s)
+    if own.status != "fits":
+        plan = plan_lines(own.plan.plan)[0]
+        return "A plan fits.", f"The best takes {step} a step.", plan
+    best = own.best.best if own.best else None
+    loss = own.plan.step_s / best.step_s - 1 if best else 0.0
+    told = f"{loss:.1%} slower than the best plan" if loss > 1e-9 else "the best plan"
+    change = f"Change {own.helps[0].change}." if own.helps else "No one field gains."
+    return "Fits.", f"It takes {step} a step, {told}.", change
+
+
+def _refusal(own: Explanation) -> tuple[str, str, str]:
+    verdict = "Does not fit." if own.status == "does_not_fit" else "No plan fits."
+    rules = own.conflict.rules if own.conflict else ()
+    names = " and ".join(rule.rule for rule in rules)
+    why = f"Because of {names or 'the model, the GPUs and the framework alone'}."
+    if not own.repairs:
+        return verdict, why, "No repair is known."
+    first = own.repairs[0]
+    edits = " and ".join(first.edits)
+    return verdict, why, f"Change {edits}: {seconds_text(first.step_s)} a step."
+
+
+def _broken(own: Explanation) -> Iterator[str]:
+    if own.conflict and own.conflict.witness:
+        yield f"The plan that comes closest is {own.conflict.witness}"
+    yield from (rule_text(rule) for rule in own.broken_rules)
+    if own.memory and any(rule.rule == "memory" for rule in own.broken_rules):
+        parts = [f"{name} {gib:.2f}" for name, gib in own.memory.parts.items() if gib]
+        yield f"Its fullest GPU: {', '.join(parts)}"
+
+
+def _repair_table(repairs: tuple[Repair, ...]) -> Table:
+    rows = tuple(
+        (
+            " and ".join(repair.edits),
+            seconds_text(repair.step_s),
+            "-" if repair.price is None else f"{repair.price:+.1%}",
+            str(repair.plan),
+        )
+        for repair in repairs
+    )
+    heading = ("edit", "step", "price", "the plan then")
+    return Table("Repairs, each solved again", heading, rows)
+
+
+def _fitting(own: Explanation, plan: PricedPlan) -> Iterator[Section]:
+    best = own.best.best if own.best else None
+    if best and own.status == "fits":
+        yield _gap_table(plan, best)
+    slack = [
+        f"{own.rule}: {own.sentence}: {own.need:.4g} of {own.have:.4g} {own.unit}"
+        for own in own.slack
+    ]
+    yield Lines("Slack", tuple(slack))
+    if own.helps:
+        yield _change_table("One field left open", own.helps, plan)
+    if own.best and own.best.by_kind and best:
+        yield kind_table(best, own.best.by_kind)
+    if own.marginal_values:
+        yield _change_table("Worth of a little more", own.marginal_values, plan)
+
+
+def _gap_table(plan: PricedPlan, best: PricedPlan) -> Table:
+    """Return the way from the best plan's step to this one's, part by part."""
+    names = dict.fromkeys([*plan.time_parts, *best.time_parts])
+    rows = [
+        (
+            name,
+            seconds_text(best.time_parts.get(name, 0.0)),
+            seconds_text(plan.time_parts.get(name, 0.0)),
+            f"{plan.time_parts.get(name, 0.0) - best.time_parts.get(name, 0.0):+.4f}",
+        )
+        for name in names
+        if plan.time_parts.get(name, 0.0) + best.time_parts.get(name, 0.0) > 0
+    ]
+    total = (seconds_text(best.step_s), seconds_text(plan.step_s))
+    rows.append(("step", *total, f"{plan.step_s - best.step_s:+.4f}"))
+    heading = ("part", "best", "this", "difference, s")
+    return Table("Distance to the best plan, part by part", heading, tuple(rows))
+
+
+def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> Table:
+    rows = []
+    for own in changes:
+        if own.step_s is None:
+            rows.append((own.change, "-", "none fits", "-"))
+            continue
+        rate = own.tokens_per_s_per_gpu
+        told = f"{rate / plan.tokens_per_s_per_gpu - 1:+.1%}" if rate else "-"
+        loss = f"{own.step_s / plan.step_s - 1:+.1%}"
+        rows.append((own.change, seconds_text(own.step_s), loss, told))
+    heading = ("change", "step", "step time", "tokens/s/GPU")
+    return Table(title, heading, tuple(rows))

@@ -1,0 +1,184 @@
+"""Explanations: conflicts conflict, repairs repair, and the first lines answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from meshwright.check import broken_rules
+from meshwright.explain.conflict import has_room, needs_solve
+from meshwright.explain.data import Explanation
+from meshwright.explain.explain import Explainer
+from meshwright.explain.fixed import fixed_in, without
+from meshwright.job import make_job
+from meshwright.options import Options
+from meshwright.report.explain import explain_sections
+from meshwright.report.tables import Lines
+from meshwright.solve import solve
+from meshwright.spec.load import load_spec
+from meshwright.spec.pins import Pins
+from meshwright.spec.plan_text import read_plan
+from meshwright.spec.spec import Spec
+from tests.command import run
+from tests.strategies import specs
+
+EXPLAINER = Explainer(Options())
+
+MANY = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def explained(name: str, plan: str) -> Explanation:
+    return EXPLAINER.plan(load_spec(name), read_plan(plan))
+
+
+def has_plan(spec: Spec) -> bool:
+    return solve(spec).best is not None
+
+
+def conflict_holds(spec: Spec, own: Explanation) -> None:
+    """Check a conflict by solves alone: its rules exclude all, fewer do not."""
+    assert own.conflict is not None
+    rules = {rule.rule for rule in own.conflict.rules}
+    every = {rule.rule for rule in fixed_in(spec)}
+    assert rules <= every
+    assert not has_plan(without(spec, every - rules))
+    for rule in rules:
+        assert has_plan(without(spec, (every - rules) | {rule}))
+
+
+@MANY
+@given(specs(most_layers=4))
+def test_a_conflict_conflicts_and_every_part_of_it_is_needed(spec: Spec) -> None:
+    assume(not has_plan(spec))
+    own = EXPLAINER.spec(spec)
+    assert own.status == "infeasible"
+    conflict_holds(spec, own)
+
+
+@MANY
+@given(specs(most_layers=4))
+def test_a_repair_repairs(spec: Spec) -> None:
+    """Leaving open what it edits gives a plan at the stated time; nothing less does."""
+    assume(not has_plan(spec))
+    own = EXPLAINER.spec(spec)
+    for repair in own.repairs:
+        names = [edit.split(":")[0] for edit in repair.edits]
+        if names[0] in Pins.model_fields:
+            freed = without(spec, [f"pins.{name}" for name in names])
+            assert broken_rules(make_job(freed), repair.plan) == []
+            best = solve(freed).best
+            assert best is not None
+            assert best.step_s == pytest.approx(repair.step_s, rel=1e-9)
+    pins = [rule.rule for rule in fixed_in(spec) if rule.rule.startswith("pins.")]
+    single = {pin for pin in pins if has_plan(without(spec, [pin]))}
+    told = {
+        f"pins.{r.edits[0].split(':')[0]}" for r in own.repairs if len(r.edits) == 1
+    }
+    assert single <= told
+
+
+@MANY
+@given(specs(most_layers=4))
+def test_the_enumerator_agrees_with_the_solver_on_what_is_possible(spec: Spec) -> None:
+    assume(not needs_solve(spec))
+    assert has_room(make_job(spec)) == has_plan(spec)
+
+
+def test_memory_of_a_plan_is_told_by_part() -> None:
+    """70B on 2 stages: 18 bytes of 35.3 billion parameters on a GPU, 591 GiB."""
+    own = explained("llama3-70b-128xa100", "tp=1,pp=2,zero=0")
+    assert own.status == "does_not_fit"
+    memory = next(rule for rule in own.broken_rules if rule.rule == "memory")
+    assert memory.need is not None
+    assert memory.need > 0.9 * 18 * 70.6e9 / 2 / 2**30
+    assert own.conflict is not None
+    assert {rule.rule for rule in own.conflict.rules} >= {"memory", "pins.pp"}
+    assert any(repair.edits[0].startswith("pp: 2 ->") for repair in own.repairs)
+
+
+def test_two_small_cards_need_more_memory() -> None:
+    own = EXPLAINER.spec(load_spec("llama3-8b-2x4090-pcie"))
+    assert own.conflict is not None
+    assert [rule.rule for rule in own.conflict.rules] == ["memory"]
+    assert own.repairs[0].edits[0].startswith("usable memory of a GPU: 23.27 ->")
+
+
+def test_heads_are_blamed_where_heads_are_the_reason() -> None:
+    """40 heads over 16 ranks: no memory and no link would mend that."""
+    spec = load_spec("llama2-13b-8xa100")
+    own = EXPLAINER.plan(spec, Pins.model_validate({"tp": 8, "pp": 3}))
+    assert own.conflict is not None
+    assert "memory" not in {rule.rule for rule in own.conflict.rules}
+
+
+def test_a_plan_that_fits_is_told_by_its_distance() -> None:
+    own = explained("llama2-13b-8xa100", "tp=8")
+    assert own.status == "fits"
+    assert own.plan is not None
+    assert own.best is not None
+    assert own.best.best is not None
+    assert own.plan.step_s > own.best.best.step_s
+    assert own.helps[0].change.startswith("tp: 8 ->")
+    assert own.helps[0].step_s == pytest.approx(own.best.best.step_s)
+
+
+def test_more_memory_and_links_never_hurt() -> None:
+    own = EXPLAINER.spec(load_spec("gpt-1.3b-2x3090-nvlink"))
+    assert own.plan is not None
+    for change in own.marginal_values:
+        if change.change.endswith("+10 %"):
+            assert change.step_s is not None
+            assert change.step_s <= own.plan.step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("plan", [None, "tp=2", "tp=1,zero=0"])
+def test_the_first_three_lines_answer(plan: str | None) -> None:
+    spec = load_spec("llama3-8b-2x4090-pcie")
+    own = EXPLAINER.plan(spec, read_plan(plan)) if plan else EXPLAINER.spec(spec)
+    first = explain_sections(own)[0]
+    assert isinstance(first, Lines)
+    fits, why, change = first.lines
+    assert fits in ("Does not fit.", "No plan fits.")
+    assert "memory" in why
+    assert change.startswith("Change ")
+
+
+def test_explain_on_the_command_line(tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    assert run("solve", "gpt-1.3b-2x3090-nvlink", "--format", "json", "-o", str(answer))
+    result = run(
+        "explain", "gpt-1.3b-2x3090-nvlink", "--plan", str(answer), "--format", "json"
+    )
+    data: dict[str, Any] = json.loads(result.stdout)
+    assert (result.code, data["status"], data["helps"]) == (0, "fits", [])
+    none = run("explain", "llama3-8b-2x4090-pcie")
+    assert none.code == 1
+    assert "Because of memory." in none.stdout
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 64), st.integers(1, 64), st.sampled_from([0, 1, 2, 3]))
+def test_plans_are_read_as_they_are_written(tp: int, pp: int, zero: int) -> None:
+    pins = read_plan(f"tp={tp}, pp={pp},zero=[0,{zero}],layers=[1,2]")
+    assert pins == Pins.model_validate(
+        {"tp": tp, "pp": pp, "zero": [0, zero], "layers": [1, 2]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ("tp=8,qq=2", "error: --plan qq=2: expected FIELD=VALUE; "),
+        ("tp=", "error: --plan tp=: expected FIELD=VALUE; "),
+        ("tp=many", "error: --plan tp=many: tp: 'many': expected a whole number"),
+    ],
+)
+def test_wrong_plans_are_named(plan: str, expected: str) -> None:
+    result = run("explain", "gpt-1.3b-2x3090-nvlink", "--plan", plan)
+    assert result.code == 2
+    assert result.stderr.startswith(expected)
