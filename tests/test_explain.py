@@ -182,3 +182,29 @@ def test_wrong_plans_are_named(plan: str, expected: str) -> None:
     result = run("explain", "gpt-1.3b-2x3090-nvlink", "--plan", plan)
     assert result.code == 2
     assert result.stderr.startswith(expected)
+
+
+def test_rules_are_printed_with_their_sources() -> None:
+    """KV heads are repeated in Megatron-LM, not in torchtitan."""
+    rules = {
+        name: json.loads(run("explain", "--rules", name, "--format", "json").stdout)
+        for name in ("megatron", "torchtitan")
+    }
+    told = {
+        name: next(own for own in every if own["rule"] == "kv_heads_divisible")
+        for name, every in rules.items()
+    }
+    assert "repeated" in told["megatron"]["sentence"]
+    assert "repeated" not in told["torchtitan"]["sentence"]
+    assert all(own["source"] for every in rules.values() for own in every)
+    every = run("explain", "--rules").stdout
+    assert all(name in every for name in ("zero_with_pipeline", "offload_supported"))
+
+
+def test_unknown_frameworks_and_missing_specs_are_named() -> None:
+    assert run("explain", "--rules", "jax").stderr.startswith(
+        "error: --rules: 'jax': no such framework; accepted: megatron, "
+    )
+    assert run("explain").stderr.startswith(
+        "error: SPEC: missing; expected a YAML file"
+    )

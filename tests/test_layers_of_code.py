@@ -122,6 +122,8 @@ BESIDE_PLANS = {
     "drawing.py": ("errors", "spec.cluster", "topology.kinds", "topology.sketch"),
     "chart.py": ("errors",),
     "explain.py": ("explain.data",),
+    "compare.py": ("explain.compare",),
+    "rules.py": ("rule",),
 }
 """What these reports know beside plans."""
 

@@ -14,7 +14,7 @@ from meshwright.part_rules import part_degree_rules, part_mesh_rules
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
 from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Framework, Spec
 from meshwright.topology.groups import TP
 from meshwright.topology.paths import Meshes
 
@@ -39,6 +39,12 @@ def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     """Return the rules on where axes lie; rows point into `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
     return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec, meshes)]
+
+
+def rules_of(framework: Framework | None) -> list[Rule]:
+    """Return the rules of one framework, or of all."""
+    every = (*DEGREE_RULES, *PLAN_RULES, *OFFLOAD_RULES)
+    return [own for own in every if framework is None or framework in own.frameworks]
 
 
 def _applying(rules: tuple[Rule, ...], spec: Spec) -> list[Rule]:

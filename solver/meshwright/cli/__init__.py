@@ -13,7 +13,15 @@ from typing import Annotated
 import typer
 
 from meshwright import __version__
-from meshwright.cli import calibrate, evidence, explain, imports, solve, topology
+from meshwright.cli import (
+    calibrate,
+    compare,
+    evidence,
+    explain,
+    imports,
+    solve,
+    topology,
+)
 from meshwright.cli.options import EXIT_CODES
 from meshwright.errors import InternalError, MeshwrightError
 
@@ -50,6 +58,7 @@ def _main(
 VERBS = (
     solve.solve,
     explain.explain,
+    compare.compare,
     topology.topology,
     evidence.evidence,
     calibrate.calibrate,

@@ -17,12 +17,16 @@ from meshwright.cli.options import (
     tell,
     write,
 )
+from meshwright.errors import SpecError
 
 EXIT_NONE_FITS = 1
 
 
 def explain(
-    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    spec: Annotated[
+        str | None,
+        typer.Argument(help="A YAML file, or a bundled spec's name; see --rules."),
+    ] = None,
     plan: Annotated[
         str | None,
         typer.Option(
@@ -30,12 +34,23 @@ def explain(
             "the JSON of an answer. What it leaves open is chosen for it."
         ),
     ] = None,
+    rules: Annotated[
+        bool,
+        typer.Option(
+            "--rules", help="Print the rules of frameworks; SPEC names one, or none."
+        ),
+    ] = False,
     profile: ProfileOption = MEASURED,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
     """Say why a plan does not fit, what would mend it, and at what price."""
     check_writable(output)
+    if rules:
+        write(_rules(spec, output_format), output)
+        return
+    if spec is None:
+        raise SpecError("SPEC: missing; expected a YAML file or a bundled spec's name")
     from meshwright.spec.load import load_spec
     from meshwright.spec.plan_text import read_plan
 
@@ -60,3 +75,20 @@ def explain(
     )
     write(text, output)
     raise typer.Exit(0 if told.fits else EXIT_NONE_FITS)
+
+
+def _rules(framework: str | None, output_format: Format) -> str:
+    from meshwright.legality import rules_of
+    from meshwright.report.rules import rule_data, rule_sections
+    from meshwright.rule import ALL
+
+    known = next((own for own in ALL if own == framework), None)
+    if framework is not None and known is None:
+        accepted = ", ".join(ALL)
+        raise SpecError(
+            f"--rules: {framework!r}: no such framework; accepted: {accepted}"
+        )
+    rules = rules_of(known)
+    return formatted(
+        output_format, lambda: rule_sections(rules), lambda: rule_data(rules)
+    )

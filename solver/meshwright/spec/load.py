@@ -34,6 +34,17 @@ def load_spec(
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
+    document = read_spec(name, pins, notes)
+    try:
+        return Spec.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, Spec)) from None
+
+
+def read_spec(
+    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+) -> Document:
+    """Return the data of a spec, every name in it resolved; see `load_spec`."""
     document = read_yaml(catalog.locate("specs", name, Path()))
     _require_mapping(document, (), "a spec with model, cluster and training")
     for section in _OPTIONAL:
@@ -47,10 +58,7 @@ def load_spec(
     assumed = _resolve_cluster(document)
     if notes is not None:
         notes += assumed
-    try:
-        return Spec.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, Spec)) from None
+    return document
 
 
 class _Placed(BaseModel):
