@@ -68,15 +68,10 @@ def test_kinds_are_compared_where_no_plan_is_given() -> None:
 
 def test_compare_on_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
-    arguments = [
-        "--plan",
-        "tp=2",
-        "--plan",
-        "pp=2",
-        "--vary",
-        "training.global_batch=8:64",
-    ]
-    result = run("compare", SPEC, *arguments, "--format", "json", "-o", str(path))
+    plans = ["--plan", "tp=2", "--plan", "pp=2"]
+    varied = ["--vary", "training.global_batch=8:64"]
+    arguments = [*plans, *varied, "--format", "json", "-o", str(path)]
+    result = run("compare", SPEC, *arguments)
     assert result.code == 0
     data: dict[str, Any] = json.loads(path.read_text())
     assert {own["name"] for own in data["plans"]} == {"tp=2", "pp=2"}
