@@ -271,3 +271,15 @@ def test_long_lines_take_no_time() -> None:
     for line in ("1 " * 200_000, "9" * 400_000, " " * 400_000, "Rank 1 Pid" * 50_000):
         with pytest.raises(SpecError):
             parse(line, "x.log")
+
+
+def test_bandwidths_that_no_number_of_ranks_has_are_refused() -> None:
+    """A bus bandwidth of 36.70 over 20.97 is above the 1 that an all-gather can have,
+    and a second row of 40 over 10 above the 2 of an all-reduce.
+    """
+    rows = (
+        "1048576 262144 float none -1 50.00 20.97 36.70 0 49.00 21.40 37.45 0\n"
+        "2097152 524288 float none -1 50.00 10.00 40.00 0 49.00 10.00 40.00 0\n"
+    )
+    with pytest.raises(SpecError):
+        parse(HEADING + rows, "log.txt")

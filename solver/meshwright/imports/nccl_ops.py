@@ -70,9 +70,8 @@ class Interval:
         least = 2 if self.low <= 0 else _inverse(whole, self.low)
         most = MOST_RANKS if self.high >= whole else _inverse(whole, self.high)
         slack = 1e-9
-        return range(
-            max(2, math.ceil(least - slack)), min(MOST_RANKS, int(most + slack)) + 1
-        )
+        first = math.ceil(min(least, MOST_RANKS + 1) - slack)
+        return range(max(2, first), min(MOST_RANKS, int(most + slack)) + 1)
 
 
 def _inverse(whole: float, ratio: float) -> float:
