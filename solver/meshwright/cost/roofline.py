@@ -31,6 +31,10 @@ AMPERE_KERNEL_SHARE = 0.63
 """What the instructions of A100 reach of H100's peak (Luo et al. 2024, 'Benchmarking
 and dissecting the Nvidia Hopper GPU architecture', mma against wgmma)."""
 
+AMPERE_KERNEL_FLOPS = 5e14
+"""GPUs beyond need instructions of their own for their peak: Hopper and data-centre
+Blackwell (756e12 and more), and CDNA 3; Ada and workstation Blackwell do not."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -109,7 +113,7 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     is_fp8 = spec.training.precision == "fp8"
     peak_flops = gpu.peak_tflops.flops(form.core)
     machine = Machine(
-        peak_flops * _attention_share(spec),
+        peak_flops * _attention_share(spec, peak_flops),
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
@@ -120,13 +124,12 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)
 
 
-def _attention_share(spec: Spec) -> float:
+def _attention_share(spec: Spec, peak_flops: float) -> float:
     """Return the share of the peak that is open to kernels of fused attention.
 
     Megatron-LM calls Transformer Engine, whose kernels are written for the GPU. All
-    others have FlashAttention-2, which on GPUs with fp8, Hopper and later, keeps to
-    A100's instructions (Shah et al. 2024, FlashAttention-3, section 1).
+    others have FlashAttention-2, which keeps to A100's instructions (Shah et al. 2024,
+    FlashAttention-3, section 1).
     """
-    has_own = spec.framework == "megatron"
-    is_newer = "fp8" in spec.cluster.topology.gpu.peak_tflops.known
-    return 1.0 if has_own or not is_newer else AMPERE_KERNEL_SHARE
+    is_reached = spec.framework == "megatron" or peak_flops <= AMPERE_KERNEL_FLOPS
+    return 1.0 if is_reached else AMPERE_KERNEL_SHARE
