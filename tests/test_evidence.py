@@ -88,6 +88,8 @@ def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
         ({"config__precision": "nvfp4"}, "config.precision: nvfp4 is not modelled"),
         ({"config__task": "lora"}, "config.task: LoRA's frozen weights are not "
          "modelled"),
+        ({"id": "model-70b-lora-8g"}, "config.task: LoRA's frozen weights are not "
+         "modelled"),
         ({"config__schedule": "zbv"}, "config.schedule: zbv is not modelled"),
         ({"config__vp": 2, "config__global_batch": 56},
          "config.vp: 7 micro-batches do not fill 2 stages"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from meshwright.evidence.cases import class_of
 from tests.test_evidence import priced
 
 EXPERTS = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
@@ -96,6 +97,32 @@ def test_the_least_recomputation_that_fits_is_assumed() -> None:
     assert large.assumed["config.recompute"] == "selective"
     huge = priced(model=model, config__recompute=None, config__micro_batch=8, **degrees)
     assert huge.assumed["config.recompute"] == "full"
+
+
+def test_as_few_layers_as_fit_are_recomputed() -> None:
+    """With a flash kernel and no dropout a layer saves 8 bytes, and 24 / 4 GPUs, per
+    token and width: x 65,536 tokens x 4,096 = 3.5 GiB. Beside some 28 GiB of state
+    and logits 29 of them do not fit in 80, nor 21, but 14 do.
+    """
+    shape = {"n_layers": 29, "d_model": 4096, "n_heads": 32, "d_ff": 16384}
+    run = priced(
+        model={**shape, "vocab": 51200, "seq_len": 8192, "tied": True},
+        date="2024-05-10",
+        config__recompute=None,
+        config__micro_batch=8,
+        config__tp=4,
+        config__dp=4,
+        config__pp=1,
+    )
+    assert run.assumed["config.recompute"] == "full, 1 in 2"
+    assert [stage.recompute_layers for stage in run.plan.stages] == [15]
+
+
+def test_xla_has_kernels_of_its_own() -> None:
+    jax = priced(config__framework="MaxText (JAX/XLA FSDP)", config__recompute=None)
+    torch = priced(config__framework="torchtitan", config__recompute=None)
+    assert jax.spec.framework == torch.spec.framework == "torchtitan"
+    assert [class_of(run)[1] for run in (jax, torch)] == ["xla", "torchtitan"]
 
 
 def test_scans_over_layers_recompute_all_of_them() -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.arrays import Floats
-from meshwright.cost.roofline import Work
+from meshwright.cost.roofline import MISALIGNED, Work
 from meshwright.cost.transformer import (
     kv_shards,
     kv_width,
@@ -63,11 +63,6 @@ def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
 
 BACKWARD_SHARE = 0.8
 """The rate of a fused backward against its forward's (Dao 2023, figures 4 and 5)."""
-
-MISALIGNED = 4
-"""How much longer a matmul takes whose inner dimension is no multiple of 8 numbers, so
-that tensor cores are hardly used (NVIDIA, Matrix Multiplication Background, section
-'Tensor Core Requirements')."""
 
 DROPOUT_PASSES = 2.5
 """Dropout reads scores, writes them and a mask of one byte each."""

@@ -11,7 +11,7 @@ from meshwright.cost.arrays import Floats
 from meshwright.cost.attention import Attention, attention
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
-from meshwright.cost.roofline import Work, work
+from meshwright.cost.roofline import MISALIGNED, Work, work
 from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import input_norms, output_norms
 from meshwright.spec.spec import Spec
@@ -108,5 +108,16 @@ def _head_s(share: Work) -> Floats:
     # The loss reads and writes the logits in fp32 forward and backward.
     logits_s = 4 * machine.stream_s(FP32_BYTES / machine.element * share.tokens * rows)
     matmul_s = machine.matmul_s(share.tokens, rows, share.model.d_model)
-    kernels_s = 3 * _norm_s(share) + 3 * matmul_s + logits_s
+    matmuls_s = (1 + 2 * _slow_down(share)) * matmul_s
+    kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
     return kernels_s + machine.efficiency.microbatch_s / 2
+
+
+def _slow_down(share: Work) -> Floats:
+    """Return how much longer matmuls take that read gradients of the logits.
+
+    Their rows are as long as the vocabulary. Megatron-LM pads it to a multiple of 128
+    per tensor-parallel GPU (`--make-vocab-size-divisible-by`), as does who splits it.
+    """
+    is_padded = share.spec.framework == "megatron" or share.model.vocab % 8 == 0
+    return np.where(is_padded | (share.shards.tp > 1), 1.0, MISALIGNED)

@@ -22,14 +22,28 @@ from meshwright.spec.spec import Spec
 Sizes = NDArray[np.floating[Any]] | float
 """A dimension of a kernel: a column, or the same in every row."""
 
+MISALIGNED = 4
+"""How much longer a matmul takes that reads rows of no multiple of 8 numbers, so that
+tensor cores are hardly used (NVIDIA, Matrix Multiplication Background, section 'Tensor
+Core Requirements')."""
+
+AMPERE_KERNEL_SHARE = 0.63
+"""What the instructions of A100 reach of H100's peak (Luo et al. 2024, 'Benchmarking
+and dissecting the Nvidia Hopper GPU architecture', mma against wgmma)."""
+
+AMPERE_KERNEL_FLOPS = 5e14
+"""GPUs beyond need instructions of their own for their peak: Hopper and data-centre
+Blackwell (756e12 and more), and CDNA 3; Ada and workstation Blackwell do not."""
+
 
 @dataclass(frozen=True)
 class Machine:
     """One GPU as kernels see it."""
 
-    peak_flops: float
+    attention_flops: float
+    """What is open to fused attention of the peak."""
     matmul_flops: float
-    """What the best matmul was measured to reach of that."""
+    """What the best matmul was measured to reach of the peak."""
     memory_bytes_per_s: float
     element: int
     efficiency: Efficiency
@@ -66,7 +80,7 @@ class Machine:
 
     def attention_s(self, flops: Floats, elements: Floats) -> Floats:
         """Return the seconds of fused attention."""
-        flops_s = flops / (self.peak_flops * self.efficiency.attention)
+        flops_s = flops / (self.attention_flops * self.efficiency.attention)
         return np.maximum(flops_s, self.stream_s(elements))
 
     def stream_s(self, elements: Sizes) -> Floats:
@@ -99,7 +113,7 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     is_fp8 = spec.training.precision == "fp8"
     peak_flops = gpu.peak_tflops.flops(form.core)
     machine = Machine(
-        peak_flops,
+        peak_flops * _attention_share(spec, peak_flops),
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
@@ -108,3 +122,14 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     )
     tokens = shards.tokens(spec.training.seq_len)
     return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)
+
+
+def _attention_share(spec: Spec, peak_flops: float) -> float:
+    """Return the share of the peak that is open to kernels of fused attention.
+
+    Megatron-LM calls Transformer Engine, whose kernels are written for the GPU. All
+    others have FlashAttention-2, which keeps to A100's instructions (Shah et al. 2024,
+    FlashAttention-3, section 1).
+    """
+    is_reached = spec.framework == "megatron" or peak_flops <= AMPERE_KERNEL_FLOPS
+    return 1.0 if is_reached else AMPERE_KERNEL_SHARE

@@ -14,11 +14,12 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.price import Split, step_seconds
 from meshwright.cost.timing import time_costs
 from meshwright.evidence.price import Priced
+from meshwright.evidence.words import kernels_of
 from meshwright.job import Job, make_job
 from meshwright.skeleton import Skeletons
 
 Class = tuple[str, str]
-"""A GPU's name and a framework: what efficiencies are fitted for."""
+"""A GPU's name and whose kernels it ran: what efficiencies are fitted for."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _splits_by_stages(splits: list[Split]) -> dict[int, tuple[Ints, Split]]:
 
 def class_of(priced: Priced) -> Class:
     """Return the class of a run."""
-    return priced.spec.cluster.topology.gpu.name, priced.spec.framework
+    spec = priced.spec
+    return spec.cluster.topology.gpu.name, kernels_of(priced.run, spec.framework)
 
 
 def _likeness(priced: Priced) -> Hashable:

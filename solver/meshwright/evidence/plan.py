@@ -57,7 +57,7 @@ def candidates(run: Run, spec: Spec, assumed: Assumed) -> Iterator[Candidate]:
         if len(shards) > 1:
             noted["config.fsdp (shard group)"] = choice.shard
         if run.config.recompute is None:
-            noted["config.recompute"] = choice.recompute.mode
+            noted["config.recompute"] = str(choice.recompute)
         if run.config.micro_batch is None:
             noted["config.micro_batch"] = choice.micro_batch
         yield Candidate(_plan(spec, layout, choice), noted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.check import predict
+from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.framework import RESERVED_PER_ALLOCATED
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.layout import data_parallel
@@ -15,6 +16,7 @@ from meshwright.evidence.run import Run
 from meshwright.evidence.words import (
     framework_of,
     gradients_of,
+    kernels_of,
     precision_of,
     refuse,
 )
@@ -82,7 +84,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     refuse(run)
     run = _with_batch(run, assumed)
     spec = _spec(run, assumed)
-    job = make_job(spec, profile.efficiency(spec) if profile else None)
+    job = make_job(spec, _efficiency(run, spec, profile))
     card_gib = spec.cluster.topology.gpu.memory_gib
     for candidate in candidates(run, spec, assumed):
         step_s, stages = predict(job, candidate.plan)
@@ -98,6 +100,13 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed={**assumed.fields, **candidate.noted},
     )
+
+
+def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | None:
+    if profile is None:
+        return None
+    gpu = spec.cluster.topology.gpu.name
+    return profile.efficiency_of(gpu, kernels_of(run, spec.framework))
 
 
 def _with_batch(run: Run, assumed: Assumed) -> Run:

@@ -28,6 +28,16 @@ FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
 """The first word that a framework's published name contains decides."""
 
 
+XLA = ("maxtext", "paxml")
+"""Frameworks whose kernels XLA generates."""
+
+
+def kernels_of(run: Run, framework: str) -> str:
+    """Return whose kernels a run had, which is what its efficiency is fitted for."""
+    name = run.config.framework.lower()
+    return "xla" if any(word in name for word in XLA) else framework
+
+
 class Recompute(NamedTuple):
     """What is recomputed, of one layer in every `every`."""
 
@@ -38,8 +48,16 @@ class Recompute(NamedTuple):
         """Return how many of a stage's layers are recomputed."""
         return 0 if self.mode == "none" else -(-count // self.every)
 
+    def __str__(self) -> str:
+        """Return the words for it."""
+        return self.mode if self.every == 1 else f"{self.mode}, 1 in {self.every}"
+
 
 NONE, SELECTIVE, FULL = Recompute("none"), Recompute("selective"), Recompute("full")
+
+LADDER = (NONE, SELECTIVE, *(Recompute("full", every) for every in (8, 4, 2, 1)))
+"""From least to most. Megatron-LM recomputes as few layers of a stage as are asked
+(`--recompute-num-layers`)."""
 
 RECOMPUTE = {
     "none": NONE,
@@ -49,9 +67,6 @@ RECOMPUTE = {
     "full": FULL,
     "selective (every other block)": Recompute("full", every=2),
 }
-
-ALWAYS_RECOMPUTED = ("maxtext", "paxml")
-"""Their scan over layers keeps little more than each layer's input by default."""
 
 SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
 
@@ -79,7 +94,7 @@ def refuse(run: Run) -> None:
         raise Unpriced(f"config.offload: {config.offload} is not modelled")
     if config.optimizer not in (None, *_ADAM):
         raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
-    if (config.task or "").lower() == "lora":
+    if "lora" in re.split(r"\W", f"{run.id} {config.task}".lower()):
         raise Unpriced("config.task: LoRA's frozen weights are not modelled")
 
 
@@ -147,8 +162,8 @@ def recompute_of(run: Run) -> tuple[Recompute, ...]:
     """
     published, framework = run.config.recompute, run.config.framework.lower()
     if published is None:
-        always = any(word in framework for word in ALWAYS_RECOMPUTED)
-        return (FULL,) if always else (NONE, SELECTIVE, FULL)
+        # A scan over layers keeps little more than each layer's input by default.
+        return (FULL,) if any(word in framework for word in XLA) else LADDER
     if published not in RECOMPUTE:
         raise Unpriced(f"config.recompute: {published} is not modelled")
     return (RECOMPUTE[published],)
