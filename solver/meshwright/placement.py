@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Floats, Ints, take
-from meshwright.cpsat.seats import Found, Goal, Seats, best_orders, least_costs
+from meshwright.cpsat.climb import climbed
+from meshwright.cpsat.goal import Goal, Seats
+from meshwright.cpsat.seats import Found, best_orders, least_costs
 from meshwright.topology.groups import EP, floor_of_groups, price_groups, views
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.paths import Meshes, Order, Paths
@@ -36,6 +39,9 @@ MOST_UNITS = 2**50
 FLOAT_ERROR = 1e-9
 """Share of a price by which two ways to add it up may differ."""
 
+RESTARTS = 3
+"""Orders by chance from which good ones are looked for, besides as listed."""
+
 STEPS = 12
 """Values of a cost that are tried, to see from where on plans are too slow."""
 
@@ -44,11 +50,25 @@ Limits = tuple[tuple[float, float], ...]
 
 NO_LIMIT = (np.inf, np.inf)
 
-Worth = Callable[[Paths], Bools]
-"""Which prices of groups leave a plan that may still be the best one."""
+Find = Callable[["Question"], Found]
+"""How orders of one kind of host are found."""
 
 Share = int | None
 """Among how many GPUs experts are shared out; None where there are none."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Which prices of groups leave a plan that may still be the best one."""
+
+    best: float
+    """Ticks of the best plan known."""
+    ticks: Callable[[Paths], Floats]
+    """What plans take at least."""
+
+    def __call__(self, paths: Paths) -> Bools:
+        """Return which prices are of interest."""
+        return self.ticks(paths) <= self.best
 
 
 @dataclass(frozen=True)
@@ -62,13 +82,21 @@ class Ring:
     out: float
 
 
+class Question(NamedTuple):
+    """Which orders of one kind of host to find."""
+
+    kind: int
+    own: tuple[Ring, ...]
+    limits: Limits
+
+
 @dataclass(frozen=True)
 class Placements:
     """The orders of GPUs that are worth a look for one mesh."""
 
     orders: tuple[Order, ...]
-    is_all: bool = True
-    """Whether any other order is known to be worse than the best plan."""
+    bound: float = np.inf
+    """Ticks of plans on any other order, at least; infinite if above the best plan."""
 
 
 LISTED = Placements(((),))
@@ -81,7 +109,8 @@ class Placer:
         """Keep the fabric; nothing is searched yet."""
         self.fabric = fabric
         self._alone: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._fronts: dict[tuple[int, tuple[Ring, ...], Limits], Found] = {}
+        self._fronts: dict[Question, Found] = {}
+        self._known: dict[tuple[int, tuple[Ring, ...]], list[Seats]] = {}
 
     @cached_property
     def _before(self) -> list[list[tuple[int, int]]]:
@@ -104,6 +133,15 @@ class Placer:
         The order in which GPUs are listed is always among those of each mesh; it is
         the only one where no order could make any group pay less.
         """
+        return self._found(meshes, ep, worth, self._front)
+
+    def good(self, meshes: Meshes, ep: Share, worth: Worth) -> list[Placements]:
+        """Return orders that are better than as listed, and soon found."""
+        return self._found(meshes, ep, worth, self._climb)
+
+    def _found(
+        self, meshes: Meshes, ep: Share, worth: Worth, find: Find
+    ) -> list[Placements]:
         result = [LISTED] * len(meshes)
         if not self.has_choice:
             return result
@@ -112,27 +150,32 @@ class Placer:
         listed = price_groups(self.fabric, meshes, share)
         above = np.flatnonzero(_is_above(listed, floor))
         for mesh in above[worth(take(floor, above))].tolist():
-            own = _rings(self.fabric, meshes[[mesh]], ep)
-            result[mesh] = self._search(own, take(floor, np.array([mesh])), worth)
+            own = tuple(_rings(self.fabric, meshes[[mesh]], ep))
+            least = self._raised(own, take(floor, np.array([mesh])))
+            if worth(least)[0]:
+                orders, is_all = self._search(own, _limits(own, least, worth), find)
+                bound = np.inf if is_all else float(worth.ticks(least)[0])
+                result[mesh] = Placements(((), *orders), bound)
         return result
 
-    def _search(self, own: list[Ring], floor: Paths, worth: Worth) -> Placements:
-        """Return the orders for one mesh, from what its groups pay at least alone."""
+    def _raised(self, own: Sequence[Ring], floor: Paths) -> Paths:
+        """Return a floor with what each kind of group pays at least alone."""
         for ring in own:
             least = [self._least(kind, ring) for kind in range(len(self.fabric.kinds))]
             load, wait = np.max(least, axis=0) - [len(ring.hops), 1]
             at = (0, ring.column)
             floor.s_per_byte[at] = max(floor.s_per_byte[at], load * UNIT_S)
             floor.latency_s[at] = max(floor.latency_s[at], wait * WAIT_UNIT_S)
-        if not worth(floor)[0]:
-            return LISTED
-        limits = _limits(own, floor, worth)
-        fronts = [
-            self._front(kind, tuple(own), limits)
-            for kind in range(len(self.fabric.kinds))
-        ]
-        orders = _combined(own, self.fabric.kinds, [front.orders for front in fronts])
-        return Placements(((), *orders), all(front.is_all for front in fronts))
+        return floor
+
+    def _search(
+        self, own: tuple[Ring, ...], limits: Limits, find: Find
+    ) -> tuple[list[Order], bool]:
+        """Return orders of all kinds of hosts together, and whether those are all."""
+        kinds = range(len(self.fabric.kinds))
+        found = [find(Question(kind, own, limits)) for kind in kinds]
+        orders = _combined(own, self.fabric.kinds, [each.orders for each in found])
+        return orders, all(each.is_all for each in found)
 
     def _least(self, kind: int, ring: Ring) -> tuple[int, int]:
         """Return what the groups of a ring pay at least on a kind of host, in units."""
@@ -142,18 +185,37 @@ class Placer:
             self._alone[key] = least_costs(goal, self._before[kind])
         return self._alone[key]
 
-    def _front(self, kind: int, own: tuple[Ring, ...], limits: Limits) -> Found:
+    def _goals(self, asked: Question) -> list[Goal]:
+        """Return what orders are judged by, with what each goal is at least."""
+        goals = _goals(self.fabric.kinds[asked.kind], asked.own, asked.limits)
+        return [
+            replace(goal, least=self._least(asked.kind, ring))
+            for goal, ring in zip(goals, asked.own, strict=True)
+        ]
+
+    def _front(self, asked: Question) -> Found:
         """Return the orders of one kind of host that no other betters."""
-        key = (kind, own, limits)
-        if key not in self._fronts:
-            goals = [
-                replace(goal, least=self._least(kind, ring))
-                for goal, ring in zip(
-                    _goals(self.fabric.kinds[kind], own, limits), own, strict=True
-                )
-            ]
-            self._fronts[key] = best_orders(goals, self._before[kind])
-        return self._fronts[key]
+        if asked not in self._fronts:
+            known = self._known.get(asked[:2], [])
+            self._fronts[asked] = best_orders(
+                self._goals(asked), self._before[asked.kind], known
+            )
+        return self._fronts[asked]
+
+    def _climb(self, asked: Question) -> Found:
+        """Return orders of one kind of host to which swaps of GPUs lead."""
+        goals = self._goals(asked)
+        found = [climbed(goals, start) for start in self._starts]
+        self._known[asked[:2]] = list(dict.fromkeys(found))
+        return Found(tuple(self._known[asked[:2]]), False)
+
+    @cached_property
+    def _starts(self) -> list[Seats]:
+        """Return the order as listed, and some by chance."""
+        gpus = np.arange(self.fabric.gpus_per_host)
+        chance = np.random.default_rng(0)
+        starts = [gpus, *(chance.permutation(gpus) for _ in range(RESTARTS))]
+        return [tuple(own.tolist()) for own in starts]
 
 
 def _is_above(prices: Paths, floor: Paths) -> Bools:
