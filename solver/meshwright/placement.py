@@ -17,7 +17,7 @@ import numpy as np
 from meshwright.cost.arrays import Bools, Floats, Ints, take
 from meshwright.cpsat.climb import climbed
 from meshwright.cpsat.goal import Goal, Seats
-from meshwright.cpsat.seats import Found, best_orders, least_costs
+from meshwright.cpsat.seats import Found, best_orders, least_costs, listed_orders
 from meshwright.topology.groups import EP, floor_of_groups, price_groups, views
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.paths import Meshes, Order, Paths
@@ -39,11 +39,14 @@ MOST_UNITS = 2**50
 FLOAT_ERROR = 1e-9
 """Share of a price by which two ways to add it up may differ."""
 
-RESTARTS = 3
+RESTARTS = 7
 """Orders by chance from which good ones are looked for, besides as listed."""
 
-STEPS = 12
-"""Values of a cost that are tried, to see from where on plans are too slow."""
+STEPS, LARGEST = 12, 64.0
+"""Values of a cost that are tried, to see from where on plans are too slow.
+
+Up to so many times the least.
+"""
 
 Limits = tuple[tuple[float, float], ...]
 """Of each ring: seconds per byte and latency, from where on plans are too slow."""
@@ -137,6 +140,8 @@ class Placer:
 
     def good(self, meshes: Meshes, ep: Share, worth: Worth) -> list[Placements]:
         """Return orders that are better than as listed, and soon found."""
+        if not self._has_many:
+            return [LISTED] * len(meshes)
         return self._found(meshes, ep, worth, self._climb)
 
     def _found(
@@ -153,10 +158,18 @@ class Placer:
             own = tuple(_rings(self.fabric, meshes[[mesh]], ep))
             least = self._raised(own, take(floor, np.array([mesh])))
             if worth(least)[0]:
-                orders, is_all = self._search(own, _limits(own, least, worth), find)
+                limits = _limits(own, least, worth, 1 + self._has_many)
+                orders, is_all = self._search(own, limits, find)
                 bound = np.inf if is_all else float(worth.ticks(least)[0])
                 result[mesh] = Placements(((), *orders), bound)
         return result
+
+    @cached_property
+    def _has_many(self) -> bool:
+        """Return whether some host has too many orders to list, whatever turns."""
+        gpus = self.fabric.gpus_per_host
+        found = [listed_orders(gpus, own, (0,)) for own in self._before]
+        return any(own is None for own in found)
 
     def _raised(self, own: Sequence[Ring], floor: Paths) -> Paths:
         """Return a floor with what each kind of group pays at least alone."""
@@ -244,25 +257,38 @@ def _rings(fabric: RoutedFabric, mesh: Meshes, ep: Share) -> list[Ring]:
     return list(found.values())
 
 
-def _limits(own: Sequence[Ring], floor: Paths, worth: Worth) -> Limits:
-    """Return from where on the price of each ring is too much, s per byte and s."""
-    least = [
-        (floor.s_per_byte[0, ring.column], floor.latency_s[0, ring.column])
-        for ring in own
-    ]
-    steps = np.geomspace(1, 64, STEPS)
-    trials = len(own) * 2 * STEPS
-    paths = Paths(
-        floor.s_per_byte.repeat(trials, axis=0), floor.latency_s.repeat(trials, axis=0)
+def _limits(own: Sequence[Ring], floor: Paths, worth: Worth, rounds: int) -> Limits:
+    """Return from where on the price of each ring is too much, s per byte and s.
+
+    A second round tells more exactly; what is listed hardly gains by that.
+    """
+    low = np.ones((len(own), 2))
+    high = LARGEST * low
+    for _ in range(rounds):
+        steps = np.geomspace(low, high, STEPS)
+        count = worth(_alone(own, floor, steps)).reshape(steps.shape).sum(axis=0)
+        past = np.array([np.maximum(count - 1, 0), np.minimum(count, STEPS - 1)])
+        low, high = np.take_along_axis(steps, past, axis=0)
+    columns = [ring.column for ring in own]
+    least = np.stack([floor.s_per_byte[0], floor.latency_s[0]], axis=1)[columns]
+    limits = np.where(low < LARGEST, high * least, np.inf)
+    return tuple((load, wait) for load, wait in limits.tolist())
+
+
+def _alone(own: Sequence[Ring], floor: Paths, steps: Floats) -> Paths:
+    """Return a floor with one price at a time raised, each by a number of factors.
+
+    `steps` has shape (factors, rings, 2): of load and of latency.
+    """
+    trials = steps.size
+    load, wait = (
+        paths.repeat(trials, axis=0).reshape(*steps.shape, -1)
+        for paths in (floor.s_per_byte, floor.latency_s)
     )
-    for index, (ring, (load, wait)) in enumerate(zip(own, least, strict=True)):
-        at = 2 * STEPS * index
-        paths.s_per_byte[at : at + STEPS, ring.column] = load * steps
-        paths.latency_s[at + STEPS : at + 2 * STEPS, ring.column] = wait * steps
-    is_worth = worth(paths).reshape(len(own), 2, STEPS)
-    past = steps[is_worth.sum(axis=2) % STEPS] * np.array(least)
-    past[is_worth.all(axis=2)] = np.inf
-    return tuple((load, wait) for load, wait in past.tolist())
+    for index, ring in enumerate(own):
+        load[:, index, 0, ring.column] *= steps[:, index, 0]
+        wait[:, index, 1, ring.column] *= steps[:, index, 1]
+    return Paths(load.reshape(trials, -1), wait.reshape(trials, -1))
 
 
 def _goals(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[Goal]:

@@ -117,6 +117,10 @@ def prune(
                 soon = Budget(best, ticks, Placer.good, 0.0)
                 found.append(_place(job, lattice, rows, best, soon))
                 best = _kth_best(found, keep + 1)
+                rows = _alike_to_best(lattice, rows, found)
+                within = Budget(best, ticks, Placer.placements, best)
+                found.append(_place(job, lattice, rows, best, within))
+                best = _kth_best(found, keep + 1)
         within = Budget(best, ticks, Placer.placements, best)
         own = _place(job, lattice, order[batch[near]], best, within)
         found.append(own.up_to(best))
@@ -241,6 +245,13 @@ def _kth_best(found: list[Candidates], keep: int) -> float:
     _, first = np.unique(coarse[order], return_index=True)
     distinct = np.unique(upper[order][first])
     return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
+
+
+def _alike_to_best(lattice: Lattice, rows: Ints, found: list[Candidates]) -> Ints:
+    """Return the rows with the degrees of the best plan known."""
+    best = min((own for own in found if len(own.upper)), key=lambda own: own.upper.min())
+    first = best.coarse[np.argmin(best.upper)]
+    return rows[lattice.degree[rows] == lattice.degree[first]]
 
 
 def _final(job: Job, found: list[Candidates], best: float) -> Candidates:

@@ -77,8 +77,14 @@ def least_costs(goal: Goal, before: Sequence[Hop]) -> tuple[int, int]:
 
 def _few(goals: Sequence[Goal], before: Sequence[Hop]) -> Ints | None:
     """Return every order worth telling apart; None if there are too many."""
-    unlike = tuple(_unlike_ranks(goals))
-    return orders_of(len(goals[0].loads), tuple(before), unlike, MOST_LISTED)
+    return listed_orders(len(goals[0].loads), before, _unlike_ranks(goals))
+
+
+def listed_orders(
+    gpus: int, before: Sequence[Hop], first: Sequence[int]
+) -> Ints | None:
+    """Return every order of GPUs with GPU 0 on a `first` rank; None if too many."""
+    return orders_of(gpus, tuple(before), tuple(first), MOST_LISTED)
 
 
 def _unlike_ranks(goals: Sequence[Goal]) -> list[int]:
