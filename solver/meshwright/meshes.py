@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Ints, take
+from meshwright.cost.arrays import Floats, Ints, take
 from meshwright.degrees import factorisations, mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
-from meshwright.placement import Placements, Placer, Share, Worth
+from meshwright.orders import Share, Worth
+from meshwright.placement import Placements, Placer
 from meshwright.rule import holding
 from meshwright.spec.divisors import divisors
 from meshwright.topology.groups import (
@@ -132,8 +133,10 @@ class MeshTable:
         kinds = seen_by_kinds(fabrics, meshes, paths, ep)
         has_experts = bool(job.spec.model.moe)
         first = _first_of_equal_price(meshes, orders, (paths, *kinds), has_experts)
-        rules, rows = mesh_rules(job.spec, meshes), mesh_rows(meshes, paths)
-        first = first[holding(rules, job.spec, rows)[first]]
+        rules = mesh_rules(job.spec, meshes)
+        if rules:
+            rows = mesh_rows(meshes, paths)
+            first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
         own, seen = take(paths, first), take(kinds, first)
         return Placed(start, meshes[first], orders, own, seen, bound)
@@ -176,6 +179,8 @@ def price_placed(
     fabric: Fabric, meshes: Meshes, orders: Sequence[Order], ep: Ints | None
 ) -> Paths:
     """Return what groups pay on meshes, each with its ranks in its own order."""
+    if not any(orders):
+        return price_groups(fabric, meshes, ep)
     paths = free_paths(len(meshes), len(GROUPS))
     rows_of: dict[Order, list[int]] = {}
     for row, order in enumerate(orders):

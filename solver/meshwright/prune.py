@@ -22,7 +22,8 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.meshes import AS_LISTED, Budget
 from meshwright.needless import is_needless
-from meshwright.placement import Placer, Share
+from meshwright.orders import Share
+from meshwright.placement import Placer
 from meshwright.plan import Counts
 from meshwright.room import (
     Memory,
@@ -134,7 +135,9 @@ def prune(
         bounded=able - len(candidates.lower),
         survivors=len(candidates.lower),
     )
-    return Pruned(candidates, counts, _open_bound(lattice, order, cheap, by_bound[done:]))
+    return Pruned(
+        candidates, counts, _open_bound(lattice, order, cheap, by_bound[done:])
+    )
 
 
 def _open_bound(lattice: Lattice, order: Ints, cheap: Floats, late: Ints) -> float:
@@ -164,7 +167,7 @@ def _ticks(
         tried = take(paths, np.repeat(np.arange(trials), each))
         costs = scale_job(job, rows.on_meshes(tried, np.arange(len(rows))))
         bound = bounds.cheap_bound(costs, job.spec.model.n_layers)
-        return bound.reshape(trials, each).min(axis=1, initial=np.inf)
+        return np.asarray(bound.reshape(trials, each).min(axis=1, initial=np.inf))
 
     return ticks
 
@@ -249,9 +252,10 @@ def _kth_best(found: list[Candidates], keep: int) -> float:
 
 def _alike_to_best(lattice: Lattice, rows: Ints, found: list[Candidates]) -> Ints:
     """Return the rows with the degrees of the best plan known."""
-    best = min((own for own in found if len(own.upper)), key=lambda own: own.upper.min())
-    first = best.coarse[np.argmin(best.upper)]
-    return rows[lattice.degree[rows] == lattice.degree[first]]
+    upper = np.concatenate([own.upper for own in found])
+    coarse = np.concatenate([own.coarse for own in found])
+    first = coarse[np.argsort(upper)[:1]]
+    return np.asarray(rows[np.isin(lattice.degree[rows], lattice.degree[first])])
 
 
 def _final(job: Job, found: list[Candidates], best: float) -> Candidates:

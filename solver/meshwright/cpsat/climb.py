@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-
 from numpy.typing import NDArray
 
 from meshwright.cpsat.goal import Goal, Ints, Seats

@@ -44,11 +44,12 @@ def best_orders(
     if few is not None:
         return Found(_best(goals, few), True)
     seating = Seating(goals, before, _unlike_ranks(goals))
-    orders, found = list[Seats](), list(known)
+    orders: list[Seats] = []
+    found = list(known)
     while True:
-        for seats in found:
-            orders.append(seats)
-            own = [goal.costs(np.array([seats]))[0].tolist() for goal in goals]
+        for order in found:
+            orders.append(order)
+            own = [goal.costs(np.array([order]))[0].tolist() for goal in goals]
             seating.ask_for_less(own)
         seats, is_decided = seating.solve()
         if seats is None:
