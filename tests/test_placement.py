@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from meshwright.check import broken_rules, check
 from meshwright.cpsat import seats
-from meshwright.cpsat.seats import Goal, best_orders
+from meshwright.cpsat.goal import Goal
+from meshwright.cpsat.seats import best_orders
 from meshwright.job import make_job
 from meshwright.options import Options
 from meshwright.plan import Outcome, PricedPlan

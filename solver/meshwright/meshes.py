@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Ints, take
+from meshwright.cost.arrays import Floats, Ints, take
 from meshwright.degrees import factorisations, mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
-from meshwright.placement import Placements, Placer, Share
+from meshwright.orders import Share, Worth
+from meshwright.placement import Placements, Placer
 from meshwright.rule import holding
 from meshwright.spec.divisors import divisors
 from meshwright.topology.groups import (
@@ -52,20 +53,25 @@ class Placed(NamedTuple):
     """What groups pay on each mesh, but for those of experts."""
     kind_paths: tuple[Paths, ...]
     """The same as each kind of GPU sees it."""
-    is_all: bool
-    """Whether other orders are known to be too slow."""
+    bound: float
+    """Ticks of plans on other orders, at least; infinite if those are too slow."""
 
 
 class Budget(NamedTuple):
-    """How slow plans may be to be of interest."""
+    """How slow plans may be to be of interest, and how hard to look for orders."""
 
     best: float
-    """Ticks."""
-    worth: Callable[[int, Share, Paths], Bools]
-    """Which prices of groups leave a plan of some degrees that is fast enough."""
+    """Ticks up to which plans are of interest."""
+    ticks: Callable[[int, Share, Paths], Floats]
+    """What plans of some degrees take at least, by what groups pay."""
+    find: Callable[[Placer, Meshes, Share, Worth], list[Placements]]
+    reach: float
+    """Ticks up to which no plan is missed."""
 
 
-AS_LISTED = Budget(-np.inf, lambda *own: np.zeros(len(own[-1].latency_s), bool))
+AS_LISTED = Budget(
+    -np.inf, lambda *own: np.zeros(len(own[-1].latency_s)), Placer.good, -np.inf
+)
 """No order of GPUs but the one in which they are listed is of interest."""
 
 
@@ -86,20 +92,23 @@ class MeshTable:
         """Return whether ranks may sit on their hosts in other orders than listed."""
         return self._placer is not None and self._placer.has_choice
 
-    @property
-    def open_degrees(self) -> list[int]:
-        """Return the degrees of which orders are left that nobody looked at."""
-        return [degree for degree, own in self._latest.items() if not own.is_all]
+    def open_bound(self, degree: int) -> float:
+        """Return ticks of plans on orders that nobody looked at, at least.
+
+        Infinite where none is left that is fast enough.
+        """
+        placed = self._latest.get(degree)
+        return placed.bound if placed else np.inf
 
     def of(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
         """Return the meshes of some degrees that may be worth it within a budget."""
         key = tuple(degrees.tolist())
         if key in self._known:
-            best, placed = self._known[key]
-            if budget.best <= best or not self.has_choice:
+            reach, placed = self._known[key]
+            if budget.reach <= reach or not self.has_choice:
                 return placed
         placed = self._place(degree, degrees, budget)
-        self._known[key] = budget.best, placed
+        self._known[key] = budget.reach, placed
         self._latest[degree] = placed
         self._in_order.append(placed)
         return placed
@@ -110,11 +119,12 @@ class MeshTable:
         job = self.job
         meshes = legal_meshes(job, degrees)
         orders: list[Order] = [()] * len(meshes)
-        is_all = True
+        bound = np.inf
         if self._placer and self.has_choice:
-            worth = partial(budget.worth, degree)
-            found = _placements(job, self._placer, meshes, worth)
-            is_all = all(own.is_all for own in found)
+            find = partial(budget.find, self._placer)
+            ticks = partial(budget.ticks, degree)
+            found = _placements(job, find, meshes, budget.best, ticks)
+            bound = min((own.bound for own in found), default=np.inf)
             meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
             orders = [order for own in found for order in own.orders]
         ep = _one_expert(job, meshes)
@@ -123,11 +133,13 @@ class MeshTable:
         kinds = seen_by_kinds(fabrics, meshes, paths, ep)
         has_experts = bool(job.spec.model.moe)
         first = _first_of_equal_price(meshes, orders, (paths, *kinds), has_experts)
-        rules, rows = mesh_rules(job.spec, meshes), mesh_rows(meshes, paths)
-        first = first[holding(rules, job.spec, rows)[first]]
+        rules = mesh_rules(job.spec, meshes)
+        if rules:
+            rows = mesh_rows(meshes, paths)
+            first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
         own, seen = take(paths, first), take(kinds, first)
-        return Placed(start, meshes[first], orders, own, seen, is_all)
+        return Placed(start, meshes[first], orders, own, seen, bound)
 
     def place(self, number: int) -> Place:
         """Return a mesh by its number."""
@@ -138,19 +150,23 @@ class MeshTable:
 
 
 def _placements(
-    job: Job, placer: Placer, meshes: Meshes, worth: Callable[[Share, Paths], Bools]
+    job: Job,
+    find: Callable[[Meshes, Share, Worth], list[Placements]],
+    meshes: Meshes,
+    best: float,
+    ticks: Callable[[Share, Paths], Floats],
 ) -> list[Placements]:
     """Return where ranks may sit on each mesh, however experts are shared out."""
     moe = job.spec.model.moe
     shares: list[Share] = [*divisors(moe.n_experts)] if moe else [None]
-    found = [placer.placements(meshes, ep, partial(worth, ep)) for ep in shares]
+    found = [find(meshes, ep, Worth(best, partial(ticks, ep))) for ep in shares]
     # An order that is no worse for any kind of group may fill one link with all.
     is_proven = job.spec.limits.max_link_utilisation is None
     result = []
     for same in zip(*found, strict=True):
         orders = dict.fromkeys(order for own in same for order in own.orders)
-        is_all = is_proven and all(own.is_all for own in same)
-        result.append(Placements(tuple(orders), is_all))
+        bound = min(own.bound for own in same) if is_proven else -np.inf
+        result.append(Placements(tuple(orders), bound))
     return result
 
 
@@ -163,6 +179,8 @@ def price_placed(
     fabric: Fabric, meshes: Meshes, orders: Sequence[Order], ep: Ints | None
 ) -> Paths:
     """Return what groups pay on meshes, each with its ranks in its own order."""
+    if not any(orders):
+        return price_groups(fabric, meshes, ep)
     paths = free_paths(len(meshes), len(GROUPS))
     rows_of: dict[Order, list[int]] = {}
     for row, order in enumerate(orders):

@@ -22,7 +22,8 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.meshes import AS_LISTED, Budget
 from meshwright.needless import is_needless
-from meshwright.placement import Share
+from meshwright.orders import Share
+from meshwright.placement import Placer
 from meshwright.plan import Counts
 from meshwright.room import (
     Memory,
@@ -98,7 +99,7 @@ def prune(
     cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
     by_bound = np.argsort(cheap, kind="stable")
     found = [_place(job, lattice, order[:0], np.inf, AS_LISTED)]
-    budget = _budgets(job, lattice, order)
+    ticks = _ticks(job, lattice, order)
     best, done, size = np.inf, 0, FIRST_BATCH
     while done < len(order) and cheap[by_bound[done]] <= best:
         if done and time.monotonic() > deadline:
@@ -108,18 +109,21 @@ def prune(
         done, size = done + size, size * GROWTH
         near = by_stages(job, coarse.take(batch), _lower(best)) <= best
         if np.isinf(best) and lattice.table.has_choice:
-            # Orders of GPUs are searched against a plan that exists, and first for
-            # the degrees that are best as GPUs are listed.
+            # Orders of GPUs are searched against a plan that exists: first as they
+            # are listed, then as swaps better that.
             rows = order[batch[near]]
-            listed = _place(job, lattice, rows, best, AS_LISTED)
-            found.append(listed)
-            if is_pruning and len(listed.upper):
+            found.append(_place(job, lattice, rows, best, AS_LISTED))
+            if is_pruning:
                 best = _kth_best(found, keep + 1)
-                first = listed.coarse[np.argmin(listed.upper)]
-                rows = rows[lattice.degree[rows] == lattice.degree[first]]
-                found.append(_place(job, lattice, rows, best, budget(best)))
+                soon = Budget(best, ticks, Placer.good, 0.0)
+                found.append(_place(job, lattice, rows, best, soon))
                 best = _kth_best(found, keep + 1)
-        own = _place(job, lattice, order[batch[near]], best, budget(best))
+                rows = _alike_to_best(lattice, rows, found)
+                within = Budget(best, ticks, Placer.placements, best)
+                found.append(_place(job, lattice, rows, best, within))
+                best = _kth_best(found, keep + 1)
+        within = Budget(best, ticks, Placer.placements, best)
+        own = _place(job, lattice, order[batch[near]], best, within)
         found.append(own.up_to(best))
         if is_pruning:
             best = _kth_best(found, keep + 1)
@@ -131,33 +135,41 @@ def prune(
         bounded=able - len(candidates.lower),
         survivors=len(candidates.lower),
     )
-    is_open = np.isin(lattice.degree[order], lattice.table.open_degrees)
-    is_open[by_bound[done:]] = True
-    left = cheap[is_open]
-    return Pruned(candidates, counts, float(left.min(initial=np.inf)))
+    return Pruned(
+        candidates, counts, _open_bound(lattice, order, cheap, by_bound[done:])
+    )
+
+
+def _open_bound(lattice: Lattice, order: Ints, cheap: Floats, late: Ints) -> float:
+    """Return ticks of plans that time ran out on, in general or to search orders."""
+    number = lattice.degree[order]
+    degrees, inverse = np.unique(number, return_inverse=True)
+    bounds = np.array([lattice.table.open_bound(own) for own in degrees.tolist()])
+    left = np.maximum(cheap, bounds[inverse])
+    left[late] = cheap[late]
+    return float(left.min(initial=np.inf))
 
 
 def _lower(best: float) -> Callable[[Stages], Floats]:
     return lambda stages: bounds.lower_bound(stages, best)
 
 
-def _budgets(job: Job, lattice: Lattice, order: Ints) -> Callable[[float], Budget]:
-    """Return, for the best plan known, which prices of groups may lead below it."""
+def _ticks(
+    job: Job, lattice: Lattice, order: Ints
+) -> Callable[[int, Share, Paths], Floats]:
+    """Return what the plans of some degrees take at least by what groups pay."""
 
-    def budget(best: float) -> Budget:
-        def worth(degree: int, ep: Share, paths: Paths) -> Bools:
-            own = lattice.rows.take(order[lattice.degree[order] == degree])
-            own = own.take(np.flatnonzero(own.ep == (ep or 1)))
-            trials, each = len(paths.latency_s), len(own)
-            rows = own.take(np.tile(np.arange(each), trials))
-            tried = take(paths, np.repeat(np.arange(trials), each))
-            costs = scale_job(job, rows.on_meshes(tried, np.arange(len(rows))))
-            bound = bounds.cheap_bound(costs, job.spec.model.n_layers)
-            return np.asarray((bound <= best).reshape(trials, each).any(axis=1))
+    def ticks(degree: int, ep: Share, paths: Paths) -> Floats:
+        own = lattice.rows.take(order[lattice.degree[order] == degree])
+        own = own.take(np.flatnonzero(own.ep == (ep or 1)))
+        trials, each = len(paths.latency_s), len(own)
+        rows = own.take(np.tile(np.arange(each), trials))
+        tried = take(paths, np.repeat(np.arange(trials), each))
+        costs = scale_job(job, rows.on_meshes(tried, np.arange(len(rows))))
+        bound = bounds.cheap_bound(costs, job.spec.model.n_layers)
+        return np.asarray(bound.reshape(trials, each).min(axis=1, initial=np.inf))
 
-        return Budget(best, worth)
-
-    return budget
+    return ticks
 
 
 def _place(
@@ -236,6 +248,14 @@ def _kth_best(found: list[Candidates], keep: int) -> float:
     _, first = np.unique(coarse[order], return_index=True)
     distinct = np.unique(upper[order][first])
     return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
+
+
+def _alike_to_best(lattice: Lattice, rows: Ints, found: list[Candidates]) -> Ints:
+    """Return the rows with the degrees of the best plan known."""
+    upper = np.concatenate([own.upper for own in found])
+    coarse = np.concatenate([own.coarse for own in found])
+    first = coarse[np.argsort(upper)[:1]]
+    return np.asarray(rows[np.isin(lattice.degree[rows], lattice.degree[first])])
 
 
 def _final(job: Job, found: list[Candidates], best: float) -> Candidates:
