@@ -80,7 +80,7 @@ def main() -> None:
     """Measure and print."""
     table = Table(title=f"Seconds to a proven order of GPUs, median of {RUNS}")
     left = ("case", "about", "status")
-    for heading in (*left, "GPUs", "step", "win", "gap", "solve", "target", "ratio"):
+    for heading in (*left, "GPUs", "step", "win >=", "gap", "solve", "target", "ratio"):
         justify: Literal["left", "right"] = "left" if heading in left else "right"
         table.add_column(heading, justify=justify)
     for name, about, target_s in CASES:

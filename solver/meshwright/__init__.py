@@ -8,7 +8,7 @@ The way through the house, each step importing only what stands before it:
     cost/        bytes and seconds, pure functions over numpy columns
     legality.py  the rules of each framework, and pins, as data
     degrees.py   how many GPUs each axis has; coarse.py: times all other choices
-    placement.py on which GPU of an irregular host each rank sits
+    placement.py on which GPU of an irregular host each rank sits; orders.py: what for
     meshes.py    where the axes lie, listed when it is asked for
     lattice.py   every legal skeleton (a plan without its per-stage choices)
     scaling.py   seconds and bytes to whole numbers: the only rounding
