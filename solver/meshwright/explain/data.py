@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from meshwright.plan import BrokenRule, Outcome, Plan, PricedPlan, StageMemory
 from meshwright.spec.base import SpecModel
@@ -41,6 +41,20 @@ class Repair(SpecModel):
     )
     plan: Plan
 
+    @computed_field(description="The repair in one line.")  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """Return the repair in one line."""
+        price = "" if self.price is None else f", {self.price:+.1%} to the best plan"
+        return f"{' and '.join(self.edits)}: {self.step_s:.4g} s a step{price}"
+
+
+class Gap(SpecModel):
+    """How much longer each part of a step takes than in the best plan, s."""
+
+    terms: dict[str, float]
+    step_s: float
+
 
 class Change(SpecModel):
     """What one other choice or one more unit of something would bring."""
@@ -72,6 +86,7 @@ class Explanation(SpecModel):
         None, description="Of the fullest GPU of the plan that comes closest."
     )
     slack: tuple[Slack, ...] = ()
+    gap: Gap | None = Field(None, description="Of a plan that fits, to the best one.")
     conflict: Conflict | None = None
     repairs: tuple[Repair, ...] = ()
     best: Outcome | None = Field(None, description="Of the spec without the plan.")

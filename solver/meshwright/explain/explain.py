@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from meshwright.explain.conflict import has_room, needs_solve, smallest_conflict
-from meshwright.explain.data import Change, Explanation, Slack, Verdict
+from meshwright.explain.data import Change, Explanation, Gap, Slack, Verdict
 from meshwright.explain.fixed import chosen, fixed_in, with_plan, without
 from meshwright.explain.margins import marginal_values
 from meshwright.explain.repairs import repairs
@@ -55,6 +55,7 @@ class Explainer:
             fits=True,
             plan=own.best,
             slack=tuple(_slack(spec, own.best)),
+            gap=_gap(own.best, best.best) if best.best else None,
             best=best,
             helps=tuple(self._helps(asked, plan, own.best)),
         )
@@ -99,6 +100,16 @@ class Explainer:
                 edit = chosen(asked, f"pins.{name}", best.plan)
                 changes.append(Change(change=edit, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
+
+
+def _gap(plan: PricedPlan, best: PricedPlan) -> Gap:
+    """Return what a plan takes longer than the best, part by part."""
+    names = dict.fromkeys([*plan.time_parts, *best.time_parts])
+    terms = {
+        name: plan.time_parts.get(name, 0.0) - best.time_parts.get(name, 0.0)
+        for name in names
+    }
+    return Gap(terms=terms, step_s=plan.step_s - best.step_s)
 
 
 def _slack(spec: Spec, plan: PricedPlan) -> Iterator[Slack]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.explain.data import Change, Explanation, Repair
+from meshwright.explain.data import Change, Explanation, Gap, Repair
 from meshwright.plan import PricedPlan
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import (
@@ -88,8 +88,8 @@ def _repair_table(repairs: tuple[Repair, ...]) -> Table:
 
 def _fitting(own: Explanation, plan: PricedPlan) -> Iterator[Section]:
     best = own.best.best if own.best else None
-    if best and own.status == "fits":
-        yield _gap_table(plan, best)
+    if best and own.gap:
+        yield _gap_table(plan, best, own.gap)
     slack = [
         f"{own.rule}: {own.sentence}: {own.need:.4g} of {own.have:.4g} {own.unit}"
         for own in own.slack
@@ -103,21 +103,20 @@ def _fitting(own: Explanation, plan: PricedPlan) -> Iterator[Section]:
         yield _change_table("Worth of a little more", own.marginal_values, plan)
 
 
-def _gap_table(plan: PricedPlan, best: PricedPlan) -> Table:
+def _gap_table(plan: PricedPlan, best: PricedPlan, gap: Gap) -> Table:
     """Return the way from the best plan's step to this one's, part by part."""
-    names = dict.fromkeys([*plan.time_parts, *best.time_parts])
     rows = [
         (
             name,
             seconds_text(best.time_parts.get(name, 0.0)),
             seconds_text(plan.time_parts.get(name, 0.0)),
-            f"{plan.time_parts.get(name, 0.0) - best.time_parts.get(name, 0.0):+.4f}",
+            f"{more:+.4f}",
         )
-        for name in names
+        for name, more in gap.terms.items()
         if plan.time_parts.get(name, 0.0) + best.time_parts.get(name, 0.0) > 0
     ]
     total = (seconds_text(best.step_s), seconds_text(plan.step_s))
-    rows.append(("step", *total, f"{plan.step_s - best.step_s:+.4f}"))
+    rows.append(("step", *total, f"{gap.step_s:+.4f}"))
     heading = ("part", "best", "this", "difference, s")
     return Table("Distance to the best plan, part by part", heading, tuple(rows))
 
