@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 from pydantic import Field
 
@@ -90,27 +89,26 @@ def flips(
         pairwise(values), pairwise(orders), strict=True
     ):
         if before != after:
-            found.append(_turn(at, below, above, before, plans, solve))
+            found.append(_turn(at, (below, above), (before, after), plans, solve))
     return found
 
 
 def _turn(
     at: Callable[[float], Spec],
-    below: float,
-    above: float,
-    before: tuple[str, ...],
+    values: tuple[float, float],
+    orders: tuple[tuple[str, ...], tuple[str, ...]],
     plans: Named,
     solve: Solve,
 ) -> Flip:
-    after = before
+    """Return the turn between two values of unlike order."""
+    (below, above), (before, after) = values, orders
     while above / below > CLOSE:
         middle = (above * below) ** 0.5
         order = _order(at(middle), plans, solve)
         if order == before:
             below = middle
         else:
-            above = middle
-    after = _order(at(above), plans, solve)
+            above, after = middle, order
     return Flip(at=above, before=before, after=after)
 
 
@@ -124,5 +122,5 @@ def _order(spec: Spec, plans: Named, solve: Solve) -> tuple[str, ...]:
     return tuple(name for name, _ in sorted(fitting, key=_rounded))
 
 
-def _rounded(own: tuple[str, float]) -> Any:
+def _rounded(own: tuple[str, float]) -> float:
     return float(f"{own[1]:.9g}")

@@ -29,7 +29,7 @@ class Explainer:
         """Return why the best plan of a spec wins, or why there is none."""
         outcome = self._solve(spec, is_by_kind=True)
         if outcome.best is None:
-            return self._none_fits(spec, "infeasible", None)
+            return self._none_fits(spec, outcome, "infeasible", None)
         return Explanation(
             title=spec.title,
             status=outcome.status,
@@ -48,7 +48,7 @@ class Explainer:
         asked, best = with_plan(spec, plan), self._solve(spec)
         own = self._solve(asked)
         if own.best is None:
-            return self._none_fits(asked, "does_not_fit", best)
+            return self._none_fits(asked, own, "does_not_fit", best)
         return Explanation(
             title=spec.title,
             status="fits",
@@ -64,10 +64,10 @@ class Explainer:
         return solve(spec, replace(self._options, is_by_kind=is_by_kind))
 
     def _none_fits(
-        self, spec: Spec, status: Verdict, best: Outcome | None
+        self, spec: Spec, outcome: Outcome, status: Verdict, best: Outcome | None
     ) -> Explanation:
         """Return what conflicts in a spec without a plan, and what would mend it."""
-        miss = self._solve(spec).near_miss
+        miss = outcome.near_miss
         fixed = fixed_in(spec)
         witness = miss.description if miss else ""
         conflict = smallest_conflict(spec, fixed, self._is_possible, witness)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from meshwright.explain.data import Conflict, Fixed, Repair
 from meshwright.explain.fixed import MEMORY, chosen, without
-from meshwright.plan import Outcome
+from meshwright.plan import Outcome, PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 
@@ -60,8 +60,7 @@ def _freed(
                 else f"{name}: none"
                 for name in names
             )
-            price = best.step_s / best_s - 1 if best_s else None
-            yield Repair(edits=edits, step_s=best.step_s, price=price, plan=best.plan)
+            yield _repair(edits, best, best_s)
 
 
 def _more_machines(spec: Spec, solve: Solve, best_s: float | None) -> Iterator[Repair]:
@@ -76,9 +75,8 @@ def _more_machines(spec: Spec, solve: Solve, best_s: float | None) -> Iterator[R
         )
         best = solve(spec.model_copy(update={"cluster": larger})).best
         if best is not None:
-            price = best.step_s / best_s - 1 if best_s else None
             edit = f"cluster.count: {cluster.count} -> {count}"
-            yield Repair(edits=(edit,), step_s=best.step_s, price=price, plan=best.plan)
+            yield _repair((edit,), best, best_s)
             return
 
 
@@ -92,6 +90,10 @@ def _more_memory(
     changed = {"limits": spec.limits.model_copy(update=more)}
     best = solve(spec.model_copy(update=changed)).best
     if best is not None:
-        price = best.step_s / best_s - 1 if best_s else None
         edit = f"usable memory of a GPU: {spec.usable_gib:.2f} -> {needed_gib:.2f} GiB"
-        yield Repair(edits=(edit,), step_s=best.step_s, price=price, plan=best.plan)
+        yield _repair((edit,), best, best_s)
+
+
+def _repair(edits: tuple[str, ...], best: PricedPlan, best_s: float | None) -> Repair:
+    price = best.step_s / best_s - 1 if best_s else None
+    return Repair(edits=edits, step_s=best.step_s, price=price, plan=best.plan)
