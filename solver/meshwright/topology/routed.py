@@ -19,6 +19,7 @@ from meshwright.topology.rings import hops_of
 from meshwright.topology.routes import Routes
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class RoutedFabric:
@@ -71,12 +72,7 @@ class RoutedFabric:
 
         Per byte of the ring, or of what a member has for all others together.
         """
-        members, whole = self.members(meshes), meshes.prod(axis=2)
-        if is_exchange:
-            parts = np.maximum(whole - 1, 1)
-            return 1 / parts, (whole - members) / parts
-        out = np.where(whole > members, 1 / members, 0.0)
-        return 1 - out, out
+        return _passed(self.members(meshes), meshes.prod(axis=2), is_exchange)
 
     def exchange_loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, each member sending to each other."""
@@ -132,12 +128,18 @@ class RoutedFabric:
             self.passed(meshes, is_exchange),
         )
         above = self._above(on_tree, is_exchange).max(axis=2, initial=0)
-        hops = on_tree[:, :, 0] - 1 if is_exchange else on_tree[:, :, 0] > 1
-        within = hops * inside * self._gpu_s
-        s_per_byte = np.maximum(np.maximum(out * self._exit_s, above), within)
+        own = self._at_host(on_tree[:, :, 0], inside, out, is_exchange)
+        s_per_byte = np.maximum(own, above)
         nearest = 1e-6 * max(kind.nearest_us for kind in self.kinds)
         latency_s = np.where(on_tree[:, :, 0] > 1, nearest, 0.0)
         return Paths(s_per_byte, np.maximum(latency_s, self._outside_s(on_tree)))
+
+    def _at_host(
+        self, members: Ints, inside: Floats, out: Floats, is_exchange: bool
+    ) -> Floats:
+        """Return the least seconds per byte on the links of GPUs and of NICs."""
+        hops = members - 1 if is_exchange else members > 1
+        return np.maximum(out * self._exit_s, hops * inside * self._gpu_s)
 
     @cached_property
     def _gpu_s(self) -> float:
@@ -157,13 +159,10 @@ class RoutedFabric:
         s_per_byte = np.zeros((len(degrees), 2))
         for row, degree in enumerate(degrees.tolist()):
             members = np.array(self._members_of(degree))
-            out = np.where(degree > members, 1 / members, 0.0)
-            inside = np.where(members > 1, (1 - out) * self._gpu_s, 0.0)
-            ring = np.maximum(out * self._exit_s, inside)
-            parts = max(degree - 1, 1)
-            sent, kept = (degree - members) / parts, (members - 1) / parts
-            exchange = np.maximum(sent * self._exit_s, kept * self._gpu_s)
-            s_per_byte[row] = exchange.min(), ring.min()
+            for column, is_exchange in enumerate((True, False)):
+                passed = _passed(members, np.full_like(members, degree), is_exchange)
+                own = self._at_host(members, *passed, is_exchange)
+                s_per_byte[row, column] = own.min()
         return Paths(s_per_byte, np.zeros_like(s_per_byte))
 
     def _members_of(self, degree: int) -> list[int]:
@@ -202,3 +201,12 @@ class RoutedFabric:
         leaves = on_tree[:, :, 1:].prod(axis=2) > 1
         ways_s = self._tree.latency_s(on_tree) + 2e-6 * exit_us
         return np.where(leaves, ways_s, 0.0)
+
+
+def _passed(members: Ints, whole: Ints, is_exchange: bool) -> tuple[Floats, Floats]:
+    """Return what `RoutedFabric.passed` does, of groups with some members on a host."""
+    if is_exchange:
+        parts = np.maximum(whole - 1, 1)
+        return 1 / parts, (whole - members) / parts
+    out = np.where(whole > members, 1 / members, 0.0)
+    return 1 - out, out

@@ -45,6 +45,7 @@ class Routes:
         self.gb_s = np.array([graph.edges[hop]["gb_s"] for hop in self.hops])
         self._index = {hop: i for i, hop in enumerate(self.hops)}
         self._known: dict[Hop, Route] = {}
+        self._ways: dict[str, tuple[dict[str, list[str]], dict[str, float]]] = {}
 
     def between(self, start: int, end: int) -> Route:
         """Return the route from one GPU to another, by their places in `gpus`."""
@@ -65,7 +66,13 @@ class Routes:
         """Return seconds per byte on links that carry so many times each byte."""
         return np.asarray(shares / (self.gb_s * 1e9))
 
-    def _find(self, start: str, end: str) -> Route:
+    def _from(self, start: str) -> tuple[dict[str, list[str]], dict[str, float]]:
+        """Return what comes before each vertex on shortest ways, and their lengths."""
+        if start not in self._ways:
+            self._ways[start] = self._shortest(start)
+        return self._ways[start]
+
+    def _shortest(self, start: str) -> tuple[dict[str, list[str]], dict[str, float]]:
         def length(here: str, _there: str, link: dict[str, float]) -> float:
             passes = here != start and self.graph.nodes[here]["kind"] != "switch"
             return 1 / link["gb_s"] + DETOUR * passes
@@ -73,6 +80,10 @@ class Routes:
         before, distance = nx.dijkstra_predecessor_and_distance(
             self.graph, start, weight=length
         )
+        return before, distance
+
+    def _find(self, start: str, end: str) -> Route:
+        before, distance = self._from(start)
         shares, longest = np.zeros(len(self.hops)), {end: 0.0}
         passed = {end: 1.0}
         for node in sorted(distance, key=lambda n: -distance[n]):
