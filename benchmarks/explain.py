@@ -6,14 +6,13 @@ for two ordinary cores.
 
 from __future__ import annotations
 
-import statistics
-import time
+from functools import partial
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from meshwright.explain.data import Explanation
+from benchmarks.timing import timed
 from meshwright.explain.explain import Explainer
 from meshwright.options import Options
 from meshwright.spec.load import load_spec
@@ -38,16 +37,6 @@ CASES = (
 )
 
 
-def median_s(case: Case) -> tuple[Explanation, float]:
-    """Return an explanation, and the median seconds of a few."""
-    spec, plan, times = load_spec(case.spec), read_plan(case.plan), []
-    for _ in range(RUNS + 1):
-        start = time.perf_counter()
-        told = Explainer(Options()).plan(spec, plan)
-        times.append(time.perf_counter() - start)
-    return told, statistics.median(times[1:])
-
-
 def main() -> None:
     """Measure and print."""
     table = Table(title=f"Seconds to an explanation, median of {RUNS}")
@@ -56,7 +45,8 @@ def main() -> None:
     for name in ("seconds", "target", "ratio"):
         table.add_column(name, justify="right")
     for case in CASES:
-        told, seconds = median_s(case)
+        spec, plan = load_spec(case.spec), read_plan(case.plan)
+        told, seconds = timed(partial(Explainer(Options()).plan, spec, plan), RUNS)
         rules = told.conflict.rules if told.conflict else ()
         table.add_row(
             case.spec,

@@ -7,19 +7,18 @@ they are listed, over the best step in any order. Targets are for two ordinary c
 
 from __future__ import annotations
 
-import statistics
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import timed
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice
 from meshwright.meshes import MeshTable
-from meshwright.plan import Outcome
 from meshwright.prune import prune
 from meshwright.scaling import seconds
 from meshwright.solve import solve
@@ -50,16 +49,6 @@ CASES = (
 )
 
 
-def median_s(spec: Spec) -> tuple[Outcome, float]:
-    """Return the answer to a spec, and the median seconds of a few solves."""
-    times = []
-    for _ in range(RUNS + 1):
-        start = time.perf_counter()
-        outcome = solve(spec)
-        times.append(time.perf_counter() - start)
-    return outcome, statistics.median(times[1:])
-
-
 class AsListed(MeshTable):
     """Meshes with every rank on the GPU of its number."""
 
@@ -85,7 +74,7 @@ def main() -> None:
         table.add_column(heading, justify=justify)
     for name, about, target_s in CASES:
         spec = load_spec(str(SPECS / f"{name}.yaml"))
-        outcome, solve_s = median_s(spec)
+        outcome, solve_s = timed(partial(solve, spec), RUNS)
         if outcome.best is None or outcome.certificate is None:
             raise SystemExit(f"{name}: {outcome.status}")
         step_s = outcome.best.step_s

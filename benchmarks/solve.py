@@ -8,15 +8,15 @@ Targets are for two ordinary cores.
 from __future__ import annotations
 
 import resource
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.timing import timed
 
 RUNS = 5
 
@@ -33,17 +33,6 @@ COMMANDS = {
     "meshwright --help": 0.4,
 }
 MOST_MIB = 1024
-
-
-def median_s(run: Callable[[], object]) -> float:
-    """Return the median seconds of `RUNS` runs, after one that is not counted."""
-    run()
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def main() -> None:
@@ -64,8 +53,8 @@ def main() -> None:
         outcome = solve(spec)
         if outcome.status != "optimal" or outcome.certificate is None:
             raise SystemExit(f"{name}: {outcome.status}, not optimal")
-        solve_s = median_s(partial(solve, spec))
-        lattice_s = median_s(partial(build_lattice, make_job(spec)))
+        _, solve_s = timed(partial(solve, spec), RUNS)
+        _, lattice_s = timed(partial(build_lattice, make_job(spec)), RUNS)
         skeletons = outcome.certificate.counts.skeletons
         table.add_row(
             name,
@@ -82,9 +71,8 @@ def main() -> None:
     console.print(f"imports {import_s:.2f} s; peak {peak_mib:,.0f} of {MOST_MIB:,} MiB")
     for command, target_s in COMMANDS.items():
         words = [sys.executable, "-m", *command.split()]
-        run_s = median_s(
-            partial(subprocess.run, words, capture_output=True, check=True)
-        )
+        run = partial(subprocess.run, words, capture_output=True, check=True)
+        _, run_s = timed(run, RUNS)
         console.print(
             f"{command}: {run_s:.2f} s, target {target_s:.1f}, "
             f"ratio {run_s / target_s:.2f}"
