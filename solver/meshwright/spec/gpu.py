@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
-from meshwright.spec.base import CountOrNone, Name, Peak, Share, SpecModel
+from meshwright.spec.base import CountOrNone, Name, Peak, Positive, Share, SpecModel
 from meshwright.spec.units import GBPerS, GiB
 
 Precision = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
@@ -61,4 +61,8 @@ class Gpu(SpecModel):
     )
     pcie_gb_s: GBPerS | None = Field(
         None, description="What copies over its PCIe port reach, per direction."
+    )
+    tdp_w: Positive | None = Field(None, description="Board power limit.")
+    hour_usd: Positive | None = Field(
+        None, description="A list price of one GPU for an hour, where one is public."
     )

@@ -17,7 +17,7 @@ from meshwright.spec.places import Document, FieldPath, Where
 from meshwright.spec.source import parse_yaml, read_yaml
 from meshwright.spec.spec import Spec
 
-_OPTIONAL = ("limits", "pins")
+_OPTIONAL = ("limits", "pins", "run")
 """Sections that may be left empty."""
 
 

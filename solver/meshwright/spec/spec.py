@@ -12,6 +12,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Precision
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
+from meshwright.spec.run import TrainingRun
 from meshwright.spec.training import Limits, Training
 
 Framework = Literal["megatron", "deepspeed", "internevo", "torchtitan", "fsdp"]
@@ -26,6 +27,7 @@ class Spec(SpecModel):
     training: Training
     limits: Limits = Field(default_factory=lambda: Limits())
     pins: Pins = Field(default_factory=lambda: Pins())
+    run: TrainingRun = Field(default_factory=lambda: TrainingRun())
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:
