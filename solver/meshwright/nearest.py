@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from meshwright.check import broken_rules, check
-from meshwright.coarse import coarse_rows, with_choices
+from meshwright.coarse import coarse_rows, even_chunks, with_choices
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.degrees import degree_rows, enumerate_degrees, mesh_rows
@@ -111,7 +111,9 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     counts = _broken_counts(job, degree_rules(spec), rows)
     degrees = degrees[rows.mesh[counts == counts.min()]]
     coarse = coarse_rows(spec, degrees)
-    every = with_choices(spec, coarse.rows, coarse.alike, [])
+    every = with_choices(
+        spec, coarse.rows, coarse.alike, [], even_chunks(spec, coarse.rows)
+    )
     again = _broken_counts(job, plan_rules(spec), every.rows)
     best = np.flatnonzero(again == again.min())
     if counts.min() + again.min() == 0:
