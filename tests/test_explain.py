@@ -57,7 +57,7 @@ def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
     """Full fine-tuning of 8B takes more than 2 x 24 GB, with the optimizer away."""
     own = EXPLAINER.spec(load_spec("llama3-8b-2x4090-pcie"))
     assert own.conflict is not None
-    assert [rule.rule for rule in own.conflict.rules] == ["memory"]
+    assert [rule.rule for rule in own.conflict.rules] == ["memory", "offload_supported"]
     edits = [edit for repair in own.repairs for edit in repair.edits]
     assert "cluster.topology.levels[0].size: 2 -> 4" in edits
     assert "cluster.topology.gpu: rtx-4090 -> rtx-5090-32gb" in edits
@@ -117,7 +117,7 @@ def test_explain_on_the_command_line(tmp_path: Path) -> None:
     assert (result.code, data["status"], data["helps"]) == (0, "fits", [])
     none = run("explain", "llama3-8b-2x4090-pcie")
     assert none.code == 1
-    assert "Because of memory: stage 0 needs " in none.stdout
+    assert "Because of memory and offload_supported: stage 0 needs " in none.stdout
 
 
 @settings(deadline=None, max_examples=50)
