@@ -95,15 +95,17 @@ function readFilters() {
   const boxes = [...byId("statuses").querySelectorAll(":checked")];
   state.statuses = new Set(boxes.map((box) => box.value));
   state.isFrontOnly = byId("front-only").checked;
-  soon(update);
 }
 
-function clearFilters() {
+function reset() {
+  Object.assign(state, { sortBy: null, page: 0 });
   byId("filters").reset();
   state.tests.clear();
   state.brush.clear();
   drawHeading();
   readFilters();
+  clearTimeout(waiting);
+  update();
 }
 
 function start() {
@@ -111,9 +113,12 @@ function start() {
   offerStatuses();
   drawHeading();
   drawDetails();
-  byId("filters").addEventListener("input", readFilters);
+  byId("filters").addEventListener("input", () => {
+    readFilters();
+    soon(update);
+  });
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  byId("clear").addEventListener("click", clearFilters);
+  byId("start-over").addEventListener("click", reset);
   byId("views").addEventListener("change", update);
   byId("kinds").addEventListener("change", ({ target }) =>
     byId("table").classList.toggle(`no-${target.value}`, !target.checked),
