@@ -13,7 +13,7 @@ MODELS = ("gpt-1.3b", "gpt2-xl", "llama3-8b")
 BOXES = ("2xh100-nvlink", "2xa100-pcie", "2x3090-nvlink", "2x4090-pcie")
 
 HOSTILE = (
-    "</script><script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 1</script><b>bold</b>",
     "<img src=x onerror='window.hacked = 1'>",
     "--><b>bold</b> & $data \"quoted\" 'so' %{x} \u2028 <!--<script>",
     "<a href='https://example.org/'>link</a><svg/onload=window.hacked=1>",
@@ -104,8 +104,9 @@ def _hostile() -> list[Row]:
     good = _solved("gpt2-xl", BOXES[0], "")
     axes = {"model": HOSTILE[2], "cluster": HOSTILE[3], "pinned": None, HOSTILE[1]: 1}
     base = {"axes": axes, "gpus": None}
+    own = {"key": "h0", "name": HOSTILE[0], "axes": axes, "peak_gib": 1.0}
     return [
-        good.model_copy(update={"key": "h0", "name": HOSTILE[0], "axes": axes}),
+        good.model_copy(update=own),
         Row(key="h1", name=HOSTILE[1], status="failed", error=HOSTILE[0], **base),
         Row(key="h2", name=HOSTILE[2], status="infeasible", conflict=(HOSTILE[1],),
             sentence=HOSTILE[3], **base),

@@ -16,7 +16,7 @@ from tests.search_page.reading import (
     listed,
     of_chart,
 )
-from tests.search_page.rows import planned, rows
+from tests.search_page.rows import HOSTILE, planned, rows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,6 +28,12 @@ def test_a_point_shows_its_case(page: Page) -> None:
     row = max(planned(), key=lambda i: rows()[i].tokens_per_s or 0)
     page.mouse.click(*place_of(page, row))
     expect_shown(page, row)
+
+
+def test_names_over_points_are_text(page: Page) -> None:
+    choose_pair(page, "peak_gib", "tokens_per_s")
+    page.mouse.move(*place_of(page, planned()[-1]))
+    expect(page.locator("#chart .hovertext")).to_contain_text(HOSTILE[0])
 
 
 def choose_pair(page: Page, x: str, y: str) -> None:
@@ -58,6 +64,7 @@ PAIRS = [
     ("peak_gib", "tokens_per_s"),
     ("step_s", "headroom_gib"),
     ("gpus", "mfu"),
+    ("mfu", "gpus"),
     ("step_s", "step_s"),
 ]
 
