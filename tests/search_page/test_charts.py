@@ -108,8 +108,19 @@ def test_every_colour_has_a_front(page: Page) -> None:
     assert listed(page) == best
 
 
+@pytest.mark.parametrize("colour", ["none", "model", "pinned", "pp"])
+def test_every_plan_is_a_point(colour: str, page: Page) -> None:
+    """Those of a case without a value of the axis that has the colours too."""
+    choose_pair(page, "peak_gib", "tokens_per_s")
+    page.locator("#scatter-colour").select_option(colour)
+    drawn = of_chart(page, "data.slice(0, -1).flatMap((own) => own.customdata ?? [])")
+    assert sorted(drawn) == planned()
+
+
 def test_parallel_coordinates_filter_by_what_is_brushed(page: Page) -> None:
     choose_view(page, "Parallel coordinates")
+    marks = page.locator("#chart .axis .tick text").all_text_contents()
+    assert HOSTILE[2][:10] + "…" in marks, marks
     names = of_chart(page, "data[0].dimensions.map(own => own.label)")
     assert {"model", "pp", "zero", "tokens_per_s"} <= set(names)
     place = page.evaluate("placing(COLUMNS[2])('gpt2-xl')")
@@ -126,6 +137,25 @@ def test_parallel_coordinates_filter_by_what_is_brushed(page: Page) -> None:
     assert listed(page) == expected
     page.get_by_role("button", name="Reset", exact=True).click()
     expect_count(page, len(rows()))
+
+
+def test_a_span_is_drawn_with_the_mouse(page: Page) -> None:
+    choose_view(page, "Parallel coordinates")
+    names = of_chart(page, "data[0].dimensions.map(own => own.label)")
+    axis = names.index("tokens_per_s")
+    box = page.locator("#chart .axis-brush").nth(axis).bounding_box()
+    assert box
+    x = box["x"] + box["width"] / 2
+    page.mouse.move(x, box["y"] + 0.1 * box["height"])
+    page.mouse.down()
+    page.mouse.move(x, box["y"] + 0.6 * box["height"], steps=8)
+    page.mouse.up()
+    low, high = of_chart(page, f"data[0].dimensions[{axis}].constraintrange")
+    speeds = [row.tokens_per_s or 0 for row in rows()]
+    expected = [i for i, speed in enumerate(speeds) if low <= speed <= high]
+    assert 0 < len(expected) < len(planned())
+    expect_count(page, len(expected))
+    assert listed(page) == expected
 
 
 def test_heat_map_has_the_best_of_each_cell(page: Page) -> None:

@@ -40,8 +40,8 @@ function lacking(rows, drawn, what) {
 
 /** Return a value in no more letters than there is room for on an axis. */
 function short(value, letters = 18) {
-  const text = show(value).toString();
-  return plain(text.length > letters ? `${text.slice(0, letters - 1)}…` : text);
+  const text = value === null ? "none" : show(value).toString();
+  return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
 }
 
 /** Return a number in few letters. */

@@ -82,4 +82,10 @@ for (const column of COLUMNS) {
   const known = column.values.filter((value) => value !== null);
   column.isNumber = known.length > 0 && known.every(Number.isFinite);
   column.distinct = [...new Set(known)].sort(compare);
+  column.groups = [...column.distinct, ...(known.length < ROWS.length ? [null] : [])];
 }
+
+const CHOICES = COLUMNS.filter(
+  ({ kind, distinct }) =>
+    ["status", "axis", "plan"].includes(kind) && distinct.length > 1,
+); // by which cases are told apart

@@ -20,7 +20,7 @@ function front(rows, x, y) {
 function fronts(rows, x, y, column) {
   if (!x || !y) return [];
   const groups = column
-    ? column.distinct.map((value) => rows.filter((row) => column.values[row] === value))
+    ? column.groups.map((value) => rows.filter((row) => column.values[row] === value))
     : [rows];
   return groups.map((group) => front(group, x, y));
 }

@@ -4,10 +4,7 @@
 const MOST = 50; // values of an axis
 const CELLS = 400; // up to which each has its number
 
-const CROSSED = COLUMNS.filter(
-  ({ kind, distinct }) =>
-    kind !== "name" && kind !== "metric" && distinct.length > 1 && distinct.length <= MOST,
-);
+const CROSSED = CHOICES.filter(({ distinct }) => distinct.length <= MOST);
 
 function drawHeat(rows) {
   const [x, y, metric] = ["heat-x", "heat-y", "heat-value"].map(chosen);
@@ -20,22 +17,23 @@ function drawHeat(rows) {
   };
   const traces = [emptyCells(cells, x, y), valueCells(cells, x, y, metric)];
   const better = metric.best === "min" ? "least" : "most";
-  return draw(traces, layout, `Of each cell the ${better} ${metric.name}; the brighter the better, grey: no plan.`);
+  const note = `Of each cell the ${better} ${metric.name}; bright is good, grey: no plan.`;
+  return draw(traces, layout, note);
 }
 
 function heatAxis(column) {
-  const tickvals = [...column.distinct.keys()];
-  const ticktext = column.distinct.map((value) => short(value));
+  const tickvals = [...column.groups.keys()];
+  const ticktext = column.groups.map((value) => plain(short(value)));
   return { title: { text: plain(column.name) }, tickvals, ticktext, zeroline: false };
 }
 
 /** Return, by row and column of the map, the cases of each cell and the best of them. */
 function heatCells(rows, x, y, metric) {
-  const cells = y.distinct.map(() => x.distinct.map(() => ({ rows: [], best: undefined })));
+  const cells = y.groups.map(() => x.groups.map(() => ({ rows: [], best: undefined })));
   for (const row of rows) {
-    const across = x.distinct.indexOf(x.values[row]);
-    const down = y.distinct.indexOf(y.values[row]);
-    if (across >= 0 && down >= 0) cells[down][across].rows.push(row);
+    const across = x.groups.indexOf(x.values[row]);
+    const down = y.groups.indexOf(y.values[row]);
+    cells[down][across].rows.push(row);
   }
   for (const cell of cells.flat()) [cell.best] = front(cell.rows, metric, metric);
   return cells;
@@ -67,11 +65,11 @@ function valueCells(cells, x, y, metric) {
 function heatTrace(cells, x, y, value) {
   const told = ({ rows, best }) =>
     plain(`${show(rows.length)} cases${best === undefined ? "" : `; best: ${NAMES[best]}`}`);
-  const isFew = x.distinct.length * y.distinct.length <= CELLS;
+  const isFew = x.groups.length * y.groups.length <= CELLS;
   return {
     type: "heatmap",
-    x: [...x.distinct.keys()],
-    y: [...y.distinct.keys()],
+    x: [...x.groups.keys()],
+    y: [...y.groups.keys()],
     z: cells.map((line) => line.map(value)),
     customdata: cells.map((line) => line.map(({ rows, best }) => best ?? rows[0])),
     hovertext: cells.map((line) => line.map(told)),

@@ -64,21 +64,20 @@ function select(row) {
 }
 
 function offerColumns() {
-  const grouped = COLUMNS.filter(
-    ({ kind, distinct, isNumber }) =>
-      !["name", "metric", "reason"].includes(kind) &&
-      distinct.length > 1 &&
-      (isNumber || distinct.length <= COLOURS.length),
+  const grouped = CHOICES.filter(
+    ({ groups, isNumber }) => isNumber || groups.length <= COLOURS.length,
   );
   const axes = CROSSED.filter((column) => column.kind === "axis");
+  const across = axes[0] ?? CROSSED[0];
+  const down = axes[1] ?? CROSSED.find((column) => column !== across);
   const x = firstVarying(["gpus", "peak_gib", "usd_per_mtoken"]) ?? METRICS[0];
   const y = firstVarying(["tokens_per_s", "step_s", "mfu"]) ?? METRICS[0];
   offer("scatter-x", METRICS, x);
   offer("scatter-y", METRICS, y);
   offer("scatter-colour", grouped, grouped.find(({ kind }) => kind === "axis"), "none");
   offer("parallel-metric", METRICS, y);
-  offer("heat-x", CROSSED, axes[0] ?? CROSSED[0]);
-  offer("heat-y", CROSSED, axes[1] ?? CROSSED[1]);
+  offer("heat-x", CROSSED, across);
+  offer("heat-y", CROSSED, down);
   offer("heat-value", METRICS, y);
 }
 

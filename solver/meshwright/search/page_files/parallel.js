@@ -10,7 +10,8 @@ function hasWebGl() {
 }
 
 function isRanked(column) {
-  return !column.isNumber || column.distinct.length <= FEW;
+  const isFew = column.kind !== "metric" && column.distinct.length <= FEW;
+  return isFew || !column.isNumber;
 }
 
 /** Return where values stand on their axis; those that are missing, below all others. */
@@ -28,7 +29,7 @@ function drawParallel(rows) {
   const metric = chosen("parallel-metric");
   const planned = rows.filter((row) => CASES[row].json);
   const columns = COLUMNS.filter(
-    (own) => own === metric || (["axis", "plan"].includes(own.kind) && own.distinct.length > 1),
+    (own) => own === metric || (own.kind !== "status" && CHOICES.includes(own)),
   );
   if (!hasWebGl()) return blank("They need WebGL, which this browser lacks.");
   if (!planned.length || !metric) return blank("No case with a plan is left.");
@@ -45,7 +46,8 @@ function drawParallel(rows) {
 }
 
 function lines(rows, metric) {
-  const color = rows.map((row) => scaling(metric)(metric.values[row] ?? metric.distinct[0]));
+  const known = rows.map((row) => metric.values[row] ?? metric.distinct[0]);
+  const color = known.map(scaling(metric));
   return { color, ...shades(metric) };
 }
 
@@ -56,18 +58,17 @@ function dimension(rows, column) {
   const spans = state.brush.get(column);
   return {
     name: String(COLUMNS.indexOf(column)),
-    label: short(column.name.split(".").at(-1)),
+    label: plain(short(column.name.split(".").at(-1))),
     values: rows.map((row) => place(column.values[row])),
     range: [place(marked[0]), place(marked.at(-1))],
     tickvals: marked.map(place),
-    ticktext: marked.map((value) => mark(value, isRanked(column))),
+    ticktext: marked.map(isRanked(column) ? (value) => short(value, LETTERS) : mark),
     ...(spans && { constraintrange: spans }),
   };
 }
 
-function mark(value, isExact) {
-  if (value === null) return "none";
-  return isExact ? short(value, LETTERS) : brief(value);
+function mark(value) {
+  return value === null ? "none" : brief(value);
 }
 
 /** Take over the spans that were drawn on the axes. */

@@ -8,7 +8,7 @@ const SYMBOLS = [
 /** Return the column whose few values have a colour each. */
 function colourGroups() {
   const column = chosen("scatter-colour");
-  return column && column.distinct.length <= COLOURS.length ? column : undefined;
+  return column && column.groups.length <= COLOURS.length ? column : undefined;
 }
 
 function frontGroups() {
@@ -47,11 +47,12 @@ function frontLine(rows, x, y, i) {
 }
 
 function pointTraces(rows, x, y) {
-  const groups = colourGroups();
-  if (!groups) return [points(rows, x, y, colours(rows), "cases")];
-  return groups.distinct.map((value, i) => {
-    const own = rows.filter((row) => groups.values[row] === value);
-    return points(own, x, y, { color: COLOURS[i], symbol: SYMBOLS[i] }, short(value));
+  const column = colourGroups();
+  if (!column) return [points(rows, x, y, colours(rows), "cases")];
+  return column.groups.map((value, i) => {
+    const own = rows.filter((row) => column.values[row] === value);
+    const look = { color: COLOURS[i], symbol: SYMBOLS[i] };
+    return points(own, x, y, look, plain(short(value)));
   });
 }
 
