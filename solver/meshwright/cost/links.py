@@ -28,8 +28,11 @@ def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
     """
     rows, counts = prices.rows, block_counts(job, split)
     job, m = job.at(PRECISIONS[rows.precision[0]]), int(rows.microbatches[0])
-    result = m * np.maximum(*sends(len(split.layers), int(rows.vpp[0])))[:, None]
-    result = result * _passed(traffic.pipeline_send(job, rows))
+    onward, back = sends(len(split.layers), int(rows.vpp[0]))
+    sent, gathered = traffic.pipeline_send(job, rows)
+    result = m * np.maximum(onward, back)[:, None] * _passed([sent])
+    # What either neighbour sends is gathered the same way round.
+    result = result + m * (onward + back)[:, None] * _passed([gathered])
     for name, block in blocks(job, rows).items():
         each = _passed(_all(block.forward, block.backward))
         passed = m * each + _passed(block.end)
