@@ -39,7 +39,9 @@ def describe(job: Job, plan: Plan) -> NearMiss:
     """Return a plan as a near miss."""
     fullest = max(check(job, plan).stages, key=lambda stage: stage.total_gib)
     rules = tuple(broken_rules(job, plan))
-    return NearMiss(description=str(plan), broken_rules=rules, memory=fullest)
+    return NearMiss(
+        description=str(plan), broken_rules=rules, memory=fullest, plan=plan
+    )
 
 
 def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:

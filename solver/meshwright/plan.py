@@ -170,6 +170,7 @@ class NearMiss(SpecModel):
     description: str
     broken_rules: tuple[BrokenRule, ...]
     memory: StageMemory | None = Field(None, description="Of its fullest stage.")
+    plan: Plan | None = Field(None, exclude=True, description="Where it is complete.")
 
 
 class KindResult(SpecModel):

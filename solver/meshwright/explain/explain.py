@@ -35,6 +35,7 @@ class Explainer:
             status=outcome.status,
             fits=True,
             plan=outcome.best,
+            cluster=outcome.cluster,
             slack=tuple(_slack(spec, outcome.best)),
             best=outcome,
             marginal_values=tuple(marginal_values(spec, self._solve)),
@@ -54,6 +55,7 @@ class Explainer:
             status="fits",
             fits=True,
             plan=own.best,
+            cluster=own.cluster,
             slack=tuple(_slack(spec, own.best)),
             gap=_gap(own.best, best.best) if best.best else None,
             best=best,
@@ -79,6 +81,8 @@ class Explainer:
             fits=False,
             broken_rules=miss.broken_rules if miss else (),
             memory=miss.memory if miss else None,
+            cluster=outcome.cluster,
+            nearest=miss.plan if miss else None,
             conflict=conflict,
             repairs=tuple(
                 repairs(spec, fixed, conflict, self._solve, best_s, needed_gib)
