@@ -123,6 +123,7 @@ BESIDE_PLANS = {
     "chart.py": ("errors",),
     "explain.py": ("explain.data",),
     "ledger.py": ("explain.ledger_data",),
+    "gemm.py": ("gemm.data",),
     "compare.py": ("explain.compare",),
     "rules.py": ("rule",),
 }
