@@ -122,7 +122,7 @@ BESIDE_PLANS = {
     "drawing.py": ("errors", "spec.cluster", "topology.kinds", "topology.sketch"),
     "chart.py": ("errors",),
     "explain.py": ("explain.data",),
-    "ledger.py": ("explain.ledger_data",),
+    "ledger.py": ("ledger.data",),
     "gemm.py": ("gemm.data",),
     "compare.py": ("explain.compare",),
     "rules.py": ("rule",),

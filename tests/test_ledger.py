@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from meshwright.check import check, row_of, rows_by_kind, split_of
 from meshwright.cost.price import Split, price, stage_times
 from meshwright.decode import to_plan
-from meshwright.explain.ledger import ledger
-from meshwright.explain.ledger_data import Entry, Ledger
 from meshwright.job import Job, make_job
 from meshwright.lattice import build_lattice
+from meshwright.ledger.data import Entry, Ledger
+from meshwright.ledger.entries import ledger
 from meshwright.meshes import AS_LISTED
 from meshwright.options import Options
 from meshwright.plan import Plan

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.arrangements import arrangements, best_of
-from meshwright.cost.efficiency import Efficiency
 from meshwright.degrees import degree_rows, enumerate_degrees
-from meshwright.job import Job, make_job, make_mixed_job
+from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.nearest import nearest_legal
@@ -35,19 +34,15 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     deadline = time.monotonic() + options.time_limit_s
     if spec.cluster.parts:
         return _best_arrangement(spec, options, deadline)
-    return _solve(make_job(spec, options.profile.efficiency(spec)), options, deadline)
+    return _solve(options.profile.job(spec), options, deadline)
 
 
 def _best_arrangement(spec: Spec, options: Options, deadline: float) -> Outcome:
     """Return the best of all ways to lay a job over unlike parts."""
-
-    def efficiency(gpu: str) -> Efficiency:
-        return options.profile.efficiency_of(gpu, spec.framework)
-
     found = []
     for own in arrangements(spec):
         options.on_progress(own.sentence)
-        job = make_mixed_job(own.spec, efficiency)
+        job = options.profile.job(own.spec)
         found.append((own.sentence, _solve(job, options, deadline)))
     return best_of(found)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from meshwright.explain.ledger_data import Ledger
+from meshwright.ledger.data import Ledger
 from meshwright.plan import BrokenRule, Outcome, Plan, PricedPlan, StageMemory
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.explain.ledger_data import Entry, Ledger, StageLedger
+from meshwright.ledger.data import Entry, Ledger, StageLedger
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 
 HEADING = (
