@@ -124,6 +124,7 @@ BESIDE_PLANS = {
     "explain.py": ("explain.data",),
     "ledger.py": ("ledger.data",),
     "gemm.py": ("gemm.data",),
+    "run.py": ("economics.data",),
     "compare.py": ("explain.compare",),
     "rules.py": ("rule",),
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from meshwright.arrangements import arrangements, best_of
 from meshwright.degrees import degree_rows, enumerate_degrees
+from meshwright.economics.run import run_report
 from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
@@ -19,6 +20,7 @@ from meshwright.plan import (
     KindResult,
     Outcome,
 )
+from meshwright.profile import Profile
 from meshwright.run import Run
 from meshwright.spec.spec import Spec
 
@@ -33,8 +35,18 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     options = options or Options()
     deadline = time.monotonic() + options.time_limit_s
     if spec.cluster.parts:
-        return _best_arrangement(spec, options, deadline)
-    return _solve(options.profile.job(spec), options, deadline)
+        outcome = _best_arrangement(spec, options, deadline)
+    else:
+        outcome = _solve(options.profile.job(spec), options, deadline)
+    return _with_run(spec, outcome, options.profile)
+
+
+def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
+    """Return an outcome with the run around its best plan, where the spec has one."""
+    if outcome.best is None or not spec.run.model_fields_set:
+        return outcome
+    job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
+    return outcome.model_copy(update={"run": run_report(job, outcome.best)})
 
 
 def _best_arrangement(spec: Spec, options: Options, deadline: float) -> Outcome:
