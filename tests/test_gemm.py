@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meshwright.cli.gemm import Dtype
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.roofline import work
 from meshwright.cost.shards import Shards
 from meshwright.gemm.memory import Matmul, needed, reserved
 from meshwright.gemm.splits import splits
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.load import load_spec
 from tests.command import Result, run
 
@@ -168,6 +170,10 @@ def test_ragged_shards_are_the_largest_ones() -> None:
     column, row = splits(Matmul(8, 10, 10, "bf16"), GIB, 4)[:2]
     assert (column.w, column.y) == ((10, 3), (8, 3))
     assert (row.a, row.w, row.y) == ((8, 3), (3, 10), (8, 10))
+
+
+def test_every_precision_is_offered() -> None:
+    assert {own.value for own in Dtype} == set(PRECISIONS)
 
 
 def test_wrong_input_is_refused_in_one_line() -> None:

@@ -47,11 +47,21 @@ def _split(own: Matmul, kind: Kind, gpus: int) -> tuple[int, int] | None:
 
 
 def _fewest(own: Matmul, kind: Kind, usable: int) -> tuple[int, int] | None:
+    """Return the grid of the fewest GPUs on which a kind fits."""
+    if not _can_fit(own, kind, usable):
+        return None
     for gpus in range(2, MOST_GPUS + 1):
         grid = _split(own, kind, gpus)
         if grid is not None and needed(own.shard(*grid)) <= usable:
             return grid
     return None
+
+
+def _can_fit(own: Matmul, kind: Kind, usable: int) -> bool:
+    """Return whether the thinnest shards fit: all of A or all of Y stays with them."""
+    parts_of_k = 1 if kind == "column" else own.k
+    parts_of_n = 1 if kind == "row" else own.n
+    return needed(own.shard(parts_of_k, parts_of_n)) <= usable
 
 
 def _told(own: Matmul, kind: Kind, grid: tuple[int, int], usable: int) -> Split:

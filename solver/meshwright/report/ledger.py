@@ -27,7 +27,10 @@ def ledger_sections(ledger: Ledger) -> list[Section]:
 
 def _table(own: StageLedger) -> Table:
     stages = ", ".join(str(stage) for stage in own.stages)
-    title = f"Collectives of a GPU of stage {stages}: MB of one call, all else per step"
+    title = (
+        f"Collectives of a GPU of stage {stages}: each once per block and micro-batch, "
+        "or step; calls and seconds of a step"
+    )
     return Table(title, HEADING, tuple(_row(entry) for entry in own.entries))
 
 
