@@ -119,6 +119,7 @@ class BrokenRule(SpecModel):
     have: float | None = None
     need: float | None = None
     unit: str = ""
+    where: str = Field("", description="The stage or link where it is broken most.")
 
 
 class Counts(SpecModel):
@@ -172,6 +173,9 @@ class NearMiss(SpecModel):
     broken_rules: tuple[BrokenRule, ...]
     memory: StageMemory | None = Field(None, description="Of its fullest stage.")
     plan: Plan | None = Field(None, exclude=True, description="Where it is complete.")
+    state_gib: float | None = Field(
+        None, description="Weights, gradients and optimizer of all GPUs together."
+    )
 
 
 class KindResult(SpecModel):
