@@ -106,6 +106,7 @@ def test_a_deadline_is_met_or_missed(plan: PricedPlan) -> None:
         assert own is not None
         assert own.is_met is expected
         assert own.tokens == pytest.approx(1e12 * factor)
+        assert own.rate_needed == pytest.approx(1 / factor)
 
 
 def test_young_of_a_minute_and_a_day() -> None:

@@ -72,12 +72,12 @@ def gemm(
     own = _gpu(gpu, dtype) if gpu is not None else None
     memory_gib = _memory_gib(vram, own)
 
+    from meshwright.gemm.answer import answer
     from meshwright.gemm.memory import Matmul
-    from meshwright.gemm.tell import tell
     from meshwright.report.gemm import gemm_sections
 
     matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual)
-    told = tell(matmul, own, memory_gib, headroom, gpus)
+    told = answer(matmul, own, memory_gib, headroom, gpus)
     text = formatted(
         output_format,
         lambda: gemm_sections(told),

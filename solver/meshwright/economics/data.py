@@ -29,7 +29,8 @@ class Deadline(SpecModel):
 
     days: float
     tokens: float
-    is_met: bool | None = Field(description="None where no tokens are asked for.")
+    is_met: bool | None = Field(description="None where the run never ends.")
+    rate_needed: float | None = Field(description="To meet it, of the rate there is.")
 
 
 class Failures(SpecModel):

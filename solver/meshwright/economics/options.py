@@ -8,7 +8,6 @@ from statistics import NormalDist
 from meshwright.economics.compression import (
     ENCODE_BYTES,
     SCHEMES,
-    Sent,
     Setting,
     compressed,
     count,
@@ -35,32 +34,33 @@ def compressions(own: Setup, hours: float | None) -> Iterator[Compression]:
 def _priced(
     own: Setup, scheme: Scheme, entries: list[Entry], hours: float | None
 ) -> Compression:
-    setting = Setting(
+    setting, efficiency = _setting(own), own.job.efficiency
+    now_s = sum(one.seconds for one in entries)
+    exposed_s = sum(one.exposed_s for one in entries)
+    then = compressed(scheme, entries, setting, efficiency)
+    rate = own.job.spec.cluster.topology.gpu.memory_gb_s * 1e9 * efficiency.memory
+    encode_s = ENCODE_BYTES[scheme] * count(entries, setting) / rate
+    saved_s = exposed_s - then.exposed_s - encode_s
+    saved_hours = hours * saved_s / own.priced.step_s if hours else None
+    return Compression(
+        scheme=scheme,
+        share=then.traffic_s / now_s,
+        traffic_s=then.traffic_s,
+        exposed_s=then.exposed_s,
+        encode_s=encode_s,
+        step_s=own.priced.step_s - saved_s,
+        saved_days=saved_hours / 24 if saved_hours is not None else None,
+        saved_usd=_usd(own, saved_hours),
+    )
+
+
+def _setting(own: Setup) -> Setting:
+    return Setting(
         reduced_bytes=own.state.reduced,
         width=own.model.d_model,
         density=own.run.topk_density,
         rank=own.run.powersgd_rank,
         zero=own.plan.zero,
-    )
-    efficiency = own.job.efficiency
-    now = Sent(
-        sum(one.seconds for one in entries), sum(one.exposed_s for one in entries)
-    )
-    then = compressed(scheme, entries, setting, efficiency)
-    rate = own.job.spec.cluster.topology.gpu.memory_gb_s * 1e9 * efficiency.memory
-    encode_s = ENCODE_BYTES[scheme] * count(entries, setting) / rate
-    saved_s = now.exposed_s - then.exposed_s - encode_s
-    step_s = own.priced.step_s - saved_s
-    saved_hours = hours * saved_s / own.priced.step_s if hours else None
-    return Compression(
-        scheme=scheme,
-        share=then.traffic_s / now.traffic_s,
-        traffic_s=then.traffic_s,
-        exposed_s=then.exposed_s,
-        encode_s=encode_s,
-        step_s=step_s,
-        saved_days=saved_hours / 24 if saved_hours is not None else None,
-        saved_usd=_usd(own, saved_hours),
     )
 
 

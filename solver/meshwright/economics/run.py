@@ -110,6 +110,7 @@ def _deadline(own: Setup, days: Days | None, useful: float) -> Deadline | None:
         days=asked,
         tokens=asked * DAY_S * own.tokens_per_s * useful,
         is_met=days.real <= asked * (1 + 1e-9) if days else None,
+        rate_needed=days.real / asked if days else None,
     )
 
 

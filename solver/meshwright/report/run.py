@@ -69,8 +69,10 @@ def _prices(own: RunReport) -> Iterator[str]:
 
 
 def _until(own: Deadline) -> str:
-    verdict = {True: "met", False: "missed", None: "used in full"}[own.is_met]
-    return f"Deadline of {own.days:g} days: {verdict}; {own.tokens:.4g} tokens by then"
+    verdict = "met" if own.is_met else "missed"
+    needed = f", {own.rate_needed:.3g} of the rate would do" if own.rate_needed else ""
+    by_then = f"{own.tokens:.4g} tokens by then"
+    return f"Deadline of {own.days:g} days: {verdict}{needed}; {by_then}"
 
 
 def _best_model(own: Chinchilla) -> str:

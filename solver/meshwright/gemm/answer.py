@@ -13,7 +13,7 @@ from meshwright.spec.gpu import Gpu
 from meshwright.spec.units import GIB
 
 
-def tell(
+def answer(
     own: Matmul, gpu: Gpu | None, memory_gib: float, headroom: float, gpus: int | None
 ) -> Told:
     """Return the answer for a GPU, or for so much memory of one that is not named.
