@@ -122,6 +122,9 @@ BESIDE_PLANS = {
     "drawing.py": ("errors", "spec.cluster", "topology.kinds", "topology.sketch"),
     "chart.py": ("errors",),
     "explain.py": ("explain.data",),
+    "ledger.py": ("ledger.data",),
+    "gemm.py": ("gemm.data",),
+    "run.py": ("economics.data",),
     "compare.py": ("explain.compare",),
     "rules.py": ("rule",),
 }

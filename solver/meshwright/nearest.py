@@ -50,6 +50,7 @@ def describe(job: Job, plan: Plan) -> NearMiss:
         broken_rules=tuple(broken_rules(job, plan)),
         memory=max(stages, key=lambda stage: stage.total_gib),
         state_gib=state_gib * plan.world_size / plan.pp,
+        plan=plan,
     )
 
 

@@ -40,6 +40,10 @@ def explain(
             "--rules", help="Print the rules of frameworks; SPEC names one, or none."
         ),
     ] = False,
+    collectives: Annotated[
+        bool,
+        typer.Option("--collectives", help="Add the ledger of the plan's collectives."),
+    ] = False,
     profile: ProfileOption = MEASURED,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -59,6 +63,7 @@ def explain(
     pins = read_plan(plan) if plan is not None else None
     tell(notes)
     from meshwright.explain.explain import Explainer
+    from meshwright.explain.ledger import with_ledger
     from meshwright.options import Options
     from meshwright.profile import load_profile
     from meshwright.progress import Progress
@@ -66,8 +71,10 @@ def explain(
 
     with Progress() as progress:
         progress.say("solving what is asked, and what is near it")
-        explainer = Explainer(Options(profile=load_profile(profile)))
+        fitted = load_profile(profile)
+        explainer = Explainer(Options(profile=fitted))
         told = explainer.plan(loaded, pins) if pins else explainer.spec(loaded)
+        told = with_ledger(loaded, told, fitted) if collectives else told
     text = formatted(
         output_format,
         lambda: explain_sections(told),

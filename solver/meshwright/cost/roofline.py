@@ -16,6 +16,7 @@ from meshwright.cost.arrays import Floats
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.precision import FORMATS
 from meshwright.cost.shards import Shards
+from meshwright.spec.gpu import Gpu, Precision
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
@@ -107,19 +108,31 @@ class Work:
         return self.spec.model
 
 
-def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
-    """Return the work of a spec's micro-batches on its GPU."""
-    gpu, form = spec.cluster.topology.gpu, FORMATS[spec.training.precision]
-    is_fp8 = spec.training.precision == "fp8"
+def machine_of(
+    gpu: Gpu, precision: Precision, efficiency: Efficiency, attention_share: float = 1.0
+) -> Machine:
+    """Return a GPU as kernels of a precision see it, which it must have.
+
+    `attention_share` is what of its peak is open to fused attention.
+    """
+    form, is_fp8 = FORMATS[precision], precision == "fp8"
     peak_flops = gpu.peak_tflops.flops(form.core)
-    machine = Machine(
-        peak_flops * _attention_share(spec, peak_flops),
+    return Machine(
+        peak_flops * attention_share,
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
         efficiency,
-        spec.peak_flops * gpu.matmul_share_fp8 if is_fp8 else None,
+        gpu.peak_tflops.flops("fp8") * gpu.matmul_share_fp8 if is_fp8 else None,
     )
+
+
+def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
+    """Return the work of a spec's micro-batches on its GPU."""
+    gpu, precision = spec.cluster.topology.gpu, spec.training.precision
+    peak_flops = gpu.peak_tflops.flops(FORMATS[precision].core)
+    share = _attention_share(spec, peak_flops)
+    machine = machine_of(gpu, precision, efficiency, share)
     tokens = shards.tokens(spec.training.seq_len)
     return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)
 

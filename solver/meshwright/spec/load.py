@@ -11,6 +11,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.foreign import fill, take_sources
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.places import Document, FieldPath, Where
@@ -120,6 +121,25 @@ def resolved(option: str, field: str, name: str) -> Document:
     if field == "topology":
         _resolve_field(document, (field, "gpu"), kinds["gpu"])
     return document
+
+
+class _Owner(BaseModel):
+    """What has a GPU and nothing else."""
+
+    gpu: Gpu
+
+
+def load_gpu(option: str, name: str) -> Gpu:
+    """Return the GPU that an option of the command line names: bundled, or a file.
+
+    Raises:
+        SpecError: names the option, or the file, line, field and value.
+    """
+    document = resolved(option, "gpu", name)
+    try:
+        return _Owner.model_validate(document.data).gpu
+    except ValidationError as error:
+        raise SpecError(explain(document, error, _Owner)) from None
 
 
 def _resolve_machine(document: Document, path: FieldPath) -> None:
