@@ -1,0 +1,175 @@
+"""What is around the best plan: other kinds and degrees, larger batches, flips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from meshwright.cost.arrays import Bools
+from meshwright.serving.check import broken_rules, check
+from meshwright.serving.deployment import Deployments, enumerate_deployments
+from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.lattice import Lattice, bounded, build_lattice
+from meshwright.serving.nearest import describe
+from meshwright.serving.plan import (
+    DegreeChoice,
+    Flip,
+    Largest,
+    PricedServing,
+    ServingKind,
+    ServingPlan,
+)
+from meshwright.spec.base import MAX_COUNT
+from meshwright.spec.divisors import divisors
+from meshwright.spec.serving import ServingSpec
+
+KINDS = ("TP", "PP", "replicas")
+MOST_BATCH = 4096
+"""Up to which flips are looked for."""
+
+
+def kinds_of(rows: Deployments) -> list[str]:
+    """Return which of tensor and pipeline parallelism and replicas rows use."""
+    used = np.stack([rows.tp > 1, rows.pp > 1, rows.dp_replicate > 1], axis=1)
+    return [
+        " + ".join(name for name, is_used in zip(KINDS, own, strict=True) if is_used)
+        or "one GPU"
+        for own in used.tolist()
+    ]
+
+
+def by_kind(lattice: Lattice) -> Iterator[ServingKind]:
+    """Yield the best plan of every kind that the cluster has room for."""
+    job = lattice.job
+    every, meshes = enumerate_deployments(job)
+    known, legal = np.array(kinds_of(every)), np.array(kinds_of(lattice.rows))
+    for kind in dict.fromkeys(known.tolist()):
+        row = lattice.best(legal == kind) if len(lattice) else None
+        if row is not None:
+            plan = lattice.plan(row, lattice.layers[row])
+            yield ServingKind(kind=kind, best=check(job, plan))
+        else:
+            first = every.take(np.flatnonzero(known == kind)[:1])
+            miss = describe(bounded(job, first, meshes), 0)
+            yield ServingKind(kind=kind, near_miss=miss)
+
+
+def largest(job: ServingJob, plan: ServingPlan) -> Largest:
+    """Return the most requests, and the longest context, that fit with a plan."""
+    inference, positions = job.inference, job.model.learned_positions
+
+    def with_batch(batch: int) -> ServingJob:
+        return _with(job, {"batch": batch})
+
+    def with_context(context: int) -> ServingJob:
+        return _with(job, {"prompt_len": context - inference.output_len})
+
+    batch = _most(lambda own: _fits(with_batch(own), plan), inference.batch)
+    longest = _most(lambda own: _fits(with_context(own), plan), inference.context)
+    return Largest(
+        batch=batch,
+        context=min(longest, positions) if positions else longest,
+        tokens_per_s=check(with_batch(batch), plan).tokens_per_s,
+    )
+
+
+def _with(job: ServingJob, changes: dict[str, int]) -> ServingJob:
+    inference = job.inference.model_copy(update=changes)
+    spec = job.spec.model_copy(update={"inference": inference})
+    return ServingJob(spec, job.fabric, job.machine)
+
+
+def _fits(job: ServingJob, plan: ServingPlan) -> bool:
+    return not any(rule.rule == "memory" for rule in broken_rules(job, plan))
+
+
+def _most(fits: Callable[[int], bool], known: int) -> int:
+    """Return the most that fits; `known` does, and less than any that does not."""
+    low, high = known, 2 * known
+    while high < MAX_COUNT and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def flips(spec: ServingSpec) -> Iterator[Flip]:
+    """Yield the kinds that are best as the batch grows, each from where it is on.
+
+    Batches are doubled, and where the kind changes in between, halved in on.
+    """
+
+    def at(batch: int) -> Flip | None:
+        return _winner(spec, batch)
+
+    last = at(1)
+    if last is not None:
+        yield last
+    while last is not None and last.batch < MOST_BATCH:
+        low, high = last.batch, 2 * last.batch
+        while (found := at(high)) and found.kind == last.kind and high < MOST_BATCH:
+            low, high = high, 2 * high
+        if found is None or found.kind == last.kind:
+            return
+        while high - low > 1:
+            middle = (low + high) // 2
+            own = at(middle)
+            is_last = own is not None and own.kind == last.kind
+            low, high = (middle, high) if is_last else (low, middle)
+        last = at(high)
+        if last is not None:
+            yield last
+
+
+def _winner(spec: ServingSpec, batch: int) -> Flip | None:
+    """Return the best kind at a batch, None where no plan fits."""
+    own = spec.inference.model_copy(update={"batch": batch})
+    lattice = build_lattice(
+        make_serving_job(spec.model_copy(update={"inference": own}))
+    )
+    row = lattice.best(np.ones(len(lattice), dtype=bool))
+    if row is None:
+        return None
+    plan = lattice.plan(row, lattice.layers[row])
+    kind = kinds_of(lattice.rows.take(np.array([row])))[0]
+    return Flip(objective=own.objective, batch=batch, kind=kind, plan=plan)
+
+
+def degrees(lattice: Lattice, best: PricedServing) -> Iterator[DegreeChoice]:
+    """Yield what other degrees of tensors and stages cost, all else chosen anew."""
+    gpus = int(np.prod(lattice.job.fabric.sizes))
+    every, meshes = enumerate_deployments(lattice.job)
+    for axis in ("tp", "pp"):
+        for degree in divisors(gpus):
+            own: Bools = getattr(lattice.rows, axis) == degree
+            row = lattice.best(own)
+            if row is not None:
+                priced = check(lattice.job, lattice.plan(row, lattice.layers[row]))
+                yield _choice(axis, degree, priced, best)
+            else:
+                first = np.flatnonzero(getattr(every, axis) == degree)[:1]
+                miss = describe(bounded(lattice.job, every.take(first), meshes), 0)
+                rule = miss.broken_rules[0].rule if miss.broken_rules else "memory"
+                yield DegreeChoice(axis=axis, degree=degree, because=rule)
+
+
+def _choice(
+    axis: str, degree: int, priced: PricedServing, best: PricedServing
+) -> DegreeChoice:
+    """Return a degree with the part of a token that it changes most."""
+    names = dict.fromkeys([*priced.tpot_parts, *best.tpot_parts])
+    changes = {
+        name: priced.tpot_parts.get(name, 0.0) - best.tpot_parts.get(name, 0.0)
+        for name in names
+    }
+    name = max(changes, key=lambda own: abs(changes[own]))
+    told = f"{name} {changes[name] * 1e3:+.3f} ms a token"
+    is_best = getattr(best.plan, axis) == degree
+    return DegreeChoice(
+        axis=axis,
+        degree=degree,
+        objective_s=priced.objective_s,
+        because="the best" if is_best else told,
+    )

@@ -1,0 +1,95 @@
+"""Deployments: plans of serving without layers per stage, as numpy columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.degrees import enumerate_degrees
+from meshwright.meshes import enumerate_meshes
+from meshwright.serving.job import ServingJob
+from meshwright.spec.pins import AXES
+from meshwright.topology.groups import PP, TP, price_groups
+from meshwright.topology.paths import Meshes
+
+IDLE_AXES = [AXES.index("cp"), AXES.index("dp_shard")]
+"""Axes of a mesh that serving does not use."""
+
+
+@dataclass(frozen=True)
+class Deployments:
+    """Columns of equal length, a deployment per row."""
+
+    tp: Ints
+    pp: Ints
+    dp_replicate: Ints
+    """Replicas: copies of the model that share the requests."""
+    microbatches: Ints
+    """Groups of requests that follow each other through the stages of a replica."""
+    requests: Ints
+    """In flight on the replica that has most."""
+    mesh: Ints
+    """Row of the mesh in its table."""
+    tp_s_per_byte: Floats
+    tp_latency_s: Floats
+    pp_s_per_byte: Floats
+    pp_latency_s: Floats
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.tp)
+
+    @property
+    def group(self) -> Ints:
+        """Return the requests of the largest group."""
+        return -(-self.requests // self.microbatches)
+
+    def take(self, index: Ints) -> Deployments:
+        """Return the rows of `index`."""
+        return take(self, index)
+
+
+def enumerate_deployments(job: ServingJob) -> tuple[Deployments, Meshes]:
+    """Return every deployment, and the meshes that its rows point into.
+
+    Preferred ones come first: few stages, narrow tensor parallelism, few groups.
+    """
+    sizes = job.fabric.sizes
+    degrees, _ = enumerate_degrees(sizes)
+    degrees = degrees[(degrees[:, IDLE_AXES] == 1).all(axis=1)]
+    meshes = np.concatenate([enumerate_meshes(sizes, own) for own in degrees])
+    rows = on_meshes(job, meshes, np.ones(len(meshes), dtype=np.int64))
+    counts = [group_counts(own) for own in rows.requests.tolist()]
+    index = np.repeat(np.arange(len(rows)), [len(own) for own in counts])
+    rows = rows.take(index)
+    rows.microbatches[:] = np.concatenate(counts)
+    keys = (rows.mesh, rows.microbatches, rows.tp, rows.pp)
+    return rows.take(np.lexsort(keys)), meshes
+
+
+def on_meshes(job: ServingJob, meshes: Meshes, microbatches: Ints) -> Deployments:
+    """Return a deployment on each mesh, with its requests in so many groups."""
+    paths = price_groups(job.fabric, meshes)
+    columns = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
+    replicas = columns["dp_replicate"]
+    return Deployments(
+        tp=columns["tp"],
+        pp=columns["pp"],
+        dp_replicate=replicas,
+        microbatches=microbatches,
+        requests=-(-job.inference.batch // replicas),
+        mesh=np.arange(len(meshes)),
+        tp_s_per_byte=paths.s_per_byte[:, TP],
+        tp_latency_s=paths.latency_s[:, TP],
+        pp_s_per_byte=paths.s_per_byte[:, PP],
+        pp_latency_s=paths.latency_s[:, PP],
+    )
+
+
+def group_counts(requests: int) -> Ints:
+    """Return the numbers of groups worth a look: the least of each group size."""
+    counts = np.arange(1, requests + 1)
+    _, first = np.unique(-(-requests // counts), return_index=True)
+    return np.sort(counts[first])
