@@ -58,37 +58,33 @@ def by_kind(lattice: Lattice) -> Iterator[ServingKind]:
 def largest(job: ServingJob, plan: ServingPlan) -> Largest:
     """Return the most requests, and the longest context, that fit with a plan."""
     inference, positions = job.inference, job.model.learned_positions
+    batch = largest_batch(job, plan, MAX_COUNT)
 
-    def with_batch(batch: int) -> ServingJob:
-        return _with(job, {"batch": batch})
+    def fits(context: int) -> bool:
+        prompt_len = context - inference.output_len
+        return _fits(job.with_inference(prompt_len=prompt_len), plan)
 
-    def with_context(context: int) -> ServingJob:
-        return _with(job, {"prompt_len": context - inference.output_len})
-
-    batch = _most(lambda own: _fits(with_batch(own), plan), inference.batch)
-    longest = _most(lambda own: _fits(with_context(own), plan), inference.context)
     return Largest(
         batch=batch,
-        context=min(longest, positions) if positions else longest,
-        tokens_per_s=check(with_batch(batch), plan).tokens_per_s,
+        context=_most(fits, inference.output_len + 1, positions or MAX_COUNT),
+        tokens_per_s=check(job.with_inference(batch=batch), plan).tokens_per_s,
     )
 
 
-def _with(job: ServingJob, changes: dict[str, int]) -> ServingJob:
-    inference = job.inference.model_copy(update=changes)
-    spec = job.spec.model_copy(update={"inference": inference})
-    return ServingJob(spec, job.fabric, job.machine)
+def largest_batch(job: ServingJob, plan: ServingPlan, wanted: int) -> int:
+    """Return the most requests, up to so many, for which a plan has room."""
+    return _most(lambda own: _fits(job.with_inference(batch=own), plan), 1, wanted)
 
 
 def _fits(job: ServingJob, plan: ServingPlan) -> bool:
     return not any(rule.rule == "memory" for rule in broken_rules(job, plan))
 
 
-def _most(fits: Callable[[int], bool], known: int) -> int:
-    """Return the most that fits; `known` does, and less than any that does not."""
-    low, high = known, 2 * known
-    while high < MAX_COUNT and fits(high):
-        low, high = high, 2 * high
+def _most(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """Return the most that fits; `least` is taken to, and less than what does not."""
+    if fits(most):
+        return most
+    low, high = least, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

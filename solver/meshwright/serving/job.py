@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.precision import FORMATS
@@ -44,6 +44,12 @@ class ServingJob:
     def inference(self) -> Inference:
         """Return what is served."""
         return self.spec.inference
+
+    def with_inference(self, **changes: object) -> ServingJob:
+        """Return the job with something else to serve."""
+        inference = self.inference.model_copy(update=changes)
+        spec = self.spec.model_copy(update={"inference": inference})
+        return replace(self, spec=spec)
 
     @property
     def matmul_flops(self) -> float:
