@@ -1,4 +1,4 @@
-"""How far serving is predicted from what others measured: `python -m benchmarks.serving`.
+"""How far predictions of serving lie off: `python -m benchmarks.serving`.
 
 Every row of the published tables is here, none was used to choose a number of the
 model. Each is priced as it was run: tensor parallelism as said, one replica. Where

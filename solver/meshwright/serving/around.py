@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
 from meshwright.cost.arrays import Bools
 from meshwright.serving.check import broken_rules, check
-from meshwright.serving.deployment import Deployments, enumerate_deployments
+from meshwright.serving.deployment import Deployments
+from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob, make_serving_job
 from meshwright.serving.lattice import Lattice, bounded, build_lattice
 from meshwright.serving.nearest import describe
@@ -91,46 +92,50 @@ def _most(fits: Callable[[int], bool], least: int, most: int) -> int:
     return low
 
 
-def flips(spec: ServingSpec) -> Iterator[Flip]:
+def flips(spec: ServingSpec, kinds: Collection[str] | None = None) -> Iterator[Flip]:
     """Yield the kinds that are best as the batch grows, each from where it is on.
 
-    Batches are doubled, and where the kind changes in between, halved in on.
+    Batches are doubled, and where the kind changes in between, halved in on. Without
+    `kinds` all are compared.
     """
 
     def at(batch: int) -> Flip | None:
-        return _winner(spec, batch)
+        return _winner(spec, batch, kinds)
 
     last = at(1)
-    if last is not None:
+    while last is not None:
         yield last
-    while last is not None and last.batch < MOST_BATCH:
-        low, high = last.batch, 2 * last.batch
-        while (found := at(high)) and found.kind == last.kind and high < MOST_BATCH:
-            low, high = high, 2 * high
-        if found is None or found.kind == last.kind:
-            return
-        while high - low > 1:
-            middle = (low + high) // 2
-            own = at(middle)
-            is_last = own is not None and own.kind == last.kind
-            low, high = (middle, high) if is_last else (low, middle)
-        last = at(high)
-        if last is not None:
-            yield last
+        last = _next_flip(at, last)
 
 
-def _winner(spec: ServingSpec, batch: int) -> Flip | None:
+def _next_flip(at: Callable[[int], Flip | None], last: Flip) -> Flip | None:
+    """Return the first batch, seen by doubling, at which another kind is best."""
+    low, high = last.batch, 2 * last.batch
+    while (found := at(high)) and found.kind == last.kind and high < MOST_BATCH:
+        low, high = high, 2 * high
+    if found is None or found.kind == last.kind:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        own = at(middle)
+        is_last = own is not None and own.kind == last.kind
+        low, high = (middle, high) if is_last else (low, middle)
+    return at(high)
+
+
+def _winner(
+    spec: ServingSpec, batch: int, kinds: Collection[str] | None
+) -> Flip | None:
     """Return the best kind at a batch, None where no plan fits."""
-    own = spec.inference.model_copy(update={"batch": batch})
-    lattice = build_lattice(
-        make_serving_job(spec.model_copy(update={"inference": own}))
-    )
-    row = lattice.best(np.ones(len(lattice), dtype=bool))
+    job = make_serving_job(spec).with_inference(batch=batch)
+    lattice = build_lattice(job)
+    names = kinds_of(lattice.rows)
+    among = np.array([kinds is None or name in kinds for name in names], dtype=bool)
+    row = lattice.best(among)
     if row is None:
         return None
     plan = lattice.plan(row, lattice.layers[row])
-    kind = kinds_of(lattice.rows.take(np.array([row])))[0]
-    return Flip(objective=own.objective, batch=batch, kind=kind, plan=plan)
+    return Flip(batch=batch, kind=names[row], plan=plan)
 
 
 def degrees(lattice: Lattice, best: PricedServing) -> Iterator[DegreeChoice]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.serving.bounds import NEVER, bounds
-from meshwright.serving.deployment import Deployments, enumerate_deployments
+from meshwright.serving.deployment import Deployments
+from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.plan import ServingPlan
 from meshwright.serving.rules import holding, serving_rules

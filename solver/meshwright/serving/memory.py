@@ -54,27 +54,36 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
     are in. Embedding and head stay in 16 bits, as quantised checkpoints have them; a
     layer's norms and biases are counted like its matrices.
     """
-    model, tp, wide = job.model, rows.tp, ACTIVATION_BYTES
-    layer = layer_params(model, tp) + expert_params(model, tp)
-    leading = dense_layer_params(model, tp) - layer
-    lead = model.first_dense_layers * leading * job.weight_bytes
-    is_two = rows.pp > 1
-    communicators = (tp > 1).astype(np.int64) + is_two
+    model, tp, logit = job.model, rows.tp, float(LOGIT_BYTES)
+    cached = cached_tokens(job) * cached_bytes(job, tp)
+    communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
+    overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
     return Memory(
         layer={
-            "weights": layer * job.weight_bytes,
-            "cache": rows.requests * cached_tokens(job) * cached_bytes(job, tp),
+            "weights": _layer_params(job, tp) * job.weight_bytes,
+            "cache": cached * rows.requests,
         },
-        first={"weights": embedding_params(model, tp) * wide + lead},
+        first={"weights": _first_bytes(job, tp)},
         last={
-            "weights": head_params(model, tp, rows.pp) * wide,
-            "activations": rows.group * model.vocab * float(LOGIT_BYTES),
+            "weights": ACTIVATION_BYTES * head_params(model, tp, rows.pp),
+            "activations": np.asarray(rows.group * model.vocab * logit),
         },
         fixed={
             "activations": _activation_bytes(job, rows),
-            "overhead": (CONTEXT_GIB + COMMUNICATOR_GIB * communicators) * GIB,
+            "overhead": overhead * GIB,
         },
     )
+
+
+def _layer_params(job: ServingJob, tp: Ints) -> Floats:
+    return layer_params(job.model, tp) + expert_params(job.model, tp)
+
+
+def _first_bytes(job: ServingJob, tp: Ints) -> Floats:
+    """Return the embedding, and what leading layers hold more than others."""
+    more = dense_layer_params(job.model, tp) - _layer_params(job, tp)
+    lead = job.model.first_dense_layers * more * job.weight_bytes
+    return np.asarray(ACTIVATION_BYTES * embedding_params(job.model, tp) + lead)
 
 
 def cached_tokens(job: ServingJob) -> int:
@@ -112,7 +121,7 @@ def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
     attention = (query_width(model) + output_width(model)) / tp + held
     mlp = (mlp_inputs(model) + 1) * _inner_width(job) / tp
     widest = np.maximum(attention, mlp)
-    return tokens * (2 * model.d_model + widest) * float(ACTIVATION_BYTES)
+    return np.asarray(tokens * (2 * model.d_model + widest) * ACTIVATION_BYTES)
 
 
 def _inner_width(job: ServingJob) -> int:

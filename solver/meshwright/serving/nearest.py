@@ -7,7 +7,8 @@ import numpy as np
 from meshwright.cost.arrays import Floats, Ints, total
 from meshwright.plan import NearMiss
 from meshwright.serving.check import broken_rules, check
-from meshwright.serving.deployment import Deployments, enumerate_deployments
+from meshwright.serving.deployment import Deployments
+from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.lattice import Lattice, bounded
 from meshwright.serving.memory import memory
@@ -66,4 +67,5 @@ def _excess(job: ServingJob, rows: Deployments) -> Floats:
     first_s = layers * total(prices.first_token.layer)
     step_s = layers * total(prices.step.layer)
     waits = [first_s / wait_s(slo.ttft_ms), step_s / wait_s(slo.tpot_ms)]
-    return np.max([needed / (job.spec.usable_gib * GIB), *waits], axis=0)
+    shares = [needed / (job.spec.usable_gib * GIB), *waits]
+    return np.asarray(np.max(shares, axis=0))

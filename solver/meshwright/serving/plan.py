@@ -64,9 +64,8 @@ class ServingKind(SpecModel):
 
 
 class Flip(SpecModel):
-    """From which batch on which kind of plan is best, for each objective."""
+    """From which batch on which kind of plan is best."""
 
-    objective: str
     batch: int
     kind: str
     plan: ServingPlan
@@ -89,6 +88,9 @@ class ServingOutcome(SpecModel):
     largest: Largest | None = None
     by_kind: tuple[ServingKind, ...] = ()
     flips: tuple[Flip, ...] = ()
+    tp_against_pp: tuple[Flip, ...] = Field(
+        (), description="The same among plans of tensors or of stages alone."
+    )
     degrees: tuple[DegreeChoice, ...] = ()
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None

@@ -50,8 +50,10 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
     update: dict[str, object] = {"largest": largest(job, outcome.best.plan)}
     if options.is_by_kind:
         options.on_progress("comparing kinds of plans")
-        update |= {"by_kind": tuple(by_kind(lattice)), "flips": tuple(flips(spec))}
+        update["by_kind"] = tuple(by_kind(lattice))
         update["degrees"] = tuple(degrees(lattice, outcome.best))
+        update["flips"] = tuple(flips(spec))
+        update["tp_against_pp"] = tuple(flips(spec, ("TP", "PP")))
     return outcome.model_copy(update=update)
 
 

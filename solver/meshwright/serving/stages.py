@@ -40,7 +40,7 @@ class Stages:
     @property
     def count(self) -> int:
         """Return the number of stages."""
-        return self.room.shape[1]
+        return len(self.least)
 
     def take(self, index: Ints) -> Stages:
         """Return the rows of `index`."""
@@ -108,7 +108,8 @@ def _or_none(parts: Parts, like: Parts) -> Floats:
 
 def way_s(phase: Phase, layers: int, count: int) -> Floats:
     """Return the seconds of one way through all stages, a row each."""
-    return layers * total(phase.layer) + extra_s(phase, count).sum(axis=1)
+    ends = extra_s(phase, count).sum(axis=1)
+    return np.asarray(layers * total(phase.layer) + ends)
 
 
 def _quick_enough(

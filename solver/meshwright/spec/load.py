@@ -36,6 +36,9 @@ def load_spec(
         SpecError: names the file, line, field, value and what is accepted.
     """
     document = read_spec(name, pins, notes)
+    if "inference" in document.data:
+        at = document.where(("inference",))
+        raise SpecError(f"{at}: inference: this command is for specs with training")
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:

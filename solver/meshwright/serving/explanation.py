@@ -1,0 +1,29 @@
+"""What an explanation of serving says, as data; sentences come last."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from meshwright.explain.data import Conflict
+from meshwright.plan import BrokenRule, StageMemory
+from meshwright.serving.plan import PricedServing, ServingOutcome
+from meshwright.spec.base import SpecModel
+
+
+class ServingRepair(SpecModel):
+    """An edit after which a plan exists, and what that plan gives."""
+
+    edit: str
+    best: PricedServing
+
+
+class ServingExplanation(SpecModel):
+    """The answer to why."""
+
+    title: str
+    fits: bool
+    outcome: ServingOutcome = Field(description="Of what was asked.")
+    broken_rules: tuple[BrokenRule, ...] = ()
+    memory: StageMemory | None = None
+    conflict: Conflict | None = None
+    repairs: tuple[ServingRepair, ...] = ()
