@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from meshwright.serving.check import broken_rules, check
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob, make_serving_job
-from meshwright.serving.lattice import Lattice, bounded, build_lattice
-from meshwright.serving.nearest import describe
+from meshwright.serving.lattice import Lattice, build_lattice
+from meshwright.serving.nearest import miss_among
 from meshwright.serving.plan import (
     DegreeChoice,
     Flip,
@@ -42,18 +43,20 @@ def kinds_of(rows: Deployments) -> list[str]:
 
 def by_kind(lattice: Lattice) -> Iterator[ServingKind]:
     """Yield the best plan of every kind that the cluster has room for."""
-    job = lattice.job
-    every, meshes = enumerate_deployments(job)
-    known, legal = np.array(kinds_of(every)), np.array(kinds_of(lattice.rows))
-    for kind in dict.fromkeys(known.tolist()):
-        row = lattice.best(legal == kind) if len(lattice) else None
+    every, _ = enumerate_deployments(lattice.job)
+    legal = np.array(kinds_of(lattice.rows))
+    for kind in dict.fromkeys(kinds_of(every)):
+        row = lattice.best(legal == kind)
         if row is not None:
             plan = lattice.plan(row, lattice.layers[row])
-            yield ServingKind(kind=kind, best=check(job, plan))
+            yield ServingKind(kind=kind, best=check(lattice.job, plan))
         else:
-            first = every.take(np.flatnonzero(known == kind)[:1])
-            miss = describe(bounded(job, first, meshes), 0)
+            miss = miss_among(lattice, partial(_is_kind, kind))
             yield ServingKind(kind=kind, near_miss=miss)
+
+
+def _is_kind(kind: str, rows: Deployments) -> Bools:
+    return np.array([own == kind for own in kinds_of(rows)], dtype=bool)
 
 
 def largest(job: ServingJob, plan: ServingPlan) -> Largest:
@@ -140,33 +143,34 @@ def _winner(
 
 def degrees(lattice: Lattice, best: PricedServing) -> Iterator[DegreeChoice]:
     """Yield what other degrees of tensors and stages cost, all else chosen anew."""
-    gpus = int(np.prod(lattice.job.fabric.sizes))
-    every, meshes = enumerate_deployments(lattice.job)
+    known = divisors(int(np.prod(lattice.job.fabric.sizes)))
     for axis in ("tp", "pp"):
-        for degree in divisors(gpus):
-            own: Bools = getattr(lattice.rows, axis) == degree
-            row = lattice.best(own)
-            if row is not None:
-                priced = check(lattice.job, lattice.plan(row, lattice.layers[row]))
-                yield _choice(axis, degree, priced, best)
-            else:
-                first = np.flatnonzero(getattr(every, axis) == degree)[:1]
-                miss = describe(bounded(lattice.job, every.take(first), meshes), 0)
-                rule = miss.broken_rules[0].rule if miss.broken_rules else "memory"
-                yield DegreeChoice(axis=axis, degree=degree, because=rule)
+        yield from (_with_degree(lattice, best, axis, degree) for degree in known)
+
+
+def _with_degree(
+    lattice: Lattice, best: PricedServing, axis: str, degree: int
+) -> DegreeChoice:
+    def is_asked(rows: Deployments) -> Bools:
+        return np.asarray(getattr(rows, axis) == degree)
+
+    row = lattice.best(is_asked(lattice.rows))
+    if row is not None:
+        priced = check(lattice.job, lattice.plan(row, lattice.layers[row]))
+        return _choice(axis, degree, priced, best)
+    broken = miss_among(lattice, is_asked).broken_rules
+    rule = broken[0].rule if broken else "no split of layers"
+    return DegreeChoice(axis=axis, degree=degree, because=rule)
 
 
 def _choice(
     axis: str, degree: int, priced: PricedServing, best: PricedServing
 ) -> DegreeChoice:
-    """Return a degree with the part of a token that it changes most."""
-    names = dict.fromkeys([*priced.tpot_parts, *best.tpot_parts])
-    changes = {
-        name: priced.tpot_parts.get(name, 0.0) - best.tpot_parts.get(name, 0.0)
-        for name in names
-    }
-    name = max(changes, key=lambda own: abs(changes[own]))
-    told = f"{name} {changes[name] * 1e3:+.3f} ms a token"
+    """Return a degree with the part of the objective that it makes grow most."""
+    own, least = priced.objective_parts, best.objective_parts
+    changes = {name: own[name] - least.get(name, 0.0) for name in own}
+    name = max(changes, key=lambda part: changes[part])
+    told = f"{name} {changes[name] / best.objective_s:+.1%}"
     is_best = getattr(best.plan, axis) == degree
     return DegreeChoice(
         axis=axis,

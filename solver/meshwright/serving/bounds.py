@@ -70,9 +70,11 @@ def _best_split(stages: Stages, layers: int) -> Ints:
 
 def _within(stages: Stages, pace: Ints) -> Ints:
     """Return the most layers of each stage that keep a pace; none below the least."""
-    per_layer = np.maximum(stages.cycle_layer, 1)[:, None]
-    room = np.minimum((pace[:, None] - stages.cycle_extra) // per_layer, stages.most)
-    keeps = (room >= stages.least).all(axis=1)
+    per_layer = stages.cycle_layer[:, None]
+    left = pace[:, None] - stages.cycle_extra
+    fit = np.where(per_layer > 0, left // np.maximum(per_layer, 1), stages.most)
+    room = np.where(left < 0, -1, np.minimum(fit, stages.most))
+    keeps = np.asarray((room >= stages.least).all(axis=1))
     return np.where(keeps[:, None], room, 0)
 
 

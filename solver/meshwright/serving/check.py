@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled, total
+from meshwright.cost.arrays import Ints, Parts, added, scaled, total
 from meshwright.limit_rules import memory_rule
 from meshwright.plan import BrokenRule, StageMemory
 from meshwright.serving.deployment import Deployments, on_meshes
@@ -44,26 +44,28 @@ class _Scored:
         return round_s(stages, self.groups)
 
     @property
-    def serving_s(self) -> Floats:
-        """Return the seconds of each stage for all that a group of requests needs."""
+    def serving_s(self) -> float:
+        """Return the seconds in which a replica serves all of its requests once."""
         steps = self.prices.step.times(self.job.inference.output_len - 1)
-        return total(self.prices.fill.plus(steps).on_stages(self.layers))
+        stages = self.prices.fill.plus(steps).on_stages(self.layers)
+        return round_s(total(stages), self.groups)
 
     @property
-    def cycle_s(self) -> Floats:
-        return total(self.prices.cycle(self.job).on_stages(self.layers))
+    def cycle(self) -> Parts:
+        """Return the seconds of each stage in a round that the objective counts."""
+        return self.prices.cycle(self.job).on_stages(self.layers)
 
 
 def check(job: ServingJob, plan: ServingPlan) -> PricedServing:
     """Return the plan with its times and memory."""
     own, inference = _score(job, plan), job.inference
     ttft_s, tpot_s = float(sum(_whole_s(own.ttft_parts))), own.tpot_s
-    serving_s = round_s(own.serving_s, own.groups)
+    serving_s, parts = own.serving_s, _objective_parts(own)
     request_s = ttft_s + (inference.output_len - 1) * tpot_s
-    is_latency = inference.objective == "latency"
     return PricedServing(
         plan=plan,
-        objective_s=request_s if is_latency else serving_s,
+        objective_s=sum(parts.values()),
+        objective_parts=parts,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
         request_s=request_s,
@@ -104,8 +106,23 @@ def _floats(parts: Parts) -> dict[str, float]:
     return dict(zip(parts, _whole_s(parts), strict=True))
 
 
+def _objective_parts(own: _Scored) -> dict[str, float]:
+    """Return what is minimised, by part: GPUs at work on average, and waiting.
+
+    A latency is a way through all stages, and what a round takes longer than that; a
+    throughput is that of all stages at once.
+    """
+    before = own.prices.before(own.job).on_stages(own.layers)
+    cycle, is_latency = own.cycle, own.job.inference.objective == "latency"
+    share = 1.0 if is_latency else own.groups / len(own.layers)
+    busy = scaled(_whole(cycle), share)
+    waiting = round_s(total(cycle), own.groups) - sum(_whole_s(busy))
+    parts = added([_whole(before), busy])
+    return {**_floats(parts), "waiting": waiting}
+
+
 def _bubble(own: _Scored) -> float:
-    stages = own.cycle_s
+    stages = total(own.cycle)
     return bubble(stages, own.groups) if stages.max() > 0 else 0.0
 
 

@@ -54,25 +54,29 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
     are in. Embedding and head stay in 16 bits, as quantised checkpoints have them; a
     layer's norms and biases are counted like its matrices.
     """
-    model, tp, logit = job.model, rows.tp, float(LOGIT_BYTES)
-    cached = cached_tokens(job) * cached_bytes(job, tp)
+    model, tp = job.model, rows.tp
+    cached = cached_bytes(job, tp) * cached_tokens(job)
     communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
     overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
     return Memory(
         layer={
             "weights": _layer_params(job, tp) * job.weight_bytes,
-            "cache": cached * rows.requests,
+            "cache": rows.requests * cached,
         },
         first={"weights": _first_bytes(job, tp)},
         last={
             "weights": ACTIVATION_BYTES * head_params(model, tp, rows.pp),
-            "activations": np.asarray(rows.group * model.vocab * logit),
+            "activations": _logit_bytes(job, rows),
         },
         fixed={
             "activations": _activation_bytes(job, rows),
-            "overhead": overhead * GIB,
+            "overhead": np.asarray(overhead * GIB),
         },
     )
+
+
+def _logit_bytes(job: ServingJob, rows: Deployments) -> Floats:
+    return np.asarray(LOGIT_BYTES * rows.group * float(job.model.vocab))
 
 
 def _layer_params(job: ServingJob, tp: Ints) -> Floats:

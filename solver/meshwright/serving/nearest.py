@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, total
+from meshwright.cost.arrays import Bools, Floats, Ints, total
 from meshwright.plan import NearMiss
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.deployment import Deployments
@@ -18,19 +20,31 @@ from meshwright.serving.rules import serving_rules
 from meshwright.spec.units import GIB
 
 
-def nearest_miss(job: ServingJob, lattice: Lattice) -> NearMiss:
-    """Return the legal row that passes limits by the least share, with its numbers.
+def miss_among(
+    lattice: Lattice, is_asked: Callable[[Deployments], Bools] | None = None
+) -> NearMiss:
+    """Return the row, of those asked for, that comes closest to a plan.
 
-    Where rules leave no row, the one that breaks the fewest of them.
+    Of legal rows that is the one that passes a limit by the least share; where rules
+    leave none, the one that breaks the fewest of them.
     """
-    if len(lattice):
-        row = int(_excess(job, lattice.rows).argmin())
-        return describe(lattice, row)
+    own = _asked(lattice.rows, is_asked)
+    if len(own):
+        return describe(lattice, int(own[_excess(lattice, own).argmin()]))
+    job = lattice.job
     rows, meshes = enumerate_deployments(job)
+    own = _asked(rows, is_asked)
+    rows = rows.take(own)
     rules = serving_rules(job.spec, meshes)
-    breaks = sum(~rule.holds(job.spec, rows) for rule in rules)
-    row = int(np.argmin(breaks))
-    return describe(bounded(job, rows.take(np.array([row])), meshes), 0)
+    breaks = np.sum([~rule.holds(job.spec, rows) for rule in rules], axis=0)
+    first = rows.take(np.array([int(breaks.argmin())]))
+    return describe(bounded(job, first, meshes), 0)
+
+
+def _asked(rows: Deployments, is_asked: Callable[[Deployments], Bools] | None) -> Ints:
+    if is_asked is None:
+        return np.arange(len(rows))
+    return np.flatnonzero(is_asked(rows))
 
 
 def describe(lattice: Lattice, row: int) -> NearMiss:
@@ -57,12 +71,13 @@ def even(job: ServingJob, stages: int) -> Ints:
     return np.maximum(split, 1) if layers < stages else split
 
 
-def _excess(job: ServingJob, rows: Deployments) -> Floats:
-    """Return by what factor rows pass the limit they pass most, roughly."""
+def _excess(lattice: Lattice, own: Ints) -> Floats:
+    """Return by what factor some rows pass the limit they pass most, roughly."""
+    job, rows = lattice.job, lattice.rows.take(own)
     layers, held, prices = job.model.n_layers, memory(job, rows), price(job, rows)
-    own = np.ceil(layers / rows.pp)
+    most = np.ceil(layers / rows.pp)
     ends = np.maximum(total(held.first), total(held.last))
-    needed = own * total(held.layer) + ends + total(held.fixed)
+    needed = most * total(held.layer) + ends + total(held.fixed)
     slo = job.inference.slo
     first_s = layers * total(prices.first_token.layer)
     step_s = layers * total(prices.step.layer)

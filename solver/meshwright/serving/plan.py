@@ -31,6 +31,7 @@ class PricedServing(SpecModel):
 
     plan: ServingPlan
     objective_s: float = Field(description="What was minimised, see the certificate.")
+    objective_parts: dict[str, float]
     ttft_s: float = Field(description="A prompt's prefill, alone.")
     tpot_s: float = Field(description="Between tokens, all requests in flight.")
     request_s: float = Field(description="A request, while no other is prefilled.")
@@ -77,7 +78,7 @@ class DegreeChoice(SpecModel):
     axis: str
     degree: int
     objective_s: float | None = None
-    because: str = Field(description="The part that changes most, or the rule broken.")
+    because: str = Field(description="The part that grows most, or the rule broken.")
 
 
 class ServingOutcome(SpecModel):

@@ -19,7 +19,7 @@ from meshwright.serving.bounds import NEVER
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.job import ServingJob, make_serving_job
 from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
-from meshwright.serving.nearest import nearest_miss
+from meshwright.serving.nearest import miss_among
 from meshwright.serving.plan import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.problem import make_problem
 from meshwright.spec.serving import ServingSpec
@@ -43,7 +43,7 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
     options.on_progress("bounding deployments")
     lattice = build_lattice(job)
     if not lattice.possible.any():
-        return _outcome(job, "infeasible", near_miss=nearest_miss(job, lattice))
+        return _outcome(job, "infeasible", near_miss=miss_among(lattice))
     outcome = _proven(lattice, options, deadline)
     if outcome.best is None:
         return outcome

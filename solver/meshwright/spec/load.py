@@ -21,6 +21,9 @@ from meshwright.spec.spec import Spec
 _OPTIONAL = ("limits", "pins", "run")
 """Sections that may be left empty."""
 
+NO_TRAINING = ": training: missing;"
+OR_INFERENCE = "; or inference, to serve the model"
+
 
 def load_spec(
     name: str, pins: list[str] | None = None, notes: list[str] | None = None
@@ -58,7 +61,9 @@ def load_question(
     try:
         return schema.model_validate(document.data)
     except ValidationError as error:
-        raise SpecError(explain(document, error, schema)) from None
+        lines = explain(document, error, schema).splitlines()
+        told = [own + OR_INFERENCE * (NO_TRAINING in own) for own in lines]
+        raise SpecError("\n".join(told)) from None
 
 
 def _schema(document: Document) -> type[Spec] | type[ServingSpec]:
