@@ -132,7 +132,8 @@ BESIDE_PLANS = {
     "explain.py": ("explain.data",),
     "compare.py": ("explain.compare",),
     "rules.py": ("rule",),
-    "serving.py": ("serving.plan", "serving.explanation"),
+    "serving.py": ("serving.plan",),
+    "serving_explain.py": ("serving.plan", "serving.explanation"),
 }
 """What these reports know beside plans."""
 

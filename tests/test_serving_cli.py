@@ -82,7 +82,11 @@ def test_explain_says_what_stands_in_the_way_and_what_mends_it() -> None:
 
 def test_explain_judges_a_plan_that_is_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path, SPEC)
-    assert run("explain", path, "--plan", "tp=2").code == 0
+    fits = run("explain", path, "--plan", "pp=2")
+    assert fits.code == 0
+    assert "more than the best plan, tp=2" in fits.stdout
+    assert "Distance to the best plan, part by part" in fits.stdout
+    assert "memory bandwidth +10 %" in fits.stdout
     result = run("explain", path, "--plan", "tp=3", "--format", "json")
     assert result.code == 1
     told = json.loads(result.stdout)

@@ -12,6 +12,7 @@ from meshwright.options import Options
 from meshwright.serving.explain import explain_serving
 from meshwright.serving.plan import PricedServing, ServingOutcome
 from meshwright.serving.solve import solve_serving
+from meshwright.spec.pins import Pins
 from tests.serving_oracle import brute_force
 from tests.serving_specs import TINY, serving_spec
 
@@ -174,6 +175,35 @@ def test_repairs_are_solved_again_and_the_largest_that_has_room() -> None:
         for repair in told.repairs
         for stage in repair.best.stages
     )
+
+
+def test_the_gap_to_the_best_plan_adds_up_by_part() -> None:
+    spec = serving_spec(gpus=(2,), batch=1, prompt_len=512)
+    told = explain_serving(spec, Pins.model_validate({"pp": 2}), Options())
+    assert told.fits
+    assert told.best is not None
+    own, best = best_of(told.outcome), best_of(told.best)
+    assert best.plan.pp == 1
+    expected_s = own.objective_s - best.objective_s
+    assert sum(told.gap.values()) == pytest.approx(expected_s)
+    assert expected_s > 0
+
+
+def test_decoding_is_worth_bandwidth_and_prefill_the_peak() -> None:
+    """A tenth more bandwidth is worth a tenth of a decoding, near enough, and so on."""
+    asked: dict[str, Any] = {"batch": 1, "output_len": 2, "prompt_len": 4096}
+    for changes, name in (
+        ({"prompt_len": 16, "output_len": 512}, "memory bandwidth +10 %"),
+        ({"prompt_len": 8192, "output_len": 1}, "matmul peak +10 %"),
+    ):
+        spec = serving_spec(**asked | changes)
+        told = explain_serving(spec, None, Options())
+        base = best_of(told.outcome).objective_s
+        worth = {own.change: own.best for own in told.marginal_values}
+        assert worth[name] is not None
+        better = worth[name]
+        assert better is not None
+        assert base / better.objective_s == pytest.approx(1.1, abs=0.02)
 
 
 def test_pinned_layers_are_kept() -> None:

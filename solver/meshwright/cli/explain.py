@@ -91,12 +91,12 @@ def _served(
 ) -> tuple[str, bool]:
     from meshwright.options import Options
     from meshwright.progress import Progress
-    from meshwright.report.serving import explanation_sections
+    from meshwright.report.serving_explain import explanation_sections
     from meshwright.serving.explain import explain_serving
 
     with Progress() as progress:
         progress.say("solving what is asked, and what is near it")
-        told = explain_serving(spec, plan, Options(is_by_kind=True))
+        told = explain_serving(spec, plan, Options(is_by_kind=plan is None))
     text = formatted(
         output_format,
         lambda: explanation_sections(told),

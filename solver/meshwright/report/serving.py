@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
-from meshwright.serving.explanation import ServingExplanation
 from meshwright.serving.plan import Flip, PricedServing, ServingOutcome
 
 
@@ -61,33 +60,6 @@ def _plan_fields(outcome: ServingOutcome, best: PricedServing) -> dict[str, Any]
             "stages": data["stages"],
         },
     }
-
-
-def explanation_sections(own: ServingExplanation) -> list[Section]:
-    """Return an explanation: the verdict, the reason and the mend first."""
-    if own.fits:
-        return serving_sections(own.title, own.outcome)
-    parts: list[Section] = [Lines(own.title, tuple(_refusal(own)))]
-    broken = tuple(rule_text(rule) for rule in own.broken_rules)
-    parts.append(Lines("Broken rules of the plan that comes closest", broken))
-    if own.conflict and own.conflict.rules:
-        rules = [f"{rule.rule}: {rule.sentence}" for rule in own.conflict.rules]
-        title = "Smallest conflict: no plan keeps all of these, whatever else it does"
-        parts.append(Lines(title, tuple(rules)))
-    if own.repairs:
-        rows = [(repair.edit, *_cells(repair.best)) for repair in own.repairs]
-        heading = ("edit", *_CELLS)
-        parts.append(Table("Repairs, each solved again", heading, tuple(rows)))
-    return parts
-
-
-def _refusal(own: ServingExplanation) -> Iterator[str]:
-    yield "No plan fits."
-    rules = own.conflict.rules if own.conflict else ()
-    names = " and ".join(rule.rule for rule in rules) or "the model and the GPUs alone"
-    yield f"Because of {names}."
-    first = own.repairs[0].edit if own.repairs else None
-    yield f"Change {first}." if first else "No repair is known."
 
 
 def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
@@ -157,10 +129,11 @@ def _memory_table(best: PricedServing) -> Table:
     return Table(title, ("stage", "layers", *names, "total", "free"), rows)
 
 
-_CELLS = ("first token", "a token", "tokens/s", "plan")
+CELLS = ("first token", "a token", "tokens/s", "plan")
 
 
-def _cells(priced: PricedServing) -> tuple[str, ...]:
+def cells(priced: PricedServing) -> tuple[str, ...]:
+    """Return what tables say of a plan, under `CELLS`."""
     return (
         seconds_text(priced.ttft_s),
         seconds_text(priced.tpot_s),
@@ -177,13 +150,13 @@ def _kind_table(outcome: ServingOutcome, best: PricedServing) -> Table:
         loss = kind.best.objective_s / best.objective_s - 1
         told = "wins" if abs(loss) < 1e-9 else f"+{loss:.1%}"
         bubble = f"{kind.best.bubble:.1%}"
-        rows.append((kind.kind, told, bubble, *_cells(kind.best)))
+        rows.append((kind.kind, told, bubble, *cells(kind.best)))
     for kind in outcome.by_kind:
         if kind.near_miss:
             rules = kind.near_miss.broken_rules
             why = rule_text(rules[0]) if rules else "memory"
             rows.append((kind.kind, "-", "-", "-", "-", "-", f"none fits: {why}"))
-    heading = ("kind", "loses", "bubble", *_CELLS)
+    heading = ("kind", "loses", "bubble", *CELLS)
     return Table("What wins, and by how much", heading, tuple(rows))
 
 

@@ -13,6 +13,8 @@ from meshwright.plan import StageMemory
 from meshwright.serving.explanation import ServingExplanation, ServingRepair
 from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
+from meshwright.serving.margins import marginal_values
+from meshwright.serving.plan import PricedServing
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.pins import Pins
@@ -41,7 +43,16 @@ def explain_serving(
     asked = _with_plan(spec, plan) if plan else spec
     outcome = solve_serving(asked, options)
     if outcome.best is not None:
-        return ServingExplanation(title=asked.title, fits=True, outcome=outcome)
+        best = solve_serving(spec, options) if plan else outcome
+        assert best.best is not None
+        return ServingExplanation(
+            title=asked.title,
+            fits=True,
+            outcome=outcome,
+            best=best if plan else None,
+            gap=_gap(outcome.best, best.best) if plan else {},
+            marginal_values=tuple(marginal_values(asked)),
+        )
     miss = outcome.near_miss
     fixed = list(_fixed_in(asked))
     return ServingExplanation(
@@ -53,6 +64,11 @@ def explain_serving(
         conflict=_smallest_conflict(asked, fixed, miss.description if miss else ""),
         repairs=tuple(_repairs(asked, _edits(fixed, miss.memory if miss else None))),
     )
+
+
+def _gap(own: PricedServing, best: PricedServing) -> dict[str, float]:
+    parts, least = own.objective_parts, best.objective_parts
+    return {name: parts[name] - least[name] for name in parts}
 
 
 def _with_plan(spec: ServingSpec, plan: Pins) -> ServingSpec:

@@ -64,7 +64,7 @@ def describe(lattice: Lattice, row: int) -> NearMiss:
 
 
 def even(job: ServingJob, stages: int) -> Ints:
-    """Return layers spread evenly, the larger stages in the middle last."""
+    """Return layers spread evenly, one on each stage at least."""
     layers = job.model.n_layers
     split = np.full(stages, layers // stages, dtype=np.int64)
     split[: layers % stages] += 1

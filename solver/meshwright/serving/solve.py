@@ -48,10 +48,10 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
     if outcome.best is None:
         return outcome
     update: dict[str, object] = {"largest": largest(job, outcome.best.plan)}
+    update["degrees"] = tuple(degrees(lattice, outcome.best))
     if options.is_by_kind:
         options.on_progress("comparing kinds of plans")
         update["by_kind"] = tuple(by_kind(lattice))
-        update["degrees"] = tuple(degrees(lattice, outcome.best))
         update["flips"] = tuple(flips(spec))
         update["tp_against_pp"] = tuple(flips(spec, ("TP", "PP")))
     return outcome.model_copy(update=update)
