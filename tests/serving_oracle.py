@@ -16,14 +16,11 @@ from meshwright.serving.plan import ServingPlan
 from meshwright.spec.serving import ServingSpec
 
 
-def brute_force(spec: ServingSpec) -> tuple[float, int]:
-    """Return the least objective over every plan that fits, and how many there are."""
+def brute_force(spec: ServingSpec) -> float:
+    """Return the least objective over every plan that fits; infinite if none does."""
     job = make_serving_job(spec)
-    best, count = math.inf, 0
-    for plan in _plans(job):
-        if not broken_rules(job, plan):
-            best, count = min(best, check(job, plan).objective_s), count + 1
-    return best, count
+    fitting = (plan for plan in _plans(job) if not broken_rules(job, plan))
+    return min((check(job, plan).objective_s for plan in fitting), default=math.inf)
 
 
 def _plans(job: ServingJob) -> Iterator[ServingPlan]:

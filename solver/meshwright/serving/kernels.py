@@ -190,22 +190,18 @@ class Kernels:
         Every expert is split over the tensor group. A token's experts are taken as
         drawn evenly, so that of E experts E (1 - (1 - k/E)^tokens) are read.
         """
-        model, tokens, inputs = (
-            self.job.model,
-            self.own.tokens,
-            mlp_inputs(self.job.model),
-        )
-        met = moe.n_experts * (1 - (1 - moe.top_k / moe.n_experts) ** tokens)
-        each, inner = tokens * moe.top_k / met, moe.d_ff / self.rows.tp
-        shapes = ((each, inputs * inner, model.d_model), (each, model.d_model, inner))
+        width, inputs = self.job.model.d_model, mlp_inputs(self.job.model)
+        stream_s, inner = self.job.machine.stream_s, moe.d_ff / self.rows.tp
+        copies = self.own.tokens * moe.top_k
+        missed = (1 - moe.top_k / moe.n_experts) ** self.own.tokens
+        met = moe.n_experts * (1 - missed)
         kind = (self.job.weight_bytes, self.job.matmul_flops, met)
-        matmuls = sum(self._matmul_s(shape, *kind) for shape in shapes)
-        router = self._linear_s(float(moe.n_experts), model.d_model)
-        copies = tokens * moe.top_k
-        stream_s = self.job.machine.stream_s
-        moved = 2 * stream_s(2 * copies * model.d_model)
+        up = self._matmul_s((copies / met, inputs * inner, width), *kind)
+        down = self._matmul_s((copies / met, width, inner), *kind)
+        router = self._linear_s(float(moe.n_experts), width)
+        moved = 2 * stream_s(2 * copies * width)
         parts = {
-            "weight matmuls": matmuls + router,
+            "weight matmuls": router + up + down,
             "small kernels": moved + stream_s((inputs + 1) * copies * inner),
         }
         if moe.shared_d_ff:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
+from meshwright.cost.arrays import Ints
 from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
 from meshwright.errors import InternalError, SpecError
@@ -64,25 +65,40 @@ def _proven(lattice: Lattice, options: Options, deadline: float) -> ServingOutco
         days = seconds(LARGEST_HORIZON) / 86_400
         raise SpecError(f"{job.spec.title}: every plan takes more than {days:.1f} days")
     limit = best if options.is_pruning else NEVER - 1
-    left = distinct_rows(lattice.rows, np.flatnonzero(lattice.lower <= limit))
+    left = np.flatnonzero(lattice.lower <= limit)
     options.on_progress(f"proving among {len(left):,} deployments")
-    problem = make_problem(job, lattice.rows.take(left))
-    proof = prove(problem, deadline, options.seed, options.workers)
-    if proof.status not in ("optimal", "feasible"):
-        row = int(lattice.upper.argmin())
-        found = Proof("feasible", row, (), best, float(lattice.lower.min()))
-        plan = lattice.plan(row, lattice.layers[row])
-    else:
-        split = np.array([layers for layers, _ in proof.split], dtype=np.int64)
-        found, plan = proof, lattice.plan(int(left[proof.skeleton]), split)
-    certificate = _certificate(lattice, plan, found, len(left), options.seed)
-    status: Status = "feasible" if certificate.gap > 0 else "optimal"
+    proof, plan = _proof(lattice, distinct_rows(lattice.rows, left), options, deadline)
+    certificate = _certificate(lattice, plan, proof, len(left), options.seed)
+    is_optimal = proof.status == "optimal" and certificate.gap == 0
     return _outcome(
         job,
-        status if found.status == "optimal" else "feasible",
-        best=_checked(job, plan, found),
+        "optimal" if is_optimal else "feasible",
+        best=_checked(job, plan, proof),
         certificate=certificate,
     )
+
+
+def _proof(
+    lattice: Lattice, left: Ints, options: Options, deadline: float
+) -> tuple[Proof, ServingPlan]:
+    """Return CP-SAT's proof and its plan, or the bounds' own where its time is up.
+
+    Raises:
+        InternalError: it finds no plan where the bounds have one.
+    """
+    problem = make_problem(lattice.job, lattice.rows.take(left))
+    proof = prove(problem, deadline, options.seed, options.workers)
+    if proof.status == "infeasible":
+        raise InternalError(
+            f"no plan for {lattice.job.spec.title}, but bounds have one"
+        )
+    if proof.status == "unknown":
+        row = int(lattice.upper.argmin())
+        ticks, lower = int(lattice.upper[row]), float(lattice.lower.min())
+        found = Proof("feasible", row, (), ticks, lower)
+        return found, lattice.plan(row, lattice.layers[row])
+    split = np.array([layers for layers, _ in proof.split], dtype=np.int64)
+    return proof, lattice.plan(int(left[proof.skeleton]), split)
 
 
 def _certificate(

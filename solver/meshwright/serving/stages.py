@@ -13,7 +13,7 @@ from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
 from meshwright.serving.price import Phase, Prices, price
-from meshwright.serving.rounds import SLACK, wait_s
+from meshwright.serving.rounds import wait_s
 from meshwright.spec.serving import ServingSpec
 
 
@@ -124,7 +124,7 @@ def _quick_enough(
     if tpot_s < np.inf:
         most[way_s(prices.step, layers, count) > tpot_s] = 0
         left_s = tpot_s / rows.microbatches[:, None] - extra_s(prices.step, count)
-        fit = np.floor(left_s / total(prices.step.layer)[:, None] * SLACK)
+        fit = np.floor(left_s / total(prices.step.layer)[:, None])
         most = np.minimum(most, np.maximum(fit, 0).astype(np.int64))
     return most
 
