@@ -21,6 +21,7 @@ The way through the house, each step importing only what stands before it:
     arrangements.py  ways to lay a job over unlike parts
     solve.py     all of it, in order
     ranks.py     where each rank of a plan runs
+    serving/     the same house for inference: passes, memory, stages, proof, check
     explain/     why a plan is rejected, what would mend it, at what price
     report/      outcomes and clusters as text, markdown and JSON; pictures
     cli/         the commands
