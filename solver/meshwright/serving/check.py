@@ -179,9 +179,10 @@ def _limit_rules(job: ServingJob, own: _Scored) -> list[BrokenRule]:
     if pins.layers is not None and list(pins.layers) != own.layers.tolist():
         sentence = f"pins.layers: {list(pins.layers)}"
         result.append(BrokenRule(rule="pin layers", sentence=sentence))
-    needed = max(sum(parts.values()) for parts in _stage_parts(job, own))
-    if needed > job.spec.usable_gib:
-        result.append(memory_rule(needed, job.spec.usable_gib))
+    held = [sum(parts.values()) for parts in _stage_parts(job, own)]
+    fullest = int(np.argmax(held))
+    if held[fullest] > job.spec.usable_gib:
+        result.append(memory_rule(held[fullest], job.spec.usable_gib, fullest))
     waits = {
         "ttft": ("the first token", sum(_whole_s(own.ttft_parts)), slo.ttft_ms),
         "tpot": ("every other token", own.tpot_s, slo.tpot_ms),
