@@ -233,6 +233,35 @@ def test_decoding_is_worth_bandwidth_and_prefill_the_peak() -> None:
         assert base / better.objective_s == pytest.approx(1.1, abs=0.02)
 
 
+def why(outcome: ServingOutcome, axis: str, degree: int) -> str:
+    return next(
+        own.because
+        for own in outcome.degrees
+        if (own.axis, own.degree) == (axis, degree)
+    )
+
+
+def test_what_sets_the_degrees_is_the_link_the_heads_or_the_room() -> None:
+    """Slow links, six heads, small GPUs, a single request: each in its turn."""
+    asked: dict[str, Any] = {"gpus": (4,), "batch": 32, "objective": "throughput"}
+    slow = solve_serving(serving_spec(gb_s=5, prompt_len=512, **asked))
+    assert best_of(slow).plan.tp < 4
+    assert why(slow, "tp", 4).startswith("tensor links +")
+
+    six = TINY | {"n_heads": 6, "n_kv_heads": 6, "d_model": 384, "d_ff": 768}
+    heads = solve_serving(serving_spec(six, prompt_len=64, **asked))
+    assert why(heads, "tp", 4) == "heads_divisible"
+
+    # 16 GB of weights.
+    room = {"gpu": {"memory_gib": 12}, "pins": {"pp": 1}, "prompt_len": 64}
+    small = solve_serving(serving_spec(**asked | room))
+    assert why(small, "tp", 1) == "memory"
+
+    # A stage more reads no weight sooner.
+    one = solve_serving(serving_spec(**asked | {"batch": 1, "objective": "latency"}))
+    assert why(one, "pp", 4).startswith("weight matmuls +")
+
+
 def test_pinned_layers_are_kept() -> None:
     pins = {"layers": [5, 2]}
     asked: dict[str, Any] = {"prompt_len": 64, "output_len": 8}

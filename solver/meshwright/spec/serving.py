@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
+from typing import get_args
 
 from pydantic import Field, model_validator
 
 from meshwright.spec.base import Problem, SpecModel, refuse
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Precision
-from meshwright.spec.inference import Inference
+from meshwright.spec.inference import Inference, WeightPrecision
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.training import Limits
@@ -53,20 +54,23 @@ class ServingSpec(SpecModel):
     @property
     def matmul_precision(self) -> Precision:
         """Return the precision in which matmuls run."""
-        own = self.inference.precision
-        if own in ("bf16", "fp16", "fp8"):
-            return own
         known = self.cluster.topology.gpu.peak_tflops.known
-        return "bf16" if "bf16" in known else "fp16"
+        return _of_matmuls(self.inference.precision, known)
+
+
+def _of_matmuls(weights: WeightPrecision, known: Collection[str]) -> Precision:
+    """Return the precision of matmuls with such weights on a GPU that has these."""
+    if weights in ("bf16", "fp16", "fp8"):
+        return weights
+    return "bf16" if "bf16" in known else "fp16"
 
 
 def _precision(spec: ServingSpec) -> Iterable[Problem]:
     gpu = spec.cluster.topology.gpu
-    if spec.matmul_precision not in gpu.peak_tflops.known:
-        matmuls = (("bf16", "fp16", "fp8"), ("int8", "int4"))
-        has_16_bits = {"bf16", "fp16"} & set(gpu.peak_tflops.known)
-        accepted = [own for own in matmuls[0] if own in gpu.peak_tflops.known]
-        accepted += matmuls[1] if has_16_bits else ()
+    known = gpu.peak_tflops.known
+    if spec.matmul_precision not in known:
+        every = get_args(WeightPrecision)
+        accepted = [own for own in every if _of_matmuls(own, known) in known]
         sentence = f"has no peak on {gpu.name}; accepted: {', '.join(accepted)}"
         yield Problem(("inference", "precision"), spec.inference.precision, sentence)
 
