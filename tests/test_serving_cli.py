@@ -148,6 +148,14 @@ def test_a_gpu_without_fp8_is_told_so(tmp_path: Path) -> None:
     assert "accepted: bf16, fp16, int8, int4" in told
 
 
+def test_unlike_parts_are_refused(tmp_path: Path) -> None:
+    parts = "{parts: [{machine: dgx-h100}, {machine: dgx-a100}], join: {name: fabric, "
+    parts += "gb_s: 25, latency_us: 2}}"
+    text = SPEC.replace("{topology: rtx-4090-pcie-2}", parts)
+    told = refusal(written(tmp_path, text))
+    assert ":2: cluster.parts: 2 given beside inference; serve each" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
