@@ -70,14 +70,18 @@ class Machine:
         return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
 
     def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
-        """Return the seconds of a matmul's FLOPs.
+        half = self.efficiency.gemm_half_size
+        return self.padded_s(m + half, n, k, best_flops)
+
+    def padded_s(self, padded_m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
+        """Return the seconds of a matmul's FLOPs, its rows padded as tiles ask.
 
         A dimension of size s reaches s / (s + gemm_half_size) of the rate: the matmul
         takes as long as one with that much more of each dimension at the full rate.
         """
         half = self.efficiency.gemm_half_size
-        padded = 2 * (m + half) * (n + half) * (k + half)
-        return padded / (best_flops * self.efficiency.gemm)
+        flops = 2 * padded_m * (n + half) * (k + half)
+        return flops / (best_flops * self.efficiency.gemm)
 
     def attention_s(self, flops: Floats, elements: Floats) -> Floats:
         """Return the seconds of fused attention."""
