@@ -127,7 +127,19 @@ def _has_split(spec: Spec, prices: Any, row: int) -> bool:
 @LAWS
 @given(tight_specs(4))
 def test_what_is_given_up_repairs_and_nothing_less_does(spec: Spec) -> None:
-    """Single decisions, or pairs where no single one: all that help are told."""
+    assume(not costly_decisions(spec))
+    gives_up_the_least(spec)
+
+
+@settings(FEW, max_examples=15)
+@given(tight_specs(4))
+def test_so_does_what_only_solves_can_tell(spec: Spec) -> None:
+    assume(costly_decisions(spec))
+    gives_up_the_least(spec)
+
+
+def gives_up_the_least(spec: Spec) -> None:
+    """Check single decisions, or pairs where no single one: all that help are told."""
     found, _ = clash(spec)
     told = given_up(spec, found, solve)
     for repair in told:
