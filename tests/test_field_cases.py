@@ -36,22 +36,14 @@ def edits_of(own: Explanation) -> set[str]:
     return {edit for repair in own.repairs for edit in repair.edits}
 
 
-SIXTEEN = """
-model: llama3-70b
-cluster: {topology: dgx-a100, count: 2}
-framework: megatron
-training: {seq_len: 4096, global_batch: 64}
-pins: {offload: none}
-"""
-
-
-def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state(explained: Any) -> None:
+def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
     """github.com/NVIDIA/Megatron-LM/issues/1308: "all possible settings", always OOM.
 
     2 + 4 + 12 bytes of 70.55e9 parameters are 1,183 GiB; sixteen GPUs have 16 x 80 GiB
     less 3 % to plan with, 1,242, and each takes 3 GiB of them for itself.
     """
-    own = explained(SIXTEEN)
+    own = EXPLAINER.spec(load_spec("llama3-70b-16xa100"))
+    assert own.conflict is not None
     assert rules_of(own) == {"memory", "pins.offload"}
     memory = next(rule for rule in own.conflict.rules if rule.rule == "memory")
     assert f"{18 * 70.55e9 / 2**30:,.0f}" == "1,183"
