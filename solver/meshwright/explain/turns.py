@@ -1,0 +1,204 @@
+"""Where a number of the spec turns the order of plans, and what decides between two."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from itertools import combinations, cycle, pairwise
+
+from meshwright.explain.compare import Named, Solve
+from meshwright.explain.compared import Comparison, Flip, Range, Rule, Side, Span
+from meshwright.explain.fixed import with_plan
+from meshwright.plan import PricedPlan
+from meshwright.spec.spec import Spec
+from meshwright.spec.vary import Varied
+
+POINTS = 6
+"""Values that are tried, evenly on a logarithmic scale, ends included."""
+
+CLOSE = 1.01
+"""A turn is found to a percent."""
+
+NUDGES = (CLOSE**-0.45, CLOSE**0.45, 0.0)
+"""How far from where a turn is expected is tried: below, above, and in the middle of
+what is left."""
+
+Order = tuple[str, ...]
+At = Callable[[float], Spec]
+
+
+class Steps:
+    """Plans at any value of a number of the spec, each solved exactly, and once."""
+
+    def __init__(self, at: At, plans: Named, solve: Solve) -> None:
+        """Take the spec as a function of the number, and the plans by their names."""
+        self.names = tuple(name for name, _ in plans)
+        self._at, self._pins, self._solve = at, dict(plans), solve
+        self._known: dict[tuple[float, str], PricedPlan | None] = {}
+
+    def learn(self, value: float, known: Comparison) -> None:
+        """Take the plans of a comparison, which is at one value, as they are."""
+        for own in known.plans:
+            self._known[value, own.name] = own.plan
+
+    def best(self, value: float, name: str) -> PricedPlan | None:
+        """Return a plan at a value, None where it does not fit."""
+        key = (value, name)
+        if key not in self._known:
+            spec = with_plan(self._at(value), self._pins[name])
+            self._known[key] = self._solve(spec).best
+        return self._known[key]
+
+    def order(self, value: float, among: Collection[str] | None = None) -> Order:
+        """Return the names of plans that fit, the fastest first.
+
+        Times that are the same to a billionth count as equal, in the order given.
+        """
+        names = [name for name in self.names if among is None or name in among]
+        best = {name: self.best(value, name) for name in names}
+        steps = {n: float(f"{own.step_s:.9g}") for n, own in best.items() if own}
+        return tuple(sorted(steps, key=lambda name: steps[name]))
+
+
+def turned(own: Comparison, varied: Varied, plans: Named, solve: Solve) -> Comparison:
+    """Return a comparison with where its plans turn, and what decides between them."""
+    steps, low, high = Steps(varied.at, plans, solve), varied.low, varied.high
+    if varied.value is not None:
+        steps.learn(varied.value, own)
+    found = flips(steps, low, high)
+    fields = ("about", "unit", "low", "high", "value")
+    changed = {
+        "vary": varied.name,
+        "range": Range(**{name: getattr(varied, name) for name in fields}),
+        "flips": tuple(found),
+        "rules": tuple(rules(steps, found, low, high, varied.value)),
+    }
+    return own.model_copy(update=changed)
+
+
+def flips(steps: Steps, low: float, high: float) -> list[Flip]:
+    """Return where the order of plans turns between two values of a number.
+
+    Every order is that of exact solves. Between values of unlike order the turns are
+    found by bisection; one that turns back between two values that are tried is missed.
+    """
+    ratio = (high / low) ** (1 / (POINTS - 1))
+    values = [*(low * ratio**point for point in range(POINTS - 1)), high]
+    return [flip for ends in pairwise(values) for flip in _turns(steps, *ends)]
+
+
+def _turns(steps: Steps, below: float, above: float) -> Iterator[Flip]:
+    """Yield one turn after the other between two values."""
+    before, end = steps.order(below), steps.order(above)
+    while before != end:
+        at = _turn(steps, below, above, _movers(before, end))
+        after = steps.order(at)
+        if before != after:
+            yield Flip(at=at, before=before, after=after)
+        below, before = at, after
+
+
+def _movers(before: Order, after: Order) -> set[str]:
+    """Return the plans that another one overtakes, or that fit on one side alone."""
+    both = [name for name in before if name in after]
+    swapped = (
+        {a, b} for a, b in combinations(both, 2) if after.index(a) > after.index(b)
+    )
+    return set(before).symmetric_difference(after).union(*swapped)
+
+
+def _turn(steps: Steps, below: float, above: float, movers: set[str]) -> float:
+    """Return a value just above the first turn of some plans between two values.
+
+    The turn stays between two values that are solved, and bisection closes in on it;
+    what lies just to either side of where it is expected is tried first.
+    """
+    before, nudges = steps.order(below, movers), cycle(NUDGES)
+    while above / below > CLOSE:
+        middle = next(nudges) * _meeting(steps, below, above, movers)
+        if not below < middle < above:
+            middle = (above * below) ** 0.5
+        if steps.order(middle, movers) == before:
+            below = middle
+        else:
+            above = middle
+    return above
+
+
+def _meeting(steps: Steps, below: float, above: float, movers: set[str]) -> float:
+    """Return where the times of two plans would be equal; 0 if that is not known.
+
+    Between solved values times are taken as straight lines over one over the value, as
+    those on a link are over one over its bandwidth.
+    """
+    ends = [steps.best(value, name) for value in (below, above) for name in movers]
+    known = [own.step_s for own in ends if own is not None]
+    if len(movers) != 2 or len(known) < len(ends):
+        return 0.0
+    lead, later = known[0] - known[1], known[2] - known[3]
+    if lead * later >= 0:
+        return 0.0
+    return 1 / (1 / below + lead / (lead - later) * (1 / above - 1 / below))
+
+
+def rules(
+    steps: Steps, found: list[Flip], low: float, high: float, value: float | None
+) -> list[Rule]:
+    """Return for pairs of plans which is faster where.
+
+    Those are the pairs that turn, and the fastest plan with each that it always beats:
+    fastest at the spec's own value, or at the end of the range that is nearest to it.
+    """
+    orders = [steps.order(low), *(flip.after for flip in found)]
+    ends = [low, *(flip.at for flip in found), high]
+    here = min(max(value or low, low), high)
+    first = steps.order(here)[:1]
+    told = []
+    for pair in combinations(steps.names, 2):
+        spans = _spans(pair, orders, ends)
+        if len(spans) > 1 or (first and first[0] in pair and spans[0].winner):
+            told.append(_rule(steps, pair, spans, here))
+    return told
+
+
+def _spans(
+    pair: tuple[str, str], orders: list[Order], ends: list[float]
+) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for order, (low, high) in zip(orders, pairwise(ends), strict=True):
+        winner = next((name for name in order if name in pair), "")
+        if spans and spans[-1].winner == winner:
+            low = spans.pop().low
+        spans.append(Span(low=low, high=high, winner=winner))
+    return tuple(spans)
+
+
+def _rule(
+    steps: Steps, pair: tuple[str, str], spans: tuple[Span, ...], here: float
+) -> Rule:
+    winner = spans[-1].winner or spans[-2].winner
+    loser = next(name for name in pair if name != winner)
+    at = spans[0].high if len(spans) > 1 else here
+    own, other = steps.best(at, winner), steps.best(at, loser)
+    sides: tuple[Side, ...] = ()
+    if own is not None and other is not None:
+        sides = (_side(winner, own, other), _side(loser, other, own))
+    return Rule(spans=spans, winner=winner, loser=loser, at=at, sides=sides)
+
+
+def _side(name: str, own: PricedPlan, other: PricedPlan) -> Side:
+    more = {
+        part: seconds - other.time_parts.get(part, 0.0)
+        for part, seconds in own.time_parts.items()
+    }
+    pays = {part: s for part, s in more.items() if s > 1e-9 * own.step_s}
+    largest = dict(sorted(pays.items(), key=lambda item: -item[1]))
+    return Side(name=name, step_s=own.step_s, pays_s=largest, sent_gb=sent_gb(own))
+
+
+def sent_gb(plan: PricedPlan) -> float:
+    """Return what the busiest link carries of all phases in one step, one way, GB."""
+    carried: dict[str, float] = defaultdict(float)
+    for load in plan.all_links:
+        carried[load.link] += load.gb
+    return max(carried.values(), default=0.0)
