@@ -135,6 +135,7 @@ BESIDE_PLANS = {
     "run.py": ("economics.data",),
     "compare.py": ("explain.compared", "ledger.data"),
     "turns.py": ("explain.compared",),
+    "short_names.py": ("explain.compared",),
     "rules.py": ("rule",),
     "serving.py": ("serving.plan",),
     "serving_explain.py": ("serving.plan", "serving.explanation"),

@@ -115,7 +115,7 @@ def _turned(
 ) -> Comparison:
     """Return a comparison with the turns of its plans, or of their kinds."""
     from meshwright.explain.compare import kind_pins
-    from meshwright.explain.turns import turned
+    from meshwright.explain.decision import turned
     from meshwright.solve import solve
 
     kinds = [own.name for own in found.plans if own.plan]

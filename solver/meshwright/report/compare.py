@@ -5,6 +5,7 @@ from __future__ import annotations
 from meshwright.explain.compared import Compared, Comparison, Holding
 from meshwright.ledger.data import Entry, StageLedger
 from meshwright.plan import PricedPlan
+from meshwright.report.short_names import shortened
 from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
 from meshwright.report.turns import rule_section, turn_section
 
@@ -13,10 +14,11 @@ Plans = list[tuple[str, PricedPlan]]
 
 def compare_sections(own: Comparison) -> list[Section]:
     """Return plans term by term, and where their order turns."""
+    own = shortened(own)
     fitting = [one for one in own.plans if one.plan is not None]
     plans = [(one.name, one.plan) for one in own.plans if one.plan is not None]
     lines = [f"{name}: {plan.plan}" for name, plan in plans]
-    lines += [line for one in own.plans if one.plan is None for line in _missing(one)]
+    lines += [_missing(one) for one in own.plans if one.plan is None]
     parts: list[Section] = [Lines(own.title, tuple(lines))]
     if plans:
         parts.append(_step_table(plans))
@@ -32,11 +34,9 @@ def compare_sections(own: Comparison) -> list[Section]:
     return parts
 
 
-def _missing(own: Compared) -> list[str]:
-    return [
-        f"{own.name}: does not fit",
-        *(f"  {rule_text(r)}" for r in own.broken_rules),
-    ]
+def _missing(own: Compared) -> str:
+    broken = "; ".join(rule_text(rule) for rule in own.broken_rules)
+    return f"{own.name}: does not fit" + (f": {broken}" if broken else "")
 
 
 def _step_table(own: Plans) -> Table:
@@ -45,7 +45,7 @@ def _step_table(own: Plans) -> Table:
     rows = [
         (name, *(seconds_text(plan.time_parts.get(name, 0.0)) for plan in plans))
         for name in names
-        if any(plan.time_parts.get(name, 0.0) > 0 for plan in plans)
+        if any(plan.time_parts.get(name, 0.0) > 1e-9 * plan.step_s for plan in plans)
     ]
     rows.append(("step", *(seconds_text(plan.step_s) for plan in plans)))
     best = plans[0].step_s
@@ -81,7 +81,7 @@ def _holding_table(own: list[Compared]) -> Table:
     parts = dict.fromkeys(part for holdings in held for part in holdings)
     rows = [
         ("layers", *layers),
-        ("sequences a step", *(f"{count:,}" for count in sequences)),
+        ("sequences of a replica", *(f"{count:,}" for count in sequences)),
         *((part, *(_held(one.get(part)) for one in held)) for part in parts),
     ]
     return Table(HOLDING_TITLE, ("part", *(one.name for one in own)), tuple(rows))
@@ -92,7 +92,7 @@ def _held(own: Holding | None) -> str:
         return "-"
     sizes = " / ".join(_runs([f"{gib:.2f}" for gib in own.gib]))
     told = ["host" if own.is_offloaded and not max(own.gib) else sizes]
-    told += [f"{axis}/{by:.3g}" for axis, by in own.divided_by.items() if by > 1.005]
+    told += [f"{axis} ÷{by:.3g}" for axis, by in own.divided_by.items() if by > 1.005]
     if own.copies and own.copies > 1.005:
         told.append(f"{own.copies:.3g} copies")
     return ", ".join(told)
