@@ -119,9 +119,8 @@ def _collective_tables(own: Compared) -> list[Table]:
 
 
 def _collective_table(own: Compared, stage: StageLedger) -> Table:
-    first, last = stage.stages[0], stage.stages[-1]
-    numbers = f"{first}" if first == last else f"{first} to {last}"
-    whose = f", stage {numbers}" if own.plan and own.plan.plan.pp > 1 else ""
+    is_staged = own.plan is not None and own.plan.plan.pp > 1
+    whose = f", stage {_numbers(stage.stages)}" if is_staged else ""
     links = dict.fromkeys(entry.link for entry in stage.entries)
     title = (
         f"Collectives of {own.name}{whose}, paced by {', '.join(links)}: "
@@ -132,6 +131,12 @@ def _collective_table(own: Compared, stage: StageLedger) -> Table:
         key = (entry.block, entry.phase, entry.operation, entry.group, entry.bytes)
         alike.setdefault(key, []).append(entry)
     return Table(title, COLLECTIVES, tuple(_row(each) for each in alike.values()))
+
+
+def _numbers(stages: tuple[int, ...]) -> str:
+    first, last = stages[0], stages[-1]
+    is_run = len(stages) > 1 and last - first + 1 == len(stages)
+    return f"{first} to {last}" if is_run else ", ".join(map(str, stages))
 
 
 def _row(alike: list[Entry]) -> tuple[str, ...]:

@@ -53,9 +53,10 @@ def innermost_link(spec: Spec) -> str | None:
     half of what the link has; None where GPUs are not joined by a level.
     """
     cluster = spec.cluster
-    if cluster.topology.nodes or cluster.parts:
+    joins = (i for i, level in enumerate(cluster.levels) if level.size > 1)
+    inner = next(joins, None)
+    if inner is None or cluster.topology.nodes or cluster.parts:
         return None
-    inner = next(i for i, level in enumerate(cluster.levels) if level.size > 1)
     own, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
     is_outer = inner == len(cluster.topology.levels)
     path = "scale_out" if is_outer else f"levels[{inner}]"
