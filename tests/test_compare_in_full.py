@@ -10,6 +10,7 @@ from meshwright.cost.transformer import total_params
 from meshwright.explain.compare import compare, in_full
 from meshwright.explain.compared import Compared, Holding
 from meshwright.explain.decision import sent_gb
+from meshwright.plan import LinkLoad
 from meshwright.profile import Profile
 from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Table
@@ -113,6 +114,18 @@ def test_what_tensor_parallelism_sends() -> None:
     assert sent_gb(plan) == pytest.approx(
         BATCH * (4 * LAYERS + 2) * hidden_gb, rel=1e-6
     )
+
+
+def test_phases_add_up_on_the_link_that_carries_most() -> None:
+    plan = told("tp=2").plan
+    assert plan is not None
+    carried = [("a", "tp", 5.0), ("a", "pp", 2.0), ("b", "tp", 6.0), ("a", "dp", 1.0)]
+    loads = tuple(
+        LinkLoad(link=link, phase=phase, gb=gb, seconds=1.0, utilisation=0.1)
+        for link, phase, gb in carried
+    )
+    assert sent_gb(plan.model_copy(update={"all_links": loads})) == 8
+    assert sent_gb(plan.model_copy(update={"all_links": ()})) == 0
 
 
 def table(plan: str, title: str) -> Table:
