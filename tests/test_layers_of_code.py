@@ -124,6 +124,7 @@ BESIDE_PLANS = {
     "explain.py": ("explain.data",),
     "compare.py": ("explain.compare",),
     "rules.py": ("rule",),
+    "search.py": ("search.row", "search.summary"),
 }
 """What these reports know beside plans."""
 

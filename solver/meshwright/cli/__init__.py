@@ -19,6 +19,7 @@ from meshwright.cli import (
     evidence,
     explain,
     imports,
+    search,
     solve,
     topology,
 )
@@ -59,6 +60,7 @@ VERBS = (
     solve.solve,
     explain.explain,
     compare.compare,
+    search.search,
     topology.topology,
     evidence.evidence,
     calibrate.calibrate,

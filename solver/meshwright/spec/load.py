@@ -46,19 +46,40 @@ def read_spec(
 ) -> Document:
     """Return the data of a spec, every name in it resolved; see `load_spec`."""
     document = read_yaml(catalog.locate("specs", name, Path()))
-    _require_mapping(document, (), "a spec with model, cluster and training")
-    for section in _OPTIONAL:
-        if section in document.data and document.data[section] is None:
-            document.data[section] = {}
+    open_sections(document)
     for pin in pins or []:
         document.data.setdefault("pins", {})
         _require_mapping(document, ("pins",), "plan fields")
         add_pin(document, pin, ("pins",), "--pin")
-    _resolve_field(document, ("model",), "specs/models")
-    assumed = _resolve_cluster(document)
+    assumed = resolve_names(document)
     if notes is not None:
         notes += assumed
     return document
+
+
+def open_sections(document: Document) -> None:
+    """Make empty sections of a spec mappings.
+
+    Raises:
+        SpecError: it is no spec at all.
+    """
+    _require_mapping(document, (), "a spec with model, cluster and training")
+    for section in _OPTIONAL:
+        if section in document.data and document.data[section] is None:
+            document.data[section] = {}
+
+
+def resolve_names(document: Document) -> list[str]:
+    """Replace names of presets and files in a spec by what they stand for.
+
+    Returns:
+        What was assumed on the way.
+
+    Raises:
+        SpecError: there is no such preset, or no such file.
+    """
+    _resolve_field(document, ("model",), "specs/models")
+    return _resolve_cluster(document)
 
 
 class _Placed(BaseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,10 +12,8 @@ from meshwright.errors import SpecError
 from meshwright.spec.base import to_number
 from meshwright.spec.load import read_spec
 from meshwright.spec.messages import explain
-from meshwright.spec.places import FieldPath, dotted
+from meshwright.spec.places import FieldPath, dotted, field_path
 from meshwright.spec.spec import Spec
-
-_STEP = re.compile(r"([A-Za-z_]+)|\[(\d+)\]")
 
 
 class Varied(NamedTuple):
@@ -60,11 +57,10 @@ def vary(spec: str, text: str) -> Varied:
 
 
 def _steps(text: str, path: str) -> FieldPath:
-    found = [*_STEP.finditer(path)]
-    joined = "".join(match[0] for match in found)
-    if not found or joined != path.replace(".", ""):
+    found = field_path(path)
+    if found is None:
         raise SpecError(f"--vary {text}: expected a path such as training.seq_len")
-    return tuple(match[1] or int(match[2]) for match in found)
+    return found
 
 
 def _path(data: Any, steps: FieldPath) -> FieldPath | None:

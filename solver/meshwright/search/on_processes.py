@@ -1,0 +1,91 @@
+"""Processes of this machine, by joblib's executor."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from meshwright.search.pools import Pool, Task
+from meshwright.search.row import Row
+from meshwright.search.worker import solve_case
+
+DIED = "the process that solved it died twice: killed, or out of memory"
+
+
+class Processes(Pool):
+    """Processes that come back when one dies.
+
+    A death takes all cases in flight with it, so each of those is solved again by
+    itself; the one whose process dies then too has failed.
+    """
+
+    def __init__(self, workers: int) -> None:
+        """Start so many."""
+        self.workers = workers
+        self._executor = _executor(workers)
+
+    def submit(self, task: Task) -> Future[Row]:
+        """Hand out a case."""
+        try:
+            return self._submitted(task)
+        except BrokenProcessPool:
+            self.close()
+            self._executor = _executor(self.workers)
+            return self._submitted(task)
+
+    def _submitted(self, task: Task) -> Future[Row]:
+        future: Future[Row] = self._executor.submit(solve_case, *task)
+        return future
+
+    def done(self, handles: list[Future[Row]]) -> list[Future[Row]]:
+        """Wait for one."""
+        finished, _ = wait(handles, return_when=FIRST_COMPLETED)
+        return list(finished)
+
+    def row(self, handle: Future[Row], task: Task) -> Row:
+        """Return a row, from a second try if the first died."""
+        try:
+            return handle.result()
+        except BrokenProcessPool:
+            return _alone(task)
+
+    def close(self) -> None:
+        """End all processes, whatever they do."""
+        self._executor.shutdown(wait=False, kill_workers=True)
+
+
+def _executor(workers: int) -> Any:
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    threads = {"OMP_NUM_THREADS": "1"}
+    return ProcessPoolExecutor(workers, timeout=None, initializer=_begin, env=threads)
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _alone(task: Task) -> Row:
+    executor = _executor(1)
+    try:
+        row: Row = executor.submit(solve_case, *task).result()
+        return row
+    except BrokenProcessPool:
+        return task.failed(DIED)
+    finally:
+        executor.shutdown(wait=False, kill_workers=True)
+
+
+@contextmanager
+def process_pool(workers: int) -> Iterator[Pool]:
+    """Open a pool of processes."""
+    pool = Processes(workers)
+    try:
+        yield pool
+    finally:
+        pool.close()
