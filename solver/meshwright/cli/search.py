@@ -64,6 +64,13 @@ def search(
     front: Annotated[
         str | None, typer.Option(help="Two or three metrics to trade off: A,B[,C].")
     ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="The front of one spec: its step time against peak_gib, gpus or ways "
+            "(beyond data parallelism, that a plan uses)."
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=512, help="Default: one per core.")
     ] = None,
@@ -100,13 +107,14 @@ def search(
         best=best,
         group=group,
         front=front,
+        within=within,
         backend=backend.value,
         workers=workers,
         address=address,
     )
     found = read_search(sweep)
     tell(found.notes)
-    summary, is_interrupted = run_search(found, asked)
+    summary = run_search(found, asked)
     text = formatted(
         output_format,
         lambda: search_sections(summary),
@@ -114,7 +122,7 @@ def search(
     )
     write(text, None)
     tell([f"results are in {asked.store}"])
-    if is_interrupted:
+    if summary.left:
         tell([f"interrupted: {summary.left} cases left; run it again to go on"])
     raise typer.Exit(exit_code(summary))
 

@@ -20,8 +20,12 @@ _TEXT: dict[str, Callable[[float], str]] = {
     "usd_per_mtoken": "{:.4f}".format,
     "kwh_per_mtoken": "{:.5f}".format,
     "train_days": "{:,.1f}".format,
+    "ways": "{:d}".format,
 }
 """How each metric is printed."""
+
+MOST_POINTS = 40
+"""Of a front, in a table."""
 
 _SHOWN = ("gpus", "step_s", "tokens_per_s_per_gpu")
 """Metrics of every table beside those asked for."""
@@ -65,7 +69,8 @@ def search_data(summary: Summary) -> dict[str, Any]:
 def _counts(summary: Summary) -> str:
     counts = summary.counts
     feasible = counts["optimal"] + counts["feasible"]
-    told = [f"{len(summary.rows):,} cases: {feasible:,} feasible"]
+    cases = len(summary.rows)
+    told = [f"{cases:,} case{'' if cases == 1 else 's'}: {feasible:,} feasible"]
     told.append(f"{counts['infeasible']:,} infeasible")
     unproven = counts["feasible"]
     told += [f"{unproven:,} of the feasible not proven"] if unproven else []
@@ -109,9 +114,11 @@ def _front_tables(summary: Summary) -> Iterator[Table]:
     for group, front in summary.fronts.items():
         rows = tuple(
             (_axes(row, summary.group), *_cells(row, metrics), str(row.plan))
-            for row in front
+            for row in front[:MOST_POINTS]
         )
+        more = len(front) - len(rows)
         title = f"Front of {names}: {group}"
+        title += f" ({more:,} more points in --format json and -o)" if more else ""
         yield Table(title, ("case", *metrics, "plan"), rows)
 
 

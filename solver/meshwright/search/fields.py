@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from meshwright.search.row import METRICS
 from meshwright.spec.base import Count, CountOrNone, SpecModel
 
-Metric = Literal[
-    "step_s",
-    "tokens_per_s",
-    "tokens_per_s_per_gpu",
-    "mfu",
-    "gpus",
-    "peak_gib",
-    "headroom_gib",
-    "usd_per_mtoken",
-    "kwh_per_mtoken",
-    "train_days",
-]
+
+def _known(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"expected one of {', '.join(METRICS)}")
+    return name
+
+
+Metric = Annotated[str, AfterValidator(_known)]
 
 
 def _few(value: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +17,9 @@ from meshwright.search.row import Row
 from meshwright.search.worker import solve_case
 
 DIED = "the process that solved it died twice: killed, or out of memory"
+
+LOOK_S = 1.0
+"""How often a process looks whether its parent still lives."""
 
 
 class Processes(Pool):
@@ -66,8 +72,15 @@ def _executor(workers: int) -> Any:
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to the parent."""
+    """Leave Ctrl-C to the parent, and end when it has ended, however it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os._exit(1)
 
 
 def _alone(task: Task) -> Row:

@@ -54,14 +54,17 @@ class Pool(ABC):
     def rows(self, tasks: Iterable[Task]) -> Iterator[Row]:
         """Yield the rows of all tasks as they are done."""
         left = iter(tasks)
-        flying: dict[Any, Task] = {}
+        flying: list[tuple[Any, Task]] = []
         while True:
             for task in islice(left, AHEAD * self.workers - len(flying)):
-                flying[self.submit(task)] = task
+                flying.append((self.submit(task), task))
             if not flying:
                 return
-            for handle in self.done(list(flying)):
-                yield self.row(handle, flying.pop(handle))
+            done = {id(handle) for handle in self.done([own for own, _ in flying])}
+            ready = [pair for pair in flying if id(pair[0]) in done]
+            flying = [pair for pair in flying if id(pair[0]) not in done]
+            for pair in ready:
+                yield self.row(*pair)
 
 
 def open_pool(

@@ -6,6 +6,7 @@ from typing import Any
 
 from meshwright.plan import NearMiss, Outcome, PricedPlan, StageMemory
 from meshwright.search.row import Row, Value
+from meshwright.search.ways import ways
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
@@ -47,6 +48,7 @@ def _metrics(
         "usd_per_mtoken": usd_per_s / tokens_per_s * MILLION or None,
         "kwh_per_mtoken": kw / HOUR_S / tokens_per_s * MILLION or None,
         "train_days": run.tokens / tokens_per_s / DAY_S if run.tokens else None,
+        "ways": len(ways(best.plan)),
         "plan": best.plan,
         "time_parts": best.time_parts,
         "memory": fullest,

@@ -27,7 +27,9 @@ class Run:
     def __post_init__(self) -> None:
         """Work out the keys."""
         self.keys = self.recipe.keys(list(self.cases))
-        self._first = dict(zip(reversed(self.keys), reversed(self.cases), strict=True))
+        self._first: dict[str, Case] = {}
+        for key, case in zip(self.keys, self.cases, strict=True):
+            self._first.setdefault(key, case)
 
     @property
     def is_open(self) -> bool:
