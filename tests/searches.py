@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 from meshwright.search.case import Case, Recipe
@@ -10,6 +12,12 @@ from meshwright.search.row import Row
 from meshwright.search.run import Run
 from meshwright.search.store import Store
 from meshwright.search.sweep import read_search
+
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
+}
+"""In which other processes find this Meshwright, and these tests."""
 
 SWEEP = """\
 base:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ APPLICATION = 0x4D577268
 
 WAIT_S = 60
 """How long to wait for another process to finish its transaction."""
+
+RETRY_S = 0.02
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS results (
@@ -69,16 +72,33 @@ class Store:
         with self._told(SpecError):
             self._db = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
             try:
-                self._prepare()
+                self._prepare_in_turn()
             except BaseException:
                 self._db.close()
                 raise
 
+    def _prepare_in_turn(self) -> None:
+        """Prepare the file; SQLite does not wait for others that make it a log too."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return self._prepare()
+            except sqlite3.OperationalError as error:
+                is_late = time.monotonic() > deadline
+                if error.sqlite_errorname != "SQLITE_BUSY" or is_late:
+                    raise
+                self._roll_back()
+                time.sleep(RETRY_S)
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
     def _prepare(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and application != APPLICATION:
+        # Tables are asked for first: who makes them marks the file at once.
+        tables = self._number("SELECT count(*) FROM sqlite_master")
+        version = self._number("PRAGMA user_version")
+        if tables and self._number("PRAGMA application_id") != APPLICATION:
             raise SpecError(f"--store {self.path}: holds something else; name another")
         if version not in (0, SCHEMA):
             raise SpecError(
@@ -94,6 +114,10 @@ class Store:
             f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION};"
             f"PRAGMA user_version = {SCHEMA}; COMMIT;"
         )
+
+    def _number(self, query: str) -> int:
+        (number,) = self._db.execute(query).fetchone()
+        return int(number)
 
     def put(self, row: Row, case: Case, limits: str) -> None:
         """Store a row; one that is proven stays as it is.
