@@ -121,7 +121,7 @@ def _with(data: Any, path: FieldPath, setting: Setting) -> Any:
     """Return a copy of data with a value at a path, sharing all else."""
     step, rest = path[0], path[1:]
     done = setting.path[: len(setting.path) - len(path) + 1]
-    if isinstance(data, dict) and len(done) == 1 and rest and step in _SECTIONS:
+    if isinstance(data, dict) and rest and setting.path[0] in _SECTIONS:
         data = {step: {}, **data}
     if rest and not _has(data, step):
         raise _no_field(setting, done)

@@ -16,7 +16,10 @@ from meshwright.search.pools import Pool, Task
 from meshwright.search.row import Row
 from meshwright.search.worker import solve_case
 
-DIED = "the process that solved it died twice: killed, or out of memory"
+ALONE = 2
+"""Tries of a case by itself."""
+
+DIED = "the process that solves it dies: killed, or out of memory"
 
 LOOK_S = 1.0
 """How often a process looks whether its parent still lives."""
@@ -25,8 +28,8 @@ LOOK_S = 1.0
 class Processes(Pool):
     """Processes that come back when one dies.
 
-    A death takes all cases in flight with it, so each of those is solved again by
-    itself; the one whose process dies then too has failed.
+    A death takes all cases in flight with it, guilty or not, so each of those is
+    solved again by itself; the one whose process dies twice then has failed.
     """
 
     def __init__(self, workers: int) -> None:
@@ -84,14 +87,17 @@ def _end_with(parent: int) -> None:
 
 
 def _alone(task: Task) -> Row:
-    executor = _executor(1)
-    try:
-        row: Row = executor.submit(solve_case, *task).result()
-        return row
-    except BrokenProcessPool:
-        return task.failed(DIED)
-    finally:
-        executor.shutdown(wait=False, kill_workers=True)
+    """Return the row of a case that has a process to itself, from two tries."""
+    for _ in range(ALONE):
+        executor = _executor(1)
+        try:
+            row: Row = executor.submit(solve_case, *task).result()
+            return row
+        except BrokenProcessPool:
+            continue
+        finally:
+            executor.shutdown(wait=False, kill_workers=True)
+    return task.failed(DIED)
 
 
 @contextmanager
