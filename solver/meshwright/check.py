@@ -274,13 +274,16 @@ def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
     usable = usable_gib(job, scored.plan.pp)
     tightest = int(np.argmax(needed - usable))
     if needed[tightest] > usable[tightest]:
-        result.append(memory_rule(float(needed[tightest]), float(usable[tightest])))
-    gpus = spec.cluster.gpus_per_host
-    on_host = gpus * float(stage_host_bytes(scored.prices, scored.split).max()) / GIB
+        own = float(needed[tightest]), float(usable[tightest])
+        result.append(memory_rule(*own, tightest))
+    each_gib = stage_host_bytes(scored.prices, scored.split) / GIB
+    on_host = spec.cluster.gpus_per_host * float(each_gib.max())
     if on_host > spec.usable_host_gib:
-        result.append(host_memory_rule(on_host, spec.usable_host_gib))
-    share = limits.max_link_utilisation
-    used = float(_busy_s(job, scored).max()) / sum(_step_parts(scored).values())
+        fullest = int(each_gib.argmax())
+        result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
+    share, busy_s = limits.max_link_utilisation, _busy_s(job, scored)
+    used = float(busy_s.max()) / sum(_step_parts(scored).values())
     if share is not None and used > share:
-        result.append(link_share_rule(used, share))
+        busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]
+        result.append(link_share_rule(used, share, busiest))
     return result

@@ -50,10 +50,10 @@ def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
     dp = columns["dp_shard"] * columns["dp_replicate"]
-    columns = _with_divisors(columns, "micro_batch", spec.training.global_batch // dp)
-    dp = dp[columns["degree"]]
-    per_rank = spec.training.global_batch // dp
-    columns["microbatches"] = per_rank // columns["micro_batch"]
+    # A rank has a sequence, also where rules are to tell that there are too few.
+    per_rank = np.maximum(spec.training.global_batch // dp, 1)
+    columns = _with_divisors(columns, "micro_batch", per_rank)
+    columns["microbatches"] = per_rank[columns["degree"]] // columns["micro_batch"]
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
     columns = _with_if(columns, "sequence_parallel", "tp", 2)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))

@@ -16,16 +16,21 @@ from meshwright.kinds import kind_of
 from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.meshes import AS_LISTED, enumerate_meshes
-from meshwright.plan import NearMiss, Plan
+from meshwright.plan import BrokenRule, NearMiss, Plan
 from meshwright.prune import pinned_split, real_split
-from meshwright.room import scale_job
+from meshwright.room import Memory, scale_job, scale_room
 from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
+from meshwright.spec.pins import AXES
 from meshwright.stages import fits, stages_of
 from meshwright.topology.groups import price_groups
+from meshwright.topology.paths import Place
 
 BISECTIONS = 48
+
+STATE = ("weights", "gradients", "optimizer")
+"""Parts of memory that a model has whatever its batch."""
 
 
 def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
@@ -37,30 +42,45 @@ def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
 
 def describe(job: Job, plan: Plan) -> NearMiss:
     """Return a plan as a near miss."""
-    fullest = max(check(job, plan).stages, key=lambda stage: stage.total_gib)
-    rules = tuple(broken_rules(job, plan))
-    return NearMiss(description=str(plan), broken_rules=rules, memory=fullest)
+    stages = check(job, plan).stages
+    state_gib = sum(stage.parts[name] for stage in stages for name in STATE)
+    return NearMiss(
+        description=str(plan),
+        broken_rules=tuple(broken_rules(job, plan)),
+        memory=max(stages, key=lambda stage: stage.total_gib),
+        state_gib=state_gib * plan.world_size / plan.pp,
+    )
 
 
 def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
-    """Return the legal plan that needs the least memory on its fullest GPU."""
-    costs = scale_job(job, lattice.rows, lattice.alike)
-    needed = np.empty(len(costs))
-    for count in np.unique(costs.rows.pp):
-        index = np.flatnonzero(costs.rows.pp == count)
-        needed[index] = _least_capacity(job, costs.take(index))
-    usable = capacity_chunks(job.spec.usable_gib)
-    # Among plans that fit, which break another rule, the first is as good as any.
-    row = np.array([int(np.argmin(np.maximum(needed, usable)))])
+    """Return the plan that needs the least memory on its fullest GPU."""
+    costs = Memory(job, lattice).of(np.arange(len(lattice.rows)))
+    row = np.array([_least_full(job, costs)])
     placed, _ = lattice.on_meshes(row, AS_LISTED)
     if not len(placed):
         return nearest_legal(job)
     one = placed.take(np.array([0]))
-    capacity = int(max(needed[row[0]], usable))
-    stages = stages_of(scale_job(job, one), job.spec.model, capacity)
+    return describe(job, _plan_of(job, one, lattice.place(one)))
+
+
+def _least_full(job: Job, costs: Scaled) -> int:
+    """Return the row that needs the least memory on its fullest GPU."""
+    needed = np.empty(len(costs))
+    for count in np.unique(costs.rows.pp):
+        index = np.flatnonzero(costs.rows.pp == count)
+        needed[index] = _least_capacity(job, costs.take(index))
+    # Among plans that fit, which break another rule, the first is as good as any.
+    return int(np.argmin(np.maximum(needed, capacity_chunks(job.spec.usable_gib))))
+
+
+def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
+    """Return the plan of one row, as full as it must be."""
+    costs = scale_job(job, one)
+    needed = int(_least_capacity(job, costs)[0])
+    capacity = max(needed, capacity_chunks(job.spec.usable_gib))
+    stages = stages_of(costs, job.spec.model, capacity)
     layers, recomputed = pinned_split(job.spec.pins, stages)
-    split = real_split(job, one, layers[0], recomputed[0])
-    return describe(job, to_plan(one, 0, split, lattice.place(one)))
+    return to_plan(one, 0, real_split(job, one, layers[0], recomputed[0]), place)
 
 
 def _least_capacity(job: Job, costs: Scaled) -> Floats:
@@ -76,21 +96,62 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
 
 
 def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
-    """Return the skeleton that breaks the fewest rules, of one kind or of any."""
+    """Return the plan that breaks the fewest rules, of one kind or of any.
+
+    Of those with as few it is the one that needs the least memory.
+    """
     spec, gpus = job.spec, math.prod(job.fabric.sizes)
+    misfit = _misfit(job, gpus) if kind is None else None
+    if misfit is not None:
+        return misfit
     degrees, _ = enumerate_degrees((gpus,))
     rows = degree_rows(degrees)
     if kind is not None:
         rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
-    legal, best = _least_broken(job, degree_rules(spec), rows)
-    if best is not None:
-        return best
-    degrees = degrees[rows.mesh[legal]]
+    counts = _broken_counts(job, degree_rules(spec), rows)
+    degrees = degrees[rows.mesh[counts == counts.min()]]
     coarse = coarse_rows(spec, degrees)
     every = with_choices(spec, coarse.rows, coarse.alike, [])
-    legal, best = _least_broken(job, plan_rules(spec), every.rows)
-    number = coarse.origin[every.origin[legal]]
-    return best or _nearest_on_meshes(job, degrees[np.unique(number)])
+    again = _broken_counts(job, plan_rules(spec), every.rows)
+    best = np.flatnonzero(again == again.min())
+    if counts.min() + again.min() == 0:
+        number = coarse.origin[every.origin[best]]
+        return _nearest_on_meshes(job, degrees[np.unique(number)])
+    return _nearest_of(job, every.rows.take(best))
+
+
+def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
+    """Return the row that needs the least memory, whatever rules it breaks."""
+    spec = job.spec
+    can_split = np.flatnonzero(rows.pp <= spec.model.n_layers)
+    if not len(can_split):
+        return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
+    rows = rows.take(can_split)
+    one = rows.take(np.array([_least_full(job, scale_room(job, rows))]))
+    degrees = np.concatenate([getattr(one, axis) for axis in AXES])
+    place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
+    paths = price_groups(job.fabric, place.mesh[None], one.ep)
+    return describe(job, _plan_of(job, one.on_meshes(paths, np.zeros(1, int)), place))
+
+
+def _misfit(job: Job, gpus: int) -> NearMiss | None:
+    """Return the pinned degrees as they are, where they do not divide the GPUs."""
+    pins = {axis: getattr(job.spec.pins, axis) for axis in AXES}
+    sizes = [pin.single if pin else None for pin in pins.values()]
+    product = math.prod(size or 1 for size in sizes)
+    if not product or gpus % product == 0:
+        return None
+    rows = degree_rows(np.array([[size or 1 for size in sizes]]))
+    world = BrokenRule(
+        rule="world_size",
+        sentence="the degrees multiply to the number of GPUs",
+        have=product,
+        need=gpus,
+        unit="GPUs",
+    )
+    own = _describe_row(job, degree_rules(job.spec), rows)
+    rules = (world, *own.broken_rules)
+    return own.model_copy(update={"broken_rules": rules})
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
@@ -98,19 +159,11 @@ def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     sizes = job.fabric.sizes
     meshes = np.concatenate([enumerate_meshes(sizes, own) for own in degrees])
     rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
-    _, best = _least_broken(job, mesh_rules(job.spec, meshes), rows)
-    return best or NearMiss(description="", broken_rules=())
-
-
-def _least_broken(
-    job: Job, rules: list[Rule], rows: Skeletons
-) -> tuple[Ints, NearMiss | None]:
-    """Return the rows that break the fewest rules, and the first if it breaks any."""
+    rules = mesh_rules(job.spec, meshes)
     counts = _broken_counts(job, rules, rows)
-    best = np.flatnonzero(counts == counts.min())
-    if counts.min() == 0:
-        return best, None
-    return best, _describe_row(job, rules, rows.take(best[:1]))
+    if not counts.min():
+        return NearMiss(description="", broken_rules=())
+    return _describe_row(job, rules, rows.take(np.array([counts.argmin()])))
 
 
 def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
@@ -121,6 +174,7 @@ def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
 
 
 def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
+    """Return the first row as a near miss, by its degrees alone."""
     names = ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard")
     shown = " ".join(f"{name}={getattr(rows, name)[0]}" for name in names)
     return NearMiss(

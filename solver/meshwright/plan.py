@@ -118,6 +118,7 @@ class BrokenRule(SpecModel):
     have: float | None = None
     need: float | None = None
     unit: str = ""
+    where: str = Field("", description="The stage or link where it is broken most.")
 
 
 class Counts(SpecModel):
@@ -170,6 +171,9 @@ class NearMiss(SpecModel):
     description: str
     broken_rules: tuple[BrokenRule, ...]
     memory: StageMemory | None = Field(None, description="Of its fullest stage.")
+    state_gib: float | None = Field(
+        None, description="Weights, gradients and optimizer of all GPUs together."
+    )
 
 
 class KindResult(SpecModel):

@@ -72,6 +72,11 @@ def _folded(job: Job, costs: Scaled) -> Scaled:
     )
 
 
+def scale_room(job: Job, rows: Skeletons) -> Scaled:
+    """Return the scaled costs of rows as if nothing took time."""
+    return _folded(job, scale_memory(price_memory(job, rows), rows))
+
+
 class Memory:
     """What the coarse rows of a lattice hold, priced once for those that are alike."""
 
@@ -79,9 +84,7 @@ class Memory:
         """Price it."""
         own, self._which = representatives(lattice.alike)
         self._job, self._lattice = job, lattice
-        rows = lattice.rows.take(own)
-        costs = scale_memory(price_memory(job, rows), rows)
-        self._costs = _folded(job, costs)
+        self._costs = scale_room(job, lattice.rows.take(own))
 
     def of(self, index: Ints) -> Scaled:
         """Return the scaled costs of coarse rows as if nothing took time."""

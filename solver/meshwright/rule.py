@@ -37,17 +37,20 @@ class Rule:
     is_inherited: bool = False
     """Whether degrees that break it still do after any further factor."""
 
+    def told(self, spec: Spec, rows: Skeletons) -> str:
+        """Return the sentence with the values that it compares on the first row."""
+        values = {name: getattr(rows, name)[0] for name in _FIELDS}
+        numbers = self.numbers.format(spec=spec, **values)
+        return f"{self.sentence} ({numbers})" if numbers else self.sentence
+
 
 def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
     """Return the rules that the first row breaks, with the values compared."""
-    result = []
-    for rule in rules:
-        if not rule.holds(spec, rows)[0]:
-            values = {name: getattr(rows, name)[0] for name in _FIELDS}
-            numbers = rule.numbers.format(spec=spec, **values)
-            sentence = f"{rule.sentence} ({numbers})" if numbers else rule.sentence
-            result.append(BrokenRule(rule=rule.name, sentence=sentence))
-    return result
+    return [
+        BrokenRule(rule=rule.name, sentence=rule.told(spec, rows))
+        for rule in rules
+        if not rule.holds(spec, rows)[0]
+    ]
 
 
 def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:

@@ -24,9 +24,11 @@ class Fixed(SpecModel):
 class Conflict(SpecModel):
     """Decisions that cannot hold together, whatever else is decided."""
 
-    rules: tuple[Fixed, ...]
+    rules: tuple[Fixed, ...] = Field(
+        description="Decisions first, then rules of the framework that they lean on."
+    )
     is_minimal: bool = Field(
-        description="Whether each fewer-decisions subset was tried, and has a plan."
+        description="Whether without any one of them there is a plan."
     )
     witness: str = Field("", description="The plan that comes closest.")
 
@@ -36,17 +38,21 @@ class Repair(SpecModel):
 
     edits: tuple[str, ...]
     step_s: float
-    price: float | None = Field(
-        description="More than the best plan of the spec takes, as a share."
+    price: float = Field(0.0, description="More than `against` takes, as a share.")
+    against: Literal["the best plan", "the fastest repair"] = Field(
+        "the best plan", description="The second where the spec has no plan at all."
     )
     plan: Plan
+    is_bought: bool = Field(False, description="Whether it takes other hardware.")
+    note: str = Field("", description="What else is to know of the edits.")
 
     @computed_field(description="The repair in one line.")  # type: ignore[prop-decorator]
     @property
     def sentence(self) -> str:
         """Return the repair in one line."""
-        price = "" if self.price is None else f", {self.price:+.1%} to the best plan"
-        return f"{' and '.join(self.edits)}: {self.step_s:.4g} s a step{price}"
+        note = f" ({self.note})" if self.note else ""
+        price = f"{1 + self.price:.2f} times {self.against}"
+        return f"{' and '.join(self.edits)}{note}: {self.step_s:.4g} s a step, {price}"
 
 
 class Gap(SpecModel):
@@ -65,13 +71,23 @@ class Change(SpecModel):
 
 
 class Slack(SpecModel):
-    """How far a rule is from being broken."""
+    """How far a rule is from being broken; one without numbers holds or does not."""
 
     rule: str
     sentence: str
-    have: float
-    need: float
-    unit: str
+    have: float | None = None
+    need: float | None = None
+    unit: str = ""
+    where: str = Field("", description="The stage or link that has least left.")
+
+
+class Standing(SpecModel):
+    """Where a plan stands among all ways to split the job that fit, 1 the fastest."""
+
+    first: int = Field(description="No better rank than this.")
+    last: int = Field(description="No worse rank than this.")
+    of: int = Field(description="Ways that fit, each on its best mesh and split.")
+    beaten: float = Field(description="The share of them that are slower, at least.")
 
 
 class Explanation(SpecModel):
@@ -86,9 +102,13 @@ class Explanation(SpecModel):
         None, description="Of the fullest GPU of the plan that comes closest."
     )
     slack: tuple[Slack, ...] = ()
+    standing: Standing | None = Field(None, description="Of a plan that fits.")
     gap: Gap | None = Field(None, description="Of a plan that fits, to the best one.")
     conflict: Conflict | None = None
     repairs: tuple[Repair, ...] = ()
     best: Outcome | None = Field(None, description="Of the spec without the plan.")
     helps: tuple[Change, ...] = Field((), description="One choice left open, each.")
+    binding: tuple[Change, ...] = Field(
+        (), description="What each decision that holds the best plan back costs."
+    )
     marginal_values: tuple[Change, ...] = ()

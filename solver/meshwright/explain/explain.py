@@ -5,17 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from meshwright.explain.conflict import has_room, needs_solve, smallest_conflict
-from meshwright.explain.data import Change, Explanation, Gap, Slack, Verdict
-from meshwright.explain.fixed import chosen, fixed_in, with_plan, without
+from meshwright.explain.conflict import (
+    Clash,
+    clash_of,
+    costly_decisions,
+    has_room,
+)
+from meshwright.explain.data import (
+    Change,
+    Conflict,
+    Explanation,
+    Fixed,
+    Gap,
+    Repair,
+    Slack,
+    Verdict,
+)
+from meshwright.explain.fixed import MEMORY, chosen, fixed_in, with_plan, without
+from meshwright.explain.framework import rules_behind
+from meshwright.explain.hardware import bought
 from meshwright.explain.margins import marginal_values
-from meshwright.explain.repairs import repairs
-from meshwright.job import make_job
+from meshwright.explain.repairs import given_up, priced
+from meshwright.explain.slack import slack
+from meshwright.explain.standing import standing
+from meshwright.job import Job, make_job
 from meshwright.options import Options
-from meshwright.plan import Outcome, PricedPlan
+from meshwright.plan import NearMiss, Outcome, PricedPlan
 from meshwright.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
+
+FASTER = 1 - 1e-9
+"""What is faster by less is the same plan, rounded otherwise."""
 
 
 class Explainer:
@@ -35,8 +56,9 @@ class Explainer:
             status=outcome.status,
             fits=True,
             plan=outcome.best,
-            slack=tuple(_slack(spec, outcome.best)),
+            slack=self._slack(spec, outcome.best),
             best=outcome,
+            binding=tuple(self._binding(spec, outcome.best)),
             marginal_values=tuple(marginal_values(spec, self._solve)),
         )
 
@@ -54,7 +76,8 @@ class Explainer:
             status="fits",
             fits=True,
             plan=own.best,
-            slack=tuple(_slack(spec, own.best)),
+            slack=self._slack(asked, own.best),
+            standing=standing(self._job(spec), own.best.step_s),
             gap=_gap(own.best, best.best) if best.best else None,
             best=best,
             helps=tuple(self._helps(asked, plan, own.best)),
@@ -63,16 +86,20 @@ class Explainer:
     def _solve(self, spec: Spec, is_by_kind: bool = False) -> Outcome:
         return solve(spec, replace(self._options, is_by_kind=is_by_kind))
 
+    def _job(self, spec: Spec) -> Job:
+        return make_job(spec, self._options.profile.efficiency(spec))
+
+    def _slack(self, spec: Spec, plan: PricedPlan) -> tuple[Slack, ...]:
+        return () if spec.cluster.parts else slack(self._job(spec), plan)
+
     def _none_fits(
         self, spec: Spec, outcome: Outcome, status: Verdict, best: Outcome | None
     ) -> Explanation:
         """Return what conflicts in a spec without a plan, and what would mend it."""
         miss = outcome.near_miss
-        fixed = fixed_in(spec)
-        witness = miss.description if miss else ""
-        conflict = smallest_conflict(spec, fixed, self._is_possible, witness)
+        clash = clash_of(spec, self._has_plan)
+        conflict = _conflict(spec, clash, miss)
         best_s = best.best.step_s if best and best.best else None
-        needed_gib = miss.memory.total_gib if miss and miss.memory else None
         return Explanation(
             title=spec.title,
             status=status,
@@ -80,26 +107,66 @@ class Explainer:
             broken_rules=miss.broken_rules if miss else (),
             memory=miss.memory if miss else None,
             conflict=conflict,
-            repairs=tuple(
-                repairs(spec, fixed, conflict, self._solve, best_s, needed_gib)
-            ),
+            repairs=tuple(priced(self._repairs(spec, clash, miss), best_s)),
             best=best,
         )
 
-    def _is_possible(self, spec: Spec) -> bool:
-        if needs_solve(spec) or spec.cluster.parts:
+    def _repairs(self, spec: Spec, clash: Clash, miss: NearMiss | None) -> list[Repair]:
+        found = given_up(spec, clash, self._solve)
+        if clash.conflict & clash.decisions.bits([MEMORY]):
+            needed_gib = miss.memory.total_gib if miss and miss.memory else None
+            found += bought(spec, needed_gib, self._solve, self._has_plan)
+        return found
+
+    def _has_plan(self, spec: Spec) -> bool:
+        if costly_decisions(spec) or spec.cluster.parts:
             return self._solve(spec).best is not None
-        return has_room(make_job(spec))
+        return has_room(spec)
 
     def _helps(self, asked: Spec, plan: Pins, own: PricedPlan) -> Iterator[Change]:
         """Yield what each field of the plan brings if it is left open, best first."""
         changes = []
         for name in (name for name, value in plan if value is not None):
             best = self._solve(without(asked, [f"pins.{name}"])).best
-            if best is not None and best.step_s < own.step_s * (1 - 1e-9):
+            if best is not None and best.step_s < own.step_s * FASTER:
                 edit = chosen(asked, f"pins.{name}", best.plan)
                 changes.append(Change(change=edit, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
+
+    def _binding(self, spec: Spec, best: PricedPlan) -> Iterator[Change]:
+        """Yield the decisions without any one of which the best plan is faster."""
+        for own in fixed_in(spec):
+            freed = self._solve(without(spec, [own.rule])).best
+            if freed is not None and freed.step_s < best.step_s * FASTER:
+                yield Change(
+                    change=f"without {own.rule} ({own.sentence})",
+                    step_s=freed.step_s,
+                    tokens_per_s_per_gpu=freed.tokens_per_s_per_gpu,
+                )
+
+
+def _conflict(spec: Spec, clash: Clash, miss: NearMiss | None) -> Conflict:
+    names = clash.decisions.named(clash.conflict)
+    decided = [own for own in fixed_in(spec) if own.rule in names]
+    return Conflict(
+        rules=tuple(_with_state(spec, own, miss) for own in decided)
+        + rules_behind(spec, names),
+        is_minimal=True,
+        witness=miss.description if miss else "",
+    )
+
+
+def _with_state(spec: Spec, own: Fixed, miss: NearMiss | None) -> Fixed:
+    """Return the limit of memory with what the state alone takes of it."""
+    if own.rule != MEMORY or miss is None or miss.state_gib is None:
+        return own
+    gpus = spec.cluster.gpus
+    sentence = (
+        f"{own.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; weights, "
+        f"gradients and optimizer of the plan that comes closest take "
+        f"{miss.state_gib:,.0f}"
+    )
+    return own.model_copy(update={"sentence": sentence})
 
 
 def _gap(plan: PricedPlan, best: PricedPlan) -> Gap:
@@ -110,31 +177,3 @@ def _gap(plan: PricedPlan, best: PricedPlan) -> Gap:
         for name in names
     }
     return Gap(terms=terms, step_s=plan.step_s - best.step_s)
-
-
-def _slack(spec: Spec, plan: PricedPlan) -> Iterator[Slack]:
-    """Yield how far a plan is from what limits it."""
-    tightest = min(plan.stages, key=lambda stage: stage.usable_gib - stage.total_gib)
-    yield Slack(
-        rule="memory",
-        sentence="the fullest GPU has room left",
-        have=tightest.usable_gib,
-        need=tightest.total_gib,
-        unit="GiB",
-    )
-    if any(stage.host_gib for stage in plan.stages):
-        on_host = max(stage.host_gib for stage in plan.stages)
-        yield Slack(
-            rule="host_memory",
-            sentence="the fullest host has room left",
-            have=spec.usable_host_gib,
-            need=on_host * spec.cluster.gpus_per_host,
-            unit="GiB",
-        )
-    yield Slack(
-        rule="link_utilisation",
-        sentence="the busiest link is idle for the rest of the step",
-        have=spec.limits.max_link_utilisation or 1.0,
-        need=plan.link_utilisation,
-        unit="of the step",
-    )

@@ -2,47 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from meshwright.explain.data import Fixed
 from meshwright.plan import Plan
-from meshwright.spec.pins import Pins
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.pins import MeshPin, Pins
 from meshwright.spec.spec import Spec
 
 ENDLESS_GIB = 100_000.0
 """More than any plan holds."""
 
 MEMORY = "memory"
+HOST_MEMORY = "host_memory"
+TP_LINK = "limits.tp_min_link_gb_s"
+LINK_SHARE = "limits.max_link_utilisation"
 
-_LIMITS = ("max_link_utilisation", "tp_min_link_gb_s")
+_LIMITS = (LINK_SHARE, TP_LINK)
 
 
 def fixed_in(spec: Spec) -> list[Fixed]:
-    """Return the pins, limits and capacities of a spec."""
-    found = [
-        Fixed(rule=f"pins.{name}", sentence=f"{name} is {_shown(value)}")
-        for name, value in spec.pins
-        if value is not None
-    ]
-    found += [
-        Fixed(rule=f"limits.{name}", sentence=f"{name} is {getattr(spec.limits, name)}")
-        for name in _LIMITS
-        if getattr(spec.limits, name) is not None
-    ]
+    """Return the pins, limits and capacities of a spec.
+
+    'recompute_layers: any' decides nothing.
+    """
+    return [*_pins(spec), *_limits(spec), *_capacities(spec)]
+
+
+def _pins(spec: Spec) -> Iterator[Fixed]:
+    for name, value in spec.pins:
+        if value is not None and value != "any":
+            yield Fixed(rule=f"pins.{name}", sentence=f"{name} is {_shown(value)}")
+
+
+def _limits(spec: Spec) -> Iterator[Fixed]:
+    for rule in _LIMITS:
+        name = rule.removeprefix("limits.")
+        value = getattr(spec.limits, name)
+        if value is not None:
+            yield Fixed(rule=rule, sentence=f"{name} is {value:g}")
+
+
+def _capacities(spec: Spec) -> Iterator[Fixed]:
     sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
-    return [*found, Fixed(rule=MEMORY, sentence=sentence)]
+    yield Fixed(rule=MEMORY, sentence=sentence)
+    if spec.cluster.topology.host is not None:
+        sentence = f"a plan may offload {spec.usable_host_gib:.0f} GiB to each host"
+        yield Fixed(rule=HOST_MEMORY, sentence=sentence)
 
 
 def without(spec: Spec, rules: Iterable[str]) -> Spec:
     """Return a spec with some of what is fixed left open."""
-    pins: dict[str, None] = {}
+    pins: dict[str, str | None] = {}
     limits: dict[str, float | None] = {}
     for rule in rules:
         section, _, name = rule.partition(".")
         if rule == MEMORY:
             limits["memory_gib"] = ENDLESS_GIB
+        elif rule == HOST_MEMORY:
+            spec = _with_endless_hosts(spec)
         elif section == "pins":
-            pins[name] = None
+            # Left out, it would stand for all where recompute is pinned to one mode.
+            pins[name] = "any" if name == "recompute_layers" else None
         else:
             limits[name] = None
     return spec.model_copy(
@@ -53,28 +74,55 @@ def without(spec: Spec, rules: Iterable[str]) -> Spec:
     )
 
 
+def _with_endless_hosts(spec: Spec) -> Spec:
+    own, host = spec.cluster, spec.cluster.topology.host
+    assert host is not None
+    drives = None if host.nvme_gib is None else ENDLESS_GIB
+    room = {"memory_gib": ENDLESS_GIB, "nvme_gib": drives}
+    topology = own.topology.model_copy(update={"host": host.model_copy(update=room)})
+    cluster = Cluster(topology=topology, count=own.count, overrides=own.overrides)
+    return spec.model_copy(update={"cluster": cluster})
+
+
 def chosen(spec: Spec, rule: str, plan: Plan) -> str:
-    """Return the edit that takes a spec's pin to what a plan has."""
+    """Return the edit that takes a spec's pin to what a plan has, or drops a limit.
+
+    What comes after the arrow is what a spec would have there, in YAML.
+    """
+    if not rule.startswith("pins."):
+        return f"{rule}: {getattr(spec.limits, rule.partition('.')[2]):g} -> null"
     name = rule.removeprefix("pins.")
     old = _shown(getattr(spec.pins, name))
-    return f"{name}: {old} -> {_of_plan(plan, name)}"
+    return f"{name}: {old} -> {_of_plan(plan, name)}{_unless_all(spec, name, plan)}"
 
 
 def _of_plan(plan: Plan, name: str) -> str:
     if name == "dp":
         return str(plan.dp_replicate * plan.dp_shard)
     if name == "layers":
-        return ",".join(str(stage.layers) for stage in plan.stages)
+        return str([stage.layers for stage in plan.stages])
     if name == "recompute_layers":
-        return ",".join(str(stage.recompute_layers) for stage in plan.stages)
+        return str([stage.recompute_layers for stage in plan.stages])
+    if name == "mesh":
+        return str({axis: list(own) for axis, own in plan.mesh.items()})
     value = getattr(plan, name)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unless_all(spec: Spec, name: str, plan: Plan) -> str:
+    """Return the word that a recompute mode needs beside it where it is not for all."""
+    is_for_all = all(own.layers == own.recompute_layers for own in plan.stages)
+    is_free = name == "recompute" and spec.pins.recompute_layers is None
+    is_part = is_free and plan.recompute != "none" and not is_for_all
+    return ", recompute_layers: any" if is_part else ""
 
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         shown: Sequence[str] = [str(own) for own in value]
         return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+    if isinstance(value, MeshPin):
+        return str({k: list(own) for k, own in value if own is not None})
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

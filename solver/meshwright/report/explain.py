@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.explain.data import Change, Explanation, Gap, Repair
+from meshwright.explain.data import Change, Explanation, Gap, Repair, Slack, Standing
 from meshwright.plan import PricedPlan
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import (
@@ -45,22 +45,42 @@ def _verdict(own: Explanation) -> tuple[str, str, str]:
         plan = plan_lines(own.plan.plan)[0]
         return "A plan fits.", f"The best takes {step} a step.", plan
     best = own.best.best if own.best else None
+    place = _place(own.standing) if own.standing else ""
     loss = own.plan.step_s / best.step_s - 1 if best else 0.0
     told = f"{loss:.1%} slower than the best plan" if loss > 1e-9 else "the best plan"
     change = f"Change {own.helps[0].change}." if own.helps else "No one field gains."
-    return "Fits.", f"It takes {step} a step, {told}.", change
+    return "Fits.", f"It takes {step} a step, {told}{place}.", change
+
+
+def _place(standing: Standing) -> str:
+    """Return where a plan stands among all that fit."""
+    ranks = f"{standing.first:,}"
+    if standing.last > standing.first:
+        ranks += f" to {standing.last:,}"
+    return f"; rank {ranks} of {standing.of:,}, ahead of {standing.beaten:.0%}"
 
 
 def _refusal(own: Explanation) -> tuple[str, str, str]:
     verdict = "Does not fit." if own.status == "does_not_fit" else "No plan fits."
     rules = own.conflict.rules if own.conflict else ()
-    names = " and ".join(rule.rule for rule in rules)
-    why = f"Because of {names or 'the model, the GPUs and the framework alone'}."
+    names = _joined([rule.rule for rule in rules])
+    why = f"Because of {names or 'the model, the GPUs and the framework alone'}"
+    why = f"{why}{_needs(own)}."
     if not own.repairs:
         return verdict, why, "No repair is known."
-    first = own.repairs[0]
-    edits = " and ".join(first.edits)
-    return verdict, why, f"Change {edits}: {seconds_text(first.step_s)} a step."
+    return verdict, why, f"Change {own.repairs[0].sentence}."
+
+
+def _joined(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _needs(own: Explanation) -> str:
+    """Return what the plan that comes closest needs of memory, if that is too much."""
+    miss = next((rule for rule in own.broken_rules if rule.rule == "memory"), None)
+    if miss is None or miss.need is None or miss.have is None:
+        return ""
+    return f": {miss.where} needs {miss.need:.1f} GiB, {miss.have:.1f} usable"
 
 
 def _broken(own: Explanation) -> Iterator[str]:
@@ -69,38 +89,49 @@ def _broken(own: Explanation) -> Iterator[str]:
     yield from (rule_text(rule) for rule in own.broken_rules)
     if own.memory and any(rule.rule == "memory" for rule in own.broken_rules):
         parts = [f"{name} {gib:.2f}" for name, gib in own.memory.parts.items() if gib]
-        yield f"Its fullest GPU: {', '.join(parts)}"
+        yield f"Its fullest GPU, GiB: {', '.join(parts)}"
 
 
 def _repair_table(repairs: tuple[Repair, ...]) -> Table:
     rows = tuple(
         (
-            " and ".join(repair.edits),
+            " and ".join(repair.edits) + (f" ({repair.note})" if repair.note else ""),
             seconds_text(repair.step_s),
-            "-" if repair.price is None else f"{repair.price:+.1%}",
+            f"{1 + repair.price:.2f} x",
             str(repair.plan),
         )
         for repair in repairs
     )
     heading = ("edit", "step", "price", "the plan then")
-    return Table("Repairs, each solved again", heading, rows)
+    title = f"Repairs, each solved again; the price is against {repairs[0].against}"
+    return Table(title, heading, rows)
 
 
 def _fitting(own: Explanation, plan: PricedPlan) -> Iterator[Section]:
     best = own.best.best if own.best else None
     if best and own.gap:
         yield _gap_table(plan, best, own.gap)
-    slack = [
-        f"{own.rule}: {own.sentence}: {own.need:.4g} of {own.have:.4g} {own.unit}"
-        for own in own.slack
-    ]
-    yield Lines("Slack", tuple(slack))
+    yield Lines("Slack", tuple(_slack_lines(own.slack)))
     if own.helps:
         yield _change_table("One field left open", own.helps, plan)
     if own.best and own.best.by_kind and best:
         yield kind_table(best, own.best.by_kind)
+    if own.binding:
+        yield _change_table("What binds: the best plan without it", own.binding, plan)
     if own.marginal_values:
         yield _change_table("Worth of a little more", own.marginal_values, plan)
+
+
+def _slack_lines(slack: tuple[Slack, ...]) -> Iterator[str]:
+    """Yield what is left of capacities, then the names of the rules that hold."""
+    for own in slack:
+        if own.need is not None and own.have is not None:
+            where = f" ({own.where})" if own.where else ""
+            numbers = f"{own.need:.4g} of {own.have:.4g} {own.unit}{where}"
+            yield f"{own.rule}: {own.sentence}: {numbers}"
+    kept = dict.fromkeys(own.rule for own in slack if own.need is None)
+    if kept:
+        yield f"Kept: {', '.join(kept)}"
 
 
 def _gap_table(plan: PricedPlan, best: PricedPlan, gap: Gap) -> Table:

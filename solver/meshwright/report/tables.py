@@ -278,7 +278,8 @@ def _short(rule: BrokenRule) -> str:
 def _numbers(rule: BrokenRule) -> str:
     if rule.need is None or rule.have is None:
         return ""
-    return f": needs {rule.need:,.4g}, has {rule.have:,.4g} {rule.unit}".rstrip()
+    told = f": needs {rule.need:,.4g}, has {rule.have:,.4g} {rule.unit}".rstrip()
+    return f"{told} ({rule.where})" if rule.where else told
 
 
 def _fullest(miss: NearMiss) -> Iterator[str]:

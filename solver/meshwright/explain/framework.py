@@ -1,0 +1,118 @@
+"""Which rules of the framework a conflict leans on: without one there might be plans.
+
+Decisions clash because rules of legality leave them no way around each other. Every
+way to split the job that keeps the decisions of the conflict, legal or not, breaks
+some rules; a smallest set of rules that meets all of those is named beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.coarse import coarse_rows, with_choices
+from meshwright.cost.arrays import Ints
+from meshwright.degrees import degree_rows, enumerate_degrees
+from meshwright.explain.conflict import costly_decisions, smallest_hit
+from meshwright.explain.data import Fixed
+from meshwright.explain.fixed import HOST_MEMORY, MEMORY, fixed_in, without
+from meshwright.explain.sets import Decisions, minimal
+from meshwright.job import Job, make_job
+from meshwright.lattice import Lattice
+from meshwright.legality import degree_rules, framework_rules
+from meshwright.meshes import MeshTable, legal_meshes
+from meshwright.pin_rules import degree_pins, plan_pins
+from meshwright.room import Memory
+from meshwright.rule import Rule, holding
+from meshwright.spec.spec import Spec
+
+WORLD = Fixed(rule="world_size", sentence="the degrees multiply to the number of GPUs")
+
+
+def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
+    """Return a smallest set of rules that leaves a conflict's decisions no plan.
+
+    It is empty where the decisions leave none whatever the framework's rules, and
+    where only a solve tells whether a decision holds.
+    """
+    kept = set(conflict)
+    if kept & set(costly_decisions(spec)) or spec.cluster.parts:
+        return ()
+    own = without(spec, [one.rule for one in fixed_in(spec) if one.rule not in kept])
+    job = make_job(own)
+    degrees = _kept_degrees(job)
+    if not len(degrees):
+        return (WORLD,)
+    lattice = _any_rows(job, degrees)
+    rules = _named(own)
+    names = Decisions(tuple(rules))
+    sets = np.unique(_against(own, rules, names, lattice, kept)).tolist()
+    hit = smallest_hit(minimal(sets), len(rules))
+    return tuple(
+        Fixed(rule=name, sentence=rules[name][0].sentence) for name in names.named(hit)
+    )
+
+
+def _kept_degrees(job: Job) -> Ints:
+    """Return the degrees that keep the pins on them, legal or not."""
+    spec = job.spec
+    degrees, _ = enumerate_degrees((math.prod(job.fabric.sizes),))
+    degrees = degrees[holding(degree_pins(spec), spec, degree_rows(degrees))]
+    if spec.pins.mesh is None and spec.limits.tp_min_link_gb_s is None:
+        return degrees
+    return degrees[[len(legal_meshes(job, own)) > 0 for own in degrees]]
+
+
+def _any_rows(job: Job, degrees: Ints) -> Lattice:
+    """Return every row with the pins kept, legal or not.
+
+    Where nothing is said, schedules other than 1F1B and chunks are left out: they hold
+    no less, and break no fewer rules.
+    """
+    spec = _plain(job.spec)
+    coarse = coarse_rows(spec, degrees)
+    every = with_choices(spec, coarse.rows, coarse.alike, plan_pins(spec))
+    origin = coarse.origin[every.origin]
+    copies = np.ones(len(degrees), dtype=np.int64)
+    table = MeshTable(job)
+    own = (every.rows, origin, every.alike, every.kin)
+    return Lattice(job.fabric, *own, degrees, copies, table)
+
+
+def _plain(spec: Spec) -> Spec:
+    """Return a spec with the schedule and the chunks pinned where they are open."""
+    plain = {"schedule": ("1f1b",), "vpp": {"values": (1,)}}
+    given = {k: v for k, v in plain.items() if getattr(spec.pins, k) is None}
+    pins = type(spec.pins).model_validate(spec.pins.model_dump() | given)
+    return spec.model_copy(update={"pins": pins})
+
+
+def _named(spec: Spec) -> dict[str, list[Rule]]:
+    """Return the rules of legality that apply to a spec, by name."""
+    pins = {rule.name for rule in degree_pins(spec)}
+    degrees = [rule for rule in degree_rules(spec) if rule.name not in pins]
+    rules: dict[str, list[Rule]] = {}
+    for rule in (*degrees, *framework_rules(spec)):
+        rules.setdefault(rule.name, []).append(rule)
+    return rules
+
+
+def _against(
+    spec: Spec,
+    rules: dict[str, list[Rule]],
+    names: Decisions,
+    lattice: Lattice,
+    kept: set[str],
+) -> Ints:
+    """Return the rules that each row breaks, of rows with room if that is asked."""
+    if kept & {MEMORY, HOST_MEMORY}:
+        job = replace(lattice.table.job, spec=spec)
+        lattice = lattice.take(Memory(job, lattice).fits())
+    result = np.zeros(len(lattice.rows), dtype=np.int64)
+    for name, own in rules.items():
+        held = holding(own, spec, lattice.rows)
+        result |= np.where(held, 0, names.bits([name]))
+    return result

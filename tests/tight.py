@@ -1,0 +1,44 @@
+"""Random small specs on which mostly nothing fits: tight memory, many decisions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import strategies as st
+
+from meshwright.spec.spec import Spec
+from tests.strategies import spec_data
+
+CHOICES: dict[str, list[Any]] = {
+    "tp": [1, 2, 3, 4],
+    "pp": [1, 2, 3],
+    "zero": [0, 1, 2, 3],
+    "micro_batch": [1, 2, 4],
+    "cp": [1, 2],
+    "recompute": ["none", "full", "selective", ["none", "full"]],
+    "sequence_parallel": [True, False],
+    "dp_replicate": [1, 2],
+}
+
+
+@st.composite
+def tight_specs(draw: st.DrawFn, most_gpus: int = 6) -> Spec:
+    """Return a random spec of few GPUs and layers; most have no plan."""
+    data = draw(spec_data(4).filter(lambda own: _gpus(own) <= most_gpus))
+    gpu = data["cluster"]["topology"]["gpu"]
+    gpu["memory_gib"] *= draw(st.sampled_from([0.3, 0.6, 0.9, 1.0]))
+    names = draw(st.sets(st.sampled_from(sorted(CHOICES)), max_size=4))
+    for name in sorted(names):
+        data["pins"][name] = draw(st.sampled_from(CHOICES[name]))
+    # Which links are idle enough only a solve tells: few specs ask for it.
+    if draw(st.integers(0, 3)):
+        data["limits"].pop("max_link_utilisation", None)
+    # As a plan is asked about: a spec refuses degrees that divide nothing.
+    own = Spec.model_validate({**data, "pins": {}})
+    pins = type(own.pins).model_validate(data["pins"])
+    return own.model_copy(update={"pins": pins})
+
+
+def _gpus(data: dict[str, Any]) -> int:
+    return math.prod(own["size"] for own in data["cluster"]["topology"]["levels"])
