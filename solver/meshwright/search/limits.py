@@ -43,13 +43,14 @@ def time_limit(limit_s: float | None) -> Iterator[None]:
     finally:
         with lock:
             is_over.set()
+        _raise_in(thread, None)
         timer.cancel()
 
 
-def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Raise an error in a thread at its next step in Python."""
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise an error in a thread at its next step in Python, or call that off."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(error)
+        ctypes.c_ulong(thread), ctypes.py_object(error) if error else None
     )
 
 

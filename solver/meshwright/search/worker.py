@@ -53,4 +53,5 @@ def _options(recipe: Recipe) -> Options:
         time_limit_s=float("inf") if limit_s is None else limit_s,
         seed=recipe.seed,
         profile=recipe.profile,
+        is_brief=True,
     )
