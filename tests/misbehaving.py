@@ -18,12 +18,8 @@ from meshwright.spec.spec import Spec
 
 
 def solve_case(key: str, case: Case, recipe: Recipe) -> Row:
-    """Solve a case as a worker does, with a solver that misbehaves.
-
-    The framework of a spec is harmless to the solver of these tests, so its optimizer
-    says what is to happen.
-    """
-    worker.solve = _misbehave
+    """Solve a case as a worker does, with a solver that misbehaves at some lengths."""
+    setattr(worker, "solve", _misbehave)  # noqa: B010
     return worker.solve_case(key, case, recipe)
 
 

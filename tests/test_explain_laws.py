@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from meshwright.explain.fixed import HOST_MEMORY, MEMORY, fixed_in, with_plan, w
 from meshwright.explain.framework import WORLD, rules_behind
 from meshwright.explain.repairs import given_up
 from meshwright.job import make_job
-from meshwright.legality import degree_rules, plan_rules
+from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.options import Options
 from meshwright.pin_rules import degree_pins, plan_pins
 from meshwright.rule import Rule, holding
@@ -28,6 +29,7 @@ from meshwright.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
+from meshwright.topology.groups import price_groups
 from meshwright.topology.paths import free_paths
 from tests import oracle
 from tests.tight import tight_specs
@@ -76,7 +78,7 @@ def test_no_smaller_set_of_decisions_conflicts(spec: Spec) -> None:
 @given(tight_specs(4))
 def test_a_conflict_and_its_rules_exclude_every_row(spec: Spec) -> None:
     """By brute force over rows that break any rule; and each rule is needed."""
-    assume(not costly_decisions(spec) and spec.pins.mesh is None)
+    assume(not costly_decisions(spec))
     _, decided = clash(spec)
     behind = {rule.rule for rule in rules_behind(spec, decided)}
     own = without(spec, {rule.rule for rule in fixed_in(spec)} - decided)
@@ -96,10 +98,13 @@ def _named(spec: Spec, names: set[str]) -> list[Rule]:
 
 def _rows(spec: Spec, names: set[str]) -> Any:
     """Return every row of a spec that keeps its pins and some rules of legality."""
-    meshes = np.array(list(oracle._meshes(make_job(spec).fabric.sizes)))
+    fabric = make_job(spec).fabric
+    meshes = np.array(list(oracle._meshes(fabric.sizes)))
     rows = oracle._every_row(spec, meshes)
-    rules = [*degree_pins(spec), *plan_pins(spec), *_named(spec, names)]
-    return rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    rows = rows.on_meshes(price_groups(fabric, meshes[rows.mesh]), rows.mesh)
+    pins = [*degree_pins(spec), *plan_pins(spec), *mesh_rules(spec, meshes)]
+    kept = holding([*pins, *_named(spec, names)], spec, rows)
+    return rows.take(np.flatnonzero(kept))
 
 
 def _any_plan(spec: Spec, decided: set[str], names: set[str]) -> bool:
@@ -181,13 +186,12 @@ def edited(spec: Spec, repair: Repair) -> Spec:
     return spec
 
 
-def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(data: Any, path: list[str], value: Any) -> None:
     *parents, last = path
     for name in parents:
         key, _, index = name.partition("[")
         data = data[key]
         data = data[int(index[:-1])] if index else data
     if last == "gpu":
-        gpu = catalog.locate("topologies/gpus", value, catalog.Path())
-        value = read_yaml(gpu).data
+        value = read_yaml(catalog.locate("topologies/gpus", value, Path())).data
     data[last] = value

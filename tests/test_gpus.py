@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from pathlib import Path
 
@@ -94,6 +95,42 @@ C2C_GB_S = {"gb200-186gb": 450, "gb300-288gb": 450}
 """Both ways, of one of the two GPUs that share 900 GB/s to their Grace CPU."""
 
 
+SYSTEM_GPUS = {
+    "DGX-1 with V100": ("v100-sxm-16gb", 8),
+    "DGX A100": ("a100-sxm-80gb", 8),
+    "DGX H100": ("h100-sxm-80gb", 8),
+    "DGX H200": ("h200-sxm-141gb", 8),
+    "DGX B200": ("b200-sxm-180gb", 8),
+    "GB200 NVL72": ("gb200-186gb", 72),
+}
+
+SYSTEM_KW = {
+    # What NVIDIA prints as the most that the whole machine draws.
+    "DGX-1 with V100": 3.5,
+    "DGX A100": 6.5,
+    "DGX H100": 10.2,
+    "DGX H200": 10.2,
+    "DGX B200": 14.3,
+    "GB200 NVL72": 132,
+}
+
+BY_POWER = [
+    ("v100-pcie-16gb", "v100-sxm-16gb"),
+    ("a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm-80gb"),
+    ("h100-pcie-80gb", "h100-nvl-94gb", "h100-sxm-80gb"),
+    ("h200-sxm-141gb", "b200-sxm-180gb", "b300-sxm-288gb"),
+    ("gb200-186gb", "gb300-288gb"),
+    ("l4-24gb", "l40s-48gb"),
+    ("rtx-3090", "rtx-4090", "rtx-5090-32gb"),
+    ("mi250x", "mi300x-192gb", "mi325x-256gb", "mi355x-288gb"),
+]
+
+BY_PRICE = (
+    *("v100-sxm-16gb", "a100-sxm-40gb", "a100-sxm-80gb", "h100-sxm-80gb"),
+    *("h200-sxm-141gb", "b200-sxm-180gb", "b300-sxm-288gb"),
+)
+
+
 def gpu(name: str) -> Gpu:
     return Gpu.model_validate(read_yaml(catalog.locate(KIND, name, Path())).data)
 
@@ -150,3 +187,45 @@ def test_copies_reach_four_fifths_of_the_port(name: str) -> None:
     gb_s = giga_transfers * 16 * 128 / 130 / 8
     port = C2C_GB_S.get(name, 2 * gb_s) / 2
     assert gpu(name).pcie_gb_s == pytest.approx(0.8 * port, rel=0.01)
+
+
+@pytest.mark.parametrize(("machine", "kilowatts"), SYSTEM_KW.items())
+def test_gpus_draw_about_half_of_their_machine(machine: str, kilowatts: float) -> None:
+    """The rest is for CPUs, NICs, NVSwitches, fans and losses."""
+    name, count = SYSTEM_GPUS[machine]
+    tdp_w = gpu(name).tdp_w
+    assert tdp_w is not None
+    assert 0.45 < count * tdp_w / 1e3 / kilowatts < 0.75
+
+
+@pytest.mark.parametrize("family", BY_POWER, ids=lambda family: family[-1])
+def test_power_grows_within_a_family(family: tuple[str, ...]) -> None:
+    """Cards draw less than modules of the same chip, and successors draw more."""
+    watts = [gpu(name).tdp_w or 0 for name in family]
+    assert watts == sorted(set(watts))
+
+
+@pytest.mark.parametrize("name", catalog.names(KIND))
+def test_power_is_that_of_a_board(name: str) -> None:
+    """Dense 16-bit TFLOP/s per watt go from 0.2 (GeForce 30) to 2.3 (Blackwell)."""
+    known = gpu(name)
+    assert known.tdp_w is not None
+    assert 30 < known.tdp_w < 2_000
+    assert known.peak_tflops.fp16 is not None
+    assert 0.2 < known.peak_tflops.fp16 / known.tdp_w < 2.4
+
+
+def test_newer_gpus_cost_more_by_the_hour() -> None:
+    prices = [gpu(name).hour_usd or 0 for name in BY_PRICE]
+    assert prices == sorted(set(prices))
+    assert prices[0] > 0
+
+
+@pytest.mark.parametrize("name", catalog.names(KIND))
+def test_prices_are_dated(name: str) -> None:
+    """A price without a provider and a month says nothing."""
+    text = catalog.locate(KIND, name, Path()).read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("hour_usd")]
+    months = "|".join(calendar.month_name[1:])
+    assert len(lines) == (gpu(name).hour_usd is not None)
+    assert all(re.search(rf"# \w+, .*\b({months}) 20\d\d", line) for line in lines)

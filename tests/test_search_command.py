@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.search import command, watch
 from meshwright.search.row import METRICS, Row
+from meshwright.search.run import Run
 from meshwright.search.watch import Watch
 from tests.command import Result
 from tests.command import run as run_command
@@ -120,14 +120,14 @@ def test_cases_that_cannot_be_are_told_and_stop_nothing() -> None:
 def test_no_resume_solves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = changed("[1, 2]", "[1]")
     solves: list[int] = []
-    real = command.Run.solve
+    real = Run.solve
 
-    def count(run: command.Run, pool: object) -> None:
+    def count(run: Run, pool: object) -> None:
         before = len(run.found)
         real(run, pool)  # type: ignore[arg-type]
         solves.append(len(run.found) - before)
 
-    monkeypatch.setattr(command.Run, "solve", count)
+    monkeypatch.setattr(Run, "solve", count)
     for extra in ((), (), ("--no-resume",)):
         assert search(text, *extra).code == 0
     assert solves == [3, 3]
@@ -201,7 +201,9 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
 ) -> None:
     rows = solved(tmp_path)
     clock = iter(range(0, 1000, 20))
-    monkeypatch.setattr(watch.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        "meshwright.search.watch.time.monotonic", lambda: float(next(clock))
+    )
     with Watch(len(rows), "step_s", "cluster.count") as own:
         for row in rows:
             own.take(row, is_old=False)

@@ -44,7 +44,7 @@ def row(number: int, **metrics: float | None) -> Row:
         name="",
         axes=axes,
         status="optimal",
-        **metrics,  # type: ignore[arg-type]
+        **metrics,
     )
 
 

@@ -156,6 +156,8 @@ def test_such_cases_can_be_left_out(tmp_path: Path) -> None:
          ":12: model: 'llama3-9b' is neither a file nor a bundled name"),
         ("base:\n", "base: nope\nunknown:\n", "unknown field; "),
         ("sweep:\n", "sweep: 3\nzip:\n", ":11: sweep: 3: expected fields of a spec"),
+        ("  training: {", "  inference: {prompt_len: 9}\n  # {",
+         ":9: inference: this command is for specs with training"),
         ("  training.seq_len", "where: x <\n# ", "where: 'x <': cannot be read"),
         ("  training.seq_len", "where: nope > 1\n# ",
          ":13: where: 'nope > 1': no field 'nope'; accepted: gpus, cluster.count"),

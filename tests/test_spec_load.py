@@ -8,7 +8,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.spec.load import load_spec
+from meshwright.spec.load import load_question, load_spec
 from meshwright.spec.pins import Range
 from meshwright.spec.source import parse_yaml
 from meshwright.spec.spec import Spec
@@ -111,7 +111,7 @@ def test_every_bundled_spec_loads_from_any_working_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).mkdir()
-    assert load_spec(name).title
+    assert load_question(name).title
 
 
 @pytest.mark.parametrize("name", catalog.names("specs/models"))

@@ -21,6 +21,10 @@ The way through the house, each step importing only what stands before it:
     arrangements.py  ways to lay a job over unlike parts
     solve.py     all of it, in order
     ranks.py     where each rank of a plan runs
+    ledger/      every collective of a plan, from the formulas that price them
+    economics/   the run around the step: days, money, failures
+    gemm/        one matmul: does it fit, how fast, how to cut it
+    serving/     the same house for inference: passes, memory, stages, proof, check
     explain/     why a plan is rejected, what would mend it, at what price
     report/      outcomes and clusters as text, markdown and JSON; pictures
     cli/         the commands

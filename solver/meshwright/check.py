@@ -126,6 +126,18 @@ def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Place]:
     return rows, Place(mesh[0], plan.seats)
 
 
+def rows_by_kind(
+    job: Job, rows: Skeletons, place: Place
+) -> list[tuple[Job, Skeletons]]:
+    """Return a row as the GPUs of each kind see it that stages lie on, with its job."""
+    if not job.kinds:
+        return [(job, rows)]
+    fabrics = [kind.fabric for kind in job.kinds]
+    seen = seen_by_kinds(fabrics, place.mesh[None], rows.paths, rows.ep)
+    placed = (rows.on_meshes(own, rows.mesh) for own in seen)
+    return list(zip(job.kinds, placed, strict=True))
+
+
 def split_of(plan: Plan) -> Split:
     """Return the layers and recomputed layers of a plan's stages."""
     return Split(
@@ -140,12 +152,9 @@ def _score(job: Job, plan: Plan) -> _Scored:
     if not job.kinds:
         times = stage_times(rows, prices.time, split)
         return _Scored(plan, place, prices, split, times)
-    seen = seen_by_kinds(
-        [kind.fabric for kind in job.kinds], place.mesh[None], rows.paths, rows.ep
-    )
     each = [
-        stage_times(rows, price(kind, rows.on_meshes(own, rows.mesh)).time, split)
-        for kind, own in zip(job.kinds, seen, strict=True)
+        stage_times(own, price(kind, own).time, split)
+        for kind, own in rows_by_kind(job, rows, place)
     ]
     times = times_on_kinds(each, job.kind_of_stage(plan.pp))
     return _Scored(plan, place, prices, split, times)

@@ -77,16 +77,17 @@ def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
 
 
 def with_choices(
-    spec: Spec, rows: Skeletons, alike: Ints, rules: list[Rule]
+    spec: Spec, rows: Skeletons, alike: Ints, rules: list[Rule], most_chunks: Ints
 ) -> Choices:
     """Return rows times chunks, precision, offload and recompute modes, by the rules.
 
-    Chunks presuppose stages of equal length that whole rounds of micro-batches pass,
-    offload a host. Rows that share a number in `alike` differ in schedule alone.
+    `most_chunks` says of each row how many a stage may have: any divisor is tried.
+    Offload presupposes a host. Rows that share a number in `alike` differ in schedule
+    alone.
     """
     offloads, precisions = _offloads(spec), _precisions(spec)
     columns = {"row": np.arange(len(rows))}
-    columns = _with_divisors(columns, "vpp", _most_chunks(spec, rows))
+    columns = _with_divisors(columns, "vpp", most_chunks)
     columns = _with_each(columns, "precision", precisions)
     columns["kin"] = np.arange(len(columns["row"]))
     columns = _with_each(columns, "offload", offloads)
@@ -163,11 +164,16 @@ def _shards(rows: Columns) -> Ints:
     return np.where(rows["dp_shard"] > 1, 1, np.where(may_shard, 2, 0))
 
 
-def _most_chunks(spec: Spec, rows: Skeletons) -> Ints:
+def even_chunks(spec: Spec, rows: Skeletons) -> Ints:
     """Return the layers of a stage where it may be cut into equal chunks, else 1."""
     layers, pp = spec.model.n_layers, rows.pp
     is_even = (layers % pp == 0) & (pp > 1) & (rows.schedule == ONE_F_ONE_B)
-    return np.where(is_even & (rows.microbatches % pp == 0), layers // pp, 1)
+    return np.where(is_even, layers // pp, 1)
+
+
+def whole_chunks(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the same where whole rounds of micro-batches pass, as rules ask for."""
+    return np.where(rows.microbatches % rows.pp == 0, even_chunks(spec, rows), 1)
 
 
 def _offloads(spec: Spec) -> list[int]:

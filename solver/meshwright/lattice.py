@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.coarse import coarse_rows, with_choices
+from meshwright.coarse import coarse_rows, whole_chunks, with_choices
 from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives, take
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
@@ -149,7 +149,13 @@ def build_lattice(job: Job) -> Lattice:
     able = holding(framework_rules(job.spec), job.spec, coarse.rows)
     coarse = coarse.take(np.flatnonzero(able))
     rules = plan_rules(job.spec)
-    every = with_choices(job.spec, coarse.rows, coarse.alike, rules)
+    every = with_choices(
+        job.spec,
+        coarse.rows,
+        coarse.alike,
+        rules,
+        whole_chunks(job.spec, coarse.rows),
+    )
     return Lattice(
         job.fabric,
         every.rows,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from meshwright.check import broken_rules, check
-from meshwright.coarse import coarse_rows, with_choices
+from meshwright.coarse import coarse_rows, even_chunks, with_choices
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.degrees import degree_rows, enumerate_degrees, mesh_rows
@@ -49,6 +50,7 @@ def describe(job: Job, plan: Plan) -> NearMiss:
         broken_rules=tuple(broken_rules(job, plan)),
         memory=max(stages, key=lambda stage: stage.total_gib),
         state_gib=state_gib * plan.world_size / plan.pp,
+        plan=plan,
     )
 
 
@@ -111,7 +113,9 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
     counts = _broken_counts(job, degree_rules(spec), rows)
     degrees = degrees[rows.mesh[counts == counts.min()]]
     coarse = coarse_rows(spec, degrees)
-    every = with_choices(spec, coarse.rows, coarse.alike, [])
+    every = with_choices(
+        spec, coarse.rows, coarse.alike, [], even_chunks(spec, coarse.rows)
+    )
     again = _broken_counts(job, plan_rules(spec), every.rows)
     best = np.flatnonzero(again == again.min())
     if counts.min() + again.min() == 0:
@@ -124,14 +128,27 @@ def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
     """Return the row that needs the least memory, whatever rules it breaks."""
     spec = job.spec
     can_split = np.flatnonzero(rows.pp <= spec.model.n_layers)
-    if not len(can_split):
+    # Where stages lie on parts, plans that leave one out have no price.
+    if not len(can_split) or job.kinds:
         return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
     rows = rows.take(can_split)
     one = rows.take(np.array([_least_full(job, scale_room(job, rows))]))
     degrees = np.concatenate([getattr(one, axis) for axis in AXES])
     place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
     paths = price_groups(job.fabric, place.mesh[None], one.ep)
-    return describe(job, _plan_of(job, one.on_meshes(paths, np.zeros(1, int)), place))
+    placed = one.on_meshes(paths, np.zeros(1, dtype=np.int64))
+    return describe(job, _plan_of(_split_freely(job, one), placed, place))
+
+
+def _split_freely(job: Job, one: Skeletons) -> Job:
+    """Return the job without the pinned layers of other numbers of stages."""
+    own = {
+        "layers": job.spec.pins.layers,
+        "recompute_layers": job.spec.pins.stage_recompute,
+    }
+    wrong = {n: None for n, each in own.items() if each and len(each) != one.pp[0]}
+    pins = job.spec.pins.model_copy(update=wrong)
+    return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
 
 
 def _misfit(job: Job, gpus: int) -> NearMiss | None:
@@ -142,9 +159,10 @@ def _misfit(job: Job, gpus: int) -> NearMiss | None:
     if not product or gpus % product == 0:
         return None
     rows = degree_rows(np.array([[size or 1 for size in sizes]]))
+    pinned = (f"pins.{axis}: {pin}" for axis, pin in pins.items() if pin)
     world = BrokenRule(
         rule="world_size",
-        sentence="the degrees multiply to the number of GPUs",
+        sentence=f"the degrees multiply to the number of GPUs ({', '.join(pinned)})",
         have=product,
         need=gpus,
         unit="GPUs",

@@ -66,13 +66,16 @@ def _pin(text: str, holds: Callable[[Spec, Skeletons], Bools]) -> Rule:
 
 
 def _range_pin(name: str, pin: Range) -> Rule:
-    def holds(_spec: Spec, rows: Skeletons) -> Bools:
-        column: Ints = getattr(rows, name)
-        inside = (column >= pin.min) & (column <= pin.max)
-        listed = True if pin.values is None else np.isin(column, pin.values)
-        return np.asarray(inside & listed, dtype=bool)
+    return _pin(
+        f"{name}: {pin}", lambda _spec, rows: accepted(pin, getattr(rows, name))
+    )
 
-    return _pin(f"{name}: {pin}", holds)
+
+def accepted(pin: Range, column: Ints) -> Bools:
+    """Return which values of a column a pin accepts."""
+    inside = (column >= pin.min) & (column <= pin.max)
+    listed = True if pin.values is None else np.isin(column, pin.values)
+    return np.asarray(inside & listed, dtype=bool)
 
 
 def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Rule:

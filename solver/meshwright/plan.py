@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from meshwright.economics.data import RunReport
 from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Precision
@@ -171,6 +172,7 @@ class NearMiss(SpecModel):
     description: str
     broken_rules: tuple[BrokenRule, ...]
     memory: StageMemory | None = Field(None, description="Of its fullest stage.")
+    plan: Plan | None = Field(None, exclude=True, description="Where it is complete.")
     state_gib: float | None = Field(
         None, description="Weights, gradients and optimizer of all GPUs together."
     )
@@ -206,6 +208,7 @@ class Outcome(SpecModel):
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
+    run: RunReport | None = Field(None, description="Where the spec asks for one.")
     cluster: Cluster | None = Field(
         None, exclude=True, description="What the best plan runs on."
     )

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from meshwright import catalog
 from meshwright.cost.efficiency import Efficiency
 from meshwright.errors import SpecError
+from meshwright.job import Job, make_mixed_job
 from meshwright.spec.base import Positive, SpecModel
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
@@ -64,6 +65,10 @@ class Profile(SpecModel):
         """Return the efficiency for a GPU with a framework."""
         own = Efficiency().times(self.gpus.get(gpu, {}))
         return own.times(self.frameworks.get(framework, {}))
+
+    def job(self, spec: Spec) -> Job:
+        """Return the job of a spec, whose GPUs and parts are as efficient as fitted."""
+        return make_mixed_job(spec, lambda gpu: self.efficiency_of(gpu, spec.framework))
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
         """Return whose runs tell how far predictions lie off, and how far that is."""

@@ -202,10 +202,10 @@ def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, In
     ticks = {}
     for name, (amount_s, deferred_s) in columns.items():
         own_s = amount_s[inverse]
-        ticks[name] = _ticks(weights.fill_s(own_s, deferred_s))
-        ticks[f"pace_{name}"] = _ticks(weights.pace_s(own_s, deferred_s))
+        ticks[name] = ticks_of(weights.fill_s(own_s, deferred_s))
+        ticks[f"pace_{name}"] = ticks_of(weights.pace_s(own_s, deferred_s))
     for name in ("sync_layer", "sync_first", "sync_last"):
-        ticks[name] = _ticks(total(getattr(time, name)))[inverse]
+        ticks[name] = ticks_of(total(getattr(time, name)))[inverse]
     return ticks
 
 
@@ -225,7 +225,7 @@ def _memory_chunks(memory: MemoryCosts, inverse: Ints) -> dict[str, Ints]:
         "host_first": memory.host_first,
         "host_last": memory.host_last,
     }
-    chunks = {name: _chunks(amount)[inverse] for name, amount in amounts.items()}
+    chunks = {name: chunks_of(amount)[inverse] for name, amount in amounts.items()}
     chunks["freed"] = chunks["activations"] - chunks.pop("kept")
     return chunks
 
@@ -255,11 +255,13 @@ def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
     return 0.5 * TICK_S * 3 * terms
 
 
-def _ticks(amount_s: Floats) -> Ints:
+def ticks_of(amount_s: Floats) -> Ints:
+    """Return seconds as ticks, to the nearest."""
     ticks = np.rint(amount_s / TICK_S)
     return np.minimum(ticks, MOST_TICKS).astype(np.int64)
 
 
-def _chunks(amount: Floats) -> Ints:
+def chunks_of(amount: Floats) -> Ints:
+    """Return bytes as chunks, rounded up."""
     chunks = np.ceil(amount / CHUNK_BYTES)
     return np.minimum(chunks, MOST_CHUNKS).astype(np.int64)

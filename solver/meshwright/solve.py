@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.arrangements import arrangements, best_of
-from meshwright.cost.efficiency import Efficiency
 from meshwright.degrees import degree_rows, enumerate_degrees
-from meshwright.job import Job, make_job, make_mixed_job
+from meshwright.economics.run import run_report
+from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.nearest import nearest_legal
@@ -20,6 +20,7 @@ from meshwright.plan import (
     KindResult,
     Outcome,
 )
+from meshwright.profile import Profile
 from meshwright.run import Run
 from meshwright.spec.spec import Spec
 
@@ -34,20 +35,26 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     options = options or Options()
     deadline = time.monotonic() + options.time_limit_s
     if spec.cluster.parts:
-        return _best_arrangement(spec, options, deadline)
-    return _solve(make_job(spec, options.profile.efficiency(spec)), options, deadline)
+        outcome = _best_arrangement(spec, options, deadline)
+    else:
+        outcome = _solve(options.profile.job(spec), options, deadline)
+    return _with_run(spec, outcome, options.profile)
+
+
+def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
+    """Return an outcome with the run around its best plan, where the spec has one."""
+    if outcome.best is None or not spec.run.model_fields_set:
+        return outcome
+    job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
+    return outcome.model_copy(update={"run": run_report(job, outcome.best)})
 
 
 def _best_arrangement(spec: Spec, options: Options, deadline: float) -> Outcome:
     """Return the best of all ways to lay a job over unlike parts."""
-
-    def efficiency(gpu: str) -> Efficiency:
-        return options.profile.efficiency_of(gpu, spec.framework)
-
     found = []
     for own in arrangements(spec):
         options.on_progress(own.sentence)
-        job = make_mixed_job(own.spec, efficiency)
+        job = options.profile.job(own.spec)
         found.append((own.sentence, _solve(job, options, deadline)))
     return best_of(found)
 

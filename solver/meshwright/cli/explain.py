@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,10 @@ from meshwright.cli.options import (
     write,
 )
 from meshwright.errors import SpecError
+
+if TYPE_CHECKING:
+    from meshwright.spec.pins import Pins
+    from meshwright.spec.serving import ServingSpec
 
 EXIT_NONE_FITS = 1
 
@@ -40,6 +44,10 @@ def explain(
             "--rules", help="Print the rules of frameworks; SPEC names one, or none."
         ),
     ] = False,
+    collectives: Annotated[
+        bool,
+        typer.Option("--collectives", help="Add the ledger of the plan's collectives."),
+    ] = False,
     profile: ProfileOption = MEASURED,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -51,14 +59,20 @@ def explain(
         return
     if spec is None:
         raise SpecError("SPEC: missing; expected a YAML file or a bundled spec's name")
-    from meshwright.spec.load import load_spec
+    from meshwright.spec.load import load_question
     from meshwright.spec.plan_text import read_plan
+    from meshwright.spec.serving import ServingSpec
 
     notes: list[str] = []
-    loaded = load_spec(spec, notes=notes)
+    loaded = load_question(spec, notes=notes)
     pins = read_plan(plan) if plan is not None else None
     tell(notes)
+    if isinstance(loaded, ServingSpec):
+        text, fits = _served(loaded, pins, output_format)
+        write(text, output)
+        raise typer.Exit(0 if fits else EXIT_NONE_FITS)
     from meshwright.explain.explain import Explainer
+    from meshwright.explain.ledger import with_ledger
     from meshwright.options import Options
     from meshwright.profile import load_profile
     from meshwright.progress import Progress
@@ -66,8 +80,10 @@ def explain(
 
     with Progress() as progress:
         progress.say("solving what is asked, and what is near it")
-        explainer = Explainer(Options(profile=load_profile(profile)))
+        fitted = load_profile(profile)
+        explainer = Explainer(Options(profile=fitted))
         told = explainer.plan(loaded, pins) if pins else explainer.spec(loaded)
+        told = with_ledger(loaded, told, fitted) if collectives else told
     text = formatted(
         output_format,
         lambda: explain_sections(told),
@@ -75,6 +91,25 @@ def explain(
     )
     write(text, output)
     raise typer.Exit(0 if told.fits else EXIT_NONE_FITS)
+
+
+def _served(
+    spec: ServingSpec, plan: Pins | None, output_format: Format
+) -> tuple[str, bool]:
+    from meshwright.options import Options
+    from meshwright.progress import Progress
+    from meshwright.report.serving_explain import explanation_sections
+    from meshwright.serving.explain import explain_serving
+
+    with Progress() as progress:
+        progress.say("solving what is asked, and what is near it")
+        told = explain_serving(spec, plan, Options(is_by_kind=plan is None))
+    text = formatted(
+        output_format,
+        lambda: explanation_sections(told),
+        lambda: told.model_dump(mode="json"),
+    )
+    return text, told.fits
 
 
 def _rules(framework: str | None, output_format: Format) -> str:

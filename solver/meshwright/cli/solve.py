@@ -15,13 +15,17 @@ from meshwright.cli.options import (
     OutputOption,
     ProfileOption,
     check_writable,
+    formatted,
     tell,
     write,
 )
 from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
-    from meshwright.plan import Outcome
+    from meshwright.options import Options
+    from meshwright.plan import Outcome, Status
+    from meshwright.spec.serving import ServingSpec
+    from meshwright.spec.spec import Spec
 
 MOST_GPUS_BY_KIND = 8
 """Clusters up to this size show the best plan of every kind unasked."""
@@ -64,20 +68,20 @@ def solve(
     output: OutputOption = None,
 ) -> None:
     """Find the fastest plan that fits, and prove it."""
-    from meshwright.spec.load import load_spec
+    from meshwright.spec.load import load_question
+    from meshwright.spec.serving import ServingSpec
 
     check_writable(output)
     if ranks is not None and not ranks.is_dir():
         raise SpecError(f"--ranks {ranks}: no such folder")
     notes: list[str] = []
-    loaded = load_spec(spec, pin, notes)
+    loaded = load_question(spec, pin, notes)
     tell(notes)
     is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
 
     from meshwright.options import Options
     from meshwright.profile import load_profile
     from meshwright.progress import Progress
-    from meshwright.solve import solve as solve_spec
 
     with Progress() as progress:
         options = Options(
@@ -89,18 +93,59 @@ def solve(
             profile=load_profile(profile),
             on_progress=progress.say,
         )
-        outcome = solve_spec(loaded, options)
+        if isinstance(loaded, ServingSpec):
+            _refuse_beside_inference(top > 1, ranks is not None, profile != MEASURED)
+            text, status = _served(loaded, options, output_format)
+            outcome = None
+        else:
+            outcome = _trained(loaded, options)
+            text, status = _rendered(loaded, outcome, output_format), outcome.status
+    write(text, output)
+    if ranks is not None and outcome is not None:
+        _write_ranks(outcome, ranks)
+    raise typer.Exit(EXIT_CODES[status])
+
+
+def _trained(spec: Spec, options: Options) -> Outcome:
+    from meshwright.solve import solve as solve_spec
+
+    return solve_spec(spec, options)
+
+
+def _rendered(spec: Spec, outcome: Outcome, output_format: Format) -> str:
     from meshwright.report import render
 
-    text = {
+    return {
         Format.table: render.as_text,
         Format.markdown: render.as_markdown,
         Format.json: render.as_json,
-    }[output_format](loaded.title, outcome)
-    write(text, output)
-    if ranks is not None:
-        _write_ranks(outcome, ranks)
-    raise typer.Exit(EXIT_CODES[outcome.status])
+    }[output_format](spec.title, outcome)
+
+
+def _refuse_beside_inference(top: bool, ranks: bool, profile: bool) -> None:
+    """Refuse options that are about training.
+
+    Raises:
+        SpecError: one was given.
+    """
+    for name, is_given in {"top": top, "ranks": ranks, "profile": profile}.items():
+        if is_given:
+            raise SpecError(f"--{name}: for specs with training; this has inference")
+
+
+def _served(
+    spec: ServingSpec, options: Options, output_format: Format
+) -> tuple[str, Status]:
+    from meshwright.report.serving import serving_data, serving_sections
+    from meshwright.serving.solve import solve_serving
+
+    outcome = solve_serving(spec, options)
+    text = formatted(
+        output_format,
+        lambda: serving_sections(spec.title, outcome),
+        lambda: serving_data(spec.title, outcome),
+    )
+    return text, outcome.status
 
 
 def _write_ranks(outcome: Outcome, folder: Path) -> None:

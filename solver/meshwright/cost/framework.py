@@ -23,6 +23,10 @@ BLOCK = 256
 2021, arXiv 2110.02861, section 2.1, have blocks of 2,048; release 0.44 has these)."""
 
 
+ADAMW_BYTES = 8
+"""Two fp32 moments of a parameter."""
+
+
 def moment_bytes(spec: Spec) -> float:
     """Return the bytes per parameter that an optimizer knows beside the weight.
 
@@ -32,7 +36,7 @@ def moment_bytes(spec: Spec) -> float:
     (Shazeer and Stern 2018, section 3).
     """
     return {
-        "adamw": 8,
+        "adamw": ADAMW_BYTES,
         "adamw-8bit": 2 * (1 + 4 / BLOCK),
         "sgd": 4,
         "adafactor": 8 / spec.model.d_model,
@@ -189,6 +193,9 @@ def loss_bytes(spec: Spec) -> int:
         is_fused = spec.framework in HAS_FUSED_LOSS
     return FUSED_LOSS_BYTES if is_fused else EAGER_LOSS_BYTES[spec.framework]
 
+
+CONTEXT_GIB = 1.1
+"""Of CUDA with its kernels: the least of what `OVERHEAD_GIB` is made of."""
 
 OVERHEAD_GIB: dict[Framework, float] = {
     "megatron": 3.0,

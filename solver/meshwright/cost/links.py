@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.arrays import Floats
+from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD, LAYER, blocks
 from meshwright.cost.price import Prices, Split
+from meshwright.cost.schedule import sends
 from meshwright.cost.traffic import Collective
-from meshwright.cost.weights import (
-    Weights,
-    dense_layer_weights,
-    embedding_weights,
-    head_weights,
-    layer_weights,
-)
 from meshwright.job import Job
 from meshwright.skeleton import FULL, Skeletons
 from meshwright.spec.gpu import PRECISIONS
@@ -28,19 +26,20 @@ def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
     `prices` has one row. Bytes are per direction: a pipeline stage sends activations
     one way and gradients the other.
     """
-    rows = prices.rows
+    rows, counts = prices.rows, block_counts(job, split)
     job, m = job.at(PRECISIONS[rows.precision[0]]), int(rows.microbatches[0])
-    layers, recomputed = split.layers[:, None], split.recomputed[:, None]
-    own = layer_weights(job, rows)
-    each = _passed(_per_layer(job, rows, own))
-    again = _passed(_forward(job, rows)) * float(rows.recompute[0] == FULL)
-    once = _passed(traffic.step_end(job, rows, own))
-    result: Floats = m * (layers * each + recomputed * again) + layers * once
-    result[0] += _end_bytes(job, rows, embedding_weights(job, rows), m)
-    result[0] += _leading_bytes(job, rows, each, once, m)
-    result[-1] += _end_bytes(job, rows, head_weights(job, rows), m)
-    if rows.pp[0] > 1:
-        result += m * rows.vpp[0] * _passed(traffic.pipeline_send(job, rows))
+    onward, back = sends(len(split.layers), int(rows.vpp[0]))
+    sent, gathered = traffic.pipeline_send(job, rows)
+    result = m * np.maximum(onward, back)[:, None] * _passed([sent])
+    # What either neighbour sends is gathered the same way round.
+    result = result + m * (onward + back)[:, None] * _passed([gathered])
+    for name, block in blocks(job, rows).items():
+        each = _passed(_all(block.forward, block.backward))
+        passed = m * each + _passed(block.end)
+        result = result + counts[name][:, None] * passed
+        if name == LAYER:
+            again = recomputed_layers(rows, split)[:, None]
+            result = result + m * again * _passed(_all(block.recompute))
     return result
 
 
@@ -56,63 +55,28 @@ def link_seconds(job: Job, prices: Prices, split: Split, place: Place) -> Floats
     return result
 
 
-def _per_layer(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
-    """Return the collectives of one layer and micro-batch, forward and backward."""
-    return [
-        *_forward(job, rows),
-        *traffic.tensor_parallel(job, rows, traffic.reductions(job.spec.model)),
-        *traffic.expert_exchange(job, rows, 2),
-        *traffic.context_parallel(job, rows, True),
-        *_zero(job, rows, held),
-    ]
+def block_counts(job: Job, split: Split) -> dict[str, Ints]:
+    """Return how many of each block of a model every stage holds, (stages,)."""
+    index = np.arange(len(split.layers))
+    leading = job.spec.model.first_dense_layers * (index == 0)
+    return {
+        LAYER: split.layers - leading,
+        DENSE_LAYER: leading,
+        EMBEDDING: 1 * (index == 0),
+        HEAD: 1 * (index == len(index) - 1),
+    }
 
 
-def _forward(job: Job, rows: Skeletons) -> list[Collective]:
-    """Return what the forward of one layer passes on, beside weights."""
-    return [
-        *traffic.tensor_parallel(job, rows, traffic.reductions(job.spec.model)),
-        *traffic.expert_exchange(job, rows, 2),
-        *traffic.context_parallel(job, rows, False),
-    ]
+def recomputed_layers(rows: Skeletons, split: Split) -> Ints:
+    """Return how many layers of every stage have all of their forward again."""
+    return np.where(rows.recompute[0] == FULL, split.recomputed, 0)
 
 
-def _zero(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
-    """Return what ZeRO passes on per micro-batch, forward and backward."""
-    gathers = traffic.gather_weights(job, rows, held)
-    return [*2 * gathers, *traffic.reduce_gradients(job, rows, held)]
+def _all(*passes: dict[str, list[Collective]]) -> Iterable[Collective]:
+    return chain.from_iterable(chain(*(own.values() for own in passes)))
 
 
-def _leading_bytes(
-    job: Job, rows: Skeletons, each: Floats, once: Floats, microbatches: int
-) -> Floats:
-    """Return what leading dense layers pass on more than as many repeated ones."""
-    count = job.spec.model.first_dense_layers
-    if not count:
-        return np.zeros(len(GROUPS))
-    held = dense_layer_weights(job, rows)
-    ours = _passed(
-        [
-            *traffic.tensor_parallel(job, rows, 4),
-            *traffic.context_parallel(job, rows, False),
-            *traffic.context_parallel(job, rows, True),
-            *_zero(job, rows, held),
-        ]
-    )
-    ours_once = _passed(traffic.step_end(job, rows, held))
-    more: Floats = microbatches * (ours - each) + ours_once - once
-    return count * more
-
-
-def _end_bytes(
-    job: Job, rows: Skeletons, held: list[Weights], microbatches: int
-) -> Floats:
-    """Return the bytes per group of the embedding or the head."""
-    each = [*traffic.tensor_parallel(job, rows, 1), *_zero(job, rows, held)]
-    once = [*traffic.step_end(job, rows, held), *traffic.tied_tables(job, rows)]
-    return microbatches * _passed(each) + _passed(once)
-
-
-def _passed(operations: list[Collective]) -> Floats:
+def _passed(operations: Iterable[Collective]) -> Floats:
     """Return the bytes passed on, by group."""
     result = np.zeros(len(GROUPS))
     for operation in operations:

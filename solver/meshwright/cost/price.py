@@ -20,7 +20,12 @@ from meshwright.cost.arrays import (
     where,
 )
 from meshwright.cost.memory import MemoryCosts, memory_costs
-from meshwright.cost.schedule import closed_form_s, heads_in_flight, in_flight
+from meshwright.cost.schedule import (
+    closed_form_s,
+    heads_in_flight,
+    in_flight,
+    sends,
+)
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
@@ -82,8 +87,7 @@ def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
     (rows, stages).
     """
     stages = split.layers.shape[-1]
-    ends = _Ends(stages)
-    sends = ends.neighbours + 2.0 * (vpp - 1) * (stages > 1)
+    ends, (onward, back) = _Ends(stages), sends(stages, vpp)
     return added(
         [
             scaled(time.forward, split.layers),
@@ -91,7 +95,7 @@ def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
             {"recompute": time.recompute_s * split.recomputed},
             where(ends.first, time.first),
             where(ends.last, time.last),
-            {"pp": time.send_s * sends},
+            {"pp": time.send_s * (onward + back)},
         ]
     )
 
@@ -215,10 +219,9 @@ def stage_host_bytes(prices: Prices, split: Split) -> Floats:
 
 
 class _Ends:
-    """Which stages are first and last, and how many neighbours each sends to."""
+    """Which stages are first and last."""
 
     def __init__(self, stages: int) -> None:
         index = np.arange(stages)
         self.first = index == 0
         self.last = index == stages - 1
-        self.neighbours: Floats = 2.0 - self.first - self.last

@@ -16,6 +16,7 @@ from meshwright.cost.arrays import Floats
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.precision import FORMATS
 from meshwright.cost.shards import Shards
+from meshwright.spec.gpu import Gpu, Precision
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
@@ -69,14 +70,18 @@ class Machine:
         return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
 
     def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
-        """Return the seconds of a matmul's FLOPs.
+        half = self.efficiency.gemm_half_size
+        return self.padded_s(m + half, n, k, best_flops)
+
+    def padded_s(self, padded_m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
+        """Return the seconds of a matmul's FLOPs, its rows padded as tiles ask.
 
         A dimension of size s reaches s / (s + gemm_half_size) of the rate: the matmul
         takes as long as one with that much more of each dimension at the full rate.
         """
         half = self.efficiency.gemm_half_size
-        padded = 2 * (m + half) * (n + half) * (k + half)
-        return padded / (best_flops * self.efficiency.gemm)
+        flops = 2 * padded_m * (n + half) * (k + half)
+        return flops / (best_flops * self.efficiency.gemm)
 
     def attention_s(self, flops: Floats, elements: Floats) -> Floats:
         """Return the seconds of fused attention."""
@@ -107,19 +112,31 @@ class Work:
         return self.spec.model
 
 
-def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
-    """Return the work of a spec's micro-batches on its GPU."""
-    gpu, form = spec.cluster.topology.gpu, FORMATS[spec.training.precision]
-    is_fp8 = spec.training.precision == "fp8"
+def machine_of(
+    gpu: Gpu, precision: Precision, efficiency: Efficiency, attention_share: float = 1.0
+) -> Machine:
+    """Return a GPU as kernels of a precision see it, which it must have.
+
+    `attention_share` is what of its peak is open to fused attention.
+    """
+    form, is_fp8 = FORMATS[precision], precision == "fp8"
     peak_flops = gpu.peak_tflops.flops(form.core)
-    machine = Machine(
-        peak_flops * _attention_share(spec, peak_flops),
+    return Machine(
+        peak_flops * attention_share,
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
         efficiency,
-        spec.peak_flops * gpu.matmul_share_fp8 if is_fp8 else None,
+        gpu.peak_tflops.flops("fp8") * gpu.matmul_share_fp8 if is_fp8 else None,
     )
+
+
+def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
+    """Return the work of a spec's micro-batches on its GPU."""
+    gpu, precision = spec.cluster.topology.gpu, spec.training.precision
+    peak_flops = gpu.peak_tflops.flops(FORMATS[precision].core)
+    share = _attention_share(spec, peak_flops)
+    machine = machine_of(gpu, precision, efficiency, share)
     tokens = shards.tokens(spec.training.seq_len)
     return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)
 

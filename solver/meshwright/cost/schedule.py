@@ -50,6 +50,18 @@ def heads_in_flight(schedule: Ints, microbatches: Ints) -> Ints:
     return np.where(schedule == GPIPE, microbatches, 1)
 
 
+def sends(stages: int, vpp: Ints | int) -> tuple[Ints, Ints]:
+    """Return how often each stage sends a micro-batch on, and its gradients back.
+
+    Once per chunk, but the last stage has nobody for its last chunk, and the first
+    nobody for the gradients of its first. Shape (stages,), or (rows, stages) where
+    `vpp` is (rows, 1).
+    """
+    index = np.arange(stages)
+    chunks = (vpp if stages > 1 else 1) * np.ones(stages, dtype=np.int64)
+    return chunks - (index == stages - 1), chunks - (index == 0)
+
+
 @dataclass(frozen=True)
 class StepWeights:
     """How often a stage's seconds count in the step, (rows,).

@@ -8,17 +8,22 @@ import numpy as np
 
 from meshwright.cost import traffic
 from meshwright.cost.arrays import Floats, Parts, added, scaled, take
+from meshwright.cost.blocks import (
+    DENSE_LAYER,
+    EMBEDDING,
+    HEAD,
+    LAYER,
+    Block,
+    dense_layer,
+    embedding,
+    head,
+    layer,
+)
 from meshwright.cost.collectives import exposed_in_turn_s, exposed_s
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.framework import state_bytes
 from meshwright.cost.offload import copies
-from meshwright.cost.weights import (
-    Weights,
-    dense_layer_weights,
-    embedding_weights,
-    head_weights,
-    layer_weights,
-)
+from meshwright.cost.weights import Weights
 from meshwright.job import Job
 from meshwright.skeleton import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
@@ -48,41 +53,43 @@ class TimeCosts:
 
 
 @dataclass(frozen=True)
-class _Layer:
-    """One kind of layer: its kernels, weights and traffic."""
+class BlockTimes:
+    """Seconds of one block by part: of a micro-batch, and at the end of the step."""
 
-    forward_s: Floats
-    backward_s: Floats
-    weights: list[Weights]
-    tp_s: Floats
-    """Exposed, forward; the backward has as much."""
-    ep_s: Floats
+    forward: Parts
+    """Of embedding and head, of both passes."""
+    backward: Parts
+    sync: Parts
+
+
+NO_TIMES = BlockTimes({}, {}, {})
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     """Return the seconds that make up every stage of every skeleton."""
     own = _layer_kernels(job, rows)
-    layer = _layer(job, rows, own)
-    rings = _rings(job, rows, own)
-    forward, backward = _passes(job, rows, layer, rings)
-    sync = _sync(job, rows, layer.weights, layer.backward_s)
-    lead, lead_sync = _leading(job, rows, own, [forward, backward], rings, sync)
-    # Nothing runs beside the first gather and the last reduction of a step.
-    alone = np.zeros(len(rows))
-    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
+    times = _block_times(job, rows, own)
+    each, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
+    count = job.spec.model.first_dense_layers
+    lead = _leading(times[DENSE_LAYER], each, count) if count else NO_TIMES
     return TimeCosts(
-        forward=forward,
-        backward=backward,
+        forward=each.forward,
+        backward=each.backward,
         # A bubble is filled by no more than the least of a layer's three passes.
         weight_s=np.minimum(own.weight_s, own.forward_s),
-        recompute_s=_recompute_s(rows, own, forward),
-        first=added([lead, _end(job, rows, embedding, own.embedding_s, alone)]),
-        last=_end(job, rows, head, own.head_s, own.head_s),
+        recompute_s=_recompute_s(rows, own, each.forward),
+        first=added([lead.forward, first.forward]),
+        last=last.forward,
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
-        sync_layer=sync,
-        sync_first=added([lead_sync, _sync_end(job, rows, embedding)]),
-        sync_last=_sync_end(job, rows, head),
+        sync_layer=each.sync,
+        sync_first=added([lead.sync, first.sync]),
+        sync_last=last.sync,
     )
+
+
+def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
+    """Return the seconds of every block of `cost.blocks.blocks`, by name."""
+    return _block_times(job, rows, _layer_kernels(job, rows))
 
 
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
@@ -91,107 +98,80 @@ def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     return take(kernels(job.spec, job.efficiency, distinct), inverse)
 
 
-def _layer(job: Job, rows: Skeletons, own: Kernels) -> _Layer:
-    """Return the layer that the model repeats."""
-    calls = traffic.reductions(job.spec.model)
-    exchange = traffic.expert_exchange(job, rows, 2)
-    return _Layer(
-        own.forward_s,
-        own.backward_s,
-        layer_weights(job, rows),
-        traffic.seconds(job, rows, traffic.tensor_parallel(job, rows, calls)),
-        traffic.seconds(job, rows, exchange),
+def _block_times(job: Job, rows: Skeletons, own: Kernels) -> dict[str, BlockTimes]:
+    """Return the seconds of blocks; one at a time is built, for columns are long."""
+    attention = own.attention_s, own.attention_backward_s
+    passes = own.forward_s, own.backward_s
+    result = {LAYER: _layer(job, rows, layer(job, rows), passes, attention)}
+    if job.spec.model.first_dense_layers:
+        passes = own.dense_forward_s, own.dense_backward_s
+        dense = _layer(job, rows, dense_layer(job, rows), passes, attention)
+        result[DENSE_LAYER] = dense
+    # Nothing runs beside the first gather and the last reduction of a step.
+    alone = np.zeros(len(rows))
+    result[EMBEDDING] = _end(job, rows, embedding(job, rows), own.embedding_s, alone)
+    result[HEAD] = _end(job, rows, head(job, rows), own.head_s, own.head_s)
+    return result
+
+
+def _layer(
+    job: Job,
+    rows: Skeletons,
+    block: Block,
+    passes_s: tuple[Floats, Floats],
+    attention_s: tuple[Floats, Floats],
+) -> BlockTimes:
+    """Return the seconds of a layer, whose kernels take so long in each pass."""
+    moved, zero_s = copies(job, rows, block.weights), _zero_s(job, rows, block)
+    exposed = {
+        "tp": traffic.seconds(job, rows, block.tp),
+        "ep": traffic.seconds(job, rows, block.ep),
+    }
+    rings = [traffic.seconds(job, rows, own) for own in (block.ring, block.ring_back)]
+    copies_s = moved.forward_s, moved.backward_s
+    forward, backward = (
+        _pass(job, exposed, *own)
+        for own in zip(passes_s, attention_s, rings, zero_s, copies_s, strict=True)
     )
-
-
-def _dense_layer(job: Job, rows: Skeletons, own: Kernels) -> _Layer:
-    """Return a leading layer without experts."""
-    return _Layer(
-        own.dense_forward_s,
-        own.dense_backward_s,
-        dense_layer_weights(job, rows),
-        traffic.seconds(job, rows, traffic.tensor_parallel(job, rows, 2)),
-        np.zeros(len(rows)),
-    )
-
-
-@dataclass(frozen=True)
-class _Ring:
-    """What context parallelism passes round beside one pass of attention."""
-
-    traffic_s: Floats
-    attention_s: Floats
-
-
-def _passes(
-    job: Job, rows: Skeletons, layer: _Layer, rings: tuple[_Ring, _Ring]
-) -> tuple[Parts, Parts]:
-    """Return the forward and the backward of a layer."""
-    zero = _zero_s(job, rows, layer.weights)
-    moved = copies(job, rows, layer.weights)
-    return (
-        _pass(job, layer, layer.forward_s, rings[0], zero[0], moved.forward_s),
-        _pass(job, layer, layer.backward_s, rings[1], zero[1], moved.backward_s),
-    )
+    return BlockTimes(forward, backward, _sync(job, rows, block, passes_s[1]))
 
 
 def _pass(
     job: Job,
-    layer: _Layer,
+    exposed: Parts,
     compute_s: Floats,
-    ring: _Ring,
+    attention_s: Floats,
+    ring_s: Floats,
     zero_s: Floats,
     copies_s: Floats,
 ) -> Parts:
     """Return one pass by part; each second of compute hides one of traffic.
 
-    The ring hides behind the attention that it feeds (Liu et al. 2023, section 3),
-    ZeRO behind what is left of the pass, copies to and from the host behind the rest.
+    What is `exposed` waits for compute, and compute for it. The ring hides behind the
+    attention that it feeds (Liu et al. 2023, section 3), ZeRO behind what is left of
+    the pass, copies to and from the host behind the rest.
     """
     overlap = job.efficiency.gather_overlap
-    exposed_ring_s = exposed_s(ring.traffic_s, ring.attention_s, overlap)
-    left_s = compute_s - (ring.traffic_s - exposed_ring_s)
+    exposed_ring_s = exposed_s(ring_s, attention_s, overlap)
+    left_s = compute_s - (ring_s - exposed_ring_s)
     exposed_zero_s, exposed_copies_s = exposed_in_turn_s(
         zero_s, copies_s, left_s, overlap
     )
     return {
         "compute": compute_s,
-        "tp": layer.tp_s,
-        "ep": layer.ep_s,
+        **exposed,
         "cp": exposed_ring_s,
         "zero": exposed_zero_s,
         "offload": exposed_copies_s,
     }
 
 
-def _rings(job: Job, rows: Skeletons, own: Kernels) -> tuple[_Ring, _Ring]:
-    """Return the ring traffic of attention, forward and backward."""
-    forward = traffic.seconds(job, rows, traffic.context_parallel(job, rows, False))
-    backward = traffic.seconds(job, rows, traffic.context_parallel(job, rows, True))
-    return (
-        _Ring(forward, own.attention_s),
-        _Ring(backward, own.attention_backward_s),
-    )
-
-
-def _leading(
-    job: Job,
-    rows: Skeletons,
-    own: Kernels,
-    passes: list[Parts],
-    rings: tuple[_Ring, _Ring],
-    sync: Parts,
-) -> tuple[Parts, Parts]:
+def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
     """Return what leading dense layers take more than as many repeated ones."""
-    count = job.spec.model.first_dense_layers
-    if not count:
-        return {}, {}
-    dense = _dense_layer(job, rows, own)
-    ours = [*_passes(job, rows, dense, rings)]
-    our_sync = _sync(job, rows, dense.weights, dense.backward_s)
-    less = [scaled(parts, -count) for parts in (*passes, sync)]
-    more = [scaled(parts, count) for parts in (*ours, our_sync)]
-    return added([*more[:2], *less[:2]]), added([more[2], less[2]])
+    more = [scaled(parts, count) for parts in (dense.forward, dense.backward)]
+    less = [scaled(parts, -count) for parts in (layer.forward, layer.backward)]
+    sync = added([scaled(dense.sync, count), scaled(layer.sync, -count)])
+    return BlockTimes(added([*more, *less]), {}, sync)
 
 
 def _recompute_s(rows: Skeletons, own: Kernels, forward: Parts) -> Floats:
@@ -205,53 +185,48 @@ def _recompute_s(rows: Skeletons, own: Kernels, forward: Parts) -> Floats:
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 
-def _zero_s(job: Job, rows: Skeletons, held: list[Weights]) -> tuple[Floats, Floats]:
-    """Return the ZeRO seconds of some weights' forward and backward.
+def _zero_s(job: Job, rows: Skeletons, block: Block) -> tuple[Floats, Floats]:
+    """Return the ZeRO seconds of a block's forward and backward.
 
     Stage 3 gathers weights for the forward and again for the backward; from stage 2
     on gradients are reduced after every micro-batch (Rajbhandari et al. 2019, 7.2).
     """
-    gather = traffic.seconds(job, rows, traffic.gather_weights(job, rows, held))
-    reduce = traffic.seconds(job, rows, traffic.reduce_gradients(job, rows, held))
-    return gather, gather + reduce
+    gather = traffic.seconds(job, rows, block.gather)
+    return gather, gather + traffic.seconds(job, rows, block.reduce)
 
 
 def _end(
-    job: Job, rows: Skeletons, held: list[Weights], compute_s: Floats, hide_s: Floats
-) -> Parts:
-    """Return the seconds per micro-batch of the embedding or the head."""
-    one_reduction = traffic.tensor_parallel(job, rows, 1)
-    moved, overlap = copies(job, rows, held), job.efficiency.gather_overlap
-    forward_s, backward_s = _zero_s(job, rows, held)
+    job: Job, rows: Skeletons, block: Block, compute_s: Floats, hide_s: Floats
+) -> BlockTimes:
+    """Return the seconds of the embedding or the head.
+
+    Nothing hides their traffic at the end of the step.
+    """
+    moved, overlap = copies(job, rows, block.weights), job.efficiency.gather_overlap
+    forward_s, backward_s = _zero_s(job, rows, block)
     copies_s = moved.forward_s + moved.backward_s
     zero_s, copies_s = exposed_in_turn_s(
         forward_s + backward_s, copies_s, hide_s, overlap
     )
-    return {
+    both = {
         "compute": compute_s,
-        "tp": traffic.seconds(job, rows, one_reduction),
+        "tp": traffic.seconds(job, rows, [*block.tp, *block.tp_back]),
         "zero": zero_s,
         "offload": copies_s,
     }
+    return BlockTimes(both, {}, _sync(job, rows, block, np.zeros(len(rows))))
 
 
-def _sync(job: Job, rows: Skeletons, held: list[Weights], hide_s: Floats) -> Parts:
+def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
     """Return the end of the step: traffic that nothing hides, and the update."""
-    ends = traffic.seconds(job, rows, traffic.step_end(job, rows, held))
-    overlap, moved = job.efficiency.grad_overlap, copies(job, rows, held)
+    ends = traffic.seconds(job, rows, block.end)
+    overlap, moved = job.efficiency.grad_overlap, copies(job, rows, block.weights)
     ends_s, down_s = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
     return {
         "dp": ends_s,
-        "optimizer": _optimizer_s(job, rows, held),
+        "optimizer": _optimizer_s(job, rows, block.weights),
         "offload": down_s + moved.update_s,
     }
-
-
-def _sync_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
-    """Return the end of the step of embedding or head: nothing hides its traffic."""
-    parts = _sync(job, rows, held, np.zeros(len(rows)))
-    tied = traffic.seconds(job, rows, traffic.tied_tables(job, rows))
-    return {**parts, "dp": parts["dp"] + tied}
 
 
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:

@@ -239,5 +239,16 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     matmul = leading * dense_layer_matmul_params(model)
     matmul += (model.n_layers - leading) * layer_matmul_params(model)
     matmul += model.vocab * model.d_model
-    attention = seq_len * (query_width(model) + output_width(model)) / 2
+    attention = _attention_macs(model, seq_len)
     return 6.0 * (matmul + model.n_layers * attention) * seq_len * global_batch
+
+
+def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:
+    """Return the FLOPs of one repeating layer's forward in a step."""
+    macs = layer_matmul_params(model) + _attention_macs(model, seq_len)
+    return 2.0 * macs * seq_len * global_batch
+
+
+def _attention_macs(model: Model, seq_len: int) -> float:
+    """Return the products per layer and token of scores under a causal mask."""
+    return seq_len * (query_width(model) + output_width(model)) / 2

@@ -6,8 +6,10 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
+from meshwright.ledger.data import Ledger
 from meshwright.plan import BrokenRule, Outcome, Plan, PricedPlan, StageMemory
 from meshwright.spec.base import SpecModel
+from meshwright.spec.cluster import Cluster
 
 Verdict = Literal[
     "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
@@ -107,6 +109,15 @@ class Explanation(SpecModel):
     conflict: Conflict | None = None
     repairs: tuple[Repair, ...] = ()
     best: Outcome | None = Field(None, description="Of the spec without the plan.")
+    collectives: Ledger | None = Field(
+        None, description="Of the plan, or the nearest one, where it is asked for."
+    )
+    cluster: Cluster | None = Field(
+        None, exclude=True, description="What the plan runs on, or the nearest one."
+    )
+    nearest: Plan | None = Field(
+        None, exclude=True, description="The plan that comes closest where none fits."
+    )
     helps: tuple[Change, ...] = Field((), description="One choice left open, each.")
     binding: tuple[Change, ...] = Field(
         (), description="What each decision that holds the best plan back costs."

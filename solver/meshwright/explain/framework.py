@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from meshwright.coarse import coarse_rows, with_choices
+from meshwright.coarse import coarse_rows, even_chunks, with_choices
 from meshwright.cost.arrays import Ints
 from meshwright.degrees import degree_rows, enumerate_degrees
 from meshwright.explain.conflict import costly_decisions, smallest_hit
@@ -27,6 +27,7 @@ from meshwright.meshes import MeshTable, legal_meshes
 from meshwright.pin_rules import degree_pins, plan_pins
 from meshwright.room import Memory
 from meshwright.rule import Rule, holding
+from meshwright.spec.pins import OFFLOADS, Pins
 from meshwright.spec.spec import Spec
 
 WORLD = Fixed(rule="world_size", sentence="the degrees multiply to the number of GPUs")
@@ -74,7 +75,13 @@ def _any_rows(job: Job, degrees: Ints) -> Lattice:
     """
     spec = _plain(job.spec)
     coarse = coarse_rows(spec, degrees)
-    every = with_choices(spec, coarse.rows, coarse.alike, plan_pins(spec))
+    every = with_choices(
+        spec,
+        coarse.rows,
+        coarse.alike,
+        plan_pins(spec),
+        even_chunks(spec, coarse.rows),
+    )
     origin = coarse.origin[every.origin]
     copies = np.ones(len(degrees), dtype=np.int64)
     table = MeshTable(job)
@@ -83,10 +90,15 @@ def _any_rows(job: Job, degrees: Ints) -> Lattice:
 
 
 def _plain(spec: Spec) -> Spec:
-    """Return a spec with the schedule and the chunks pinned where they are open."""
-    plain = {"schedule": ("1f1b",), "vpp": {"values": (1,)}}
+    """Return a spec with what is open pinned to the plainest, or to all there is.
+
+    What a framework offloads is a rule of its own, so that all of it is tried.
+    """
+    plain: dict[str, object] = {"schedule": ("1f1b",), "vpp": {"values": (1,)}}
+    if spec.cluster.topology.host is not None:
+        plain["offload"] = OFFLOADS
     given = {k: v for k, v in plain.items() if getattr(spec.pins, k) is None}
-    pins = type(spec.pins).model_validate(spec.pins.model_dump() | given)
+    pins = Pins.model_validate(spec.pins.model_dump() | given)
     return spec.model_copy(update={"pins": pins})
 
 

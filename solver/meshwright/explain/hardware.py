@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from meshwright import catalog
 from meshwright.explain.conflict import HasPlan
 from meshwright.explain.data import Repair
@@ -57,7 +59,10 @@ def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repa
     edit, now, at = grown
 
     def is_enough(count: int) -> bool:
-        return has_plan(_on(spec, at(count)))
+        try:
+            return has_plan(_on(spec, at(count)))
+        except ValidationError:
+            return False  # Hosts do not divide that many GPUs.
 
     enough = next(filter(is_enough, (now * times for times in TIMES)), None)
     if enough is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.explain.data import Change, Explanation, Gap, Repair, Slack, Standing
 from meshwright.plan import PricedPlan
+from meshwright.report.ledger import ledger_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import (
     Lines,
@@ -32,6 +33,8 @@ def explain_sections(own: Explanation) -> list[Section]:
         parts.append(_repair_table(own.repairs[:MOST_REPAIRS]))
     if own.fits and own.plan:
         parts += _fitting(own, own.plan)
+    if own.collectives:
+        parts += ledger_sections(own.collectives)
     return parts
 
 

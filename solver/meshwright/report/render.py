@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from meshwright.plan import Outcome, PricedPlan
+from meshwright.report.run import run_sections
 from meshwright.report.tables import Lines, Section, Table, sections
 
 WIDTH = 120
@@ -15,12 +16,16 @@ WIDTH = 120
 
 def as_text(title: str, outcome: Outcome) -> str:
     """Return an outcome as aligned tables."""
-    return sections_as_text(sections(title, outcome))
+    return sections_as_text(_all_sections(title, outcome))
 
 
 def as_markdown(title: str, outcome: Outcome) -> str:
     """Return an outcome as markdown."""
-    return sections_as_markdown(sections(title, outcome))
+    return sections_as_markdown(_all_sections(title, outcome))
+
+
+def _all_sections(title: str, outcome: Outcome) -> list[Section]:
+    return [*sections(title, outcome), *run_sections(outcome.run)]
 
 
 def sections_as_text(parts: list[Section]) -> str:
@@ -98,6 +103,8 @@ def as_json(title: str, outcome: Outcome) -> str:
     ]
     data["rival"] = _dumped(outcome.rival)
     data["near_miss"] = _dumped(outcome.near_miss)
+    if outcome.run is not None:
+        data["run"] = _dumped(outcome.run)
     data["gpus"] = outcome.gpus
     data["versions"] = outcome.versions
     return json.dumps(data, indent=2) + "\n"

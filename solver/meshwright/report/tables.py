@@ -220,12 +220,7 @@ def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
     certificate = outcome.certificate
     if certificate is None:
         return
-    yield _claim(outcome, certificate, best)
-    counts = certificate.counts
-    yield (
-        f"{counts.skeletons:,} legal skeletons: {counts.no_memory:,} cannot fit, "
-        f"{counts.bounded:,} are bounded out, {counts.survivors:,} left to CP-SAT."
-    )
+    yield from claim_lines(outcome.status, certificate, best.step_s)
     if best.plan.pp > 1:
         gap = best.schedule_s / best.step_s - 1
         apart = f"{abs(gap):.2%} {'more' if gap > 0 else 'less'}"
@@ -241,15 +236,18 @@ def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
         )
 
 
-def _claim(outcome: Outcome, certificate: Certificate, best: PricedPlan) -> str:
-    if outcome.status == "optimal":
-        return (
-            f"Proven optimal in the model: no plan takes less than "
-            f"{certificate.bound_s:.6f} s (gap 0)."
-        )
-    return (
-        f"Not proven: no plan takes less than {certificate.bound_s:.6f} s, "
-        f"this one {best.step_s:.6f} s (gap {certificate.gap:.2%})."
+def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
+    """Yield what was proven of a plan, and where all others went."""
+    least = f"no plan takes less than {certificate.bound_s:.6f} s"
+    if status == "optimal":
+        yield f"Proven optimal in the model: {least} (gap 0)."
+    else:
+        gap = f"(gap {certificate.gap:.2%})"
+        yield f"Not proven: {least}, this one {step_s:.6f} s {gap}."
+    counts = certificate.counts
+    yield (
+        f"{counts.skeletons:,} legal skeletons: {counts.no_memory:,} cannot fit, "
+        f"{counts.bounded:,} are bounded out, {counts.survivors:,} left to CP-SAT."
     )
 
 

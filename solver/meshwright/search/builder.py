@@ -13,7 +13,7 @@ from meshwright.errors import MeshwrightError, SpecError
 from meshwright.search.axes import Setting
 from meshwright.spec.base import DISAGREEMENT, FOLLOWS
 from meshwright.spec.file_kinds import FABRICS, MACHINES
-from meshwright.spec.load import open_sections, resolve_names
+from meshwright.spec.load import open_sections, refuse_inference, resolve_names
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.places import Document, FieldPath
 from meshwright.spec.spec import Spec
@@ -65,6 +65,7 @@ class Builder:
             Disagreement: settings do not go together.
         """
         document = self.document(settings)
+        refuse_inference(document)
         try:
             return Spec.model_validate(document.data)
         except ValidationError as error:

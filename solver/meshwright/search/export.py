@@ -26,6 +26,10 @@ def check_kind(path: Path) -> None:
         raise SpecError(f"--output {path}: expected {accepted}")
     if path.suffix == ".parquet":
         _pyarrow()
+    if path.suffix == ".html":
+        from meshwright.search.page import page_library
+
+        page_library()
 
 
 def export(rows: Sequence[Row], path: Path) -> None:
@@ -106,10 +110,8 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
 
 
 def _html(rows: Sequence[Row], path: Path) -> None:
-    try:
-        from meshwright.search.page import write_page
-    except ImportError:
-        raise SpecError(f"--output {path}: no pages in this version") from None
+    from meshwright.search.page import write_page
+
     write_page(rows, path)
 
 

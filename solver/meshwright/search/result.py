@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.economics import prices
 from meshwright.plan import NearMiss, Outcome, PricedPlan, StageMemory
 from meshwright.search.row import Row, Value
 from meshwright.search.ways import ways
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
 
 HOUR_S = 3_600
@@ -23,21 +23,20 @@ def row_of(
     own: dict[str, Any] = {"gpus": outcome.gpus}
     if outcome.best is not None:
         cluster = outcome.cluster or spec.cluster
-        own |= _metrics(spec, cluster, outcome.best, outcome.gpus)
+        own |= _metrics(spec, cluster, outcome.best)
         own["certificate"] = outcome.certificate
     elif outcome.near_miss is not None:
         own |= _reason(outcome.near_miss)
     return Row(key=key, name=name, axes=axes, status=outcome.status, **own)
 
 
-def _metrics(
-    spec: Spec, cluster: Cluster, best: PricedPlan, gpus: int
-) -> dict[str, Any]:
+def _metrics(spec: Spec, cluster: Cluster, best: PricedPlan) -> dict[str, Any]:
     training, run = spec.training, spec.run
     tokens_per_s = training.seq_len * training.global_batch / best.step_s
     fullest = min(best.stages, key=_headroom_gib)
-    usd_per_s = _usd_per_hour(spec, cluster, gpus) / HOUR_S
-    kw = _watts(cluster, gpus) / 1e3
+    watts = prices.watts(cluster)
+    kw = watts / 1e3 if watts is not None else None
+    usd = prices.usd_per_hour(cluster, run.gpu_hour_price)
     return {
         "step_s": best.step_s,
         "tokens_per_s": tokens_per_s,
@@ -45,8 +44,8 @@ def _metrics(
         "mfu": best.mfu,
         "peak_gib": best.peak_gib,
         "headroom_gib": _headroom_gib(fullest),
-        "usd_per_mtoken": usd_per_s / tokens_per_s * MILLION or None,
-        "kwh_per_mtoken": kw / HOUR_S / tokens_per_s * MILLION or None,
+        "usd_per_mtoken": _per_mtoken(usd, tokens_per_s),
+        "kwh_per_mtoken": _per_mtoken(kw, tokens_per_s),
         "train_days": run.tokens / tokens_per_s / DAY_S if run.tokens else None,
         "ways": len(ways(best.plan)),
         "plan": best.plan,
@@ -59,25 +58,11 @@ def _headroom_gib(stage: StageMemory) -> float:
     return stage.usable_gib - stage.total_gib
 
 
-def _kinds(cluster: Cluster, gpus: int) -> list[tuple[Gpu, int]]:
-    """Return the kinds of GPUs of a cluster, and how many there are of each."""
-    parts = [(part.topology.gpu, part.gpus) for part in cluster.parts]
-    return parts or [(cluster.topology.gpu, gpus)]
-
-
-def _usd_per_hour(spec: Spec, cluster: Cluster, gpus: int) -> float:
-    """Return what all GPUs cost for an hour; 0 if a price is not known."""
-    prices = [
-        (spec.run.gpu_hour_price or gpu.hour_usd or 0.0) * count
-        for gpu, count in _kinds(cluster, gpus)
-    ]
-    return sum(prices) if all(prices) else 0.0
-
-
-def _watts(cluster: Cluster, gpus: int) -> float:
-    """Return the power limit of all GPUs; 0 if one is not known."""
-    watts = [(gpu.tdp_w or 0.0) * count for gpu, count in _kinds(cluster, gpus)]
-    return sum(watts) if all(watts) else 0.0
+def _per_mtoken(per_hour: float | None, tokens_per_s: float) -> float | None:
+    """Return an amount per hour as one per million tokens."""
+    if per_hour is None:
+        return None
+    return per_hour / HOUR_S / tokens_per_s * MILLION
 
 
 def _reason(miss: NearMiss) -> dict[str, Any]:

@@ -113,6 +113,15 @@ Peak = Annotated[float, _number("from 0.001 to 1,000,000", lambda x: 1e-3 <= x <
 Positive = Annotated[float, _number("above 0", lambda x: x > 0)]
 """A finite number above zero."""
 
+TokenCount = Annotated[float, _number("from 1 to 1e18", lambda x: 1 <= x <= 1e18)]
+"""Tokens of a run; published ones have up to 4e13."""
+
+Flops = Annotated[float, _number("from 1e12 to 1e32", lambda x: 1e12 <= x <= 1e32)]
+"""FLOPs of a run; published ones have up to 5e26."""
+
+Hours = Annotated[float, _number("from 1 to 1e12", lambda x: 1 <= x <= 1e12)]
+"""GPU hours between failures."""
+
 Margin = Annotated[float, _number("from 0 to below 1", lambda x: 0 <= x < 1)]
 """A share that leaves something."""
 

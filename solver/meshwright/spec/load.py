@@ -11,14 +11,19 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.foreign import fill, take_sources
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.places import Document, FieldPath, Where
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.source import parse_yaml, read_yaml
 from meshwright.spec.spec import Spec
 
 _OPTIONAL = ("limits", "pins", "run")
 """Sections that may be left empty."""
+
+NO_TRAINING = ": training: missing;"
+OR_INFERENCE = "; or inference, to serve the model"
 
 
 def load_spec(
@@ -35,10 +40,55 @@ def load_spec(
         SpecError: names the file, line, field, value and what is accepted.
     """
     document = read_spec(name, pins, notes)
+    refuse_inference(document)
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
+
+
+def refuse_inference(document: Document) -> None:
+    """Refuse a spec of serving where one of training is needed.
+
+    Raises:
+        SpecError: the spec has the section `inference`.
+    """
+    if "inference" in document.data:
+        at = document.where(("inference",))
+        raise SpecError(f"{at}: inference: this command is for specs with training")
+
+
+def load_question(
+    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+) -> Spec | ServingSpec:
+    """Return a spec of training or of serving, whichever the file has.
+
+    Raises:
+        SpecError: see `load_spec`; or there are both sections, or neither.
+    """
+    document = read_spec(name, pins, notes)
+    schema = _schema(document)
+    try:
+        return schema.model_validate(document.data)
+    except ValidationError as error:
+        lines = explain(document, error, schema).splitlines()
+        told = [own + OR_INFERENCE * (NO_TRAINING in own) for own in lines]
+        raise SpecError("\n".join(told)) from None
+
+
+def _schema(document: Document) -> type[Spec] | type[ServingSpec]:
+    """Return the schema that a spec's section asks for.
+
+    Raises:
+        SpecError: there are both, or neither.
+    """
+    if "inference" not in document.data:
+        return Spec
+    if "training" in document.data:
+        at = document.where(("inference",))
+        other = document.where(("training",))
+        raise SpecError(f"{at}: inference: given beside training ({other}); keep one")
+    return ServingSpec
 
 
 def read_spec(
@@ -63,7 +113,9 @@ def open_sections(document: Document) -> None:
     Raises:
         SpecError: it is no spec at all.
     """
-    _require_mapping(document, (), "a spec with model, cluster and training")
+    _require_mapping(
+        document, (), "a spec with model, cluster and training or inference"
+    )
     for section in _OPTIONAL:
         if section in document.data and document.data[section] is None:
             document.data[section] = {}
@@ -141,6 +193,25 @@ def resolved(option: str, field: str, name: str) -> Document:
     if field == "topology":
         _resolve_field(document, (field, "gpu"), kinds["gpu"])
     return document
+
+
+class _Owner(BaseModel):
+    """What has a GPU and nothing else."""
+
+    gpu: Gpu
+
+
+def load_gpu(option: str, name: str) -> Gpu:
+    """Return the GPU that an option of the command line names: bundled, or a file.
+
+    Raises:
+        SpecError: names the option, or the file, line, field and value.
+    """
+    document = resolved(option, "gpu", name)
+    try:
+        return _Owner.model_validate(document.data).gpu
+    except ValidationError as error:
+        raise SpecError(explain(document, error, _Owner)) from None
 
 
 def _resolve_machine(document: Document, path: FieldPath) -> None:

@@ -51,10 +51,7 @@ class Spec(SpecModel):
     @property
     def usable_gib(self) -> float:
         """Return the memory per GPU that a plan may use, GiB."""
-        if self.limits.memory_gib is not None:
-            return self.limits.memory_gib
-        total = self.cluster.topology.gpu.memory_gib
-        return total * (1 - self.limits.memory_margin)
+        return self.limits.usable_gib(self.cluster.topology.gpu.memory_gib)
 
     @property
     def usable_host_gib(self) -> float:

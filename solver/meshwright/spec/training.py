@@ -96,3 +96,9 @@ class Limits(SpecModel):
     tp_min_link_gb_s: GBPerS | None = Field(
         None, description="Least bandwidth per GPU for tensor-parallel groups."
     )
+
+    def usable_gib(self, total_gib: float) -> float:
+        """Return what a plan may use of a GPU with so much memory, GiB."""
+        if self.memory_gib is not None:
+            return self.memory_gib
+        return total_gib * (1 - self.memory_margin)

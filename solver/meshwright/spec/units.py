@@ -39,6 +39,13 @@ LATENCY_UNITS = {
 }
 """Factor to microseconds; the micro sign and the Greek letter are both in use."""
 
+DAY_UNITS = {
+    **dict.fromkeys(("h", "hour", "hours"), 1 / 24),
+    **dict.fromkeys(("d", "day", "days"), 1.0),
+    **dict.fromkeys(("w", "week", "weeks"), 7.0),
+}
+"""Factor to days."""
+
 LONGEST = 40
 """Characters of a quantity."""
 
@@ -88,3 +95,4 @@ def _near(unit: str, units: dict[str, float]) -> str:
 GiB = Annotated[float, _quantity(MEMORY_UNITS, "GiB", SMALLEST)]
 GBPerS = Annotated[float, _quantity(BANDWIDTH_UNITS, "GB/s", SMALLEST)]
 Micros = Annotated[float, _quantity(LATENCY_UNITS, "us", 0)]
+Days = Annotated[float, _quantity(DAY_UNITS, "days", SMALLEST)]

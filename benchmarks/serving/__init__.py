@@ -1,0 +1,1 @@
+"""Published measurements of serving, and what is predicted for them."""

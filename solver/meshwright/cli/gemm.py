@@ -1,0 +1,114 @@
+"""`meshwright gemm`: one matmul, whether it fits, how fast it can be, how to cut it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.options import (
+    Format,
+    FormatOption,
+    OutputOption,
+    check_writable,
+    formatted,
+    write,
+)
+from meshwright.errors import SpecError
+
+if TYPE_CHECKING:
+    from meshwright.spec.gpu import Gpu
+
+EXIT_DOES_NOT_FIT = 1
+
+LARGEST = 10_000_000
+
+
+class Dtype(StrEnum):
+    """Precisions of A and W."""
+
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp8 = "fp8"
+    tf32 = "tf32"
+    fp32 = "fp32"
+
+
+def gemm(
+    m: Annotated[int, typer.Argument(min=1, max=LARGEST, help="Rows of A and Y.")],
+    k: Annotated[
+        int, typer.Argument(min=1, max=LARGEST, help="Columns of A, rows of W.")
+    ],
+    n: Annotated[int, typer.Argument(min=1, max=LARGEST, help="Columns of W and Y.")],
+    dtype: Annotated[Dtype, typer.Option(help="Of A and W.")] = Dtype.bf16,
+    gpu: Annotated[
+        str | None, typer.Option(help="A bundled GPU, or a YAML file of one.")
+    ] = None,
+    vram: Annotated[
+        str | None,
+        typer.Option(help="Memory, such as 40GiB; replaces that of the GPU."),
+    ] = None,
+    headroom: Annotated[
+        float,
+        typer.Option(min=0.0, max=0.99, help="Share of the memory that stays free."),
+    ] = 0.03,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=2, max=65_536, help="Split over so many, fit or not."),
+    ] = None,
+    split_k: Annotated[
+        int, typer.Option(min=1, max=1_024, help="Parts of K, added up at the end.")
+    ] = 1,
+    bias: Annotated[bool, typer.Option("--bias", help="Count a bias.")] = False,
+    residual: Annotated[
+        bool, typer.Option("--residual", help="Count a residual, shaped as Y.")
+    ] = False,
+    output_format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
+    check_writable(output)
+    own = _gpu(gpu, dtype) if gpu is not None else None
+    memory_gib = _memory_gib(vram, own)
+
+    from meshwright.gemm.answer import answer
+    from meshwright.gemm.memory import Matmul
+    from meshwright.report.gemm import gemm_sections
+
+    matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual)
+    told = answer(matmul, own, memory_gib, headroom, gpus)
+    text = formatted(
+        output_format,
+        lambda: gemm_sections(told),
+        lambda: told.model_dump(mode="json"),
+    )
+    write(text, output)
+    raise typer.Exit(0 if told.fits else EXIT_DOES_NOT_FIT)
+
+
+def _gpu(name: str, dtype: Dtype) -> Gpu:
+    from meshwright.spec.load import load_gpu
+
+    gpu = load_gpu("--gpu", name)
+    known = gpu.peak_tflops.known
+    if dtype.value not in known:
+        told = f"{gpu.name} has no peak for it; accepted: {', '.join(known)}"
+        raise SpecError(f"--dtype {dtype.value}: {told}")
+    return gpu
+
+
+def _memory_gib(vram: str | None, gpu: Gpu | None) -> float:
+    from pydantic import TypeAdapter, ValidationError
+
+    from meshwright.spec.units import GiB
+
+    if vram is None:
+        if gpu is None:
+            raise SpecError("--gpu: missing; expected --gpu NAME or --vram 40GiB")
+        return gpu.memory_gib
+    try:
+        return float(TypeAdapter(GiB).validate_python(vram))
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise SpecError(f"--vram {vram!r}: {reason}") from None

@@ -1,0 +1,98 @@
+"""A plan as a run sees it: GPUs, rates, FLOPs and state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cost.framework import StateBytes, state_bytes
+from meshwright.cost.transformer import (
+    active_params,
+    recomputed_flops,
+    step_flops,
+    total_params,
+)
+from meshwright.economics.prices import usd_per_hour
+from meshwright.job import Job
+from meshwright.plan import Plan, PricedPlan
+from meshwright.spec.model import Model
+from meshwright.spec.run import TrainingRun
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A job at the precision of its plan, and the plan with its times."""
+
+    job: Job
+    priced: PricedPlan
+
+    @property
+    def run(self) -> TrainingRun:
+        """Return what the spec says of the run."""
+        return self.job.spec.run
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return self.priced.plan
+
+    @property
+    def model(self) -> Model:
+        """Return the shape of the model."""
+        return self.job.spec.model
+
+    @property
+    def params(self) -> int:
+        """Return the parameters of the whole model."""
+        return total_params(self.model)
+
+    @property
+    def active_params(self) -> int:
+        """Return the parameters that a token meets."""
+        return active_params(self.model)
+
+    @property
+    def state(self) -> StateBytes:
+        """Return the bytes per parameter of the state."""
+        return state_bytes(self.job.spec)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Return the tokens of a global batch."""
+        training = self.job.spec.training
+        return training.seq_len * training.global_batch
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Return the tokens of all GPUs together."""
+        return self.tokens_per_step / self.priced.step_s
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Return what all GPUs cost, where it is known."""
+        return usd_per_hour(self.job.spec.cluster, self.run.gpu_hour_price)
+
+    @property
+    def compute_s(self) -> float:
+        """Return the seconds per step for which the slowest stage computes."""
+        parts = self.priced.time_parts
+        return parts.get("compute", 0.0) + parts.get("recompute", 0.0)
+
+    @property
+    def step_flops(self) -> float:
+        """Return the model FLOPs of a step."""
+        training = self.job.spec.training
+        return step_flops(self.model, training.seq_len, training.global_batch)
+
+    @property
+    def recomputed_flops(self) -> float:
+        """Return the FLOPs of a step that are done again.
+
+        Selective recomputation repeats what has none to speak of, but for the scores
+        of plain attention; those are left out, as those that fused attention repeats.
+        """
+        if self.plan.recompute != "full":
+            return 0.0
+        training = self.job.spec.training
+        layers = sum(stage.recompute_layers for stage in self.plan.stages)
+        sizes = training.seq_len, training.global_batch
+        return layers * recomputed_flops(self.model, *sizes)

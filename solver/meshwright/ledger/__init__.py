@@ -1,0 +1,1 @@
+"""Every collective of a plan: where, how often, how long, and what hides."""

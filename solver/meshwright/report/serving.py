@@ -1,0 +1,213 @@
+"""An outcome of serving as titled tables and lines, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
+from meshwright.serving.plan import Flip, PricedServing, ServingOutcome
+
+
+def serving_sections(title: str, outcome: ServingOutcome) -> list[Section]:
+    """Return what there is to say about an outcome, most important first."""
+    best = outcome.best
+    if best is None:
+        return [Lines(title, _no_plan(outcome))]
+    parts: list[Section] = [
+        Lines(title, tuple(_answer(outcome, best))),
+        _time_table(best),
+        _memory_table(best),
+    ]
+    if outcome.by_kind:
+        parts.append(_kind_table(outcome, best))
+    if outcome.degrees:
+        parts.append(_degree_table(outcome, best))
+    for title, own in (
+        ("Which kind is best as the batch grows", outcome.flips),
+        ("Tensors against stages, as the batch grows", outcome.tp_against_pp),
+    ):
+        if len(own) > 1:
+            parts.append(Lines(title, tuple(_flips(own))))
+    if outcome.certificate:
+        parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
+    return parts
+
+
+def serving_data(title: str, outcome: ServingOutcome) -> dict[str, Any]:
+    """Return an outcome as JSON has it, the fields of the best plan at the top."""
+    data: dict[str, Any] = {"spec": title, "status": outcome.status}
+    best, certificate = outcome.best, outcome.certificate
+    if best is not None and certificate is not None:
+        data |= _plan_fields(outcome, best)
+        data |= {"bound_s": certificate.bound_s, "gap": certificate.gap}
+        data["solver"] = certificate.model_dump(exclude={"bound_s", "gap"})
+    said = {"status", "best", "certificate", "capacity_gib"}
+    return data | outcome.model_dump(mode="json", exclude=said)
+
+
+def _plan_fields(outcome: ServingOutcome, best: PricedServing) -> dict[str, Any]:
+    rates = ("objective_s", "tokens_per_s", "requests_per_s", "bubble")
+    times = ("ttft_s", "tpot_s", "request_s", "ttft_parts", "tpot_parts")
+    data = best.model_dump(mode="json")
+    return {
+        "plan": data["plan"],
+        **{name: data[name] for name in rates},
+        "time": {name: data[name] for name in times},
+        "memory": {
+            "peak_gib": best.peak_gib,
+            "capacity_gib": outcome.capacity_gib,
+            "stages": data["stages"],
+        },
+    }
+
+
+def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
+    plan = best.plan
+    yield (
+        f"tp {plan.tp} · pp {plan.pp} · {_counted(plan.dp_replicate, 'replica')} · "
+        f"{_counted(plan.microbatches, 'group')} of requests"
+    )
+    if plan.pp > 1:
+        layers = ", ".join(map(str, plan.layers))
+        yield f"layers {layers} · bubble {best.bubble:.1%}"
+    yield (
+        f"first token {seconds_text(best.ttft_s)} · "
+        f"{seconds_text(best.tpot_s)} a token · request {seconds_text(best.request_s)}"
+    )
+    yield (
+        f"{best.tokens_per_s:,.0f} tokens/s · {best.requests_per_s:,.3g} requests/s, "
+        "prefills counted in"
+    )
+    if outcome.largest:
+        most = outcome.largest
+        yield (
+            f"room for batch {most.batch:,} ({most.tokens_per_s:,.0f} tokens/s), or "
+            f"for context {most.context:,} at the batch asked for"
+        )
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" + ("s" if count != 1 else "")
+
+
+def _time_table(best: PricedServing) -> Table:
+    names = dict.fromkeys([*best.ttft_parts, *best.tpot_parts])
+    rows = [
+        (
+            name,
+            *_share(best.ttft_parts.get(name, 0.0), best.ttft_s),
+            *_share(best.tpot_parts.get(name, 0.0), best.tpot_s),
+        )
+        for name in names
+        if best.ttft_parts.get(name, 0.0) + best.tpot_parts.get(name, 0.0) > 1e-9
+    ]
+    rows.append(("total", *_share(best.ttft_s, best.ttft_s), *_share(1, 1)))
+    rows[-1] = ("total", *rows[-1][1:3], *_share(best.tpot_s, best.tpot_s))
+    heading = ("part", "first token, ms", "share", "a token, ms", "share")
+    return Table("Time by part", heading, tuple(rows))
+
+
+def _share(part_s: float, whole_s: float) -> tuple[str, str]:
+    return f"{part_s * 1e3:,.3f}", f"{part_s / whole_s:.1%}" if whole_s else "-"
+
+
+def _memory_table(best: PricedServing) -> Table:
+    names = list(best.stages[0].parts)
+    rows = tuple(
+        (
+            str(e),
+            str(best.plan.layers[e]),
+            *(f"{stage.parts[name]:.2f}" for name in names),
+            f"{stage.total_gib:.2f}",
+            f"{stage.usable_gib - stage.total_gib:.2f}",
+        )
+        for e, stage in enumerate(best.stages)
+    )
+    usable = best.stages[0].usable_gib
+    title = f"Memory of a GPU by stage, GiB of {usable:.2f} usable"
+    return Table(title, ("stage", "layers", *names, "total", "free"), rows)
+
+
+CELLS = ("first token", "a token", "tokens/s", "plan")
+
+
+def cells(priced: PricedServing) -> tuple[str, ...]:
+    """Return what tables say of a plan, under `CELLS`."""
+    return (
+        seconds_text(priced.ttft_s),
+        seconds_text(priced.tpot_s),
+        f"{priced.tokens_per_s:,.0f}",
+        str(priced.plan),
+    )
+
+
+def _kind_table(outcome: ServingOutcome, best: PricedServing) -> Table:
+    rows = []
+    known = [kind for kind in outcome.by_kind if kind.best]
+    for kind in sorted(known, key=lambda own: _objective_s(own.best)):
+        assert kind.best is not None
+        loss = kind.best.objective_s / best.objective_s - 1
+        told = "wins" if abs(loss) < 1e-9 else f"+{loss:.1%}"
+        bubble = f"{kind.best.bubble:.1%}"
+        rows.append((kind.kind, told, bubble, *cells(kind.best)))
+    for kind in outcome.by_kind:
+        if kind.near_miss:
+            rules = kind.near_miss.broken_rules
+            why = rule_text(rules[0]) if rules else "memory"
+            rows.append((kind.kind, "-", "-", "-", "-", "-", f"none fits: {why}"))
+    heading = ("kind", "loses", "bubble", *CELLS)
+    return Table("What wins, and by how much", heading, tuple(rows))
+
+
+def _objective_s(priced: PricedServing | None) -> float:
+    return priced.objective_s if priced else float("inf")
+
+
+def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
+    rows = tuple(
+        (
+            f"{own.axis} {own.degree}",
+            "-"
+            if own.objective_s is None
+            else f"{own.objective_s / best.objective_s - 1:+.1%}",
+            own.because,
+        )
+        for own in outcome.degrees
+    )
+    return Table("What sets the degrees", ("degree", "costs", "because of"), rows)
+
+
+def _flips(flips: tuple[Flip, ...]) -> Iterator[str]:
+    for own in flips:
+        yield f"from batch {own.batch:,} on: {own.kind} ({own.plan})"
+
+
+def _certificate(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
+    certificate = outcome.certificate
+    if certificate is None:
+        return
+    if outcome.status == "optimal":
+        claim = f"no plan takes less than {certificate.bound_s:.6f} s (gap 0)"
+        yield f"Proven optimal in the model: {claim}."
+    else:
+        yield (
+            f"Not proven: no plan takes less than {certificate.bound_s:.6f} s, this "
+            f"one {best.objective_s:.6f} s (gap {certificate.gap:.2%})."
+        )
+    counts = certificate.counts
+    yield (
+        f"{counts.skeletons:,} legal deployments: {counts.no_memory:,} have no room or "
+        f"are too slow, {counts.bounded:,} are bounded out, {counts.survivors:,} left "
+        "to CP-SAT."
+    )
+    yield f"What was minimised: {certificate.objective}."
+
+
+def _no_plan(outcome: ServingOutcome) -> tuple[str, ...]:
+    miss = outcome.near_miss
+    if miss is None:
+        return ("Undecided: time ran out before any plan was found.",)
+    broken = (f"    {rule_text(rule)}" for rule in miss.broken_rules)
+    nearest = f"    {miss.description}"
+    return ("No plan fits. The nearest miss", nearest, "breaks", *broken)

@@ -1,0 +1,1 @@
+"""Serving: the same model and cluster, asked how to answer requests."""

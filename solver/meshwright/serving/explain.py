@@ -1,0 +1,224 @@
+"""Why no deployment fits, and what would mend it: every repair is solved again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations
+
+from meshwright.explain.data import Conflict, Fixed
+from meshwright.explain.fixed import ENDLESS_GIB, MEMORY
+from meshwright.options import Options
+from meshwright.plan import StageMemory
+from meshwright.serving.explanation import ServingExplanation, ServingRepair
+from meshwright.serving.job import make_serving_job
+from meshwright.serving.lattice import build_lattice
+from meshwright.serving.margins import marginal_values
+from meshwright.serving.plan import PricedServing
+from meshwright.serving.solve import solve_serving
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.pins import Pins
+from meshwright.spec.serving import ServingSpec
+
+_SLO = "inference.slo."
+TIMES = (2, 4, 8)
+"""How many times the machines of a cluster are tried."""
+
+MOST_EDITS = 3
+
+Done = tuple[str, ServingSpec]
+"""An edit in words, and the spec after it."""
+
+Edit = Callable[[ServingSpec], Done | None]
+"""Makes an edit; None where it is none, or cannot help."""
+
+
+def explain_serving(
+    spec: ServingSpec, plan: Pins | None, options: Options
+) -> ServingExplanation:
+    """Return why the best plan of a spec wins, or why there is none.
+
+    `plan` is decided beside what the spec pins.
+    """
+    asked = _with_plan(spec, plan) if plan else spec
+    outcome = solve_serving(asked, options)
+    if outcome.best is not None:
+        best = solve_serving(spec, options) if plan else outcome
+        assert best.best is not None
+        return ServingExplanation(
+            title=asked.title,
+            fits=True,
+            outcome=outcome,
+            best=best if plan else None,
+            gap=_gap(outcome.best, best.best) if plan else {},
+            marginal_values=tuple(marginal_values(asked)),
+        )
+    miss = outcome.near_miss
+    fixed = list(_fixed_in(asked))
+    return ServingExplanation(
+        title=asked.title,
+        fits=False,
+        outcome=outcome,
+        broken_rules=miss.broken_rules if miss else (),
+        memory=miss.memory if miss else None,
+        conflict=_smallest_conflict(asked, fixed, miss.description if miss else ""),
+        repairs=tuple(_repairs(asked, _edits(fixed, miss.memory if miss else None))),
+    )
+
+
+def _gap(own: PricedServing, best: PricedServing) -> dict[str, float]:
+    parts, least = own.objective_parts, best.objective_parts
+    return {name: parts[name] - least[name] for name in parts}
+
+
+def _with_plan(spec: ServingSpec, plan: Pins) -> ServingSpec:
+    given = {name: value for name, value in plan if value is not None}
+    pins = spec.pins.model_copy(update=given)
+    return ServingSpec.model_validate(spec.model_copy(update={"pins": pins}))
+
+
+def _fixed_in(spec: ServingSpec) -> Iterator[Fixed]:
+    """Yield the pins, limits, objectives and capacities of a spec."""
+    for name, value in spec.pins:
+        if value is not None:
+            yield Fixed(rule=f"pins.{name}", sentence=f"{name} is {value}")
+    least = spec.limits.tp_min_link_gb_s
+    if least is not None:
+        sentence = f"tensor parallelism has links of {least:g} GB/s"
+        yield Fixed(rule="limits.tp_min_link_gb_s", sentence=sentence)
+    for name, limit_ms in spec.inference.slo:
+        if limit_ms is not None:
+            yield Fixed(rule=f"{_SLO}{name}", sentence=f"{name} is {limit_ms:g}")
+    sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
+    yield Fixed(rule=MEMORY, sentence=sentence)
+
+
+def _without(spec: ServingSpec, rules: Sequence[str]) -> ServingSpec:
+    """Return a spec with some of what is fixed left open."""
+    pins = {r.removeprefix("pins."): None for r in rules if r.startswith("pins.")}
+    waits = {r.removeprefix(_SLO): None for r in rules if r.startswith(_SLO)}
+    limits: dict[str, float | None] = {}
+    if MEMORY in rules:
+        limits["memory_gib"] = ENDLESS_GIB
+    if "limits.tp_min_link_gb_s" in rules:
+        limits["tp_min_link_gb_s"] = None
+    slo = spec.inference.slo.model_copy(update=waits)
+    return spec.model_copy(
+        update={
+            "pins": spec.pins.model_copy(update=pins),
+            "limits": spec.limits.model_copy(update=limits),
+            "inference": spec.inference.model_copy(update={"slo": slo}),
+        }
+    )
+
+
+def _is_possible(spec: ServingSpec) -> bool:
+    return bool(build_lattice(make_serving_job(spec)).possible.any())
+
+
+def _smallest_conflict(
+    spec: ServingSpec, fixed: Sequence[Fixed], witness: str
+) -> Conflict:
+    """Return a smallest set of decisions that leaves no plan, all others open.
+
+    Sets are tried by size: every smaller one has a plan.
+    """
+    for size in range(len(fixed)):
+        for kept in combinations(fixed, size):
+            open_ = [own.rule for own in fixed if own not in kept]
+            if not _is_possible(_without(spec, open_)):
+                return Conflict(rules=kept, is_minimal=True, witness=witness)
+    return Conflict(rules=tuple(fixed), is_minimal=True, witness=witness)
+
+
+def _repairs(spec: ServingSpec, edits: Sequence[Edit]) -> list[ServingRepair]:
+    """Return what becomes possible by the fewest edits, the best first."""
+    for size in range(1, MOST_EDITS + 1):
+        found = []
+        for chosen in combinations(edits, size):
+            repair = _repaired(spec, chosen)
+            if repair is not None:
+                found.append(repair)
+        if found:
+            return sorted(found, key=lambda own: own.best.objective_s)
+    return []
+
+
+def _repaired(spec: ServingSpec, edits: Sequence[Edit]) -> ServingRepair | None:
+    """Return what edits one after the other make possible, None if nothing."""
+    told: list[str] = []
+    for edit in edits:
+        done = edit(spec)
+        if done is None:
+            return None
+        told.append(done[0])
+        spec = done[1]
+    best = solve_serving(spec).best
+    if best is None:
+        return None
+    return ServingRepair(edit=" and ".join(told), best=best)
+
+
+def _edits(fixed: Sequence[Fixed], fullest: StageMemory | None) -> list[Edit]:
+    """Return what may be changed; what is counted down comes last."""
+    edits: list[Edit] = [
+        partial(_open, own.rule) for own in fixed if own.rule != MEMORY
+    ]
+    edits += [partial(_served, "precision", name) for name in ("fp8", "int8", "int4")]
+    edits.append(partial(_served, "kv_precision", "fp8"))
+    edits += [partial(_machines, times) for times in TIMES]
+    if fullest is not None:
+        edits.append(partial(_memory, fullest.total_gib))
+    return [*edits, partial(_fewer, "prompt_len"), partial(_fewer, "batch")]
+
+
+def _open(rule: str, spec: ServingSpec) -> Done:
+    return f"leave {rule} open", _without(spec, [rule])
+
+
+def _served(name: str, value: str | int, spec: ServingSpec) -> Done | None:
+    """Return a spec with something else to serve, where its GPU can."""
+    old = getattr(spec.inference, name)
+    own = spec.inference.model_copy(update={name: value})
+    changed = spec.model_copy(update={"inference": own})
+    known = spec.cluster.topology.gpu.peak_tflops.known
+    if value == old or changed.matmul_precision not in known:
+        return None
+    return f"inference.{name}: {old or '16 bits'} -> {value}", changed
+
+
+def _fewer(name: str, spec: ServingSpec) -> Done | None:
+    """Return a spec with the most of something, below what is asked, that can be."""
+    low, high = 1, int(getattr(spec.inference, name))
+
+    def changed(value: int) -> Done | None:
+        done = _served(name, value, spec)
+        return done if done and _is_possible(done[1]) else None
+
+    if changed(low) is None:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if changed(middle) else (low, middle)
+    return changed(low)
+
+
+def _machines(times: int, spec: ServingSpec) -> Done | None:
+    cluster = spec.cluster
+    if cluster.topology.scale_out is None:
+        return None
+    count = cluster.count * times
+    larger = Cluster(
+        topology=cluster.topology, count=count, overrides=cluster.overrides
+    )
+    edit = f"cluster.count: {cluster.count} -> {count}"
+    return edit, spec.model_copy(update={"cluster": larger})
+
+
+def _memory(needed_gib: float, spec: ServingSpec) -> Done | None:
+    if needed_gib <= spec.usable_gib:
+        return None
+    more = {"memory_gib": needed_gib * (1 + 1e-9)}
+    changed = {"limits": spec.limits.model_copy(update=more)}
+    edit = f"usable memory of a GPU: {spec.usable_gib:.2f} -> {needed_gib:.2f} GiB"
+    return edit, spec.model_copy(update=changed)

@@ -1,0 +1,61 @@
+"""What a little more of something is worth to a deployment, each by solving again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.serving.explanation import Worth
+from meshwright.serving.solve import solve_serving
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.gpu import Gpu, PeakTflops
+from meshwright.spec.serving import ServingSpec
+from meshwright.spec.topology import Topology
+
+MORE = 1.1
+"""Hardware is bettered by a tenth."""
+
+
+def marginal_values(spec: ServingSpec) -> Iterator[Worth]:
+    """Yield what a tenth more of each thing brings, and twice the requests."""
+    for change, changed in (*_hardware(spec), *_requests(spec)):
+        yield Worth(change=change, best=solve_serving(changed).best)
+
+
+def _hardware(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
+    limits = {"memory_gib": spec.usable_gib * MORE}
+    more = {"limits": spec.limits.model_copy(update=limits)}
+    yield "memory +10 %", spec.model_copy(update=more)
+    topology = spec.cluster.topology
+    gpu, peaks = topology.gpu, topology.gpu.peak_tflops
+    wider = {"memory_gb_s": gpu.memory_gb_s * MORE}
+    yield "memory bandwidth +10 %", _with_gpu(spec, gpu.model_copy(update=wider))
+    known = {name: getattr(peaks, name) * MORE for name in peaks.known}
+    quicker = {"peak_tflops": PeakTflops(**known)}
+    yield "matmul peak +10 %", _with_gpu(spec, gpu.model_copy(update=quicker))
+    for index, level in enumerate(topology.levels):
+        levels = list(topology.levels)
+        levels[index] = level.model_copy(update={"gb_s": level.gb_s * MORE})
+        own = topology.model_copy(update={"levels": tuple(levels)})
+        yield f"{level.name} +10 %", _on(spec, own)
+        levels[index] = level.model_copy(update={"latency_us": level.latency_us / MORE})
+        own = topology.model_copy(update={"levels": tuple(levels)})
+        yield f"{level.name} latency / 1.1", _on(spec, own)
+
+
+def _with_gpu(spec: ServingSpec, gpu: Gpu) -> ServingSpec:
+    return _on(spec, spec.cluster.topology.model_copy(update={"gpu": gpu}))
+
+
+def _on(spec: ServingSpec, topology: Topology) -> ServingSpec:
+    own = spec.cluster
+    cluster = Cluster(topology=topology, count=own.count, overrides=own.overrides)
+    return spec.model_copy(update={"cluster": cluster})
+
+
+def _requests(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
+    known = spec.model.learned_positions
+    for name in ("batch", "prompt_len"):
+        own = spec.inference
+        twice = own.model_copy(update={name: 2 * getattr(own, name)})
+        if not known or twice.context <= known:
+            yield f"{name} x 2", spec.model_copy(update={"inference": twice})

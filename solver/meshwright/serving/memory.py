@@ -1,0 +1,137 @@
+"""Bytes of a deployment on one GPU: weights, cache, activations, overhead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.arrays import Floats, Ints, Parts
+from meshwright.cost.transformer import (
+    dense_layer_params,
+    embedding_params,
+    expert_params,
+    head_params,
+    kv_shards,
+    kv_width,
+    latent_down_width,
+    layer_params,
+    mlp_inputs,
+    output_width,
+    query_width,
+    value_width,
+)
+from meshwright.serving.deployment import Deployments
+from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
+from meshwright.spec.units import GIB
+
+CONTEXT_GIB = 1.5
+"""CUDA context with kernels, 1.1 to 1.5 GiB: see `cost.framework.OVERHEAD_GIB`."""
+
+COMMUNICATOR_GIB = 0.4
+"""Buffers of one communicator of NCCL, 0.25 to 0.4 GiB: likewise."""
+
+LOGIT_BYTES = 2 + 4
+"""A logit in 16 bits, and in fp32 for sampling (vLLM, logits_processor.py)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one GPU, a row per deployment, by part."""
+
+    layer: Parts
+    """Of each layer of a stage."""
+    first: Parts
+    last: Parts
+    fixed: Parts
+    """Of every stage."""
+
+
+def memory(job: ServingJob, rows: Deployments) -> Memory:
+    """Return the memory of deployments.
+
+    Each stage caches its layers for all requests of its replica, whichever group they
+    are in. Embedding and head stay in 16 bits, as quantised checkpoints have them; a
+    layer's norms and biases are counted like its matrices.
+    """
+    model, tp = job.model, rows.tp
+    cached = cached_bytes(job, tp) * cached_tokens(job)
+    communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
+    overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
+    return Memory(
+        layer={
+            "weights": _layer_params(job, tp) * job.weight_bytes,
+            "cache": rows.requests * cached,
+        },
+        first={"weights": _first_bytes(job, tp)},
+        last={
+            "weights": ACTIVATION_BYTES * head_params(model, tp, rows.pp),
+            "activations": _logit_bytes(job, rows),
+        },
+        fixed={
+            "activations": _activation_bytes(job, rows),
+            "overhead": np.asarray(overhead * GIB),
+        },
+    )
+
+
+def _logit_bytes(job: ServingJob, rows: Deployments) -> Floats:
+    return np.asarray(LOGIT_BYTES * rows.group * float(job.model.vocab))
+
+
+def _layer_params(job: ServingJob, tp: Ints) -> Floats:
+    return layer_params(job.model, tp) + expert_params(job.model, tp)
+
+
+def _first_bytes(job: ServingJob, tp: Ints) -> Floats:
+    """Return the embedding, and what leading layers hold more than others."""
+    more = dense_layer_params(job.model, tp) - _layer_params(job, tp)
+    lead = job.model.first_dense_layers * more * job.weight_bytes
+    return np.asarray(ACTIVATION_BYTES * embedding_params(job.model, tp) + lead)
+
+
+def cached_tokens(job: ServingJob) -> int:
+    """Return the tokens that a request has room for when it is done, in whole pages.
+
+    Kwon et al. 2023, PagedAttention, section 4.3: only the last page is partly empty.
+    """
+    block = job.inference.kv_block
+    return -(-job.inference.context // block) * block
+
+
+def cached_bytes(job: ServingJob, tp: Ints) -> Floats:
+    """Return the bytes per layer and token that one GPU caches.
+
+    Keys and values of its heads; or the latent vector and rotary key, which every GPU
+    of a tensor group needs whole (DeepSeek-AI 2024, arXiv 2405.04434, table 1).
+    """
+    model = job.model
+    if model.mla is not None:
+        return np.full(len(tp), float(latent_down_width(model) * job.cache_bytes))
+    width = kv_width(model) + value_width(model)
+    return width * job.cache_bytes / kv_shards(model, tp)
+
+
+def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
+    """Return the bytes that the largest pass works on: nothing is saved for later.
+
+    The residual stream, its norm, and the inputs and outputs of the widest of
+    attention and MLP.
+    """
+    own, model, tp = job.inference, job.model, rows.tp
+    prompts = np.minimum(rows.group * own.prompt_len, own.prefill_tokens)
+    tokens = np.maximum(prompts, rows.group)
+    held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
+    attention = (query_width(model) + output_width(model)) / tp + held
+    mlp = (mlp_inputs(model) + 1) * _inner_width(job) / tp
+    widest = np.maximum(attention, mlp)
+    return np.asarray(tokens * (2 * model.d_model + widest) * ACTIVATION_BYTES)
+
+
+def _inner_width(job: ServingJob) -> int:
+    """Return the inner widths that a token meets at once."""
+    model = job.model
+    if model.moe is None:
+        return model.d_ff
+    experts = model.moe.top_k * model.moe.d_ff + model.moe.shared_d_ff
+    return max(experts, model.d_ff * (model.first_dense_layers > 0))

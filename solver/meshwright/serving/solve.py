@@ -1,0 +1,154 @@
+"""The pipeline of serving: deployments, bounds, proof, check."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+
+import numpy as np
+
+from meshwright import __version__
+from meshwright.cost.arrays import Ints
+from meshwright.cpsat.model import prove
+from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
+from meshwright.errors import InternalError, SpecError
+from meshwright.options import Options
+from meshwright.plan import Certificate, Counts, Status
+from meshwright.scaling import TICK_S, seconds
+from meshwright.serving.around import by_kind, degrees, flips, largest
+from meshwright.serving.bounds import NEVER
+from meshwright.serving.check import broken_rules, check
+from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
+from meshwright.serving.nearest import miss_among
+from meshwright.serving.plan import PricedServing, ServingOutcome, ServingPlan
+from meshwright.serving.problem import make_problem
+from meshwright.spec.serving import ServingSpec
+
+OBJECTIVES = {
+    "latency": "time to the first token + all other tokens of a request",
+    "throughput": "prefill and all tokens of the requests of a replica, once",
+}
+
+
+def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingOutcome:
+    """Return the best plan of a spec with its certificate, or why there is none.
+
+    Raises:
+        SpecError: requests take days, so that their times do not fit the solver.
+        InternalError: the checker disagrees with the solver about a plan.
+    """
+    options = options or Options()
+    deadline = time.monotonic() + options.time_limit_s
+    job = make_serving_job(spec)
+    options.on_progress("bounding deployments")
+    lattice = build_lattice(job)
+    if not lattice.possible.any():
+        return _outcome(job, "infeasible", near_miss=miss_among(lattice))
+    outcome = _proven(lattice, options, deadline)
+    if outcome.best is None:
+        return outcome
+    update: dict[str, object] = {"largest": largest(job, outcome.best.plan)}
+    update["degrees"] = tuple(degrees(lattice, outcome.best))
+    if options.is_by_kind:
+        options.on_progress("comparing kinds of plans")
+        update["by_kind"] = tuple(by_kind(lattice))
+        update["flips"] = tuple(flips(spec))
+        update["tp_against_pp"] = tuple(flips(spec, ("TP", "PP")))
+    return outcome.model_copy(update=update)
+
+
+def _proven(lattice: Lattice, options: Options, deadline: float) -> ServingOutcome:
+    """Return the best plan of a lattice that has one, with its certificate."""
+    job, best = lattice.job, int(lattice.upper.min())
+    if best > LARGEST_HORIZON:
+        days = seconds(LARGEST_HORIZON) / 86_400
+        raise SpecError(f"{job.spec.title}: every plan takes more than {days:.1f} days")
+    limit = best if options.is_pruning else NEVER - 1
+    left = np.flatnonzero(lattice.lower <= limit)
+    options.on_progress(f"proving among {len(left):,} deployments")
+    proof, plan = _proof(lattice, distinct_rows(lattice.rows, left), options, deadline)
+    certificate = _certificate(lattice, plan, proof, len(left), options.seed)
+    is_optimal = proof.status == "optimal" and certificate.gap == 0
+    return _outcome(
+        job,
+        "optimal" if is_optimal else "feasible",
+        best=_checked(job, plan, proof),
+        certificate=certificate,
+    )
+
+
+def _proof(
+    lattice: Lattice, left: Ints, options: Options, deadline: float
+) -> tuple[Proof, ServingPlan]:
+    """Return CP-SAT's proof and its plan, or the bounds' own where its time is up.
+
+    Raises:
+        InternalError: it finds no plan where the bounds have one.
+    """
+    problem = make_problem(lattice.job, lattice.rows.take(left))
+    proof = prove(problem, deadline, options.seed, options.workers)
+    if proof.status == "infeasible":
+        raise InternalError(
+            f"no plan for {lattice.job.spec.title}, but bounds have one"
+        )
+    if proof.status == "unknown":
+        row = int(lattice.upper.argmin())
+        ticks, lower = int(lattice.upper[row]), float(lattice.lower.min())
+        found = Proof("feasible", row, (), ticks, lower)
+        return found, lattice.plan(row, lattice.layers[row])
+    split = np.array([layers for layers, _ in proof.split], dtype=np.int64)
+    return proof, lattice.plan(int(left[proof.skeleton]), split)
+
+
+def _certificate(
+    lattice: Lattice, plan: ServingPlan, proof: Proof, survivors: int, seed: int
+) -> Certificate:
+    bound = min(proof.bound, proof.ticks)
+    possible = int(lattice.possible.sum())
+    return Certificate(
+        objective=OBJECTIVES[lattice.job.inference.objective],
+        bound_s=seconds(bound),
+        gap=1 - bound / proof.ticks,
+        rounding_s=_rounding_s(plan),
+        counts=Counts(
+            skeletons=len(lattice),
+            no_memory=len(lattice) - possible,
+            bounded=possible - survivors,
+            survivors=survivors,
+        ),
+        seed=seed,
+    )
+
+
+def _rounding_s(plan: ServingPlan) -> float:
+    """Return how far ticks may lie from floats: half a tick per term, m + 1 times."""
+    terms = 2 * (sum(plan.layers) + 3 * plan.pp)
+    return 0.5 * TICK_S * terms * (plan.microbatches + 1)
+
+
+def _checked(job: ServingJob, plan: ServingPlan, proof: Proof) -> PricedServing:
+    """Return a proven plan re-scored in floats.
+
+    Raises:
+        InternalError: it breaks a rule, or its time is not what was proven.
+    """
+    priced, broken = check(job, plan), broken_rules(job, plan)
+    if broken:
+        raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
+    off_s = abs(priced.objective_s - seconds(proof.ticks))
+    if off_s > _rounding_s(plan):
+        raise InternalError(f"{plan}: checked {off_s:.3g} s off what was proven")
+    return priced
+
+
+def _outcome(job: ServingJob, status: Status, **fields: object) -> ServingOutcome:
+    return ServingOutcome.model_validate(
+        {
+            "status": status,
+            "capacity_gib": job.spec.usable_gib,
+            "gpus": int(np.prod(job.fabric.sizes)),
+            "versions": {"meshwright": __version__, "ortools": version("ortools")},
+            **fields,
+        }
+    )

@@ -1,0 +1,114 @@
+"""A spec with `inference`: one question about serving a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+from typing import get_args
+
+from pydantic import Field, model_validator
+
+from meshwright.spec.base import Problem, SpecModel, refuse
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.gpu import Precision
+from meshwright.spec.inference import Inference, WeightPrecision
+from meshwright.spec.model import Model
+from meshwright.spec.pins import Pins
+from meshwright.spec.training import Limits
+
+PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
+"""Plan fields that a deployment has."""
+
+
+class ServingSpec(SpecModel):
+    """A model, a cluster, what is served, and what the user has already decided."""
+
+    model: Model
+    cluster: Cluster
+    inference: Inference
+    limits: Limits = Field(default_factory=lambda: Limits())
+    pins: Pins = Field(default_factory=lambda: Pins())
+
+    @model_validator(mode="after")
+    def _check_agreement(self) -> ServingSpec:
+        checks = (_precision, _positions, _parts, _pins, _layers, _limits)
+        refuse(chain.from_iterable(check(self) for check in checks))
+        return self
+
+    @property
+    def title(self) -> str:
+        """Return the question in one line."""
+        topology, own = self.cluster.topology, self.inference
+        return (
+            f"{self.model.name} on {self.cluster.gpus:,} x {topology.gpu.name} "
+            f"({topology.name}), inference, {own.precision}, prompt "
+            f"{own.prompt_len:,}, output {own.output_len:,}, batch {own.batch:,}, "
+            f"{own.objective}"
+        )
+
+    @property
+    def usable_gib(self) -> float:
+        """Return the memory per GPU that a plan may use, GiB."""
+        return self.limits.usable_gib(self.cluster.topology.gpu.memory_gib)
+
+    @property
+    def matmul_precision(self) -> Precision:
+        """Return the precision in which matmuls run."""
+        known = self.cluster.topology.gpu.peak_tflops.known
+        return _of_matmuls(self.inference.precision, known)
+
+
+def _of_matmuls(weights: WeightPrecision, known: Collection[str]) -> Precision:
+    """Return the precision of matmuls with such weights on a GPU that has these."""
+    if weights in ("bf16", "fp16", "fp8"):
+        return weights
+    return "bf16" if "bf16" in known else "fp16"
+
+
+def _precision(spec: ServingSpec) -> Iterable[Problem]:
+    gpu = spec.cluster.topology.gpu
+    known = gpu.peak_tflops.known
+    if spec.matmul_precision not in known:
+        every = get_args(WeightPrecision)
+        accepted = [own for own in every if _of_matmuls(own, known) in known]
+        sentence = f"has no peak on {gpu.name}; accepted: {', '.join(accepted)}"
+        yield Problem(("inference", "precision"), spec.inference.precision, sentence)
+
+
+def _positions(spec: ServingSpec) -> Iterable[Problem]:
+    known, asked = spec.model.learned_positions, spec.inference.context
+    if 0 < known < asked:
+        sentence = f"and the output are {asked} tokens, above model.learned_positions; "
+        sentence += f"accepted: up to {known} together"
+        path = ("inference", "prompt_len")
+        yield Problem(path, spec.inference.prompt_len, sentence)
+
+
+def _parts(spec: ServingSpec) -> Iterable[Problem]:
+    if spec.cluster.parts:
+        sentence = (
+            "given beside inference; serve each of the parts by a spec of its own"
+        )
+        yield Problem(("cluster", "parts"), len(spec.cluster.parts), sentence)
+
+
+def _pins(spec: ServingSpec) -> Iterable[Problem]:
+    for name, value in spec.pins:
+        if value is not None and name not in PINS:
+            sentence = f"given beside inference; accepted: {', '.join(PINS)}"
+            yield Problem(("pins", name), str(value), sentence)
+
+
+def _layers(spec: ServingSpec) -> Iterable[Problem]:
+    layers, total = spec.pins.layers, spec.model.n_layers
+    if layers is not None and sum(layers) != total:
+        sentence = f"sums to {sum(layers)}; accepted: model.n_layers {total}"
+        yield Problem(("pins", "layers"), list(layers), sentence)
+
+
+def _limits(spec: ServingSpec) -> Iterable[Problem]:
+    share = spec.limits.max_link_utilisation
+    if share is not None:
+        sentence = "given beside inference; accepted: memory_margin, memory_gib, "
+        sentence += "tp_min_link_gb_s"
+        yield Problem(("limits", "max_link_utilisation"), share, sentence)
