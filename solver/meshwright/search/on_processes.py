@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -103,8 +104,11 @@ def _alone(task: Task) -> Row:
 @contextmanager
 def process_pool(workers: int) -> Iterator[Pool]:
     """Open a pool of processes."""
-    pool = Processes(workers)
-    try:
-        yield pool
-    finally:
-        pool.close()
+    with warnings.catch_warnings():
+        # Processes that have grown are replaced, and nothing is lost by it.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
+        pool = Processes(workers)
+        try:
+            yield pool
+        finally:
+            pool.close()

@@ -12,7 +12,6 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 
 HOUR_S = 3_600
-DAY_S = 86_400
 MILLION = 1e6
 
 
@@ -24,6 +23,7 @@ def row_of(
     if outcome.best is not None:
         cluster = outcome.cluster or spec.cluster
         own |= _metrics(spec, cluster, outcome.best)
+        own["train_days"] = outcome.run.days if outcome.run else None
         own["certificate"] = outcome.certificate
     elif outcome.near_miss is not None:
         own |= _reason(outcome.near_miss)
@@ -31,12 +31,12 @@ def row_of(
 
 
 def _metrics(spec: Spec, cluster: Cluster, best: PricedPlan) -> dict[str, Any]:
-    training, run = spec.training, spec.run
+    training = spec.training
     tokens_per_s = training.seq_len * training.global_batch / best.step_s
     fullest = min(best.stages, key=_headroom_gib)
     watts = prices.watts(cluster)
     kw = watts / 1e3 if watts is not None else None
-    usd = prices.usd_per_hour(cluster, run.gpu_hour_price)
+    usd = prices.usd_per_hour(cluster, spec.run.gpu_hour_price)
     return {
         "step_s": best.step_s,
         "tokens_per_s": tokens_per_s,
@@ -46,7 +46,6 @@ def _metrics(spec: Spec, cluster: Cluster, best: PricedPlan) -> dict[str, Any]:
         "headroom_gib": _headroom_gib(fullest),
         "usd_per_mtoken": _per_mtoken(usd, tokens_per_s),
         "kwh_per_mtoken": _per_mtoken(kw, tokens_per_s),
-        "train_days": run.tokens / tokens_per_s / DAY_S if run.tokens else None,
         "ways": len(ways(best.plan)),
         "plan": best.plan,
         "time_parts": best.time_parts,

@@ -36,7 +36,7 @@ class Row(SpecModel):
     headroom_gib: float | None = Field(None, description="Left on the fullest GPU.")
     usd_per_mtoken: float | None = Field(None, description="Per million tokens.")
     kwh_per_mtoken: float | None = Field(None, description="Of the GPUs' TDP.")
-    train_days: float | None = Field(None, description="For the tokens of `run`.")
+    train_days: float | None = Field(None, description="For the `run` of the spec.")
     ways: int | None = Field(
         None, description="That the plan uses beyond data parallelism: tp, zero, ..."
     )
