@@ -55,11 +55,32 @@ def test_command_killed_with_its_workers_at_work_is_resumed(tmp_path: Path) -> N
         command, stdout=subprocess.DEVNULL, env=ENVIRONMENT
     ) as process:
         wait_for_rows(store, process)
+        workers = children(process.pid)
         process.kill()
+    assert workers
+    wait_for_end(workers)
     before = count(store)
     assert 0 < before < 64
     rows = solved(tmp_path, MANY)
     assert rows == solved(tmp_path, MANY, "undisturbed.sqlite")
+
+
+def children(pid: int) -> list[Path]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [Path(f"/proc/{own}") for file in lists for own in file.read_text().split()]
+
+
+def wait_for_end(processes: list[Path]) -> None:
+    """Wait until none is left: workers end by themselves after who started them."""
+    while any(own.exists() and "\nState:\tZ" not in state(own) for own in processes):
+        time.sleep(0.05)
+
+
+def state(process: Path) -> str:
+    try:
+        return (process / "status").read_text(encoding="utf-8")
+    except OSError:
+        return "\nState:\tZ"
 
 
 def wait_for_rows(store: Path, process: subprocess.Popen[bytes]) -> None:

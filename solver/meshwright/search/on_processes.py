@@ -72,13 +72,15 @@ def _executor(workers: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
     threads = {"OMP_NUM_THREADS": "1"}
-    return ProcessPoolExecutor(workers, timeout=None, initializer=_begin, env=threads)
+    return ProcessPoolExecutor(
+        workers, timeout=None, initializer=_begin, initargs=(os.getpid(),), env=threads
+    )
 
 
-def _begin() -> None:
+def _begin(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end when it has ended, however it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
