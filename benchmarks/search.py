@@ -2,7 +2,8 @@
 
 The sweep in `search.yaml` is solved by the command, each time into a new store: on two
 processes, then a part of it on one and on two. A few of its cases are solved in fresh
-processes, one by one, as without a search. Memory is that of the largest process.
+processes, one by one, as without a search. Where others use the cores too, seconds of
+CPU per case say what two free ones would do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.memory import peak_mib_while
+from benchmarks.family import Used, used_by
 from meshwright.search.case import Case
 from meshwright.search.sweep import read_search
 
@@ -35,7 +36,7 @@ TARGETS = {"cases/s": 15.0, "scaling": 1.7, "MiB": 1024.0}
 def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
-        whole_s, cases, peak_mib = swept(Path(folder), SWEEP.read_text(), 2)
+        whole_s, cases, used = swept(Path(folder), SWEEP.read_text(), 2)
         part = SWEEP.read_text().replace("cases: 1000", f"cases: {PART}")
         one_s, _, _ = swept(Path(folder), part, 1)
         two_s, _, _ = swept(Path(folder), part, 2)
@@ -46,7 +47,11 @@ def main() -> None:
     per_s = cases / whole_s
     table.add_row("cases per second", f"{per_s:.1f}", f"{TARGETS['cases/s']:.0f}")
     table.add_row("seconds in all, with imports", f"{whole_s:.0f}", "")
-    table.add_row("largest process, MiB", f"{peak_mib:,.0f}", f"{TARGETS['MiB']:,.0f}")
+    free_per_s = 2 * cases / used.cpu_s
+    table.add_row("CPU seconds per case", f"{used.cpu_s / cases:.3f}", "")
+    table.add_row("cases per second, were both cores free", f"{free_per_s:.1f}", "")
+    most = f"{TARGETS['MiB']:,.0f}"
+    table.add_row("largest process, MiB", f"{used.peak_mib:,.0f}", most)
     table.add_row(
         f"{PART} cases: 2 processes over 1",
         f"{one_s / two_s:.2f}",
@@ -57,8 +62,8 @@ def main() -> None:
     Console(width=80).print(table)
 
 
-def swept(folder: Path, sweep: str, workers: int) -> tuple[float, int, float]:
-    """Return the seconds, the cases and the MiB of the largest process of a sweep."""
+def swept(folder: Path, sweep: str, workers: int) -> tuple[float, int, Used]:
+    """Return the seconds and the cases of a sweep, and what its processes used."""
     file, store = folder / "search.yaml", folder / "search.sqlite"
     file.write_text(sweep, encoding="utf-8")
     store.unlink(missing_ok=True)
@@ -67,10 +72,10 @@ def swept(folder: Path, sweep: str, workers: int) -> tuple[float, int, float]:
     with subprocess.Popen(
         [sys.executable, "-m", "meshwright", *words], stdout=subprocess.DEVNULL
     ) as process:
-        peak_mib = peak_mib_while(process)
+        used = used_by(process)
     if process.returncode:
         raise SystemExit(f"the search ended with {process.returncode}")
-    return time.perf_counter() - start, len(read_search(str(file)).cases), peak_mib
+    return time.perf_counter() - start, len(read_search(str(file)).cases), used
 
 
 def fresh(folder: Path, cases: list[Case]) -> float:

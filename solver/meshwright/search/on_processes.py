@@ -43,7 +43,7 @@ class Processes(Pool):
         try:
             return self._submitted(task)
         except BrokenProcessPool:
-            self.close()
+            self.kill()
             self._executor = _executor(self.workers)
             return self._submitted(task)
 
@@ -64,6 +64,10 @@ class Processes(Pool):
             return _alone(task)
 
     def close(self) -> None:
+        """End all processes, which have nothing left to do."""
+        self._executor.shutdown(wait=True)
+
+    def kill(self) -> None:
         """End all processes, whatever they do."""
         self._executor.shutdown(wait=False, kill_workers=True)
 
@@ -112,5 +116,7 @@ def process_pool(workers: int) -> Iterator[Pool]:
         pool = Processes(workers)
         try:
             yield pool
-        finally:
-            pool.close()
+        except BaseException:
+            pool.kill()
+            raise
+        pool.close()
