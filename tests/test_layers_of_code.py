@@ -137,6 +137,7 @@ BESIDE_PLANS = {
     "turns.py": ("explain.compared",),
     "short_names.py": ("explain.compared",),
     "rules.py": ("rule",),
+    "search.py": ("search.row", "search.summary"),
     "serving.py": ("serving.plan",),
     "serving_explain.py": ("serving.plan", "serving.explanation"),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,11 +12,8 @@ from meshwright.errors import SpecError
 from meshwright.spec.base import to_number
 from meshwright.spec.load import read_spec
 from meshwright.spec.messages import explain
-from meshwright.spec.places import Document, FieldPath
+from meshwright.spec.places import Document, FieldPath, field_path
 from meshwright.spec.spec import Spec
-
-_STEP = re.compile(r"([A-Za-z_]+)|\[(\d+)\]")
-
 
 LINKS_GB_S = (8.0, 900.0)
 """What two GPUs may be joined by: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5 (NVIDIA
@@ -99,11 +95,10 @@ def _checked(document: Document, data: Any) -> Spec:
 
 
 def _steps(text: str, path: str) -> FieldPath:
-    found = [*_STEP.finditer(path)]
-    joined = "".join(match[0] for match in found)
-    if not found or joined != path.replace(".", ""):
+    found = field_path(path)
+    if found is None:
         raise SpecError(f"--vary {text}: expected a path such as training.seq_len")
-    return tuple(match[1] or int(match[2]) for match in found)
+    return found
 
 
 def _path(data: Any, steps: FieldPath) -> FieldPath | None:
