@@ -33,6 +33,7 @@ from meshwright.problem import constructed, first_of_equals, make_problem, prefe
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
 from meshwright.skeleton import Skeletons
+from meshwright.turns import prove_in_turn
 
 MOST_RIVALS = 16
 """Survivors that are walked through the schedule's task graph, fastest first."""
@@ -124,6 +125,16 @@ class Run:
         return found
 
     def _prove(self, left: Candidates) -> Proof:
+        """Return the proof of the best plan among candidates, in their order."""
+        if not self.options.is_pruning:
+            return self._prove_together(left)
+
+        def prove_one(row: int) -> Proof:
+            return self._prove_together(left.take(np.array([row])))
+
+        return prove_in_turn(left.lower, left.upper, prove_one, self.deadline)
+
+    def _prove_together(self, left: Candidates) -> Proof:
         """Return CP-SAT's proof, or the constructive plan where its time is up."""
         problem = make_problem(self.job, self.lattice, left)
         options = self.options
