@@ -222,17 +222,13 @@ def test_names_of_levels_do_not_matter_but_are_told() -> None:
 
 
 def test_links_are_those_that_groups_cannot_do_without() -> None:
-    """Twelve heads: tensor groups of four stay inside, of six would span hosts."""
-    wide = [
-        {"name": "inner", "size": 2, "gb_s": 300, "latency_us": 1},
-        {"name": "outer", "size": 2, "gb_s": 10, "latency_us": 5},
-    ]
-    topology = SMALL["cluster"]["topology"] | {"levels": wide}
-    _, _, own = looked_at(small(cluster={"topology": topology}))
-    (four,) = (o for o in of_axis(own, "tp").others if o.degree == 4)
-    assert four.links["tp"] == "inner0 -> outer0"
-    (two,) = (o for o in of_axis(own, "tp").others if o.degree == 2)
-    assert two.links["tp"] == "gpu0 -> inner0"
+    """Tensor groups of two stay in a pair, groups of four span both."""
+    _, _, own = looked_at(two_by_two(pins={"dp": 1}))
+    tensor = of_axis(own, "tp")
+    links = {other.degree: other.links for other in tensor.others}
+    assert links[4]["tp"] == "inner0 -> outer0"
+    two = tensor.link if tensor.degree == 2 else links[2]["tp"]
+    assert two == "gpu0 -> inner0"
 
 
 def test_shares_of_a_gpu_and_a_stage() -> None:
@@ -326,3 +322,40 @@ def test_one_gpu_has_no_other_degrees() -> None:
     _, best, own = looked_at(small(cluster={"topology": topology}))
     assert not list(others(own))
     assert degree_sections(own, best) == []
+
+
+def two_by_two(**more: Any) -> Spec:
+    """Return four GPUs, in pairs that a slow level joins."""
+    levels = [
+        {"name": "inner", "size": 2, "gb_s": 300, "latency_us": 1},
+        {"name": "outer", "size": 2, "gb_s": 10, "latency_us": 5},
+    ]
+    topology = SMALL["cluster"]["topology"] | {"levels": levels}
+    return small(cluster={"topology": topology}, **more)
+
+
+def test_limits_that_only_a_solve_tells_of_are_named() -> None:
+    """Tensors over all four GPUs keep the outer links busy for over a fifth."""
+    pins = {"micro_batch": 1, "recompute": "none", "vpp": 1, "cp": 1}
+    spec = two_by_two(limits={"max_link_utilisation": 0.2}, pins=pins)
+    _, _, own = looked_at(spec)
+    (four,) = (o for o in of_axis(own, "tp").others if o.degree == 4)
+    assert [rule.rule for rule in four.rules] == ["limits.max_link_utilisation"]
+    assert solve(pinned(spec, "tp", 4)).best is None
+    free = solve(pinned(two_by_two(pins=pins), "tp", 4)).best
+    assert free is not None
+    assert free.link_utilisation > 0.2
+
+
+def test_rules_are_named_of_unlike_parts_too() -> None:
+    """25 heads do not go by two, on whichever of the GPUs."""
+    _, best, own = looked_at(load_spec("gpt2-xl-2x3090-2x4090"))
+    assert best.plan.tp == 1
+    for other in of_axis(own, "tp").others:
+        assert "heads_divisible" in [rule.rule for rule in other.rules]
+
+
+def test_progress_is_said() -> None:
+    said.clear()
+    looked_at(small(pins={"micro_batch": 1}))
+    assert [line.split()[-1] for line in said] == ["tp", "pp", "cp", "dp"]

@@ -19,6 +19,7 @@ from meshwright.explain.repairs import Solve
 from meshwright.job import make_job
 from meshwright.plan import Outcome, Plan, PricedPlan
 from meshwright.skeleton import Skeletons
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
@@ -92,12 +93,16 @@ class Neighbourhood:
     ) -> tuple[Fixed, ...]:
         """Return what clashes with a degree: decisions, and rules of the framework.
 
-        Of unlike parts it is what the nearest plan breaks.
+        Of unlike parts it is what the nearest plan breaks, unless rules bar the degree
+        wherever it lies.
         """
-        if outcome is not None and asked.cluster.parts:
-            return tuple(_broken(outcome))
         pin = f"pins.{axis}"
         is_legal = degree in getattr(self._legal, axis)
+        if asked.cluster.parts:
+            if is_legal and outcome is not None:
+                return tuple(_broken(outcome))
+            alike = Cluster(topology=asked.cluster.topology)
+            asked = asked.model_copy(update={"cluster": alike})
         names = (pin, *_clashing(asked)) if is_legal else (pin,)
         decided = [own for own in fixed_in(asked) if own.rule in names]
         others = tuple(own for own in decided if own.rule != pin)
