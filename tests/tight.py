@@ -32,7 +32,7 @@ def tight_specs(draw: st.DrawFn, most_gpus: int = 6) -> Spec:
     for name in sorted(names):
         data["pins"][name] = draw(st.sampled_from(CHOICES[name]))
     # Which links are idle enough only a solve tells: few specs ask for it.
-    if draw(st.integers(0, 3)):
+    if draw(st.integers(0, 7)):
         data["limits"].pop("max_link_utilisation", None)
     # As a plan is asked about: a spec refuses degrees that divide nothing.
     own = Spec.model_validate({**data, "pins": {}})

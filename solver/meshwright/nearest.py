@@ -185,9 +185,14 @@ def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
 
 
 def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
+    """Return how many rules each row breaks; a pin weighs more than all others.
+
+    Who pins something asks what stands in its way, not what else there is.
+    """
     counts = np.zeros(len(rows), dtype=np.int64)
     for rule in rules:
-        counts += ~rule.holds(job.spec, rows)
+        weight = len(rules) if rule.name.startswith("pin ") else 1
+        counts += weight * ~rule.holds(job.spec, rows)
     return counts
 
 

@@ -45,7 +45,9 @@ class Repair(SpecModel):
         "the best plan", description="The second where the spec has no plan at all."
     )
     plan: Plan
-    is_bought: bool = Field(False, description="Whether it takes other hardware.")
+    changes: Literal["plan", "training", "hardware"] = Field(
+        "plan", description="What it takes: a plan is changed for nothing."
+    )
     note: str = Field("", description="What else is to know of the edits.")
 
     @computed_field(description="The repair in one line.")  # type: ignore[prop-decorator]

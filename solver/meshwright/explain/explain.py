@@ -25,6 +25,7 @@ from meshwright.explain.fixed import MEMORY, chosen, fixed_in, with_plan, withou
 from meshwright.explain.framework import rules_behind
 from meshwright.explain.gap import gap
 from meshwright.explain.hardware import bought
+from meshwright.explain.lighter import lightened
 from meshwright.explain.margins import marginal_values
 from meshwright.explain.repairs import given_up, priced
 from meshwright.explain.slack import slack
@@ -122,6 +123,7 @@ class Explainer:
         found = given_up(spec, clash, self._solve)
         if clash.conflict & clash.decisions.bits([MEMORY]):
             needed_gib = miss.memory.total_gib if miss and miss.memory else None
+            found += lightened(spec, self._solve, self._has_plan)
             found += bought(spec, needed_gib, self._solve, self._has_plan)
         return found
 

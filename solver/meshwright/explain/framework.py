@@ -31,6 +31,11 @@ from meshwright.spec.pins import OFFLOADS, Pins
 from meshwright.spec.spec import Spec
 
 WORLD = Fixed(rule="world_size", sentence="the degrees multiply to the number of GPUs")
+CHUNKS = Fixed(
+    rule="chunks_even",
+    sentence="under interleaving pp x vpp divides the layers",
+)
+PLACED = Fixed(rule="layers_placed", sentence="the stages hold all layers")
 
 
 def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
@@ -40,6 +45,8 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
     where only a solve tells whether a decision holds.
     """
     kept = set(conflict)
+    if "pins.layers" in kept and sum(spec.pins.layers or ()) != spec.model.n_layers:
+        return (PLACED,)
     if kept & set(costly_decisions(spec)) or spec.cluster.parts:
         return ()
     own = without(spec, [one.rule for one in fixed_in(spec) if one.rule not in kept])
@@ -47,7 +54,10 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
     degrees = _kept_degrees(job)
     if not len(degrees):
         return (WORLD,)
+    degrees = degrees[[_has_mesh(job, each) for each in degrees]]
     lattice = _any_rows(job, degrees)
+    if not len(lattice.rows) and "pins.vpp" in kept:
+        return (CHUNKS,)
     rules = _named(own)
     names = Decisions(tuple(rules))
     sets = np.unique(_against(own, rules, names, lattice, kept)).tolist()
@@ -61,10 +71,13 @@ def _kept_degrees(job: Job) -> Ints:
     """Return the degrees that keep the pins on them, legal or not."""
     spec = job.spec
     degrees, _ = enumerate_degrees((math.prod(job.fabric.sizes),))
-    degrees = degrees[holding(degree_pins(spec), spec, degree_rows(degrees))]
-    if spec.pins.mesh is None and spec.limits.tp_min_link_gb_s is None:
-        return degrees
-    return degrees[[len(legal_meshes(job, own)) > 0 for own in degrees]]
+    return degrees[holding(degree_pins(spec), spec, degree_rows(degrees))]
+
+
+def _has_mesh(job: Job, degrees: Ints) -> bool:
+    """Return whether some mesh of the degrees keeps the decisions on where axes lie."""
+    is_free = job.spec.pins.mesh is None and job.spec.limits.tp_min_link_gb_s is None
+    return is_free or len(legal_meshes(job, degrees)) > 0
 
 
 def _any_rows(job: Job, degrees: Ints) -> Lattice:

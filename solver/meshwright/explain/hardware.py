@@ -14,7 +14,6 @@ from meshwright.explain.conflict import HasPlan
 from meshwright.explain.data import Repair
 from meshwright.explain.repairs import Solve, repair
 from meshwright.offload_rules import KNOWN_OFFLOADS
-from meshwright.plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.host import Host
@@ -75,7 +74,7 @@ def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repa
     if best is not None:
         gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
         note = f"needs at least {gpus}" if is_counted else gpus
-        yield _bought([f"{edit}: {now} -> {enough}"], best, note)
+        yield repair([f"{edit}: {now} -> {enough}"], best, "hardware", note)
 
 
 Grown = tuple[str, int, Callable[[int], Cluster]]
@@ -120,7 +119,7 @@ def _larger_gpu(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]
         if has_plan(changed) and (best := solve(changed).best) is not None:
             edit = f"cluster.topology.gpu: {own.name} -> {gpu.name}"
             note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
-            yield _bought([edit], best, note)
+            yield repair([edit], best, "hardware", note)
             return
 
 
@@ -153,7 +152,7 @@ def _more_memory(
     best = solve(spec.model_copy(update=changed)).best
     if best is not None:
         edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
-        yield _bought([edit], best, "usable memory of a GPU")
+        yield repair([edit], best, "hardware", "usable memory of a GPU")
 
 
 def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
@@ -181,7 +180,7 @@ def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
             f"memory_gb_s: {HOST_GB_S:g}}}"
         )
         note = f"offloads {best.plan.offload}; the bandwidths are assumed"
-        yield _bought([f"cluster.topology.host: null -> {host}"], best, note)
+        yield repair([f"cluster.topology.host: null -> {host}"], best, "hardware", note)
 
 
 def _changed(spec: Spec, field: str, value: Gpu | Host) -> Cluster:
@@ -192,8 +191,3 @@ def _changed(spec: Spec, field: str, value: Gpu | Host) -> Cluster:
 
 def _on(spec: Spec, cluster: Cluster) -> Spec:
     return spec.model_copy(update={"cluster": cluster})
-
-
-def _bought(edits: list[str], best: PricedPlan, note: str) -> Repair:
-    told = {"is_bought": True, "note": note}
-    return repair(edits, best).model_copy(update=told)

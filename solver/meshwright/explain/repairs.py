@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
+from typing import Literal, get_args
 
 from meshwright.explain.conflict import Clash
 from meshwright.explain.data import Repair
@@ -12,6 +13,11 @@ from meshwright.plan import Outcome, PricedPlan
 from meshwright.spec.spec import Spec
 
 Solve = Callable[[Spec], Outcome]
+
+Changes = Literal["plan", "training", "hardware"]
+
+CHANGES: tuple[Changes, ...] = get_args(Changes)
+"""What repairs change, the cheapest first."""
 
 MOST_GIVEN_UP = 2
 """Decisions given up together where only solves tell whether that helps."""
@@ -49,18 +55,25 @@ def _by_size(clash: Clash) -> Iterator[list[int]]:
         yield [own for own in sets if own & clash.conflict]
 
 
-def repair(edits: Iterable[str], best: PricedPlan) -> Repair:
+def repair(
+    edits: Iterable[str], best: PricedPlan, changes: Changes = "plan", note: str = ""
+) -> Repair:
     """Return a repair whose price is not known yet."""
-    return Repair(edits=tuple(edits), step_s=best.step_s, plan=best.plan)
+    own = {"edits": tuple(edits), "changes": changes, "note": note}
+    return Repair(**own, step_s=best.step_s, plan=best.plan)
 
 
 def priced(repairs: list[Repair], best_s: float | None) -> list[Repair]:
-    """Return repairs with their prices: free ones, then fewest edits, then fastest."""
+    """Return repairs with their prices, the cheapest first.
+
+    What changes the plan alone is cheaper than what changes the training, and that
+    than what is bought; then come fewer edits, then less time.
+    """
     least_s = best_s or min((own.step_s for own in repairs), default=0.0)
     against = "the best plan" if best_s else "the fastest repair"
 
-    def cost(own: Repair) -> tuple[bool, int, float]:
-        return own.is_bought, len(own.edits), own.step_s
+    def cost(own: Repair) -> tuple[int, int, float]:
+        return CHANGES.index(own.changes), len(own.edits), own.step_s
 
     return [
         own.model_copy(update={"price": own.step_s / least_s - 1, "against": against})
