@@ -256,6 +256,15 @@ def test_experts_are_whole() -> None:
     assert (own.shares.experts, own.shares.d_ff) == (2, 1536)
 
 
+def extremes(terms: dict[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield the part that grows most and the one that shrinks most, if it matters."""
+    by_size = sorted(terms.items(), key=lambda term: term[1])
+    largest = max(abs(more) for more in terms.values())
+    for part, more in (by_size[0], by_size[-1]):
+        if abs(more) > largest / 5:
+            yield part, more
+
+
 def lines(own: Degrees, best: PricedPlan) -> tuple[str, ...]:
     section = degree_sections(own, best)[0]
     assert isinstance(section, Lines)
@@ -276,6 +285,10 @@ def test_sentences_say_the_degree_and_its_neighbours(name: str) -> None:
             loss = other.step_s / best.step_s - 1
             verb = "loses" if loss >= 0 else "gains"
             assert f"{other.degree} {verb} {abs(loss):.1%}: " in line
+            assert other.gap is not None
+            for part, more in extremes(other.gap.terms):
+                if abs(more) > LEAST * best.step_s:
+                    assert f"{part} {more / best.step_s:+.1%}" in line
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,9 @@ from meshwright.report.tables import Lines, Section, Table
 
 TITLE = "What sets the degrees"
 
-LEAST = 0.001
+NOTHING = "no part by much"
+
+LEAST = 0.0005
 """Share of the step below which a part is not told."""
 
 SMALL = 0.1
@@ -62,12 +64,17 @@ class _Told:
         loss = self._loss(own)
         if loss is None:
             return f"{own.degree:,} does not fit, by {_rules(own)}"
+        verb = "gains" if loss < 0 else "loses"
+        return f"{own.degree:,} {verb} {abs(loss):.1%}: {self._balance(own, loss)}"
+
+    def _balance(self, own: OtherDegree, loss: float) -> str:
+        """Return the largest parts that make a difference, and the one against it."""
         parts = self._parts(own)
-        if loss < 0:
-            saved = [text for text, more in reversed(parts) if more < 0]
-            return f"{own.degree:,} gains {-loss:.1%}: {', '.join(saved[:MOST])}"
-        lost = [text for text, more in parts if more > 0] or ["no part of it alone"]
-        return f"{own.degree:,} loses {loss:.1%}: {', '.join(lost[:MOST])}"
+        grown = [text for text, more in parts if more > 0]
+        shrunk = [text for text, more in reversed(parts) if more < 0]
+        made, against = (shrunk, grown) if loss < 0 else (grown, shrunk)
+        told = [", ".join(made[:MOST]) or NOTHING, *against[:1]]
+        return " against ".join(told)
 
     def rows(self, axis: AxisDegrees) -> Iterator[tuple[str, float | None, str]]:
         """Yield a row for each degree, or for several that the same rules bar."""
@@ -75,7 +82,7 @@ class _Told:
             first, *rest = group
             name = f"{axis.axis} {first.degree:,}"
             name += f" to {rest[-1].degree:,}" if rest else ""
-            parts = ", ".join(text for text, _ in self._parts(first))
+            parts = ", ".join(text for text, _ in self._parts(first)) or NOTHING
             yield name, self._loss(first), parts if first.gap else _rules(first)
 
     def _loss(self, own: OtherDegree) -> float | None:
