@@ -83,15 +83,7 @@ def _best_in_order(
     splits = 0
     for row in range(len(rows)):
         one, place = _one(prices, row), Place(meshes[rows.mesh[row]], order)
-        layers, recomputed = _splits(
-            spec.model.n_layers, int(rows.pp[row]), bool(rows.recompute[row])
-        )
-        possible = layers[:, 0] >= spec.model.first_dense_layers
-        if rows.vpp[row] > 1:
-            possible &= (layers == spec.model.n_layers // rows.pp[row]).all(axis=1)
-        if rows.recompute[row] and spec.pins.recomputes_all_layers:
-            possible &= (recomputed == layers).all(axis=1)
-        layers, recomputed = layers[possible], recomputed[possible]
+        layers, recomputed = _possible_splits(spec, one.rows)
         step_s = _step_s(one, layers, recomputed)
         fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
         fits &= step_s < best
@@ -101,6 +93,44 @@ def _best_in_order(
         splits += len(layers)
         best = min(best, step_s[fits].min(initial=math.inf))
     return Best(float(best), len(rows), splits)
+
+
+def every_plan(
+    spec: Spec,
+) -> Iterator[tuple[Skeletons, NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield every skeleton on a tree, with step time and peak GiB of each split.
+
+    Only of splits that fit; limits on links are not looked at.
+    """
+    job = make_job(spec)
+    meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
+    rows = _every_row(spec, meshes)
+    rules = [*degree_rules(spec), *plan_rules(spec)]
+    rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    paths = price_groups(job.fabric, meshes[rows.mesh], rows.ep)
+    rows = rows.on_meshes(paths, rows.mesh)
+    rows = rows.take(np.flatnonzero(holding(mesh_rules(spec, meshes), spec, rows)))
+    prices = price(job, rows)
+    for row in range(len(rows)):
+        one = _one(prices, row)
+        layers, recomputed = _possible_splits(spec, one.rows)
+        peak_gib = _peak_bytes(one, layers, recomputed) / GIB
+        fits = peak_gib <= spec.usable_gib
+        fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
+        yield one.rows, _step_s(one, layers, recomputed)[fits], peak_gib[fits]
+
+
+def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
+    """Return the splits of one skeleton that its rules and pins leave."""
+    layers, recomputed = _splits(
+        spec.model.n_layers, int(one.pp[0]), bool(one.recompute[0])
+    )
+    possible = layers[:, 0] >= spec.model.first_dense_layers
+    if one.vpp[0] > 1:
+        possible &= (layers == spec.model.n_layers // one.pp[0]).all(axis=1)
+    if one.recompute[0] and spec.pins.recomputes_all_layers:
+        possible &= (recomputed == layers).all(axis=1)
+    return layers[possible], recomputed[possible]
 
 
 def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshwright.explain.compare import compare, flips, of_kinds
+from meshwright.explain.compare import compare, of_kinds
+from meshwright.explain.turns import Steps, flips
 from meshwright.options import Options
-from meshwright.plan import Outcome
 from meshwright.solve import solve
 from meshwright.spec.load import load_spec
 from meshwright.spec.plan_text import read_plan
@@ -48,7 +48,7 @@ def test_a_plan_that_does_not_fit_comes_last() -> None:
 def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
     """Where the turn is told, the order is another one a percent to either side."""
     varied = vary(SPEC, "cluster.topology.levels[0].gb_s=5:2000")
-    found = flips(varied.at, varied.low, varied.high, PLANS, solve)
+    found = flips(Steps(varied.at, PLANS, solve), varied.low, varied.high)
     for flip in found:
         assert order(varied.at(flip.at * 1.0001)) == list(flip.after)
         assert order(varied.at(flip.at / 1.02)) == list(flip.before)
@@ -58,12 +58,10 @@ def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
 
 
 def test_kinds_are_compared_where_no_plan_is_given() -> None:
-    outcome = solve(load_spec(SPEC), Options(is_by_kind=True))
-    names = [name for name, _ in of_kinds(outcome)]
-    assert set(names) <= {"TP", "PP", "DP/ZeRO", "CP"}
-    assert len(names) > 1
-    none = Outcome(status="infeasible", capacity_gib=1, gpus=2)
-    assert of_kinds(none) == []
+    spec = load_spec(SPEC)
+    outcome = solve(spec, Options(is_by_kind=True))
+    names = [own.name for own in of_kinds(spec, outcome).plans]
+    assert set(names) == {"TP", "PP", "DP/ZeRO", "CP"}
 
 
 def test_compare_on_the_command_line(tmp_path: Path) -> None:

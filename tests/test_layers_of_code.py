@@ -134,8 +134,11 @@ BESIDE_PLANS = {
     "ledger.py": ("ledger.data",),
     "gemm.py": ("gemm.data",),
     "run.py": ("economics.data",),
-    "compare.py": ("explain.compare",),
+    "compare.py": ("explain.compared", "ledger.data"),
+    "turns.py": ("explain.compared",),
+    "short_names.py": ("explain.compared",),
     "rules.py": ("rule",),
+    "search.py": ("search.row", "search.summary"),
     "serving.py": ("serving.plan",),
     "serving_explain.py": ("serving.plan", "serving.explanation"),
 }

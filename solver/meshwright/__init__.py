@@ -26,6 +26,7 @@ The way through the house, each step importing only what stands before it:
     gemm/        one matmul: does it fit, how fast, how to cut it
     serving/     the same house for inference: passes, memory, stages, proof, check
     explain/     why a plan is rejected, what would mend it, at what price
+    search/      many specs at once: cases, workers, the store, fronts, a page
     report/      outcomes and clusters as text, markdown and JSON; pictures
     cli/         the commands
 

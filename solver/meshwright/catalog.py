@@ -23,6 +23,7 @@ ALIASES = "aliases.yaml"
 _FOLDERS = {
     "topologies": ("topologies", "topologies/machines"),
     "clusters": ("specs", "topologies", "topologies/machines"),
+    "sweeps": ("specs/sweeps", "specs"),
 }
 """Of the kinds whose files lie in more than one."""
 

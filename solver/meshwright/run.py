@@ -76,9 +76,7 @@ class Run:
             "optimal" if is_optimal else "feasible",
             best=plans[0],
             others=tuple(plans[1:]),
-            rival=self._rival(pruned.candidates, plans[0]),
-            band=self._band(),
-            runner_up=self._runner_up(pruned.candidates, plans[0]),
+            **self._how_sure(pruned.candidates, plans[0]),
             certificate=Certificate(
                 bound_s=seconds(bound),
                 gap=1 - bound / proof.ticks,
@@ -87,6 +85,16 @@ class Run:
                 seed=options.seed,
             ),
         )
+
+    def _how_sure(self, left: Candidates, best: PricedPlan) -> dict[str, object]:
+        """Return what else might be the best plan, if that is asked for."""
+        if self.options.is_brief:
+            return {}
+        return {
+            "rival": self._rival(left, best),
+            "band": self._band(),
+            "runner_up": self._runner_up(left, best),
+        }
 
     def _refuse_endless(self, candidates: Candidates) -> None:
         """Refuse specs whose steps take days: their times do not fit the solver.

@@ -20,6 +20,7 @@ from meshwright.cli import (
     explain,
     gemm,
     imports,
+    search,
     solve,
     topology,
 )
@@ -60,6 +61,7 @@ VERBS = (
     solve.solve,
     explain.explain,
     compare.compare,
+    search.search,
     gemm.gemm,
     topology.topology,
     evidence.evidence,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,19 +18,35 @@ from meshwright.cli.options import (
     write,
 )
 
+if TYPE_CHECKING:
+    from meshwright.explain.compare import Named
+    from meshwright.explain.compared import Comparison
+    from meshwright.options import Options
+    from meshwright.spec.spec import Spec
+    from meshwright.spec.vary import Varied
+
+EXIT_NONE_FITS = 1
+
+PAIR = 2
+"""GPUs whose kinds are told in full, with what decides between them."""
+
+NO_LEVEL = "No level joins the two GPUs; --vary takes the path of another number."
+
 
 def compare(
     spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
     plan: Annotated[
         list[str] | None,
         typer.Option(
-            help="A plan, as for explain; repeatable. Without: the best of each kind."
+            help="A plan, as for explain; repeatable. Without: the best of each kind, "
+            "in full on two GPUs."
         ),
     ] = None,
     vary: Annotated[
         str | None,
         typer.Option(
-            help="Find where the order turns: cluster.topology.levels[0].gb_s=8:900."
+            help="Find where the order turns: topology.levels[0].gb_s=8:900. On two "
+            "GPUs without plans that is their link."
         ),
     ] = None,
     profile: ProfileOption = MEASURED,
@@ -39,41 +55,69 @@ def compare(
 ) -> None:
     """Put plans side by side, part by part."""
     check_writable(output)
-    from meshwright.spec.load import load_spec
-    from meshwright.spec.plan_text import read_plan
-    from meshwright.spec.vary import vary as read_vary
-
-    notes: list[str] = []
-    loaded = load_spec(spec, notes=notes)
-    varied = read_vary(spec, vary) if vary else None
-    plans = [(own, read_plan(own)) for own in plan or []]
-    tell(notes)
-    from dataclasses import replace
-
-    from meshwright.explain.compare import compare as compare_plans
-    from meshwright.explain.compare import flips, of_kinds
     from meshwright.options import Options
     from meshwright.profile import load_profile
     from meshwright.progress import Progress
     from meshwright.report.compare import compare_sections
-    from meshwright.solve import solve
+    from meshwright.spec.load import load_spec
+    from meshwright.spec.plan_text import read_plan
 
+    notes: list[str] = []
+    loaded = load_spec(spec, notes=notes)
+    plans = [(own, read_plan(own)) for own in plan or []]
+    varied = _varied(spec, loaded, vary, bool(plans))
+    tell(notes)
     options = Options(profile=load_profile(profile))
     with Progress() as progress:
         progress.say("solving each plan")
-        if not plans:
-            plans = of_kinds(solve(loaded, replace(options, is_by_kind=True)))
-        found = compare_plans(loaded, plans, lambda own: solve(own, options))
-        if varied:
+        found = _found(loaded, plans, options)
+        if varied and found.fits:
             progress.say(f"varying {varied.name}")
-            own = flips(
-                varied.at, varied.low, varied.high, plans, lambda s: solve(s, options)
-            )
-            changed = {"vary": varied.name, "flips": tuple(own)}
-            found = found.model_copy(update=changed)
+            found = _turned(loaded, found, plans, varied, options)
+        elif varied is None and not plans and loaded.cluster.gpus == PAIR:
+            found = found.model_copy(update={"note": NO_LEVEL})
     text = formatted(
         output_format,
         lambda: compare_sections(found),
         lambda: found.model_dump(mode="json"),
     )
     write(text, output)
+    raise typer.Exit(0 if found.fits else EXIT_NONE_FITS)
+
+
+def _varied(name: str, spec: Spec, text: str | None, has_plans: bool) -> Varied | None:
+    """Return what to vary: what is asked for, or the link of two GPUs."""
+    from meshwright.spec.vary import innermost_link, vary
+
+    if text is None and not has_plans and spec.cluster.gpus == PAIR:
+        text = innermost_link(spec)
+    return vary(name, text) if text is not None else None
+
+
+def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
+    """Return the plans, or the best of each kind, those of two GPUs in full."""
+    from dataclasses import replace
+
+    from meshwright.explain.compare import compare as compare_plans
+    from meshwright.explain.compare import in_full, of_kinds
+    from meshwright.solve import solve
+
+    if plans:
+        found = compare_plans(spec, plans, lambda own: solve(own, options))
+    else:
+        found = of_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
+    is_full = plans or spec.cluster.gpus == PAIR
+    return in_full(spec, found, options.profile) if is_full else found
+
+
+def _turned(
+    spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
+) -> Comparison:
+    """Return a comparison with the turns of its plans, or of their kinds."""
+    from meshwright.explain.compare import kind_pins
+    from meshwright.explain.decision import turned
+    from meshwright.solve import solve
+
+    kinds = [own.name for own in found.plans if own.plan]
+    named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]
+    return turned(found, varied, named, lambda own: solve(own, options))

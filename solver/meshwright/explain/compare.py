@@ -1,48 +1,19 @@
-"""Plans side by side, and where a number of the spec turns their order."""
+"""Plans side by side: the best of each kind, or those that a user has in mind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
-from pydantic import Field
-
+from meshwright.explain.compared import Compared, Comparison
 from meshwright.explain.fixed import with_plan
-from meshwright.plan import Outcome, PricedPlan
-from meshwright.spec.base import SpecModel
-from meshwright.spec.pins import Pins
+from meshwright.explain.holdings import holdings
+from meshwright.kinds import NAMES
+from meshwright.ledger.entries import ledger
+from meshwright.plan import KindResult, Outcome
+from meshwright.profile import Profile
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.pins import Pins, Range
 from meshwright.spec.spec import Spec
-
-POINTS = 9
-"""Values that are tried, evenly on a logarithmic scale, ends included."""
-
-CLOSE = 1.01
-"""A turn is found to a percent."""
-
-
-class Compared(SpecModel):
-    """One of the plans compared."""
-
-    name: str
-    plan: PricedPlan | None = Field(description="None where it does not fit.")
-
-
-class Flip(SpecModel):
-    """Where the order of the plans turns."""
-
-    at: float
-    before: tuple[str, ...] = Field(description="The plans below it, fastest first.")
-    after: tuple[str, ...]
-
-
-class Comparison(SpecModel):
-    """Plans of one spec, the fastest first."""
-
-    title: str
-    plans: tuple[Compared, ...]
-    vary: str = ""
-    flips: tuple[Flip, ...] = ()
-
 
 Solve = Callable[[Spec], Outcome]
 Named = Sequence[tuple[str, Pins]]
@@ -50,77 +21,61 @@ Named = Sequence[tuple[str, Pins]]
 
 def compare(spec: Spec, plans: Named, solve: Solve) -> Comparison:
     """Return plans on a spec; what each leaves open is chosen for it."""
-    found = [
-        Compared(name=name, plan=solve(with_plan(spec, pins)).best)
-        for name, pins in plans
-    ]
+    found = []
+    for name, pins in plans:
+        outcome = solve(with_plan(spec, pins))
+        found.append(_told(name, outcome, outcome.cluster))
+    return _sorted(spec, found)
+
+
+def of_kinds(spec: Spec, outcome: Outcome) -> Comparison:
+    """Return the best plan of each kind side by side, as an outcome has them.
+
+    Where no plan fits there are no kinds, and what is told is why.
+    """
+    if outcome.best is None:
+        return _sorted(spec, [_told("any plan", outcome, None)])
+    kinds = [_told(own.kind, own, outcome.cluster) for own in outcome.by_kind]
+    return _sorted(spec, kinds)
+
+
+def _told(name: str, own: Outcome | KindResult, cluster: Cluster | None) -> Compared:
+    broken = own.near_miss.broken_rules if own.near_miss else ()
+    return Compared(name=name, plan=own.best, broken_rules=broken, cluster=cluster)
+
+
+def _sorted(spec: Spec, found: list[Compared]) -> Comparison:
     found.sort(key=lambda own: own.plan.step_s if own.plan else float("inf"))
     return Comparison(title=spec.title, plans=tuple(found))
 
 
-def of_kinds(outcome: Outcome) -> list[tuple[str, Pins]]:
-    """Return the best plan of each kind that has one, by the name of the kind.
-
-    What stays fixed are the degrees: the rest is chosen again for every value.
-    """
-    found = []
-    for kind in outcome.by_kind:
-        if kind.best is not None:
-            plan = kind.best.plan
-            names = ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard", "zero")
-            pins = {name: getattr(plan, name) for name in names}
-            found.append((kind.kind, Pins.model_validate(pins)))
-    return found
+def in_full(spec: Spec, own: Comparison, profile: Profile) -> Comparison:
+    """Return a comparison with what its plans hold where, and all they send."""
+    plans = tuple(_in_full(spec, one, profile) for one in own.plans)
+    return own.model_copy(update={"plans": plans})
 
 
-def flips(
-    at: Callable[[float], Spec], low: float, high: float, plans: Named, solve: Solve
-) -> list[Flip]:
-    """Return where the order of plans turns between two values of a number.
-
-    Every order is that of exact solves. Between values of unlike order the turn is
-    found by bisection; one that turns back between two values that are tried is missed.
-    """
-    ratio = (high / low) ** (1 / (POINTS - 1))
-    values = [low * ratio**point for point in range(POINTS)]
-    orders = [_order(at(value), plans, solve) for value in values]
-    found = []
-    for (below, above), (before, after) in zip(
-        pairwise(values), pairwise(orders), strict=True
-    ):
-        if before != after:
-            found.append(_turn(at, (below, above), (before, after), plans, solve))
-    return found
+def _in_full(spec: Spec, own: Compared, profile: Profile) -> Compared:
+    if own.plan is None:
+        return own
+    job = profile.job(spec.model_copy(update={"cluster": own.cluster}))
+    held, sent = holdings(job, own.plan), ledger(job, own.plan.plan)
+    return own.model_copy(update={"holdings": held, "collectives": sent})
 
 
-def _turn(
-    at: Callable[[float], Spec],
-    values: tuple[float, float],
-    orders: tuple[tuple[str, ...], tuple[str, ...]],
-    plans: Named,
-    solve: Solve,
-) -> Flip:
-    """Return the turn between two values of unlike order."""
-    (below, above), (before, after) = values, orders
-    while above / below > CLOSE:
-        middle = (above * below) ** 0.5
-        order = _order(at(middle), plans, solve)
-        if order == before:
-            below = middle
-        else:
-            above, after = middle, order
-    return Flip(at=above, before=before, after=after)
+def kind_pins(spec: Spec, kind: str) -> Pins:
+    """Return the degrees that a kind of plan may have, of those that a spec allows."""
+    used = kind.split(" + ")
+    axes = dict(zip(("tp", "pp", "dp", "cp"), NAMES, strict=True))
+    pins = {}
+    for axis, name in axes.items():
+        own: Range = getattr(spec.pins, axis) or Range()
+        pins[axis] = _from_two(own) if name in used else Range(values=(1,))
+    return Pins.model_validate(pins)
 
 
-def _order(spec: Spec, plans: Named, solve: Solve) -> tuple[str, ...]:
-    """Return the names of plans, the fastest first; those that do not fit are left out.
-
-    Times that are the same to a billionth count as equal, in the order given.
-    """
-    times = [(name, solve(with_plan(spec, pins)).best) for name, pins in plans]
-    fitting = [(name, best.step_s) for name, best in times if best is not None]
-    return tuple(name for name, _ in sorted(fitting, key=_rounded))
-
-
-def _rounded(own: tuple[str, float]) -> float:
-    return float(f"{own[1]:.9g}")
+def _from_two(own: Range) -> Range:
+    """Return the part of a pin from 2 on."""
+    if own.values is None:
+        return Range(min=max(own.min, 2), max=own.max)
+    return Range(values=tuple(value for value in own.values if value > 1))

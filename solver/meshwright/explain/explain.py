@@ -21,7 +21,14 @@ from meshwright.explain.data import (
     Verdict,
 )
 from meshwright.explain.degrees import degrees
-from meshwright.explain.fixed import MEMORY, chosen, fixed_in, with_plan, without
+from meshwright.explain.fixed import (
+    HOST_MEMORY,
+    MEMORY,
+    chosen,
+    fixed_in,
+    with_plan,
+    without,
+)
 from meshwright.explain.framework import rules_behind
 from meshwright.explain.gap import gap
 from meshwright.explain.hardware import bought
@@ -62,9 +69,9 @@ class Explainer:
             cluster=outcome.cluster,
             slack=self._slack(spec, outcome.best),
             best=outcome,
-            degrees=degrees(spec, outcome.best, self._solve, self._say),
+            degrees=degrees(spec, outcome.best, self._solve_briefly, self._say),
             binding=tuple(self._binding(spec, outcome.best)),
-            marginal_values=tuple(marginal_values(spec, self._solve)),
+            marginal_values=tuple(marginal_values(spec, self._solve_briefly)),
         )
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
@@ -91,6 +98,9 @@ class Explainer:
 
     def _solve(self, spec: Spec, is_by_kind: bool = False) -> Outcome:
         return solve(spec, replace(self._options, is_by_kind=is_by_kind))
+
+    def _solve_briefly(self, spec: Spec) -> Outcome:
+        return solve(spec, replace(self._options, is_brief=True))
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -143,12 +153,17 @@ class Explainer:
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
 
     def _binding(self, spec: Spec, best: PricedPlan) -> Iterator[Change]:
-        """Yield the decisions without any one of which the best plan is faster."""
+        """Yield pins and limits without any one of which the best plan is faster.
+
+        What memory holds back, a tenth more of it tells.
+        """
         for own in fixed_in(spec):
+            if own.rule in (MEMORY, HOST_MEMORY):
+                continue
             freed = self._solve(without(spec, [own.rule])).best
             if freed is not None and freed.step_s < best.step_s * FASTER:
                 yield Change(
-                    change=f"without {own.rule} ({own.sentence})",
+                    change=f"{own.rule} ({own.sentence})",
                     step_s=freed.step_s,
                     tokens_per_s_per_gpu=freed.tokens_per_s_per_gpu,
                 )

@@ -8,10 +8,11 @@ from typing import TypeVar
 from meshwright.explain.data import Change
 from meshwright.plan import Outcome
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import ScaleOut
+from meshwright.spec.links import Level, Link, ScaleOut
 from meshwright.spec.spec import Spec
+from meshwright.spec.topology import Topology
 
-L = TypeVar("L", bound=ScaleOut)
+L = TypeVar("L", ScaleOut, Level, Link)
 
 MORE = 1.1
 """Memory and links are widened by a tenth."""
@@ -32,30 +33,39 @@ def _hardware(spec: Spec) -> Iterator[tuple[str, Spec]]:
     limits = {"memory_gib": spec.usable_gib * MORE}
     more = {"limits": spec.limits.model_copy(update=limits)}
     yield "memory +10 %", spec.model_copy(update=more)
-    cluster = spec.cluster
-    if cluster.parts or cluster.topology.nodes:
+    own = spec.cluster
+    if own.parts:
         return
+    for name, topology in _wider_links(own):
+        update = {"topology": topology, "overrides": own.overrides}
+        yield f"{name} +10 %", _on(spec, Cluster(count=own.count, **update))
+    if own.topology.scale_out is not None:
+        update = {"topology": own.topology, "overrides": own.overrides}
+        yield "one machine more", _on(spec, Cluster(count=own.count + 1, **update))
+
+
+def _wider_links(cluster: Cluster) -> Iterator[tuple[str, Topology]]:
+    """Yield the topology with one class of its links a tenth wider, for each class.
+
+    A class is a level, or all links of a graph that have one bandwidth.
+    """
     topology = cluster.topology
+    for gb_s in sorted({link.gb_s for link in topology.links}, reverse=True):
+        links = tuple(
+            _wider(link) if link.gb_s == gb_s else link for link in topology.links
+        )
+        yield f"links of {gb_s:g} GB/s", topology.model_copy(update={"links": links})
     for index, level in enumerate(topology.levels):
         levels = list(topology.levels)
         levels[index] = _wider(level)
-        wider = topology.model_copy(update={"levels": tuple(levels)})
-        yield (
-            f"{level.name} +10 %",
-            _on(spec, Cluster(topology=wider, count=cluster.count)),
-        )
-    if topology.scale_out is None:
-        return
-    if cluster.count > 1:
-        wider = topology.model_copy(update={"scale_out": _wider(topology.scale_out)})
-        name = f"{topology.scale_out.name} +10 %"
-        yield name, _on(spec, Cluster(topology=wider, count=cluster.count))
-    one_more = Cluster(topology=topology, count=cluster.count + 1)
-    yield "one machine more", _on(spec, one_more)
+        yield level.name, topology.model_copy(update={"levels": tuple(levels)})
+    if topology.scale_out is not None and cluster.count > 1:
+        scale_out = _wider(topology.scale_out)
+        yield scale_out.name, topology.model_copy(update={"scale_out": scale_out})
 
 
-def _wider(level: L) -> L:
-    return level.model_copy(update={"gb_s": level.gb_s * MORE})
+def _wider(link: L) -> L:
+    return link.model_copy(update={"gb_s": link.gb_s * MORE})
 
 
 def _on(spec: Spec, cluster: Cluster) -> Spec:

@@ -36,7 +36,10 @@ class Row(SpecModel):
     headroom_gib: float | None = Field(None, description="Left on the fullest GPU.")
     usd_per_mtoken: float | None = Field(None, description="Per million tokens.")
     kwh_per_mtoken: float | None = Field(None, description="Of the GPUs' TDP.")
-    train_days: float | None = Field(None, description="For the tokens of `run`.")
+    train_days: float | None = Field(None, description="For the `run` of the spec.")
+    ways: int | None = Field(
+        None, description="That the plan uses beyond data parallelism: tp, zero, ..."
+    )
     plan: Plan | None = None
     time_parts: dict[str, float] = Field(default_factory=dict)
     memory: StageMemory | None = Field(None, description="Of the fullest GPU.")
@@ -54,5 +57,6 @@ METRICS = {
     "usd_per_mtoken": "min",
     "kwh_per_mtoken": "min",
     "train_days": "min",
+    "ways": "min",
 }
 """What may be an objective, and which way is better."""

@@ -40,13 +40,22 @@ def load_spec(
         SpecError: names the file, line, field, value and what is accepted.
     """
     document = read_spec(name, pins, notes)
-    if "inference" in document.data:
-        at = document.where(("inference",))
-        raise SpecError(f"{at}: inference: this command is for specs with training")
+    refuse_inference(document)
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
+
+
+def refuse_inference(document: Document) -> None:
+    """Refuse a spec of serving where one of training is needed.
+
+    Raises:
+        SpecError: the spec has the section `inference`.
+    """
+    if "inference" in document.data:
+        at = document.where(("inference",))
+        raise SpecError(f"{at}: inference: this command is for specs with training")
 
 
 def load_question(
@@ -87,21 +96,42 @@ def read_spec(
 ) -> Document:
     """Return the data of a spec, every name in it resolved; see `load_spec`."""
     document = read_yaml(catalog.locate("specs", name, Path()))
+    open_sections(document)
+    for pin in pins or []:
+        document.data.setdefault("pins", {})
+        _require_mapping(document, ("pins",), "plan fields")
+        add_pin(document, pin, ("pins",), "--pin")
+    assumed = resolve_names(document)
+    if notes is not None:
+        notes += assumed
+    return document
+
+
+def open_sections(document: Document) -> None:
+    """Make empty sections of a spec mappings.
+
+    Raises:
+        SpecError: it is no spec at all.
+    """
     _require_mapping(
         document, (), "a spec with model, cluster and training or inference"
     )
     for section in _OPTIONAL:
         if section in document.data and document.data[section] is None:
             document.data[section] = {}
-    for pin in pins or []:
-        document.data.setdefault("pins", {})
-        _require_mapping(document, ("pins",), "plan fields")
-        add_pin(document, pin, ("pins",), "--pin")
+
+
+def resolve_names(document: Document) -> list[str]:
+    """Replace names of presets and files in a spec by what they stand for.
+
+    Returns:
+        What was assumed on the way.
+
+    Raises:
+        SpecError: there is no such preset, or no such file.
+    """
     _resolve_field(document, ("model",), "specs/models")
-    assumed = _resolve_cluster(document)
-    if notes is not None:
-        notes += assumed
-    return document
+    return _resolve_cluster(document)
 
 
 class _Placed(BaseModel):

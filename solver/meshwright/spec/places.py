@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 FieldPath = tuple[str | int, ...]
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\.\d+|\[\d+\])*", re.ASCII)
+_STEP = re.compile(r"([A-Za-z_]\w*)|(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -81,3 +85,10 @@ class Document:
 def dotted(path: FieldPath) -> str:
     """Return a path as a user would say it, such as `cluster.topology.levels.0`."""
     return ".".join(map(str, path))
+
+
+def field_path(text: str) -> FieldPath | None:
+    """Return the path that a user wrote, `levels[0].gb_s` or `levels.0.gb_s`."""
+    if not _PATH.fullmatch(text):
+        return None
+    return tuple(name or int(index) for name, index in _STEP.findall(text))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,10 +12,14 @@ from meshwright.errors import SpecError
 from meshwright.spec.base import to_number
 from meshwright.spec.load import read_spec
 from meshwright.spec.messages import explain
-from meshwright.spec.places import FieldPath, dotted
+from meshwright.spec.places import Document, FieldPath, field_path
 from meshwright.spec.spec import Spec
 
-_STEP = re.compile(r"([A-Za-z_]+)|\[(\d+)\]")
+LINKS_GB_S = (8.0, 900.0)
+"""What two GPUs may be joined by: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5 (NVIDIA
+Blackwell architecture brief, 1.8 TB/s both ways together)."""
+
+_UNITS = {"gb_s": "GB/s", "us": "us", "gib": "GiB", "w": "W"}
 
 
 class Varied(NamedTuple):
@@ -27,6 +30,33 @@ class Varied(NamedTuple):
     high: float
     at: Callable[[float], Spec]
     """Returns the spec with the number at a value; raises SpecError outside limits."""
+    about: str
+    """The name of what has the number, such as a level's; empty where it has none."""
+    value: float | None
+    """That of the spec, in the unit of the range; None where the spec leaves it out."""
+
+    @property
+    def unit(self) -> str:
+        """Return the unit that the name of the number ends in."""
+        ends = {(f".{end}", f"_{end}"): unit for end, unit in _UNITS.items()}
+        return next((unit for e, unit in ends.items() if self.name.endswith(e)), "")
+
+
+def innermost_link(spec: Spec) -> str | None:
+    """Return how to vary the link of the innermost level that joins GPUs.
+
+    That is `PATH=LOW:HIGH`, a range that holds all of `LINKS_GB_S` and the double and
+    half of what the link has; None where GPUs are not joined by a level.
+    """
+    cluster = spec.cluster
+    joins = (i for i, level in enumerate(cluster.levels) if level.size > 1)
+    inner = next(joins, None)
+    if inner is None or cluster.topology.nodes or cluster.parts:
+        return None
+    own, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
+    is_outer = inner == len(cluster.topology.levels)
+    path = "scale_out" if is_outer else f"levels[{inner}]"
+    return f"topology.{path}.gb_s={min(low, own / 2):g}:{max(high, own * 2):g}"
 
 
 def vary(spec: str, text: str) -> Varied:
@@ -43,28 +73,32 @@ def vary(spec: str, text: str) -> Varied:
         raise SpecError(f"--vary {text}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
     document = read_spec(spec)
     path = _path(document.data, _steps(text, path_text))
-    value = _value(document.data, path) if path else None
-    if path is None or isinstance(value, bool) or to_number(_bare(value)) is None:
+    if path is None or _number(document.data, path) is None:
         raise SpecError(f"--vary {text}: no number of the spec is at {path_text!r}")
-    is_whole = isinstance(value, int)
+    is_whole = isinstance(_value(document.data, path), int)
 
     def at(number: float) -> Spec:
         data = copy.deepcopy(document.data)
         _value(data, path[:-1])[path[-1]] = round(number) if is_whole else number
-        try:
-            return Spec.model_validate(data)
-        except ValidationError as error:
-            raise SpecError(explain(document, error, Spec)) from None
+        return _checked(document, data)
 
-    return Varied(dotted(path), low, high, at)
+    own = _checked(document, document.data).model_dump()
+    about = _value(document.data, path[:-1]).get("name", "")
+    return Varied(path_text, low, high, at, about, _number(own, path))
+
+
+def _checked(document: Document, data: Any) -> Spec:
+    try:
+        return Spec.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, Spec)) from None
 
 
 def _steps(text: str, path: str) -> FieldPath:
-    found = [*_STEP.finditer(path)]
-    joined = "".join(match[0] for match in found)
-    if not found or joined != path.replace(".", ""):
+    found = field_path(path)
+    if found is None:
         raise SpecError(f"--vary {text}: expected a path such as training.seq_len")
-    return tuple(match[1] or int(match[2]) for match in found)
+    return found
 
 
 def _path(data: Any, steps: FieldPath) -> FieldPath | None:
@@ -84,6 +118,9 @@ def _value(data: Any, path: FieldPath) -> Any:
     return data
 
 
-def _bare(value: Any) -> Any:
-    """Return the number of a quantity such as '400 Gbit/s'."""
-    return value.split()[0] if isinstance(value, str) and value.split() else value
+def _number(data: Any, path: FieldPath) -> float | None:
+    """Return the number at a path, that of a quantity such as '400 Gbit/s' too."""
+    value = _value(data, path)
+    if isinstance(value, str):
+        value = next(iter(value.split()), None)
+    return None if isinstance(value, bool) else to_number(value)

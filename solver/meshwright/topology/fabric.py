@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.hosts import Alike, Hosts
@@ -15,9 +16,16 @@ from meshwright.topology.paths import Fabric
 from meshwright.topology.routed import RoutedFabric
 from meshwright.topology.routes import Routes
 
+MOST_KNOWN = 16
+"""Clusters whose fabrics are kept."""
 
+
+@lru_cache(maxsize=MOST_KNOWN)
 def build_fabric(cluster: Cluster) -> Fabric:
-    """Return the fabric of a cluster: by levels where it has them, else routed."""
+    """Return the fabric of a cluster: by levels where it has them, else routed.
+
+    Specs on one cluster share it, with all that it has worked out.
+    """
     if cluster.is_tree:
         return LevelFabric(cluster.levels)
     hosts = cluster.hosts

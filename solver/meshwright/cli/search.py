@@ -1,0 +1,137 @@
+"""`meshwright search`: many specs at once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.options import (
+    MEASURED,
+    Format,
+    FormatOption,
+    ProfileOption,
+    check_writable,
+    formatted,
+    tell,
+    write,
+)
+
+if TYPE_CHECKING:
+    from meshwright.search.summary import Summary
+
+FOUND, NONE_FITS, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
+"""Exit codes."""
+
+
+class Backend(StrEnum):
+    """Where cases are solved."""
+
+    processes = "processes"
+    dask = "dask"
+    ray = "ray"
+
+
+def search(
+    sweep: Annotated[
+        str,
+        typer.Argument(
+            help="A sweep (YAML, or a bundled name), a spec, a folder or a pattern."
+        ),
+    ],
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Results stream into this SQLite file; default NAME.sqlite."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume/--no-resume", help="Take what the store has already."),
+    ] = True,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-o", "--output", help="All rows: NAME.csv, .parquet, .json or .html."
+        ),
+    ] = None,
+    best: Annotated[
+        str | None, typer.Option(help="The metric that makes a case best.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The axis whose values make groups.")
+    ] = None,
+    front: Annotated[
+        str | None, typer.Option(help="Two or three metrics to trade off: A,B[,C].")
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="The front of one spec: its step time against peak_gib, gpus or ways "
+            "(beyond data parallelism, that a plan uses)."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=512, help="Default: one per core.")
+    ] = None,
+    backend: Annotated[
+        Backend, typer.Option(help="Who runs the workers.")
+    ] = Backend.processes,
+    address: Annotated[
+        str | None, typer.Option(help="Of a running Dask or Ray cluster.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds that a case may take.")
+    ] = None,
+    memory_limit: Annotated[
+        float | None, typer.Option(min=0.1, help="GiB that a worker may hold.")
+    ] = None,
+    profile: ProfileOption = MEASURED,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
+    output_format: FormatOption = Format.table,
+) -> None:
+    """Solve many specs, and say what is best, what trades off, and what fits not."""
+    for path in output or ():
+        check_writable(path)
+    from meshwright.profile import load_profile
+    from meshwright.report.search import search_data, search_sections
+    from meshwright.search.case import Recipe
+    from meshwright.search.command import Asked, run_search
+    from meshwright.search.sweep import read_search
+
+    asked = Asked(
+        store=store or Path(f"{Path(sweep).stem or 'search'}.sqlite"),
+        recipe=Recipe(load_profile(profile), seed, time_limit, memory_limit),
+        resume=resume,
+        outputs=output or (),
+        best=best,
+        group=group,
+        front=front,
+        within=within,
+        backend=backend.value,
+        workers=workers,
+        address=address,
+    )
+    found = read_search(sweep)
+    tell(found.notes)
+    summary = run_search(found, asked)
+    text = formatted(
+        output_format,
+        lambda: search_sections(summary),
+        lambda: search_data(summary),
+    )
+    write(text, None)
+    tell([f"results are in {asked.store}"])
+    if summary.left:
+        tell([f"interrupted: {summary.left} cases left; run it again to go on"])
+    raise typer.Exit(exit_code(summary))
+
+
+def exit_code(summary: Summary) -> int:
+    """Return 3 if cases are undecided; else whether one has a plan, or all are bad."""
+    counts = summary.counts
+    if summary.left or counts["unknown"]:
+        return UNDECIDED
+    if counts["optimal"] or counts["feasible"]:
+        return FOUND
+    return NONE_FITS if counts["infeasible"] else BAD_INPUT

@@ -1,0 +1,185 @@
+"""Results in one SQLite file: each is written as it comes, and is there to stay.
+
+Every row is a transaction of its own in a write-ahead log, so that a process that is
+killed loses nothing it has stored, and other processes read and write beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from meshwright import __version__
+from meshwright.errors import MeshwrightError, SpecError
+from meshwright.search.case import Case
+from meshwright.search.row import Row
+
+SCHEMA = 1
+"""Version of the tables below."""
+
+APPLICATION = 0x4D577268
+"""Marks the file as ours: 'MWrh'."""
+
+WAIT_S = 60
+"""How long to wait for another process to finish its transaction."""
+
+RETRY_S = 0.02
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS results (
+    key TEXT PRIMARY KEY,      -- hash of spec, profile, seed and version
+    spec TEXT NOT NULL,        -- hash of the spec alone
+    version TEXT NOT NULL,     -- of Meshwright
+    name TEXT NOT NULL,
+    status TEXT NOT NULL,
+    limits TEXT NOT NULL,      -- what the answer depends on if it is not proven
+    row TEXT NOT NULL          -- JSON: axes, plan, terms, certificate, reason
+) WITHOUT ROWID;
+"""
+
+_PUT = """
+INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    status = excluded.status, limits = excluded.limits, row = excluded.row,
+    name = excluded.name
+WHERE results.status NOT IN ('optimal', 'infeasible')
+"""
+
+FINAL = ("optimal", "infeasible")
+"""Answers that are proven: no other limits change them."""
+
+
+class StoreError(MeshwrightError):
+    """The store cannot take a row; what it has is safe."""
+
+
+class Store:
+    """The results of all searches that name this file."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a store, or make one.
+
+        Raises:
+            SpecError: it cannot be opened or made, or is not a store.
+        """
+        self.path = path
+        with self._told(SpecError):
+            self._db = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+            try:
+                self._prepare_in_turn()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _prepare_in_turn(self) -> None:
+        """Prepare the file; SQLite does not wait for others that make it a log too."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return self._prepare()
+            except sqlite3.OperationalError as error:
+                is_late = time.monotonic() > deadline
+                if error.sqlite_errorname != "SQLITE_BUSY" or is_late:
+                    raise
+                self._roll_back()
+                time.sleep(RETRY_S)
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _prepare(self) -> None:
+        # Tables are asked for first: who makes them marks the file at once.
+        tables = self._number("SELECT count(*) FROM sqlite_master")
+        version = self._number("PRAGMA user_version")
+        if tables and self._number("PRAGMA application_id") != APPLICATION:
+            raise SpecError(f"--store {self.path}: holds something else; name another")
+        if version not in (0, SCHEMA):
+            raise SpecError(
+                f"--store {self.path}: has schema {version}, this version reads "
+                f"{SCHEMA}; name another, or use the version that wrote it"
+            )
+        (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if health != "ok":
+            raise sqlite3.DatabaseError(str(health))
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION};"
+            f"PRAGMA user_version = {SCHEMA}; COMMIT;"
+        )
+
+    def _number(self, query: str) -> int:
+        (number,) = self._db.execute(query).fetchone()
+        return int(number)
+
+    def put(self, row: Row, case: Case, limits: str) -> None:
+        """Store a row; one that is proven stays as it is.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        text = row.model_dump_json()
+        spec = case.spec.model_dump_json() if case.spec else case.error
+        digest = hashlib.sha256(spec.encode()).hexdigest()
+        values = (row.key, digest, __version__, row.name, row.status, limits, text)
+        with self._told(StoreError):
+            self._db.execute(_PUT, values)
+
+    def get(self, keys: Sequence[str], limits: str) -> Iterator[Row]:
+        """Yield the rows of some keys that hold under these limits.
+
+        Rows that failed are not among them: what failed is tried again.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        with self._told(StoreError):
+            for key in keys:
+                found = self._db.execute(
+                    "SELECT status, limits, row FROM results WHERE key = ?", (key,)
+                ).fetchone()
+                if found and _holds(found[0], found[1], limits):
+                    yield Row.model_validate(json.loads(found[2]))
+
+    def __enter__(self) -> Store:
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def _told(self, error: type[MeshwrightError]) -> Iterator[None]:
+        """Say what SQLite says, with the name of the file."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, UnicodeError) as reason:
+            raise error(f"--store {self.path}: {reason}; {_advice(reason)}") from None
+
+
+def _holds(status: str, limits: str, asked: str) -> bool:
+    return status in FINAL or (status != "failed" and limits == asked)
+
+
+def _advice(reason: Exception) -> str:
+    name = getattr(reason, "sqlite_errorname", "")
+    if name in ("SQLITE_CORRUPT", "SQLITE_NOTADB") or not name:
+        return "expected a store of `meshwright search`; move it away or name another"
+    if name == "SQLITE_FULL":
+        return "what was stored is safe; make room and run it again"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
+        return "expected a file in a folder that can be written"
+    return "what was stored is safe; run it again"
