@@ -129,6 +129,7 @@ BESIDE_PLANS = {
     "topology.py": ("spec", "topology.kinds", "topology.pairs"),
     "drawing.py": ("errors", "spec.cluster", "topology.kinds", "topology.sketch"),
     "chart.py": ("errors",),
+    "degrees.py": ("explain.data",),
     "explain.py": ("explain.data",),
     "ledger.py": ("ledger.data",),
     "gemm.py": ("gemm.data",),

@@ -81,7 +81,7 @@ def explain(
     with Progress() as progress:
         progress.say("solving what is asked, and what is near it")
         fitted = load_profile(profile)
-        explainer = Explainer(Options(profile=fitted))
+        explainer = Explainer(Options(profile=fitted, on_progress=progress.say))
         told = explainer.plan(loaded, pins) if pins else explainer.spec(loaded)
         told = with_ledger(loaded, told, fitted) if collectives else told
     text = formatted(

@@ -66,6 +66,50 @@ class Gap(SpecModel):
     step_s: float
 
 
+class Shares(SpecModel):
+    """What the degrees of a plan leave each GPU of a layer, and each stage."""
+
+    heads: float
+    kv_heads: float
+    d_ff: float = Field(description="Inner width of the MLP, or of an expert.")
+    experts: float = Field(description="Routed experts; 0 where there are none.")
+    layers: tuple[int, int] = Field(description="Of a stage, at least and at most.")
+    bubble: float = Field(description="Of the step.")
+
+
+class OtherDegree(SpecModel):
+    """The best plan with another degree of an axis, all else chosen anew."""
+
+    degree: int
+    plan: Plan | None = Field(None, description="None where no plan fits.")
+    step_s: float | None = None
+    gap: Gap | None = Field(None, description="To the best plan.")
+    shares: Shares | None = None
+    links: dict[str, str] = Field(
+        default_factory=dict, description="Of each part of the step, its fullest link."
+    )
+    rules: tuple[Fixed, ...] = Field(
+        (), description="Where none fits: what clashes with the degree."
+    )
+
+
+class AxisDegrees(SpecModel):
+    """The degree of one axis in the best plan, and what others would take."""
+
+    axis: Literal["tp", "pp", "cp", "dp"]
+    degree: int
+    is_pinned: bool
+    link: str = Field("", description="The fullest link of its groups.")
+    others: tuple[OtherDegree, ...]
+
+
+class Degrees(SpecModel):
+    """What sets the degrees of the best plan."""
+
+    shares: Shares
+    axes: tuple[AxisDegrees, ...]
+
+
 class Change(SpecModel):
     """What one other choice or one more unit of something would bring."""
 
@@ -119,6 +163,9 @@ class Explanation(SpecModel):
     )
     nearest: Plan | None = Field(
         None, exclude=True, description="The plan that comes closest where none fits."
+    )
+    degrees: Degrees | None = Field(
+        None, description="Of the best plan: why these and no others."
     )
     helps: tuple[Change, ...] = Field((), description="One choice left open, each.")
     binding: tuple[Change, ...] = Field(

@@ -16,11 +16,11 @@ from meshwright.explain.data import (
     Conflict,
     Explanation,
     Fixed,
-    Gap,
     Repair,
     Slack,
     Verdict,
 )
+from meshwright.explain.degrees import degrees
 from meshwright.explain.fixed import (
     HOST_MEMORY,
     MEMORY,
@@ -30,6 +30,7 @@ from meshwright.explain.fixed import (
     without,
 )
 from meshwright.explain.framework import rules_behind
+from meshwright.explain.gap import gap
 from meshwright.explain.hardware import bought
 from meshwright.explain.lighter import lightened
 from meshwright.explain.margins import marginal_values
@@ -52,7 +53,8 @@ class Explainer:
 
     def __init__(self, options: Options) -> None:
         """Keep how to solve; plans of other kinds are asked for where they matter."""
-        self._options = options
+        self._say = options.on_progress
+        self._options = replace(options, on_progress=_nothing)
 
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
@@ -67,8 +69,9 @@ class Explainer:
             cluster=outcome.cluster,
             slack=self._slack(spec, outcome.best),
             best=outcome,
+            degrees=degrees(spec, outcome.best, self._solve_briefly, self._say),
             binding=tuple(self._binding(spec, outcome.best)),
-            marginal_values=tuple(marginal_values(spec, self._solve)),
+            marginal_values=tuple(marginal_values(spec, self._solve_briefly)),
         )
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
@@ -88,13 +91,16 @@ class Explainer:
             cluster=own.cluster,
             slack=self._slack(asked, own.best),
             standing=standing(self._job(spec), own.best.step_s),
-            gap=_gap(own.best, best.best) if best.best else None,
+            gap=gap(own.best, best.best) if best.best else None,
             best=best,
             helps=tuple(self._helps(asked, plan, own.best)),
         )
 
     def _solve(self, spec: Spec, is_by_kind: bool = False) -> Outcome:
         return solve(spec, replace(self._options, is_by_kind=is_by_kind))
+
+    def _solve_briefly(self, spec: Spec) -> Outcome:
+        return solve(spec, replace(self._options, is_brief=True))
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -163,6 +169,10 @@ class Explainer:
                 )
 
 
+def _nothing(_text: str) -> None:
+    """Say nothing of single solves: there are many."""
+
+
 def _conflict(spec: Spec, clash: Clash, miss: NearMiss | None) -> Conflict:
     names = clash.decisions.named(clash.conflict)
     decided = [own for own in fixed_in(spec) if own.rule in names]
@@ -185,13 +195,3 @@ def _with_state(spec: Spec, own: Fixed, miss: NearMiss | None) -> Fixed:
         f"{miss.state_gib:,.0f}"
     )
     return own.model_copy(update={"sentence": sentence})
-
-
-def _gap(plan: PricedPlan, best: PricedPlan) -> Gap:
-    """Return what a plan takes longer than the best, part by part."""
-    names = dict.fromkeys([*plan.time_parts, *best.time_parts])
-    terms = {
-        name: plan.time_parts.get(name, 0.0) - best.time_parts.get(name, 0.0)
-        for name in names
-    }
-    return Gap(terms=terms, step_s=plan.step_s - best.step_s)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.explain.data import Change, Explanation, Gap, Repair, Slack, Standing
 from meshwright.plan import PricedPlan
+from meshwright.report.degrees import degree_sections
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import (
@@ -119,6 +120,8 @@ def _fitting(own: Explanation, plan: PricedPlan) -> Iterator[Section]:
         yield _change_table("One field left open", own.helps, plan)
     if own.best and own.best.by_kind and best:
         yield kind_table(best, own.best.by_kind)
+    if own.degrees:
+        yield from degree_sections(own.degrees, plan)
     if own.binding:
         yield _change_table("What binds: the best plan without it", own.binding, plan)
     if own.marginal_values:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from meshwright.report.degrees import TITLE, degree_table
 from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
-from meshwright.serving.plan import Flip, PricedServing, ServingOutcome
+from meshwright.serving.plan import DegreeChoice, Flip, PricedServing, ServingOutcome
 
 
 def serving_sections(title: str, outcome: ServingOutcome) -> list[Section]:
@@ -165,17 +166,14 @@ def _objective_s(priced: PricedServing | None) -> float:
 
 
 def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
-    rows = tuple(
-        (
-            f"{own.axis} {own.degree}",
-            "-"
-            if own.objective_s is None
-            else f"{own.objective_s / best.objective_s - 1:+.1%}",
-            own.because,
-        )
-        for own in outcome.degrees
+    def loss(own: DegreeChoice) -> float | None:
+        took_s = own.objective_s
+        return None if took_s is None else took_s / best.objective_s - 1
+
+    rows = (
+        (f"{own.axis} {own.degree}", loss(own), own.because) for own in outcome.degrees
     )
-    return Table("What sets the degrees", ("degree", "costs", "because of"), rows)
+    return degree_table(TITLE, rows)
 
 
 def _flips(flips: tuple[Flip, ...]) -> Iterator[str]:

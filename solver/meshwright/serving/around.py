@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from meshwright.cost.arrays import Bools
+from meshwright.explain.gap import differences
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments
@@ -167,8 +168,7 @@ def _choice(
     axis: str, degree: int, priced: PricedServing, best: PricedServing
 ) -> DegreeChoice:
     """Return a degree with the part of the objective that it makes grow most."""
-    own, least = priced.objective_parts, best.objective_parts
-    changes = {name: own[name] - least.get(name, 0.0) for name in own}
+    changes = differences(priced.objective_parts, best.objective_parts)
     name = max(changes, key=lambda part: changes[part])
     told = f"{name} {changes[name] / best.objective_s:+.1%}"
     is_best = getattr(best.plan, axis) == degree

@@ -8,13 +8,13 @@ from itertools import combinations
 
 from meshwright.explain.data import Conflict, Fixed
 from meshwright.explain.fixed import ENDLESS_GIB, MEMORY
+from meshwright.explain.gap import differences
 from meshwright.options import Options
 from meshwright.plan import StageMemory
 from meshwright.serving.explanation import ServingExplanation, ServingRepair
 from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.margins import marginal_values
-from meshwright.serving.plan import PricedServing
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.pins import Pins
@@ -50,7 +50,9 @@ def explain_serving(
             fits=True,
             outcome=outcome,
             best=best if plan else None,
-            gap=_gap(outcome.best, best.best) if plan else {},
+            gap=differences(outcome.best.objective_parts, best.best.objective_parts)
+            if plan
+            else {},
             marginal_values=tuple(marginal_values(asked)),
         )
     miss = outcome.near_miss
@@ -64,11 +66,6 @@ def explain_serving(
         conflict=_smallest_conflict(asked, fixed, miss.description if miss else ""),
         repairs=tuple(_repairs(asked, _edits(fixed, miss.memory if miss else None))),
     )
-
-
-def _gap(own: PricedServing, best: PricedServing) -> dict[str, float]:
-    parts, least = own.objective_parts, best.objective_parts
-    return {name: parts[name] - least[name] for name in parts}
 
 
 def _with_plan(spec: ServingSpec, plan: Pins) -> ServingSpec:
