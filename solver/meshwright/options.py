@@ -21,6 +21,8 @@ class Options:
     """How many plans to return, best first; they differ in more than the mesh."""
     is_by_kind: bool = False
     """Whether to prove the best plan of each kind (TP, PP, DP and their mixtures)."""
+    most_effort: float = np.inf
+    """Deterministic seconds that CP-SAT may take, the same on every machine."""
     is_brief: bool = False
     """Whether to leave out what says how sure one answer is: rival and runner-up."""
     is_pruning: bool = True

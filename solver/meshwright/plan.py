@@ -183,6 +183,7 @@ class KindResult(SpecModel):
 
     kind: str
     best: PricedPlan | None = None
+    is_proven: bool = Field(True, description="Whether no plan of the kind is faster.")
     near_miss: NearMiss | None = None
 
 

@@ -138,7 +138,8 @@ class Run:
         """Return CP-SAT's proof, or the constructive plan where its time is up."""
         problem = make_problem(self.job, self.lattice, left)
         options = self.options
-        proof = prove(problem, self.deadline, options.seed, options.workers)
+        own = (options.seed, options.workers, options.most_effort)
+        proof = prove(problem, self.deadline, *own)
         best = float(left.upper.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
             return proof

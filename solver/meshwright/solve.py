@@ -24,6 +24,10 @@ from meshwright.profile import Profile
 from meshwright.run import Run
 from meshwright.spec.spec import Spec
 
+EFFORT_OF_KINDS = 1.0
+"""Deterministic seconds for the best plan of a kind: that is no answer, but tells how
+far it is from the one that is. Pipelines of very many stages take minutes to prove."""
+
 
 def solve(spec: Spec, options: Options | None = None) -> Outcome:
     """Return the fastest plan of a spec with its certificate, or why there is none.
@@ -65,7 +69,8 @@ def _solve(job: Job, options: Options, deadline: float) -> Outcome:
     outcome = Run(job, lattice, options, deadline).outcome()
     if not options.is_by_kind or outcome.best is None:
         return outcome
-    kinds = tuple(_by_kind(job, lattice, replace(options, top=1), deadline))
+    each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
+    kinds = tuple(_by_kind(job, lattice, each, deadline))
     return outcome.model_copy(update={"by_kind": kinds})
 
 
@@ -79,6 +84,8 @@ def _by_kind(
         if kind in legal:
             outcome = Run(job, lattice.take(legal == kind), options, deadline).outcome()
             best, miss = outcome.best, outcome.near_miss
+            is_proven = outcome.status != "feasible"
         else:
-            best, miss = None, nearest_legal(job, kind)
-        yield KindResult(kind=kind_name(kind), best=best, near_miss=miss)
+            best, miss, is_proven = None, nearest_legal(job, kind), True
+        name = kind_name(kind)
+        yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)

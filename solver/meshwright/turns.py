@@ -23,19 +23,19 @@ def prove_in_turn(
     """Return the proof of the best skeleton; of equals, the first.
 
     `lower` and `upper` bound the ticks of each skeleton, (skeletons,). Once `deadline`
-    has passed, on the clock of `time.monotonic`, the one with the least upper bound
-    stands for all that are left.
+    has passed, on the clock of `time.monotonic`, or a skeleton was left unproven, the
+    one with the least upper bound stands for all that are left.
     """
     order = np.argsort(lower, kind="stable").tolist()
-    best, left = Proof("infeasible", -1, (), 0, np.inf), np.inf
+    best, left, is_over = Proof("infeasible", -1, (), 0, np.inf), np.inf, False
     while order and (best.skeleton < 0 or lower[order[0]] <= best.ticks):
-        if time.monotonic() > deadline:
-            left = float(lower[order[0]])
+        if is_over or time.monotonic() > deadline:
+            left = min(left, float(lower[order[0]]))
             order = [min(order, key=lambda row: float(upper[row]))]
         row = order.pop(0)
         own = replace(prove_one(row), skeleton=row)
         left = min(left, own.bound) if own.status != "infeasible" else left
-        best = _better(best, own)
+        best, is_over = _better(best, own), own.status in ("feasible", "unknown")
     if best.skeleton < 0:
         return replace(best, bound=left)
     is_proven = best.status == "optimal" and left >= best.ticks

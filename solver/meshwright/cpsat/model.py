@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from math import inf
 
 from ortools.sat.python import cp_model
 from ortools.sat.python.cp_model import CpModel, CpSolver, LinearExpr, LinearExprT
@@ -29,11 +30,17 @@ LARGEST_OBJECTIVE = 2**60
 """Objectives stay below this, well inside CP-SAT's 64-bit sums."""
 
 
-def prove(problem: Problem, deadline: float, seed: int, workers: int) -> Proof:
+def prove(
+    problem: Problem,
+    deadline: float,
+    seed: int,
+    workers: int,
+    most_effort: float = inf,
+) -> Proof:
     """Return the fastest plan of a problem, with the bound that was proven.
 
     `deadline` is on the clock of `time.monotonic`; the tie-break is left out once it
-    has passed.
+    has passed. `most_effort` is in CP-SAT's deterministic seconds.
     """
     model, every = build(problem)
     # One objective for time and preference: preference only decides between equals.
@@ -44,6 +51,8 @@ def prove(problem: Problem, deadline: float, seed: int, workers: int) -> Proof:
     )
     model.minimize(weight * step + preference)
     solver = _solver(deadline, seed, workers)
+    if most_effort < inf:
+        solver.parameters.max_deterministic_time = most_effort
     status = _STATUS.get(solver.solve(model))
     if status is None:
         raise InternalError(f"CP-SAT refuses the model: {model.validate()}")

@@ -181,7 +181,7 @@ def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
         (kind for kind in kinds if kind.best), key=lambda kind: _step_s(kind.best)
     )
     rows = [
-        (kind.kind, seconds_text(_step_s(kind.best)), _loss(best, kind.best), _of(kind))
+        (kind.kind, seconds_text(_step_s(kind.best)), _lost(best, kind), _of(kind))
         for kind in known
     ]
     for kind in kinds:
@@ -190,6 +190,12 @@ def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
             rows.append((kind.kind, "-", "-", f"none fits: {why}"))
     heading = ("kind", "step", "loses", "best plan of the kind")
     return Table("What wins, and by how much", heading, tuple(rows))
+
+
+def _lost(best: PricedPlan, kind: KindResult) -> str:
+    """Return what the plan of a kind loses; its kind may do better if not proven."""
+    loss = _loss(best, kind.best)
+    return loss if kind.is_proven else f"<= {loss}"
 
 
 def _of(kind: KindResult) -> str:
