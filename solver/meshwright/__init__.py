@@ -17,6 +17,7 @@ The way through the house, each step importing only what stands before it:
     prune.py     branch and bound over the lattice
     cpsat/       the exact model over what is left, and the proof
     check.py     a plan re-scored in floats: the specification of what a plan is
+    in_turn.py   skeletons proven one after the other, those with the least bounds first
     run.py       one lattice on its way to an outcome
     arrangements.py  ways to lay a job over unlike parts
     solve.py     all of it, in order

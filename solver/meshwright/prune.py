@@ -79,13 +79,15 @@ def prune(
     job: Job,
     lattice: Lattice,
     keep: int = 1,
+    spare: int = 1,
     deadline: float = np.inf,
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct coarse rows.
 
-    One more is kept than asked for, unless it is the same plan with something freed.
+    So many as `spare` are kept beside, unless they are the same plan with something
+    freed.
     `deadline` is on the clock of `time.monotonic`; at least one batch is done.
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
@@ -114,19 +116,19 @@ def prune(
             rows = order[batch[near]]
             found.append(_place(job, lattice, rows, best, AS_LISTED))
             if is_pruning:
-                best = _kth_best(found, keep + 1)
+                best = _kth_best(found, keep + spare)
                 soon = Budget(best, ticks, Placer.good, 0.0)
                 found.append(_place(job, lattice, rows, best, soon))
-                best = _kth_best(found, keep + 1)
+                best = _kth_best(found, keep + spare)
                 rows = _alike_to_best(lattice, rows, found)
                 within = Budget(best, ticks, Placer.placements, best)
                 found.append(_place(job, lattice, rows, best, within))
-                best = _kth_best(found, keep + 1)
+                best = _kth_best(found, keep + spare)
         within = Budget(best, ticks, Placer.placements, best)
         own = _place(job, lattice, order[batch[near]], best, within)
         found.append(own.up_to(best))
         if is_pruning:
-            best = _kth_best(found, keep + 1)
+            best = _kth_best(found, keep + spare)
     candidates = _final(job, found, best)
     able = int(lattice.copies[lattice.degree[fitting]].sum())
     counts = Counts(

@@ -14,6 +14,7 @@ from meshwright.cpsat.model import prove
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
 from meshwright.errors import InternalError, SpecError
+from meshwright.in_turn import prove_in_turn
 from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.nearest import describe, nearest_miss
@@ -33,7 +34,6 @@ from meshwright.problem import constructed, first_of_equals, make_problem, prefe
 from meshwright.prune import Candidates, Pruned, prune, real_split
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
 from meshwright.skeleton import Skeletons
-from meshwright.turns import prove_in_turn
 
 MOST_RIVALS = 16
 """Survivors that are walked through the schedule's task graph, fastest first."""
@@ -60,6 +60,7 @@ class Run:
             self.job,
             self.lattice,
             options.top,
+            0 if options.is_brief else 1,
             self.deadline,
             options.on_progress,
             options.is_pruning,
