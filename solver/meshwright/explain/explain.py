@@ -130,23 +130,23 @@ class Explainer:
         )
 
     def _repairs(self, spec: Spec, clash: Clash, miss: NearMiss | None) -> list[Repair]:
-        found = given_up(spec, clash, self._solve)
+        found = given_up(spec, clash, self._solve_briefly)
         if clash.conflict & clash.decisions.bits([MEMORY]):
             needed_gib = miss.memory.total_gib if miss and miss.memory else None
-            found += lightened(spec, self._solve, self._has_plan)
-            found += bought(spec, needed_gib, self._solve, self._has_plan)
+            found += lightened(spec, self._solve_briefly, self._has_plan)
+            found += bought(spec, needed_gib, self._solve_briefly, self._has_plan)
         return found
 
     def _has_plan(self, spec: Spec) -> bool:
         if costly_decisions(spec) or spec.cluster.parts:
-            return self._solve(spec).best is not None
+            return self._solve_briefly(spec).best is not None
         return has_room(spec)
 
     def _helps(self, asked: Spec, plan: Pins, own: PricedPlan) -> Iterator[Change]:
         """Yield what each field of the plan brings if it is left open, best first."""
         changes = []
         for name in (name for name, value in plan if value is not None):
-            best = self._solve(without(asked, [f"pins.{name}"])).best
+            best = self._solve_briefly(without(asked, [f"pins.{name}"])).best
             if best is not None and best.step_s < own.step_s * FASTER:
                 edit = chosen(asked, f"pins.{name}", best.plan)
                 changes.append(Change(change=edit, step_s=best.step_s))
@@ -160,7 +160,7 @@ class Explainer:
         for own in fixed_in(spec):
             if own.rule in (MEMORY, HOST_MEMORY):
                 continue
-            freed = self._solve(without(spec, [own.rule])).best
+            freed = self._solve_briefly(without(spec, [own.rule])).best
             if freed is not None and freed.step_s < best.step_s * FASTER:
                 yield Change(
                     change=f"{own.rule} ({own.sentence})",

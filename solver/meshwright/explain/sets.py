@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, combinations
 
 import numpy as np
@@ -62,6 +63,8 @@ def freeing_sets(spec: Spec, decisions: Decisions) -> list[int]:
     for size in range(len(decisions.names) + 1):
         for group in groups:
             own = group.rows(size, found)
+            if not own.any():
+                continue
             rows, against = lattice.take(own), group.against[own]
             fits = Memory(group.job, rows).fits()
             pairs = zip(rows.degree[fits].tolist(), against[fits].tolist(), strict=True)
@@ -80,12 +83,17 @@ class _Group:
 
     def rows(self, size: int, found: list[int]) -> Bools:
         """Return the rows that break `size` decisions, and none of the sets found."""
-        values, inverse = np.unique(self.against, return_inverse=True)
+        values, inverse = self._distinct
         asked = [
             bits.bit_count() == size and not any(own & bits == own for own in found)
             for bits in values.tolist()
         ]
         return np.array(asked, dtype=bool)[inverse]
+
+    @cached_property
+    def _distinct(self) -> tuple[Ints, Ints]:
+        values, inverse = np.unique(self.against, return_inverse=True)
+        return values, inverse
 
 
 def minimal(sets: Iterable[int]) -> list[int]:
