@@ -17,6 +17,9 @@ from meshwright.errors import SpecError
 LONGEST = 1_000
 """Characters of a name or path; longer ones are not looked for."""
 
+MOST_NAMED = 24
+"""Bundled names in one message."""
+
 ALIASES = "aliases.yaml"
 """Other names of GPUs and machines, beside the topologies."""
 
@@ -131,4 +134,6 @@ def _near(name: str, spellings: dict[str, str]) -> str:
     if close:
         meant = list(dict.fromkeys(spellings[other] for other in close))
         return "did you mean " + " or ".join(meant[:3]) + "?"
-    return "bundled: " + ", ".join(dict.fromkeys(spellings.values()))
+    names = list(dict.fromkeys(spellings.values()))
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return "bundled: " + ", ".join(names[:MOST_NAMED]) + more
