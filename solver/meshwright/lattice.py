@@ -18,10 +18,11 @@ from meshwright.coarse import coarse_rows, whole_chunks, with_choices
 from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives, take
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
-from meshwright.legality import framework_rules, mesh_rules, plan_rules
+from meshwright.legality import framework_rules, plan_rules
 from meshwright.meshes import (
     Budget,
     MeshTable,
+    has_mesh_rules,
     legal_meshes,
     price_placed,
 )
@@ -139,7 +140,7 @@ class Lattice:
 def build_lattice(job: Job) -> Lattice:
     """Return every legal skeleton of a job; empty where the rules leave none."""
     degrees, copies = legal_degrees(job)
-    if mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)):
+    if has_mesh_rules(job):
         # What rules on meshes leave of each degree is known by looking at all.
         legal = [len(legal_meshes(job, own)) for own in degrees]
         copies = np.array(legal, dtype=np.int64)

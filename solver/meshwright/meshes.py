@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,9 @@ from meshwright.topology.groups import (
 )
 from meshwright.topology.paths import Fabric, Meshes, Order, Paths, Place, free_paths
 from meshwright.topology.routed import RoutedFabric
+
+MOST_LISTED = 20_000
+"""Degrees on fabrics whose meshes are kept; a thousand are some 3 MiB."""
 
 
 def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
@@ -117,6 +120,10 @@ class MeshTable:
         last = self._in_order[-1] if self._in_order else None
         start = last.start + len(last.meshes) if last else 0
         job = self.job
+        has_experts = bool(job.spec.model.moe)
+        if not (self.has_choice or job.kinds or has_mesh_rules(job)):
+            meshes, paths = _listed(job.fabric, tuple(degrees.tolist()), has_experts)
+            return Placed(start, meshes, [()] * len(meshes), paths, (), np.inf)
         meshes = legal_meshes(job, degrees)
         orders: list[Order] = [()] * len(meshes)
         bound = np.inf
@@ -131,7 +138,6 @@ class MeshTable:
         paths = price_placed(job.fabric, meshes, orders, ep)
         fabrics = [kind.fabric for kind in job.kinds]
         kinds = seen_by_kinds(fabrics, meshes, paths, ep)
-        has_experts = bool(job.spec.model.moe)
         first = _first_of_equal_price(meshes, orders, (paths, *kinds), has_experts)
         rules = mesh_rules(job.spec, meshes)
         if rules:
@@ -147,6 +153,26 @@ class MeshTable:
         placed = self._in_order[bisect_right(starts, number) - 1]
         own = number - placed.start
         return Place(placed.meshes[own], placed.orders[own])
+
+
+def has_mesh_rules(job: Job) -> bool:
+    """Return whether rules tell where axes may lie."""
+    return bool(mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)))
+
+
+@lru_cache(maxsize=MOST_LISTED)
+def _listed(
+    fabric: Fabric, degrees: tuple[int, ...], has_experts: bool
+) -> tuple[Meshes, Paths]:
+    """Return one mesh of each price, where the order of GPUs is no matter.
+
+    Many specs on one fabric, and solves of one spec with changes, share them.
+    """
+    meshes = enumerate_meshes(fabric.sizes, np.array(degrees))
+    ep = np.ones(len(meshes), dtype=np.int64) if has_experts else None
+    paths = price_groups(fabric, meshes, ep)
+    first = _first_of_equal_price(meshes, [()] * len(meshes), (paths,), has_experts)
+    return meshes[first], take(paths, first)
 
 
 def _placements(

@@ -39,6 +39,9 @@ class Fabric(Protocol):
     def link_gb_s(self) -> tuple[float, ...]:
         """Return the bandwidth of each link per direction, 1e9 bytes/s."""
 
+    def __hash__(self) -> int:
+        """Return a hash by identity: fabrics are shared, not compared."""
+
     def placed(self, order: Order) -> Fabric:
         """Return the fabric with ranks on GPUs in another order."""
 
