@@ -54,10 +54,23 @@ def clash_of(spec: Spec, has_plan: HasPlan) -> Clash:
             return any(not own & kept for own in known)
         return has_plan(without(spec, decisions.named(decisions.every & ~kept)))
 
-    while is_possible(conflict := smallest_hit(known, len(decisions.names))):
-        kept = _grown(conflict, len(decisions.names), is_possible)
-        known = minimal([*known, decisions.every & ~kept])
+    conflict, known = smallest_conflict(decisions, known, is_possible)
     return Clash(decisions, conflict, known, is_complete)
+
+
+def smallest_conflict(
+    decisions: Decisions, known: list[int], is_possible: Callable[[int], bool]
+) -> tuple[int, list[int]]:
+    """Return a smallest set of decisions that leaves no plan, as bits.
+
+    Beside it come the sets without which there is a plan: `known` and those found on
+    the way. `is_possible` tells whether there is a plan that keeps a set.
+    """
+    count = len(decisions.names)
+    while is_possible(conflict := smallest_hit(known, count)):
+        kept = _grown(conflict, count, is_possible)
+        known = minimal([*known, decisions.every & ~kept])
+    return conflict, known
 
 
 def costly_decisions(spec: Spec) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from meshwright.explain.clusters import with_topology
 from meshwright.explain.data import Fixed
 from meshwright.plan import Plan
-from meshwright.spec.cluster import Cluster
 from meshwright.spec.pins import MeshPin, Pins
 from meshwright.spec.spec import Spec
 
@@ -75,13 +75,12 @@ def without(spec: Spec, rules: Iterable[str]) -> Spec:
 
 
 def _with_endless_hosts(spec: Spec) -> Spec:
-    own, host = spec.cluster, spec.cluster.topology.host
+    topology, host = spec.cluster.topology, spec.cluster.topology.host
     assert host is not None
     drives = None if host.nvme_gib is None else ENDLESS_GIB
     room = {"memory_gib": ENDLESS_GIB, "nvme_gib": drives}
-    topology = own.topology.model_copy(update={"host": host.model_copy(update=room)})
-    cluster = Cluster(topology=topology, count=own.count, overrides=own.overrides)
-    return spec.model_copy(update={"cluster": cluster})
+    endless = {"host": host.model_copy(update=room)}
+    return with_topology(spec, topology.model_copy(update=endless))
 
 
 def chosen(spec: Spec, rule: str, plan: Plan) -> str:

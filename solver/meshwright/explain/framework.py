@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from meshwright.degrees import degree_rows, enumerate_degrees
 from meshwright.explain.conflict import costly_decisions, smallest_hit
 from meshwright.explain.data import Fixed
 from meshwright.explain.fixed import HOST_MEMORY, MEMORY, fixed_in, without
-from meshwright.explain.sets import Decisions, minimal
+from meshwright.explain.sets import Decisions, broken_sets, minimal
 from meshwright.job import Job, make_job
 from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, framework_rules
@@ -58,13 +57,14 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
     lattice = _any_rows(job, degrees)
     if not len(lattice.rows) and "pins.vpp" in kept:
         return (CHUNKS,)
-    rules = _named(own)
-    names = Decisions(tuple(rules))
-    sets = np.unique(_against(own, rules, names, lattice, kept)).tolist()
-    hit = smallest_hit(minimal(sets), len(rules))
-    return tuple(
-        Fixed(rule=name, sentence=rules[name][0].sentence) for name in names.named(hit)
-    )
+    if kept & {MEMORY, HOST_MEMORY}:
+        lattice = lattice.take(Memory(job, lattice).fits())
+    rules = [(rule.name, rule) for rule in _rules(own)]
+    sentences = {name: rule.sentence for name, rule in reversed(rules)}
+    names = Decisions(tuple(dict.fromkeys(name for name, _ in rules)))
+    sets = np.unique(broken_sets(names, rules, own, lattice.rows)).tolist()
+    hit = smallest_hit(minimal(sets), len(names.names))
+    return tuple(Fixed(rule=n, sentence=sentences[n]) for n in names.named(hit))
 
 
 def _kept_degrees(job: Job) -> Ints:
@@ -115,29 +115,8 @@ def _plain(spec: Spec) -> Spec:
     return spec.model_copy(update={"pins": pins})
 
 
-def _named(spec: Spec) -> dict[str, list[Rule]]:
-    """Return the rules of legality that apply to a spec, by name."""
+def _rules(spec: Spec) -> list[Rule]:
+    """Return the rules of legality that apply to a spec."""
     pins = {rule.name for rule in degree_pins(spec)}
     degrees = [rule for rule in degree_rules(spec) if rule.name not in pins]
-    rules: dict[str, list[Rule]] = {}
-    for rule in (*degrees, *framework_rules(spec)):
-        rules.setdefault(rule.name, []).append(rule)
-    return rules
-
-
-def _against(
-    spec: Spec,
-    rules: dict[str, list[Rule]],
-    names: Decisions,
-    lattice: Lattice,
-    kept: set[str],
-) -> Ints:
-    """Return the rules that each row breaks, of rows with room if that is asked."""
-    if kept & {MEMORY, HOST_MEMORY}:
-        job = replace(lattice.table.job, spec=spec)
-        lattice = lattice.take(Memory(job, lattice).fits())
-    result = np.zeros(len(lattice.rows), dtype=np.int64)
-    for name, own in rules.items():
-        held = holding(own, spec, lattice.rows)
-        result |= np.where(held, 0, names.bits([name]))
-    return result
+    return [*degrees, *framework_rules(spec)]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 from pydantic import ValidationError
 
 from meshwright import catalog
+from meshwright.explain.clusters import with_count, with_topology
 from meshwright.explain.conflict import HasPlan
 from meshwright.explain.data import Repair
 from meshwright.explain.repairs import Solve, repair
 from meshwright.offload_rules import KNOWN_OFFLOADS
-from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.host import Host
-from meshwright.spec.source import read_yaml
+from meshwright.spec.load import load_gpu
 from meshwright.spec.spec import Spec
 
 TIMES = (2, 4, 8, 16)
@@ -59,7 +58,7 @@ def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repa
 
     def is_enough(count: int) -> bool:
         try:
-            return has_plan(_on(spec, at(count)))
+            return has_plan(at(count))
         except ValidationError:
             return False  # Hosts do not divide that many GPUs.
 
@@ -69,7 +68,7 @@ def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repa
     is_counted = enough <= MOST_COUNTED
     if is_counted:
         enough = next(filter(is_enough, range(now + 1, enough)), enough)
-    larger = _on(spec, at(enough))
+    larger = at(enough)
     best = solve(larger).best
     if best is not None:
         gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
@@ -77,19 +76,14 @@ def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repa
         yield repair([f"{edit}: {now} -> {enough}"], best, "hardware", note)
 
 
-Grown = tuple[str, int, Callable[[int], Cluster]]
+Grown = tuple[str, int, Callable[[int], Spec]]
 
 
 def _by_count(spec: Spec) -> Grown | None:
     """Return how to add machines that a network joins."""
-    own = spec.cluster
-    if own.topology.scale_out is None:
+    if spec.cluster.topology.scale_out is None:
         return None
-
-    def at(count: int) -> Cluster:
-        return Cluster(topology=own.topology, count=count, overrides=own.overrides)
-
-    return "cluster.count", own.count, at
+    return "cluster.count", spec.cluster.count, partial(with_count, spec)
 
 
 def _by_size(spec: Spec) -> Grown | None:
@@ -99,9 +93,9 @@ def _by_size(spec: Spec) -> Grown | None:
         return None
     last = topology.levels[-1]
 
-    def at(size: int) -> Cluster:
+    def at(size: int) -> Spec:
         levels = (*topology.levels[:-1], last.model_copy(update={"size": size}))
-        return Cluster(topology=topology.model_copy(update={"levels": levels}))
+        return with_topology(spec, topology.model_copy(update={"levels": levels}))
 
     index = len(topology.levels) - 1
     return f"cluster.topology.levels[{index}].size", last.size, at
@@ -113,9 +107,10 @@ def _larger_gpu(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]
     if spec.limits.memory_gib is not None:
         return
     for gpu in _larger_than(own):
-        changed = _on(spec, _changed(spec, "gpu", gpu))
         if not set(spec.training.precisions) <= set(gpu.peak_tflops.known):
             continue
+        topology = spec.cluster.topology.model_copy(update={"gpu": gpu})
+        changed = with_topology(spec, topology)
         if has_plan(changed) and (best := solve(changed).best) is not None:
             edit = f"cluster.topology.gpu: {own.name} -> {gpu.name}"
             note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
@@ -136,8 +131,7 @@ def _larger_than(own: Gpu) -> Iterator[Gpu]:
 
 @cache
 def _bundled(name: str) -> Gpu:
-    path = catalog.locate("topologies/gpus", name, Path())
-    return Gpu.model_validate(read_yaml(path).data)
+    return load_gpu("topologies/gpus", name)
 
 
 def _more_memory(
@@ -165,7 +159,7 @@ def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
 
     def with_host(gib: float) -> Spec:
         host = Host(memory_gib=gib, pcie_gb_s=pcie_gb_s, memory_gb_s=HOST_GB_S)
-        return _on(spec, _changed(spec, "host", host))
+        return with_topology(spec, topology.model_copy(update={"host": host}))
 
     changed = with_host(HOST_GIB)
     if not has_plan(changed) or (best := solve(changed).best) is None:
@@ -181,13 +175,3 @@ def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
         )
         note = f"offloads {best.plan.offload}; the bandwidths are assumed"
         yield repair([f"cluster.topology.host: null -> {host}"], best, "hardware", note)
-
-
-def _changed(spec: Spec, field: str, value: Gpu | Host) -> Cluster:
-    own = spec.cluster
-    topology = own.topology.model_copy(update={field: value})
-    return Cluster(topology=topology, count=own.count, overrides=own.overrides)
-
-
-def _on(spec: Spec, cluster: Cluster) -> Spec:
-    return spec.model_copy(update={"cluster": cluster})

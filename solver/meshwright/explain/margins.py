@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from meshwright.explain.clusters import with_count, with_topology
 from meshwright.explain.data import Change
 from meshwright.plan import Outcome
 from meshwright.spec.cluster import Cluster
@@ -37,11 +38,9 @@ def _hardware(spec: Spec) -> Iterator[tuple[str, Spec]]:
     if own.parts:
         return
     for name, topology in _wider_links(own):
-        update = {"topology": topology, "overrides": own.overrides}
-        yield f"{name} +10 %", _on(spec, Cluster(count=own.count, **update))
+        yield f"{name} +10 %", with_topology(spec, topology)
     if own.topology.scale_out is not None:
-        update = {"topology": own.topology, "overrides": own.overrides}
-        yield "one machine more", _on(spec, Cluster(count=own.count + 1, **update))
+        yield "one machine more", with_count(spec, own.count + 1)
 
 
 def _wider_links(cluster: Cluster) -> Iterator[tuple[str, Topology]]:
@@ -66,10 +65,6 @@ def _wider_links(cluster: Cluster) -> Iterator[tuple[str, Topology]]:
 
 def _wider(link: L) -> L:
     return link.model_copy(update={"gb_s": link.gb_s * MORE})
-
-
-def _on(spec: Spec, cluster: Cluster) -> Spec:
-    return spec.model_copy(update={"cluster": cluster})
 
 
 def _job(spec: Spec) -> Iterator[tuple[str, Spec]]:

@@ -23,7 +23,7 @@ from meshwright.meshes import enumerate_meshes
 from meshwright.pin_rules import degree_pins, plan_pins
 from meshwright.room import Memory
 from meshwright.rule import Rule
-from meshwright.skeleton import NONE
+from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
@@ -105,14 +105,23 @@ def minimal(sets: Iterable[int]) -> list[int]:
     return kept
 
 
+def broken_sets(
+    names: Decisions,
+    rules: Iterable[tuple[str, Rule]],
+    spec: Spec,
+    rows: Skeletons,
+) -> Ints:
+    """Return which names each row breaks a rule of, as bits."""
+    result = np.zeros(len(rows), dtype=np.int64)
+    for name, rule in rules:
+        result |= np.where(rule.holds(spec, rows), 0, names.bits([name]))
+    return result
+
+
 def _against_pins(spec: Spec, decisions: Decisions, lattice: Lattice) -> Ints:
     """Return the pins that each row breaks."""
-    rows = lattice.rows
-    result = np.zeros(len(rows), dtype=np.int64)
-    for rule in (*degree_pins(spec), *plan_pins(spec)):
-        bit = decisions.bits([_decision(rule)])
-        result |= np.where(rule.holds(spec, rows), 0, bit)
-    return result
+    rules = ((_decision(r), r) for r in (*degree_pins(spec), *plan_pins(spec)))
+    return broken_sets(decisions, rules, spec, lattice.rows)
 
 
 def _decision(rule: Rule) -> str:
@@ -133,10 +142,8 @@ def _against_meshes(
     for degrees in lattice.degrees:
         meshes = enumerate_meshes(sizes, degrees)
         rows = mesh_rows(meshes, price_groups(fabric, meshes))
-        against = np.zeros(len(meshes), dtype=np.int64)
-        for rule in mesh_rules(spec, meshes):
-            bit = decisions.bits([_decision(rule)])
-            against |= np.where(rule.holds(spec, rows), 0, bit)
+        rules = ((_decision(rule), rule) for rule in mesh_rules(spec, meshes))
+        against = broken_sets(decisions, rules, spec, rows)
         result.append(minimal(against.tolist()))
     return result
 

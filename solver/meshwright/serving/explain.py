@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
+from meshwright.explain.clusters import with_count
+from meshwright.explain.conflict import smallest_conflict
 from meshwright.explain.data import Conflict, Fixed
 from meshwright.explain.fixed import ENDLESS_GIB, MEMORY
 from meshwright.explain.gap import differences
+from meshwright.explain.sets import Decisions
 from meshwright.options import Options
 from meshwright.plan import StageMemory
 from meshwright.serving.explanation import ServingExplanation, ServingRepair
@@ -16,7 +19,6 @@ from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.margins import marginal_values
 from meshwright.serving.solve import solve_serving
-from meshwright.spec.cluster import Cluster
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
 
@@ -116,16 +118,17 @@ def _is_possible(spec: ServingSpec) -> bool:
 def _smallest_conflict(
     spec: ServingSpec, fixed: Sequence[Fixed], witness: str
 ) -> Conflict:
-    """Return a smallest set of decisions that leaves no plan, all others open.
+    """Return a smallest set of decisions that leaves no plan, all others open."""
+    decisions = Decisions(tuple(own.rule for own in fixed))
 
-    Sets are tried by size: every smaller one has a plan.
-    """
-    for size in range(len(fixed)):
-        for kept in combinations(fixed, size):
-            open_ = [own.rule for own in fixed if own not in kept]
-            if not _is_possible(_without(spec, open_)):
-                return Conflict(rules=kept, is_minimal=True, witness=witness)
-    return Conflict(rules=tuple(fixed), is_minimal=True, witness=witness)
+    def is_possible(kept: int) -> bool:
+        open_ = decisions.named(decisions.every & ~kept)
+        return _is_possible(_without(spec, open_))
+
+    conflict, _ = smallest_conflict(decisions, [], is_possible)
+    names = decisions.named(conflict)
+    rules = tuple(own for own in fixed if own.rule in names)
+    return Conflict(rules=rules, is_minimal=True, witness=witness)
 
 
 def _repairs(spec: ServingSpec, edits: Sequence[Edit]) -> list[ServingRepair]:
@@ -205,11 +208,7 @@ def _machines(times: int, spec: ServingSpec) -> Done | None:
     if cluster.topology.scale_out is None:
         return None
     count = cluster.count * times
-    larger = Cluster(
-        topology=cluster.topology, count=count, overrides=cluster.overrides
-    )
-    edit = f"cluster.count: {cluster.count} -> {count}"
-    return edit, spec.model_copy(update={"cluster": larger})
+    return f"cluster.count: {cluster.count} -> {count}", with_count(spec, count)
 
 
 def _memory(needed_gib: float, spec: ServingSpec) -> Done | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshwright.explain.clusters import with_topology
 from meshwright.serving.explanation import Worth
 from meshwright.serving.solve import solve_serving
-from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.serving import ServingSpec
-from meshwright.spec.topology import Topology
 
 MORE = 1.1
 """Hardware is bettered by a tenth."""
@@ -36,20 +35,14 @@ def _hardware(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
         levels = list(topology.levels)
         levels[index] = level.model_copy(update={"gb_s": level.gb_s * MORE})
         own = topology.model_copy(update={"levels": tuple(levels)})
-        yield f"{level.name} +10 %", _on(spec, own)
+        yield f"{level.name} +10 %", with_topology(spec, own)
         levels[index] = level.model_copy(update={"latency_us": level.latency_us / MORE})
         own = topology.model_copy(update={"levels": tuple(levels)})
-        yield f"{level.name} latency / 1.1", _on(spec, own)
+        yield f"{level.name} latency / 1.1", with_topology(spec, own)
 
 
 def _with_gpu(spec: ServingSpec, gpu: Gpu) -> ServingSpec:
-    return _on(spec, spec.cluster.topology.model_copy(update={"gpu": gpu}))
-
-
-def _on(spec: ServingSpec, topology: Topology) -> ServingSpec:
-    own = spec.cluster
-    cluster = Cluster(topology=topology, count=own.count, overrides=own.overrides)
-    return spec.model_copy(update={"cluster": cluster})
+    return with_topology(spec, spec.cluster.topology.model_copy(update={"gpu": gpu}))
 
 
 def _requests(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
