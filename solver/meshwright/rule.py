@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +53,7 @@ def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
     ]
 
 
-def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:
+def holding(rules: Sequence[Rule], spec: Spec, rows: Skeletons) -> Bools:
     """Return which rows hold every rule, in the shape that their columns have."""
     result: Bools = np.ones(rows.tp.shape, dtype=bool)
     for rule in rules:

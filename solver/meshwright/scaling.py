@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -172,19 +172,23 @@ def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
     return Scaled(rows=rows, **(columns | _memory_chunks(prices.memory, inverse)))
 
 
-def scale_memory(memory: MemoryCosts, rows: Skeletons) -> Scaled:
-    """Return the same where only memory matters: nothing takes time."""
-    none = np.zeros(len(rows), dtype=np.int64)
-    chunks = _memory_chunks(memory, np.arange(len(rows)))
-    names = {f.name for f in fields(Scaled)} - {"rows", "kinds", *chunks}
-    columns: dict[str, Any] = dict.fromkeys(names, none) | chunks
+def free(rows: Skeletons) -> Scaled:
+    """Return costs of nothing: rows take no time and hold nothing."""
+    names = {f.name for f in fields(Scaled)} - {"rows", "kinds"}
+    columns: dict[str, Any] = dict.fromkeys(names, np.zeros(len(rows), dtype=np.int64))
     return Scaled(rows=rows, **columns)
 
 
-def with_time(memory: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
-    """Return costs whose memory is known with time, of distinct rows, added."""
-    ticks = _time_ticks(time, memory.rows, inverse)
-    return Scaled(**{**vars(memory), **ticks})
+def with_memory(costs: Scaled, memory: MemoryCosts) -> Scaled:
+    """Return costs with what each row holds."""
+    chunks: dict[str, Any] = _memory_chunks(memory, np.arange(len(costs)))
+    return replace(costs, **chunks)
+
+
+def with_time(costs: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
+    """Return costs with the times of distinct rows: `inverse` says which each has."""
+    ticks: dict[str, Any] = _time_ticks(time, costs.rows, inverse)
+    return replace(costs, **ticks)
 
 
 def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:

@@ -58,7 +58,7 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
     if not len(lattice.rows) and "pins.vpp" in kept:
         return (CHUNKS,)
     if kept & {MEMORY, HOST_MEMORY}:
-        lattice = lattice.take(Memory(job, lattice).fits())
+        lattice = lattice.take(np.flatnonzero(Memory(job, lattice).fits()))
     rules = [(rule.name, rule) for rule in _rules(own)]
     sentences = {name: rule.sentence for name, rule in reversed(rules)}
     names = Decisions(tuple(dict.fromkeys(name for name, _ in rules)))

@@ -65,7 +65,7 @@ def freeing_sets(spec: Spec, decisions: Decisions) -> list[int]:
             own = group.rows(size, found)
             if not own.any():
                 continue
-            rows, against = lattice.take(own), group.against[own]
+            rows, against = lattice.take(np.flatnonzero(own)), group.against[own]
             fits = Memory(group.job, rows).fits()
             pairs = zip(rows.degree[fits].tolist(), against[fits].tolist(), strict=True)
             sets = {bits | mesh for d, bits in set(pairs) for mesh in of_meshes[d]}

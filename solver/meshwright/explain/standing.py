@@ -16,7 +16,6 @@ from meshwright.explain.data import Standing
 from meshwright.job import Job
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.meshes import legal_meshes
-from meshwright.prune import pinned_split
 from meshwright.room import (
     Memory,
     by_stages,
@@ -25,6 +24,7 @@ from meshwright.room import (
     with_best_time,
 )
 from meshwright.scaling import TICK_S
+from meshwright.splits import pinned_split
 from meshwright.topology.groups import price_groups
 
 
