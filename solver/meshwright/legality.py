@@ -38,7 +38,7 @@ def framework_rules(spec: Spec) -> list[Rule]:
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     """Return the rules on where axes lie; rows point into `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
-    return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec, meshes)]
+    return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec.pins, meshes)]
 
 
 def rules_of(framework: Framework | None) -> list[Rule]:

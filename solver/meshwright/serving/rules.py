@@ -2,60 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
 from meshwright.cost.arrays import Bools
-from meshwright.pin_rules import accepted
-from meshwright.plan import BrokenRule
+from meshwright.pin_rules import mesh_pins, range_pins, stage_pins
+from meshwright.rule import RuleOf
 from meshwright.serving.deployment import Deployments
-from meshwright.spec.pins import AXES, Range
+from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
 from meshwright.topology.paths import Meshes
 
-_FIELDS = ("tp", "pp", "dp_replicate", "microbatches")
-
-
-@dataclass(frozen=True)
-class ServingRule:
-    """A named test of deployments."""
-
-    name: str
-    sentence: str
-    source: str
-    holds: Callable[[ServingSpec, Deployments], Bools]
-    numbers: str = ""
-    """The values compared, as a format of `spec` and the fields of a plan."""
+ServingRule = RuleOf[ServingSpec, Deployments]
 
 
 def serving_rules(spec: ServingSpec, meshes: Meshes) -> list[ServingRule]:
     """Return the rules that apply to a spec, pins last; rows point into `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
-    return [*RULES, *limits, *_pins(spec, meshes)]
-
-
-def holding(rules: list[ServingRule], spec: ServingSpec, rows: Deployments) -> Bools:
-    """Return which rows hold every rule."""
-    result = np.ones(len(rows), dtype=bool)
-    for rule in rules:
-        result &= rule.holds(spec, rows)
-    return result
-
-
-def broken(
-    rules: list[ServingRule], spec: ServingSpec, rows: Deployments
-) -> list[BrokenRule]:
-    """Return the rules that the first row breaks, with the values compared."""
-    values = {name: getattr(rows, name)[0] for name in _FIELDS}
-    result = []
-    for rule in rules:
-        if not rule.holds(spec, rows)[0]:
-            numbers = rule.numbers.format(spec=spec, **values)
-            sentence = f"{rule.sentence} ({numbers})" if numbers else rule.sentence
-            result.append(BrokenRule(rule=rule.name, sentence=sentence))
-    return result
+    return [*RULES, *limits, *_pins(spec.pins, meshes)]
 
 
 RULES = (
@@ -119,31 +82,6 @@ TP_LINK = ServingRule(
 )
 
 
-def _pins(spec: ServingSpec, meshes: Meshes) -> list[ServingRule]:
-    pins = spec.pins
-    ranges = {name: getattr(pins, name) for name in _FIELDS}
-    rules = [_range_pin(name, pin) for name, pin in ranges.items() if pin is not None]
-    if pins.layers is not None:
-        stages = len(pins.layers)
-        rules.append(_pin(f"layers: {stages} stages", lambda r: r.pp == stages))
-    for axis, name in enumerate(AXES):
-        wanted = getattr(pins.mesh, name) if pins.mesh else None
-        if wanted is not None:
-            rules.append(_mesh_pin(meshes, axis, wanted))
-    return rules
-
-
-def _pin(text: str, holds: Callable[[Deployments], Bools]) -> ServingRule:
-    name = f"pin {text.split(':')[0]}"
-    return ServingRule(
-        name, f"pins.{text}", "the spec", lambda _spec, rows: holds(rows)
-    )
-
-
-def _range_pin(name: str, pin: Range) -> ServingRule:
-    return _pin(f"{name}: {pin}", lambda rows: accepted(pin, getattr(rows, name)))
-
-
-def _mesh_pin(meshes: Meshes, axis: int, wanted: tuple[int, ...]) -> ServingRule:
-    text = f"mesh.{AXES[axis]}: {list(wanted)}"
-    return _pin(text, lambda rows: (meshes[rows.mesh, axis] == wanted).all(axis=1))
+def _pins(pins: Pins, meshes: Meshes) -> list[ServingRule]:
+    ranges = range_pins(pins, ("tp", "pp", "dp_replicate", "microbatches"))
+    return [*ranges, *stage_pins({"layers": pins.layers}), *mesh_pins(pins, meshes)]
