@@ -26,8 +26,12 @@ from meshwright.topology.paths import Meshes
 
 def degree_rules(spec: Spec) -> list[Rule]:
     """Return the rules on degrees that apply to a spec, pins last."""
-    own = [*_applying(DEGREE_RULES, spec), *part_degree_rules(spec)]
-    return [*own, *degree_pins(spec)]
+    return [*framework_degree_rules(spec), *degree_pins(spec)]
+
+
+def framework_degree_rules(spec: Spec) -> list[Rule]:
+    """Return the rules on degrees without pins."""
+    return [*_applying(DEGREE_RULES, spec), *part_degree_rules(spec)]
 
 
 def plan_rules(spec: Spec) -> list[Rule]:
