@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
 from meshwright.explain.clusters import with_count
 from meshwright.explain.conflict import smallest_conflict
 from meshwright.explain.data import Conflict, Fixed
@@ -27,7 +30,9 @@ from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.margins import marginal_values
 from meshwright.serving.solve import solve_serving
+from meshwright.spec.messages import explain
 from meshwright.spec.pins import Pins
+from meshwright.spec.places import Document, Where
 from meshwright.spec.serving import ServingSpec
 
 _SLO = "inference.slo."
@@ -49,8 +54,11 @@ def explain_serving(
     """Return why the best plan of a spec wins, or why there is none.
 
     `plan` is decided beside what the spec pins.
+
+    Raises:
+        SpecError: no deployment has such a plan.
     """
-    asked = ServingSpec.model_validate(with_plan(spec, plan)) if plan else spec
+    asked = _asked(spec, plan) if plan else spec
     outcome = solve_serving(asked, options)
     if outcome.best is not None:
         best = solve_serving(spec, options) if plan else outcome
@@ -76,6 +84,14 @@ def explain_serving(
         conflict=_smallest_conflict(asked, fixed, miss.description if miss else ""),
         repairs=tuple(_repairs(asked, _edits(fixed, miss.memory if miss else None))),
     )
+
+
+def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
+    try:
+        return ServingSpec.model_validate(with_plan(spec, plan))
+    except ValidationError as error:
+        document = Document({}, {(): Where("--plan")})
+        raise SpecError(explain(document, error, ServingSpec)) from None
 
 
 def _fixed_in(spec: ServingSpec) -> Iterator[Fixed]:
