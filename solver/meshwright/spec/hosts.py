@@ -35,6 +35,11 @@ class Hosts(NamedTuple):
         """Return the GPUs of each host."""
         return self.kinds[0].machine.gpus
 
+    @property
+    def nics(self) -> int:
+        """Return the NICs of the host that has the fewest."""
+        return min(kind.machine.nics for kind in self.kinds)
+
 
 def split_levels(
     levels: Sequence[Level], gpus_per_host: int
@@ -76,7 +81,8 @@ def hosts_of(
     kept = [Alike(_first_gpus(own.machine, gpus), own.hosts) for own in kept]
     used = {host for own in kept for host in own.hosts}
     left_out = tuple(host for host in range(rated) if host not in used)
-    return Hosts(tuple(kept), _flat(outer, len(used), gpus, left_out), left_out)
+    hosts = Hosts(tuple(kept), outer, left_out)
+    return hosts._replace(outer=_flat(hosts, len(used))) if left_out else hosts
 
 
 def _best_size(kinds: dict[Machine, list[int]]) -> int:
@@ -92,21 +98,18 @@ def _first_gpus(machine: Machine, gpus: int) -> Machine:
     return degraded(machine, [Override(node=name) for name in names])
 
 
-def _flat(
-    outer: tuple[Level, ...], hosts: int, gpus: int, left_out: tuple[int, ...]
-) -> tuple[Level, ...]:
-    """Return the levels above hosts: one, as wide as the narrowest, if some are out."""
-    if not left_out:
-        return outer
-    if hosts == 1:
+def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
+    """Return one level above the hosts in use, as wide as the narrowest of theirs."""
+    if used == 1:
         return ()
-    first, below, rates = outer[0], gpus, []
-    for level in outer:
-        rates.append(level.gb_s / (below if level.uplink == "shared" else 1))
+    first, below, rates = hosts.outer[0], 1, []
+    for level in hosts.outer:
+        rates.append(level.gb_s_per_gpu(hosts.gpus * below, hosts.nics * below))
         below *= level.size
-    narrowest = min(rates) * (gpus if first.uplink == "shared" else 1)
-    latency_us = sum(level.latency_us for level in outer)
-    changed = {"size": hosts, "gb_s": narrowest, "latency_us": latency_us}
+    gpus_per_uplink = hosts.gpus / first.uplinks(hosts.gpus, hosts.nics)
+    latency_us = sum(level.latency_us for level in hosts.outer)
+    gb_s = min(rates) * gpus_per_uplink
+    changed = {"size": used, "gb_s": gb_s, "latency_us": latency_us}
     return (first.model_copy(update=changed),)
 
 

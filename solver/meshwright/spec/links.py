@@ -24,6 +24,14 @@ class ScaleOut(SpecModel):
         "shared: the child has one; per_nic: each NIC, where nodes have them.",
     )
 
+    def uplinks(self, gpus: int, nics: int = 0) -> int:
+        """Return how many uplinks a child with so many GPUs and NICs has."""
+        return {"per_gpu": gpus, "per_nic": nics, "shared": 1}[self.uplink]
+
+    def gb_s_per_gpu(self, gpus: int, nics: int = 0) -> float:
+        """Return a GPU's part of the uplinks of such a child, per direction."""
+        return self.gb_s / (gpus / self.uplinks(gpus, nics))
+
 
 class Level(ScaleOut):
     """One level of a tree of switches: `size` children under each switch."""

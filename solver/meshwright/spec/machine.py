@@ -61,7 +61,7 @@ def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> Machin
     for level in levels:
         switches = [f"{level.name}{i}" for i in range(len(children) // level.size)]
         nodes += [Node(name=name, kind="switch") for name in switches]
-        gb_s = level.gb_s * (below if level.uplink == "per_gpu" else 1)
+        gb_s = level.gb_s * level.uplinks(below)
         links += [
             Link(
                 between=(child, switches[i // level.size]),

@@ -43,10 +43,7 @@ def _kind(kind: Alike, hosts: Hosts) -> HostKind:
 def _by_gpu(hosts: Hosts) -> Iterator[Level]:
     """Yield the levels above hosts with the uplinks of NICs shared out to GPUs."""
     for level in hosts.outer:
-        if level.uplink == "per_nic":
-            nics = min(kind.machine.nics for kind in hosts.kinds)
-            per_gpu = level.gb_s * nics / hosts.gpus
-            changed = {"gb_s": per_gpu, "uplink": "per_gpu"}
-            yield level.model_copy(update=changed)
-        else:
-            yield level
+        gb_s = level.gb_s_per_gpu(hosts.gpus, hosts.nics)
+        is_by_nic = level.uplink == "per_nic"
+        changed = {"gb_s": gb_s, "uplink": "per_gpu"}
+        yield level.model_copy(update=changed) if is_by_nic else level
