@@ -118,15 +118,20 @@ def broken_hosts(hosts: Hosts, overrides: Sequence[Override]) -> Iterable[Proble
     if not hosts.kinds:
         yield Problem(("overrides",), len(overrides), "given, which leave no host")
     for kind in hosts.kinds:
-        nodes, links = in_reach(kind.machine)
-        for problem in broken_graph(nodes, links):
+        for problem in broken_graph(*_in_reach(kind.machine, bool(hosts.outer))):
             sentence = f"given, which leave {problem.value!r} without a way to others"
             yield Problem(("overrides",), len(overrides), sentence)
             return
 
 
-def in_reach(machine: Machine) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
-    """Return the nodes of a machine that have a link, and all GPUs."""
+def _in_reach(
+    machine: Machine, has_others: bool
+) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
+    """Return the nodes of a machine that have a link, and those that need one.
+
+    These are all GPUs, and the switch outside where there are other hosts.
+    """
     ends = {end for link in machine.links for end in link.between}
+    ends |= {machine.way_out} if has_others else set()
     kept = tuple(n for n in machine.nodes if n.name in ends or n.kind == "gpu")
     return kept, machine.links

@@ -11,6 +11,9 @@ from pydantic import BeforeValidator, Field
 from meshwright.spec.base import Count, CountOrNone, Name, Problem, SpecModel
 from meshwright.spec.units import GBPerS, Micros
 
+NEEDS_NICS = "needs nodes of kind nic; accepted: per_gpu, shared"
+"""What is wrong with uplinks per NIC where no NIC is known."""
+
 
 class ScaleOut(SpecModel):
     """A switch over equal children, each with uplinks to it."""

@@ -8,7 +8,6 @@ from functools import lru_cache
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.hosts import Alike, Hosts
 from meshwright.spec.links import Level
-from meshwright.spec.machine import outside
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.levels import LevelFabric
@@ -37,7 +36,7 @@ def _kind(kind: Alike, hosts: Hosts) -> HostKind:
     routes = Routes(machine_graph(kind.machine))
     if not hosts.outer:
         return HostKind(routes)
-    return HostKind(routes, f"node{kind.hosts[0]}", outside(hosts.outer[0]))
+    return HostKind(routes, f"node{kind.hosts[0]}", kind.machine.way_out)
 
 
 def _by_gpu(hosts: Hosts) -> Iterator[Level]:
