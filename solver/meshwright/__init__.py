@@ -37,3 +37,6 @@ From Python: `meshwright.spec.load.load_spec`, `meshwright.solve.solve`,
 """
 
 __version__ = "0.1.0"
+
+DEFAULT_PROFILE = "measured"
+"""The bundled profile that commands use unless told otherwise."""
