@@ -89,11 +89,17 @@ def test_the_host_with_the_fewest_nics_sets_what_gpus_have() -> None:
     assert outer.gb_s_per_gpu(own.hosts.gpus, own.hosts.nics) == 12.0
 
 
-@pytest.mark.parametrize("lost", [{"node": "nic0"}, {"host": 1, "node": "nic0"}])
-def test_hosts_without_a_nic_are_refused_beside_others(lost: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "lost", [{"node": "nic0"}, {"host": 1, "node": "nic0"}, {"node": "leaf0"}]
+)
+def test_hosts_without_a_way_out_are_refused(
+    lost: dict[str, Any],
+) -> None:
     topology = adapters() | {"levels": [level("leaf", 2, 24, "per_nic")]}
-    with pytest.raises(ValidationError, match="leave 'leaf0' without a way to others"):
-        cluster(topology=topology, overrides=[lost])
+    more = adapters() | {"levels": [level("leaf", 4, 24, "per_nic")]}
+    for known, out in ((topology, []), (more, [{"host": 3}])):
+        with pytest.raises(ValidationError, match="leave 'leaf0' without a way to"):
+            cluster(topology=known, overrides=[*out, lost])
     alone = cluster(topology=topology, overrides=[{"host": 0}, lost])
     assert alone.gpus == 2
 

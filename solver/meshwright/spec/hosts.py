@@ -102,6 +102,8 @@ def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
     """Return one level above the hosts in use, as wide as the narrowest of theirs."""
     if used == 1:
         return ()
+    if not hosts.nics:
+        return hosts.outer  # Nothing leads out: `broken_hosts` says so.
     first, below, rates = hosts.outer[0], 1, []
     for level in hosts.outer:
         rates.append(level.gb_s_per_gpu(hosts.gpus * below, hosts.nics * below))
@@ -132,6 +134,8 @@ def _in_reach(
     These are all GPUs, and the switch outside where there are other hosts.
     """
     ends = {end for link in machine.links for end in link.between}
-    ends |= {machine.way_out} if has_others else set()
-    kept = tuple(n for n in machine.nodes if n.name in ends or n.kind == "gpu")
-    return kept, machine.links
+    ends -= {machine.way_out}
+    kept = [n for n in machine.nodes if n.name in ends or n.kind == "gpu"]
+    if has_others:
+        kept.append(Node(name=machine.way_out, kind="switch"))
+    return tuple(kept), machine.links
