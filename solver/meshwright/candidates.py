@@ -14,10 +14,23 @@ from meshwright.cost.price import price
 from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.meshes import Budget
-from meshwright.room import by_stages, scale_job, stages_by_count
-from meshwright.scaling import TICK_S, Scaled
+from meshwright.room import by_stages, stages_by_count, timed
+from meshwright.scaling import TICK_S, Scaled, free
 from meshwright.splits import pinned_split, real_split
 from meshwright.stages import Stages
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """Coarse rows that have room, and what they hold: that is so on every mesh."""
+
+    number: Ints
+    """Of each: its row in the lattice."""
+    memory: Scaled
+
+    def take(self, index: Ints) -> Coarse:
+        """Return the rows of `index`."""
+        return take(self, index)
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,11 @@ class Candidates:
 
 
 def place(
-    job: Job, lattice: Lattice, batch: Ints, best: float, budget: Budget
+    job: Job,
+    lattice: Lattice,
+    batch: Coarse,
+    best: float,
+    budget: Budget,
 ) -> Candidates:
     """Return the coarse rows of a batch on their meshes, bounded both ways.
 
@@ -51,11 +68,11 @@ def place(
     def is_near(costs: Scaled) -> Bools:
         return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
 
-    keep = None if np.isinf(best) else lambda own: is_near(scale_job(job, own))
-    rows, coarse = lattice.on_meshes(batch, budget, keep)
-    costs = scale_job(job, rows)
+    keep = None if np.isinf(best) else lambda own: is_near(timed(job, free(own)))
+    rows, own = lattice.on_meshes(batch.number, budget, keep)
+    costs = timed(job, batch.memory.shared(rows, own))
     near = np.flatnonzero(is_near(costs))
-    costs, coarse = costs.take(near), coarse[near]
+    costs, coarse = costs.take(near), batch.number[own[near]]
     lower = by_stages(job, costs, lower_than(best))
     near = np.flatnonzero(lower <= best)
     costs, coarse, lower = costs.take(near), coarse[near], lower[near]

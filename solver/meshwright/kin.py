@@ -11,7 +11,7 @@ from meshwright.cost.arrays import Floats, Ints, ranges
 from meshwright.cost.offload import is_never_faster
 from meshwright.job import Job
 from meshwright.lattice import Lattice
-from meshwright.room import with_best_time
+from meshwright.room import timed
 from meshwright.scaling import free
 from meshwright.spec.pins import OFFLOADS
 
@@ -46,5 +46,5 @@ def kin_of(job: Job, lattice: Lattice) -> Kin:
         number = number + lattice.rows.offload
     start = np.flatnonzero(np.diff(number, prepend=-1))
     count = np.diff(start, append=len(number))
-    costs = with_best_time(job, free(lattice.rows.take(start)), lattice.alike[start])
+    costs = timed(job, free(lattice.rows.take(start)), lattice.alike[start])
     return Kin(start, count, cheap_bound(costs, job.spec.model.n_layers))

@@ -19,15 +19,10 @@ from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives,
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
 from meshwright.legality import framework_rules, plan_rules
-from meshwright.meshes import (
-    Budget,
-    MeshTable,
-    has_mesh_rules,
-    legal_meshes,
-    price_placed,
-)
+from meshwright.listing import Key
+from meshwright.meshes import Budget, MeshTable, has_mesh_rules, legal_meshes
 from meshwright.skeleton import Skeletons
-from meshwright.topology.groups import EP, GROUPS, TP, seen_by_kinds
+from meshwright.topology.groups import EP, GROUPS, TP
 from meshwright.topology.paths import Fabric, Paths, Place, free_paths
 
 FEW = 3_000
@@ -72,6 +67,11 @@ class Lattice:
         """Return where the ranks of the first row are."""
         return self.table.place(int(rows.mesh[0]))
 
+    def key(self, degree: int, ep: int) -> Key:
+        """Return what the meshes of rows with some degrees and ep depend on."""
+        has_experts = self.table.job.spec.model.moe is not None
+        return tuple(self.degrees[degree].tolist()), ep if has_experts else None
+
     def on_meshes(
         self,
         index: Ints,
@@ -80,18 +80,17 @@ class Lattice:
     ) -> tuple[Skeletons, Ints]:
         """Return the coarse rows of `index`, each on every mesh of its degrees.
 
-        With each goes the coarse row that it came from. `keep` says which to go on
-        with, from rows whose other groups pay their least: see `_by_tensor_price`.
+        With each goes which of `index` it came from. `keep` says which to go on with,
+        from rows whose other groups pay their least: see `_by_tensor_price`.
         """
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
             seen = (nowhere,) * len(self.table.job.kinds)
             return self.rows.take(index).on_meshes(nowhere, index, seen), index
-        asked, number = np.unique(self.degree[index], return_inverse=True)
-        placed = [
-            self.table.of(degree, self.degrees[degree], budget)
-            for degree in asked.tolist()
-        ]
+        keys = np.stack([self.degree[index], self.rows.ep[index]], axis=1)
+        asked, number = np.unique(keys, axis=0, return_inverse=True)
+        wanted = [(degree, self.key(degree, ep)) for degree, ep in asked.tolist()]
+        placed = self.table.of(wanted, budget)
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
         own = ranges((np.cumsum(counts) - counts)[number], counts[number])
         row = np.repeat(np.arange(len(index)), counts[number])
@@ -100,25 +99,10 @@ class Lattice:
             degree = np.repeat(np.arange(len(placed)), counts)
             kept = self._by_tensor_price(index, row, paths, degree, own, keep)
             own, row = own[kept], row[kept]
-        coarse = index[row]
         starts = np.array([own.start for own in placed], dtype=np.int64)
-        rows = self.rows.take(coarse)
-        if (rows.ep > 1).any():
-            meshes = np.concatenate([own.meshes for own in placed])
-            orders = [order for one in placed for order in one.orders]
-            # Many rows have the same mesh, and share out experts in the same way.
-            most = int(rows.ep.max()) + 1
-            one, inverse = representatives(own * most + rows.ep)
-            meshes, ep = meshes[own[one]], rows.ep[one]
-            seated = [orders[row] for row in own[one].tolist()]
-            fabrics = [kind.fabric for kind in self.table.job.kinds]
-            priced = price_placed(self.fabric, meshes, seated, ep)
-            paths = take(priced, inverse)
-            seen = take(seen_by_kinds(fabrics, meshes, priced, ep), inverse)
-        else:
-            paths = take(paths, own)
-            seen = take(joined([one.kind_paths for one in placed]), own)
-        return rows.on_meshes(paths, ranges(starts, counts)[own], seen), coarse
+        seen = take(joined([one.kind_paths for one in placed]), own)
+        mesh = ranges(starts, counts)[own]
+        return self.rows.take(index[row]).on_meshes(take(paths, own), mesh, seen), row
 
     def _by_tensor_price(
         self,
@@ -139,11 +123,8 @@ class Lattice:
         prices, number = np.unique(price, return_inverse=True)
         alike = number + len(prices) * degree
         one, inverse = representatives(alike[own] + (alike.max() + 1) * row)
+        least = take(_least_of(paths, alike), own[one])
         rows = self.rows.take(index[row[one]])
-        paths = _least_of(paths, alike)
-        least = least_paths(self.fabric, rows)
-        least.s_per_byte[:, :EP] = paths.s_per_byte[own[one], :EP]
-        least.latency_s[:, :EP] = paths.latency_s[own[one], :EP]
         return keep(rows.on_meshes(least, rows.mesh))[inverse]
 
 

@@ -16,7 +16,8 @@ from meshwright.job import Job
 from meshwright.kinds import kind_of
 from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.meshes import AS_LISTED, enumerate_meshes
+from meshwright.listing import enumerate_meshes
+from meshwright.meshes import AS_LISTED
 from meshwright.plan import BrokenRule, NearMiss, Plan
 from meshwright.room import Memory, scale_job, scale_room
 from meshwright.rule import Rule, broken

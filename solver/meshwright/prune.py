@@ -16,7 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright import bounds
-from meshwright.candidates import Candidates, kth_best, lower_than, place, within
+from meshwright.candidates import (
+    Candidates,
+    Coarse,
+    kth_best,
+    lower_than,
+    place,
+    within,
+)
 from meshwright.cost.arrays import Floats, Ints, take
 from meshwright.job import Job
 from meshwright.kin import kin_of
@@ -26,8 +33,8 @@ from meshwright.needless import is_needless
 from meshwright.orders import Share
 from meshwright.placement import Placer
 from meshwright.plan import Counts
-from meshwright.room import Memory, by_stages, scale_job, with_best_time
-from meshwright.scaling import Scaled
+from meshwright.room import Memory, by_stages, scale_job, timed
+from meshwright.scaling import Scaled, free
 from meshwright.topology.paths import Paths
 
 FIRST_PART = 256
@@ -113,7 +120,8 @@ class _Search:
         self._size = FIRST_BATCH
         self._looked: list[tuple[Ints, Floats, Ints]] = []
         nothing = np.zeros(0, dtype=np.int64)
-        self.found = [place(job, lattice, nothing, np.inf, AS_LISTED)]
+        no_rows = Coarse(nothing, free(lattice.rows.take(nothing)))
+        self.found = [place(job, lattice, no_rows, np.inf, AS_LISTED)]
         self.best = np.inf
         """Ticks that a plan takes no more than that is of interest."""
         self.no_memory = 0
@@ -133,11 +141,11 @@ class _Search:
         fitting = np.flatnonzero(has_room)
         if self._is_pruning and self._keep == 1:
             fitting = fitting[~is_needless(job, part, fitting)]
-        costs = with_best_time(job, memory.of(fitting), memory.which[fitting])
-        self._bound(index[fitting], costs)
+        coarse = Coarse(index[fitting], memory.of(fitting))
+        self._bound(coarse, timed(job, coarse.memory, memory.which[fitting]))
 
-    def _bound(self, rows: Ints, costs: Scaled) -> None:
-        """Bound coarse rows that have room, in batches by their cheap bound."""
+    def _bound(self, coarse: Coarse, costs: Scaled) -> None:
+        """Bound coarse rows in batches by their least times, which `costs` have."""
         cheap = bounds.cheap_bound(costs, self._job.spec.model.n_layers)
         order = np.argsort(cheap, kind="stable")
         done, near = 0, len(order)
@@ -146,18 +154,18 @@ class _Search:
             done, self._size = done + len(batch), self._size * GROWTH
             own = costs.take(batch)
             is_near = by_stages(self._job, own, lower_than(self.best)) <= self.best
-            self._place(rows[batch[is_near]], rows)
+            self._place(coarse.take(batch[is_near]), coarse.number)
             near = int(np.searchsorted(cheap[order], self.best, side="right"))
-        self._looked.append((rows, cheap, order[done:]))
+        self._looked.append((coarse.number, cheap, order[done:]))
 
-    def _place(self, batch: Ints, rows: Ints) -> None:
-        """Place a batch of coarse rows on its meshes, as far as those are near."""
-        ticks = _ticks(self._job, self._lattice, rows)
+    def _place(self, batch: Coarse, every: Ints) -> None:
+        """Place a batch on its meshes; orders are sought for `every` coarse row."""
+        ticks = _ticks(self._job, self._lattice, every)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)
         self._add(batch, Budget(self.best, ticks, Placer.placements, self.best))
 
-    def _place_first(self, batch: Ints, ticks: Ticks) -> None:
+    def _place_first(self, batch: Coarse, ticks: Ticks) -> None:
         """Look for a plan that exists, against which orders of GPUs are searched.
 
         First as they are listed, then as swaps better that.
@@ -165,10 +173,10 @@ class _Search:
         self._add(batch, AS_LISTED)
         if self._is_pruning:
             self._add(batch, Budget(self.best, ticks, Placer.good, 0.0))
-            alike = _alike_to_best(self._lattice, batch, self.found)
+            alike = batch.take(_alike_to_best(self._lattice, batch, self.found))
             self._add(alike, Budget(self.best, ticks, Placer.placements, self.best))
 
-    def _add(self, batch: Ints, budget: Budget) -> None:
+    def _add(self, batch: Coarse, budget: Budget) -> None:
         own = place(self._job, self._lattice, batch, self.best, budget)
         self.found.append(own.up_to(self.best))
         if self._is_pruning:
@@ -178,8 +186,10 @@ class _Search:
         """Return ticks of plans that time ran out on, in general or to seek orders."""
         least, lattice = np.inf, self._lattice
         for rows, cheap, late in self._looked:
-            number, inverse = np.unique(lattice.degree[rows], return_inverse=True)
-            orders = [lattice.table.open_bound(own) for own in number.tolist()]
+            keys = np.stack([lattice.degree[rows], lattice.rows.ep[rows]], axis=1)
+            every, inverse = np.unique(keys, axis=0, return_inverse=True)
+            asked = [lattice.key(degree, ep) for degree, ep in every.tolist()]
+            orders = [lattice.table.open_bound(key) for key in asked]
             left = np.maximum(cheap, np.array(orders)[inverse])
             left[late] = cheap[late]
             least = min(least, float(left.min(initial=np.inf)))
@@ -202,9 +212,10 @@ def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
     return ticks
 
 
-def _alike_to_best(lattice: Lattice, rows: Ints, found: list[Candidates]) -> Ints:
-    """Return the rows with the degrees of the best plan known."""
+def _alike_to_best(lattice: Lattice, batch: Coarse, found: list[Candidates]) -> Ints:
+    """Return which of a batch have the degrees of the best plan known."""
     upper = np.concatenate([own.upper for own in found])
     coarse = np.concatenate([own.coarse for own in found])
     first = coarse[np.argsort(upper)[:1]]
-    return np.asarray(rows[np.isin(lattice.degree[rows], lattice.degree[first])])
+    own = lattice.degree[batch.number]
+    return np.flatnonzero(np.isin(own, lattice.degree[first]))

@@ -9,14 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Floats, Ints, representatives, take
-from meshwright.cost.price import price, price_memory, price_time
+from meshwright.cost.price import price_memory, price_time
 from meshwright.job import Job
 from meshwright.lattice import Lattice, in_best_case
 from meshwright.scaling import (
     Scaled,
     capacity_chunks,
     free,
-    scale,
     with_memory,
     with_time,
 )
@@ -25,23 +24,28 @@ from meshwright.spec.pins import SCHEDULES
 from meshwright.stages import Stages, even_fits, fits, on_kinds, quick_fits, stages_of
 
 
-def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
-    """Return the scaled costs of rows.
+def scale_job(job: Job, rows: Skeletons) -> Scaled:
+    """Return the scaled costs of rows, the least where they are not on meshes."""
+    return timed(job, scale_room(job, rows))
 
-    Those that share a number in `alike` differ in schedule and chunks alone, which no
+
+def timed(job: Job, costs: Scaled, alike: Ints | None = None) -> Scaled:
+    """Return costs with the times of their rows, the least where not on meshes.
+
+    Rows that share a number in `alike` differ in schedule and chunks alone, which no
     price depends on.
     """
-    number = np.arange(len(rows)) if alike is None else alike
-    own, inverse = representatives(number)
-    distinct = rows.take(own)
-    if job.kinds:
-        seen = [_seen_by(job, k, distinct) for k in range(len(job.kinds))]
-        priced = [price(kind, own) for kind, own in zip(job.kinds, seen, strict=True)]
-        every = [_folded(job, scale(prices, rows, inverse)) for prices in priced]
-        return Scaled.least(every)
-    if not distinct.is_placed:
-        distinct = in_best_case(job, distinct)
-    return _folded(job, scale(price(job, distinct), rows, inverse))
+    rows, which = costs.rows, np.arange(len(costs))
+    if alike is not None:
+        own, which = representatives(alike)
+        rows = rows.take(own)
+    if not job.kinds:
+        seen = rows if rows.is_placed else in_best_case(job, rows)
+        return _folded(job, with_time(costs, price_time(job, seen), which))
+    each = [
+        price_time(kind, _seen_by(job, k, rows)) for k, kind in enumerate(job.kinds)
+    ]
+    return Scaled.least([_folded(job, with_time(costs, own, which)) for own in each])
 
 
 def _seen_by(job: Job, kind: int, rows: Skeletons) -> Skeletons:
@@ -49,19 +53,6 @@ def _seen_by(job: Job, kind: int, rows: Skeletons) -> Skeletons:
     if rows.kind_paths:
         return rows.on_meshes(rows.kind_paths[kind], rows.mesh)
     return in_best_case(job.kinds[kind], rows)
-
-
-def with_best_time(job: Job, costs: Scaled, alike: Ints) -> Scaled:
-    """Return the costs of coarse rows with their least time.
-
-    `alike` is as in `scale_job`.
-    """
-    own, inverse = representatives(alike)
-    rows = costs.rows.take(own)
-    kinds = job.kinds or (job,)
-    times = [price_time(kind, in_best_case(kind, rows)) for kind in kinds]
-    every = [_folded(job, with_time(costs, time, inverse)) for time in times]
-    return Scaled.least(every) if job.kinds else every[0]
 
 
 def _folded(job: Job, costs: Scaled) -> Scaled:

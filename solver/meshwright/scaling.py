@@ -15,7 +15,6 @@ import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, added, take, total
 from meshwright.cost.memory import MemoryCosts
-from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
     heads_in_flight,
     in_flight,
@@ -161,15 +160,6 @@ class Scaled:
         most = np.maximum(room, -1) // np.maximum(self.host_layer, 1)[:, None]
         is_free = (room >= 0) & (self.host_layer == 0)[:, None]
         return np.where(is_free, layers, np.maximum(most, 0))
-
-
-def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
-    """Return the costs of rows in whole ticks and chunks.
-
-    `prices` are those of distinct rows, `inverse` says which of them each row is.
-    """
-    columns: dict[str, Any] = _time_ticks(prices.time, rows, inverse)
-    return Scaled(rows=rows, **(columns | _memory_chunks(prices.memory, inverse)))
 
 
 def free(rows: Skeletons) -> Scaled:

@@ -19,7 +19,7 @@ from meshwright.explain.fixed import HOST_MEMORY, MEMORY, TP_LINK, without
 from meshwright.job import Job, make_job
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.legality import mesh_rules
-from meshwright.meshes import enumerate_meshes
+from meshwright.listing import enumerate_meshes
 from meshwright.pin_rules import degree_pins, plan_pins
 from meshwright.room import Memory
 from meshwright.rule import Rule
