@@ -18,9 +18,13 @@ from meshwright.cpsat.problem import Proof
 
 
 def prove_in_turn(
-    lower: Floats, upper: Floats, prove_one: Callable[[int], Proof], deadline: float
+    lower: Floats,
+    upper: Floats,
+    prove_one: Callable[[int], Proof],
+    settle: Callable[[Proof], Proof],
+    deadline: float,
 ) -> Proof:
-    """Return the proof of the best skeleton; of equals, the first.
+    """Return the proof of the best skeleton, settled; of equals, the first.
 
     `lower` and `upper` bound the ticks of each skeleton, (skeletons,). Once `deadline`
     has passed, on the clock of `time.monotonic`, or a skeleton was left unproven, the
@@ -38,6 +42,7 @@ def prove_in_turn(
         best, is_over = _better(best, own), own.status in ("feasible", "unknown")
     if best.skeleton < 0:
         return replace(best, bound=left)
+    best = settle(best)
     is_proven = best.status == "optimal" and left >= best.ticks
     return replace(
         best,

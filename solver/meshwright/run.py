@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -11,7 +12,7 @@ from meshwright import __version__
 from meshwright.candidates import Candidates
 from meshwright.check import broken_rules, check, predict, row_of, schedule_s
 from meshwright.cost.arrays import joined
-from meshwright.cpsat.model import prove
+from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
 from meshwright.decode import to_plan
 from meshwright.errors import InternalError, SpecError
@@ -130,12 +131,13 @@ class Run:
     def _prove(self, left: Candidates) -> Proof:
         """Return the proof of the best plan among candidates, in their order."""
         if not self.options.is_pruning:
-            return self._prove_together(left)
+            return self._settled(left, self._prove_together(left))
 
         def prove_one(row: int) -> Proof:
             return self._prove_together(left.take(np.array([row])))
 
-        return prove_in_turn(left.lower, left.upper, prove_one, self.deadline)
+        bounds, settle = (left.lower, left.upper), partial(self._settled, left)
+        return prove_in_turn(*bounds, prove_one, settle, self.deadline)
 
     def _prove_together(self, left: Candidates) -> Proof:
         """Return CP-SAT's proof, or the constructive plan where its time is up."""
@@ -148,6 +150,16 @@ class Run:
             return proof
         index, split = problem.hint
         return Proof("feasible", index, split, int(best), float(left.lower.min()))
+
+    def _settled(self, left: Candidates, proof: Proof) -> Proof:
+        """Return a proof with the one split of its skeleton that wins among equals."""
+        if proof.skeleton < 0:
+            return proof
+        row = np.array([proof.skeleton])
+        problem = make_problem(self.job, self.lattice, left.take(row))
+        options, alone = self.options, replace(proof, skeleton=0)
+        own = settled(problem, alone, self.deadline, options.seed, options.workers)
+        return replace(own, skeleton=proof.skeleton)
 
     def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:
         """Return a proven plan re-scored in floats.

@@ -43,6 +43,8 @@ class Collective:
 
     def seconds(self, job: Job, rows: Skeletons) -> Floats:
         """Return the seconds of all calls, at the efficiency of real links."""
+        if not self.whole_bytes.any():
+            return np.zeros(len(rows))
         s_per_byte = rows.paths.s_per_byte[:, self.group] / job.efficiency.link
         latency_s = rows.paths.latency_s[:, self.group] * job.efficiency.latency
         if self.operation == "send":

@@ -39,8 +39,9 @@ def prove(
 ) -> Proof:
     """Return the fastest plan of a problem, with the bound that was proven.
 
-    `deadline` is on the clock of `time.monotonic`; the tie-break is left out once it
-    has passed. `most_effort` is in CP-SAT's deterministic seconds.
+    `deadline` is on the clock of `time.monotonic`, `most_effort` in CP-SAT's
+    deterministic seconds. Which of several splits of equal time it has is left open:
+    see `settled`.
     """
     model, every = build(problem)
     # One objective for time and preference: preference only decides between equals.
@@ -64,13 +65,8 @@ def prove(
     index = next(i for i, own in enumerate(every) if solver.boolean_value(own.chosen))
     # The values of variables are exact; the objective comes as a float.
     ticks = solver.value(step)
-    split = _split(solver, every[index])
-    if status == "optimal":
-        bound = float(ticks)
-        chosen = (problem.skeletons[index],)
-        only = replace(problem, skeletons=chosen, hint=(0, split))
-        split = _first_of_equals(only, ticks, split, deadline, seed, workers)
-    return Proof(status, index, split, ticks, bound)
+    bound = float(ticks) if status == "optimal" else bound
+    return Proof(status, index, _split(solver, every[index]), ticks, bound)
 
 
 def _confirm_infeasible(model: CpModel, deadline: float, seed: int) -> None:
@@ -122,27 +118,27 @@ def _hint_not_chosen(model: CpModel, skeleton: SkeletonVars) -> None:
     model.add_hint(skeleton.longest_sync, 0)
 
 
-def _first_of_equals(
-    problem: Problem,
-    ticks: int,
-    split: Pairs,
-    deadline: float,
-    seed: int,
-    workers: int,
-) -> Pairs:
-    """Return the most even, then lexicographically first split of equal time."""
-    if len(split) == 1:
-        return split
+def settled(
+    problem: Problem, proof: Proof, deadline: float, seed: int, workers: int
+) -> Proof:
+    """Return a proof with the most even, then lexicographically first split.
+
+    Only what is proven is settled, as long as `deadline` has not passed.
+    """
+    if proof.status != "optimal" or len(proof.split) == 1:
+        return proof
+    chosen = (problem.skeletons[proof.skeleton],)
+    problem = replace(problem, skeletons=chosen, hint=(0, proof.split))
     model, (skeleton,) = build(problem)
-    model.add(skeleton.step_ticks() <= ticks)
+    model.add(skeleton.step_ticks() <= proof.ticks)
     for objective in _tie_breaks(model, problem, skeleton):
         model.minimize(objective)
         solver = _solver(deadline, seed, workers)
         if solver.solve(model) != cp_model.OPTIMAL:
-            return split
+            break
         model.add(objective == solver.value(objective))
-        split = _split(solver, skeleton)
-    return split
+        proof = replace(proof, split=_split(solver, skeleton))
+    return proof
 
 
 def _tie_breaks(

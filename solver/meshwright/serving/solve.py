@@ -9,7 +9,7 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.cost.arrays import Ints
-from meshwright.cpsat.model import prove
+from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
 from meshwright.errors import InternalError, SpecError
 from meshwright.options import Options
@@ -87,7 +87,8 @@ def _proof(
         InternalError: it finds no plan where the bounds have one.
     """
     problem = make_problem(lattice.job, lattice.rows.take(left))
-    proof = prove(problem, deadline, options.seed, options.workers)
+    how = (deadline, options.seed, options.workers)
+    proof = settled(problem, prove(problem, *how), *how)
     if proof.status == "infeasible":
         raise InternalError(
             f"no plan for {lattice.job.spec.title}, but bounds have one"

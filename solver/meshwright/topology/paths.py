@@ -79,4 +79,6 @@ class Paths:
 
 def free_paths(meshes: int, groups: int) -> Paths:
     """Return paths that cost nothing, where prices do not matter yet."""
-    return Paths(np.zeros((meshes, groups)), np.zeros((meshes, groups)))
+    # Prices are read group by group: what a group pays lies side by side.
+    shape = (meshes, groups)
+    return Paths(np.zeros(shape, order="F"), np.zeros(shape, order="F"))
