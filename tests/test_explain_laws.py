@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 
 from meshwright import catalog
 from meshwright.check import broken_rules, check
@@ -32,7 +32,7 @@ from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 from meshwright.topology.paths import free_paths
 from tests import oracle
-from tests.tight import tight_specs
+from tests.tight import leading_dense_spec, tight_specs
 
 LAWS = settings(
     max_examples=200, deadline=None, suppress_health_check=list(HealthCheck)
@@ -65,7 +65,8 @@ def test_a_conflict_excludes_every_plan_and_no_smaller_set_does(spec: Spec) -> N
             assert has_plan(without(spec, every - set(fewer)))
 
 
-@settings(LAWS, derandomize=True)
+@LAWS
+@example(leading_dense_spec())
 @given(tight_specs(4))
 def test_a_conflict_and_its_rules_exclude_every_row(spec: Spec) -> None:
     """By brute force over rows that break any rule; and each rule is needed."""
