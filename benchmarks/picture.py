@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.options import Options
-from meshwright.profile import DEFAULT, load_profile
+from meshwright.profile import load_profile
 from meshwright.report.render import WIDTH, as_text
 from meshwright.solve import solve
 from meshwright.spec.load import load_spec
@@ -21,7 +22,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"
 def main() -> None:
     """Solve the spec and write its answer as an SVG."""
     spec = load_spec(SPEC)
-    options = Options(is_by_kind=True, profile=load_profile(DEFAULT))
+    options = Options(is_by_kind=True, profile=load_profile(DEFAULT_PROFILE))
     text = as_text(spec.title, solve(spec, options))
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(text, highlight=False, markup=False)

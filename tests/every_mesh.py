@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshwright.degrees import enumerate_degrees
-from meshwright.meshes import enumerate_meshes
+from meshwright.listing import enumerate_meshes
 from meshwright.topology.paths import Meshes
 
 

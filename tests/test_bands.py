@@ -6,9 +6,10 @@ import functools
 
 import pytest
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.options import Options
 from meshwright.plan import Outcome
-from meshwright.profile import DEFAULT, LeftOut, Measured, Profile, load_profile
+from meshwright.profile import LeftOut, Measured, Profile, load_profile
 from meshwright.report.render import as_text
 from meshwright.solve import solve
 from meshwright.spec.load import load_spec
@@ -69,7 +70,7 @@ def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) ->
 
 
 def test_the_bundled_profile_says_what_it_saw() -> None:
-    bundled = load_profile(DEFAULT)
+    bundled = load_profile(DEFAULT_PROFILE)
     assert bundled.left_out is not None
     for own in bundled.measured:
         assert sum(own.sources.values()) == own.rows

@@ -64,6 +64,16 @@ def test_bundled_specs_topologies_and_machines_go_by_name(
     assert shown(name).startswith(f"{first}\n  {gpus} x ")
 
 
+@pytest.mark.parametrize("overrides", ["", "  overrides: [{host: 0, node: gpu1}]"])
+@pytest.mark.parametrize("name", ["a100-pod-100g", "a100-pod-200g"])
+def test_a_network_may_be_called_as_its_adapters(
+    name: str, overrides: str, tmp_path: Path
+) -> None:
+    """Both call their network 'nic', as the one NIC of a host is called: nic0."""
+    text = f"model: any\ncluster:\n  topology: {name}\n  count: 3\n{overrides}\n"
+    assert shown(written(tmp_path, text)).startswith(name)
+
+
 @pytest.mark.parametrize("text", [LEVELS, SPEC], ids=["topology", "spec"])
 def test_a_file_is_a_topology_or_a_spec(text: str, tmp_path: Path) -> None:
     answer = data(written(tmp_path, text))

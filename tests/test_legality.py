@@ -17,6 +17,8 @@ from meshwright.legality import (
     PLAN_RULES,
     TP_LINK,
     degree_rules,
+    framework_degree_rules,
+    framework_rules,
     mesh_rules,
     plan_rules,
 )
@@ -284,6 +286,17 @@ def test_broken_rule_says_its_numbers(
     compared = [str(own) for key, own in plan.items() if f"{{{key}}}" in rule.numbers]
     assert compared
     assert all(value in shown for value in compared)
+
+
+@pytest.mark.parametrize("framework", ALL)
+def test_pins_change_no_rule_of_a_framework(framework: str) -> None:
+    pins = {"tp": 2, "dp": 4, "layers": [6, 6], "zero": 0, "vpp": 1}
+    pinned, plain = spec(framework, pins=pins), spec(framework)
+    assert framework_degree_rules(pinned) == degree_rules(plain)
+    assert [own.name for own in degree_rules(pinned)[len(degree_rules(plain)) :]] == [
+        "pin tp", "pin dp", "pin layers",
+    ]  # fmt: skip
+    assert framework_rules(pinned) == framework_rules(plain)
 
 
 def test_sentences_by_hand() -> None:

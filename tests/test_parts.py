@@ -218,6 +218,12 @@ REFUSED = [
     ("  join:", "  overrides: [{host: 0}]\n  join:",
      "6: cluster.overrides: 1 given beside parts"),
     ("gb_s: 25", "gb_s: fast", "6: cluster.join.gb_s: 'fast': expected a number"),
+    ("latency_us: 2}", "latency_us: 2, uplink: per_nic}",
+     "6: cluster.join.uplink: 'per_nic' needs nodes of kind nic; accepted: per_gpu, "
+     "shared"),
+    ("  parts:\n    - {machine: dgx-h100}\n    - {machine: dgx-a100, count: 2}\n",
+     "  machine: dgx-h100\n",
+     "4: cluster.join.name: 'fabric' joins parts, and none are given"),
 ]  # fmt: skip
 
 

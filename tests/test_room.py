@@ -11,7 +11,7 @@ from meshwright import lattice, prune
 from meshwright.cost.arrays import FEW, distinct
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice
-from meshwright.room import Memory, by_stages, scale_job
+from meshwright.room import Memory, by_stages, scale_job, scale_room, timed
 from meshwright.scaling import Scaled
 from meshwright.spec.load import load_spec
 from meshwright.stages import even_fits, fits, stages_of
@@ -41,7 +41,7 @@ def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
     whole = build_lattice(job)
     some = np.random.default_rng(0).choice(len(whole.rows), 2_000, replace=False)
     rows = whole.rows.take(some)
-    shared = scale_job(job, rows, whole.alike[some])
+    shared = timed(job, scale_room(job, rows), whole.alike[some])
     assert len(np.unique(whole.alike[some])) < len(some)
     assert differing(shared, scale_job(job, rows)) == []
 

@@ -170,6 +170,21 @@ def test_options_of_training_are_refused(
     assert expected in refusal(written(tmp_path, SPEC), *arguments)
 
 
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ("zero=1", "--plan: pins.zero: '1' given beside inference; accepted: tp, pp"),
+        ("layers=[5,5]", "--plan: pins.layers: [5, 5] sums to 10; accepted: model."),
+    ],
+)
+def test_plans_that_no_deployment_has_are_refused(
+    tmp_path: Path, plan: str, expected: str
+) -> None:
+    result = run("explain", written(tmp_path, SPEC), "--plan", plan)
+    assert (result.code, result.stdout) == (2, "")
+    assert expected in result.stderr
+
+
 def test_commands_for_training_say_so(tmp_path: Path) -> None:
     result = run("compare", written(tmp_path, SPEC), "--plan", "tp=2")
     assert result.code == 2

@@ -188,6 +188,25 @@ def test_a_wait_that_no_plan_meets_is_the_reason() -> None:
     assert any("leave inference.slo.ttft_ms open" in r.edit for r in told.repairs)
 
 
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        ({"pp": 1, "layers": [3, 4]}, ["pp is 1", "layers is [3, 4]"]),
+        ({"pp": 2, "mesh": {"tp": [2]}}, ["pp is 2", "mesh is {'tp': [2]}"]),
+    ],
+)
+def test_pins_that_clash_are_told_as_they_are_written(
+    pins: dict[str, Any], told: list[str]
+) -> None:
+    """Both are needed: on two GPUs there are pp 1 and 2, and either split of them."""
+    own = explain_serving(serving_spec(TINY, (2,), pins=pins), None, Options())
+    assert own.conflict is not None
+    assert [rule.sentence for rule in own.conflict.rules] == told
+    assert {f"leave pins.{name} open" for name in pins} == {
+        repair.edit for repair in own.repairs
+    }
+
+
 def test_repairs_are_solved_again_and_the_largest_that_has_room() -> None:
     """70e9 parameters in 16 bits do not fit 2 x 40 GiB; quantised they do."""
     spec = serving_spec("llama3-70b", gpus=(2,), batch=4, prompt_len=2048)

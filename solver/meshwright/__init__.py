@@ -6,7 +6,8 @@ The way through the house, each step importing only what stands before it:
     imports/     files of other tools about a cluster, as facts and as topologies
     topology/    the cluster as a NetworkX graph; what groups pay on its links
     cost/        bytes and seconds, pure functions over numpy columns
-    legality.py  the rules of each framework, and pins, as data
+    legality.py  the rules of each framework, and pins, as data; shared_rules.py: those
+                 that serving has too
     degrees.py   how many GPUs each axis has; coarse.py: times all other choices
     placement.py on which GPU of an irregular host each rank sits; orders.py: what for
     meshes.py    where the axes lie, listed when it is asked for
@@ -36,3 +37,6 @@ From Python: `meshwright.spec.load.load_spec`, `meshwright.solve.solve`,
 """
 
 __version__ = "0.1.0"
+
+DEFAULT_PROFILE = "measured"
+"""The bundled profile that commands use unless told otherwise."""

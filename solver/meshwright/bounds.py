@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats
+from meshwright.cost.arrays import Floats, Ints
 from meshwright.scaling import Scaled
-from meshwright.stages import Stages, most_layers, recomputes
+from meshwright.stages import Stages, fluid_layers, most_layers, recomputes
 
-BISECTIONS = 40
+MOST_STEPS = 40
+"""Steps of a search for the least pace. It takes a few; each ends on a bound."""
+
+ENOUGH = 1e-6
+"""Of a layer: nearer than this, layers in fractions are all there."""
 
 FLOAT_ERROR = 1e-12
 """Share of a bound that float arithmetic may be off by; generous."""
@@ -69,22 +73,54 @@ def _next_tick(bound: Floats) -> Floats:
 
 
 def least_pace(stages: Stages) -> Floats:
-    """Return ticks of pace that the slowest stage has at least, by bisection."""
-    low = (stages.pace_extra + stages.least * stages.pace_layer).max(axis=1)
-    high = _fluid_pace(stages, stages.full_cap).max(axis=1)
-    high = np.maximum(high, low)
-    for _ in range(BISECTIONS):
-        if (high - low).max(initial=0.0) < 1:
+    """Return ticks of pace that the slowest stage has at least.
+
+    From the pace that layers in fractions need, each step goes to the next one at which
+    enough stages take one or two whole layers more. Layers must have room.
+    """
+    pace = _least_fluid_pace(stages)
+    for _ in range(MOST_STEPS):
+        most = most_layers(stages, pace)
+        short = stages.layers - most.sum(axis=1)
+        is_short = (short > 0) & (most < stages.full_cap).any(axis=1)
+        if not is_short.any():
             break
-        middle = (low + high) / 2
-        most = most_layers(stages, middle)
-        enough = (most.sum(axis=1) >= stages.layers) & (most >= stages.least).all(
-            axis=1
-        )
-        high = np.where(enough, middle, high)
-        low = np.where(enough, low, middle)
-    result: Floats = low
-    return result
+        pace = np.where(is_short, _next_pace(stages, most, short), pace)
+    return pace
+
+
+def _next_pace(stages: Stages, most: Floats, short: Floats) -> Floats:
+    """Return the pace at which `short` layers more are run than `most`, or a lower one.
+
+    That is told by the first two more of each stage, up to where one has a third.
+    """
+    one, two, three = (_pace_of_whole(stages, most + more) for more in (1, 2, 3))
+    known = np.sort(np.concatenate([one, two], axis=1), axis=1)
+    at = np.clip(short - 1, 0, known.shape[1] - 1).astype(np.int64)
+    enough = np.take_along_axis(known, at[:, None], axis=1)[:, 0]
+    return np.asarray(np.minimum(enough, three.min(axis=1)))
+
+
+def _least_fluid_pace(stages: Stages) -> Floats:
+    """Return the pace at which stages take all layers, in fractions.
+
+    By Newton's method from below: how many they take is concave, so that no step goes
+    too far.
+    """
+    pace: Floats = _fluid_pace(stages, stages.least).max(axis=1)
+    for _ in range(MOST_STEPS):
+        most, slope = fluid_layers(stages, pace)
+        short, gain = stages.layers - most.sum(axis=1), slope.sum(axis=1)
+        is_short = (short > ENOUGH) & (gain > 0)
+        if not is_short.any():
+            break
+        pace = pace + np.where(is_short, short / np.where(gain > 0, gain, 1.0), 0.0)
+    return pace
+
+
+def _pace_of_whole(stages: Stages, layers: Floats) -> Floats:
+    """Return the pace of stages with so many layers; infinite where too many."""
+    return np.where(layers <= stages.full_cap, _fluid_pace(stages, layers), np.inf)
 
 
 def _least_sync(costs: Scaled, layers: int) -> Floats:
@@ -97,7 +133,7 @@ def _least_sync(costs: Scaled, layers: int) -> Floats:
     return np.where(costs.rows.pp == 1, alone, shared).astype(np.float64)
 
 
-def _fluid_pace(stages: Stages, layers: Floats) -> Floats:
+def _fluid_pace(stages: Stages, layers: Floats | Ints) -> Floats:
     forced = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
     own = layers * stages.pace_layer + forced * stages.pace_recompute
     return own + stages.pace_extra

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,8 +41,8 @@ class Choices:
         return take(self, index)
 
 
-def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
-    """Return the degrees times choices of layout.
+def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Choices:
+    """Return the degrees times choices of layout that the rules allow.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
     shards, sequence parallelism a tensor axis, a schedule stages. `with_choices` adds
@@ -57,15 +58,14 @@ def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
     columns = _with_if(columns, "sequence_parallel", "tp", 2)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
-    columns["alike"] = np.arange(len(columns["degree"]))
-    columns = _with_if(columns, "schedule", "pp", len(SCHEDULES))
-    number, alike = columns.pop("degree"), columns.pop("alike")
+    number = columns.pop("degree")
     is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
     own: dict[str, Any] = columns
     rows = Skeletons(
         **own,
         vpp=np.ones(count, dtype=np.int64),
+        schedule=np.full(count, ONE_F_ONE_B),
         recompute=np.full(count, NONE),
         offload=np.full(count, KEEPS_ALL),
         precision=np.full(count, _precisions(spec)[0]),
@@ -73,11 +73,20 @@ def coarse_rows(spec: Spec, degrees: Ints) -> Choices:
         paths=free_paths(count, 0),
         mesh=np.full(count, -1),
     )
-    return Choices(rows, number, alike, np.arange(count))
+    schedules = {"schedule": list(range(len(SCHEDULES)))}
+    row, (schedule,) = _beside(spec, rows, schedules, rules)
+    has_stages = (rows.pp[row] > 1) | (schedule == ONE_F_ONE_B)
+    row, schedule = row[has_stages], schedule[has_stages]
+    every = replace(rows.take(row), schedule=schedule)
+    return Choices(every, number[row], row, np.arange(len(row)))
 
 
 def with_choices(
-    spec: Spec, rows: Skeletons, alike: Ints, rules: list[Rule], most_chunks: Ints
+    spec: Spec,
+    rows: Skeletons,
+    alike: Ints,
+    rules: Sequence[Rule],
+    most_chunks: Ints,
 ) -> Choices:
     """Return rows times chunks, precision, offload and recompute modes, by the rules.
 
@@ -85,42 +94,41 @@ def with_choices(
     Offload presupposes a host. Rows that share a number in `alike` differ in schedule
     alone.
     """
-    offloads, precisions = _offloads(spec), _precisions(spec)
-    columns = {"row": np.arange(len(rows))}
-    columns = _with_divisors(columns, "vpp", most_chunks)
-    columns = _with_each(columns, "precision", precisions)
-    columns["kin"] = np.arange(len(columns["row"]))
-    columns = _with_each(columns, "offload", offloads)
-    plain = replace(
-        rows.take(columns["row"]),
-        vpp=columns["vpp"],
-        precision=columns["precision"],
-        offload=columns["offload"],
+    columns = _with_divisors({"row": np.arange(len(rows))}, "vpp", most_chunks)
+    plain = replace(rows.take(columns["row"]), vpp=columns["vpp"])
+    codes = {
+        "precision": _precisions(spec),
+        "offload": _offloads(spec),
+        "recompute": list(range(len(RECOMPUTE_MODES))),
+    }
+    kept, (precision, offload, mode) = _beside(spec, plain, codes, rules)
+    kin = kept * len(PRECISIONS) + precision
+    alike = alike[columns["row"]][kept] * len(PRECISIONS) + precision
+    alike = (alike * len(OFFLOADS) + offload) * len(RECOMPUTE_MODES) + mode
+    every = replace(
+        plain.take(kept), precision=precision, offload=offload, recompute=mode
     )
-    kept, mode = _with_recompute(spec, plain, rules)
-    count = len(precisions) * len(offloads)
-    alike = alike[columns["row"]] * count + np.arange(len(plain)) % count
-    return Choices(
-        replace(plain.take(kept), recompute=mode),
-        columns["row"][kept],
-        alike[kept] * len(RECOMPUTE_MODES) + mode,
-        columns["kin"][kept],
-    )
+    return Choices(every, columns["row"][kept], alike, kin)
 
 
-def _with_recompute(
-    spec: Spec, rows: Skeletons, rules: list[Rule]
-) -> tuple[Ints, Ints]:
-    """Return rows and their recompute modes, in order, where rules hold.
+def _beside(
+    spec: Spec, rows: Skeletons, codes: dict[str, list[int]], rules: Sequence[Rule]
+) -> tuple[Ints, list[Ints]]:
+    """Return rows times codes of some columns, in order, where rules hold.
 
-    Modes stand side by side, so that a rule that does not look at them is asked once.
+    Codes stand side by side, a column on an axis of its own, so that a rule that does
+    not look at them is asked once.
     """
-    modes = np.arange(len(RECOMPUTE_MODES))
-    beside = replace(take(rows, (slice(None), None)), recompute=modes[None])
-    allowed = holding(rules, spec, beside)
-    shape = (len(rows), len(modes))
-    row, mode = np.nonzero(np.broadcast_to(allowed, shape))
-    return row, mode
+    alone: Any = (slice(None), *[None] * len(codes))
+    axes = np.ix_(*codes.values())
+    own: dict[str, Any] = {
+        name: axis[None] for name, axis in zip(codes, axes, strict=True)
+    }
+    allowed = holding(rules, spec, replace(take(rows, alone), **own))
+    shape = (len(rows), *(len(each) for each in codes.values()))
+    row, *places = np.nonzero(np.broadcast_to(allowed, shape))
+    known = zip(codes.values(), places, strict=True)
+    return row, [np.array(each)[place] for each, place in known]
 
 
 def _with(

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
 from meshwright.job import Job
-from meshwright.legality import degree_rules
+from meshwright.legality import degree_rules, framework_degree_rules
 from meshwright.rule import holding
 from meshwright.skeleton import Skeletons
 from meshwright.spec.divisors import divisors
@@ -22,7 +22,7 @@ from meshwright.topology.paths import Meshes, Paths, free_paths
 def legal_degrees(job: Job) -> tuple[Ints, Ints]:
     """Return the degrees that the rules allow, and how many meshes have them."""
     spec = job.spec
-    inherited = [rule for rule in degree_rules(spec) if rule.is_inherited]
+    inherited = [own for own in framework_degree_rules(spec) if own.is_inherited]
     degrees, copies = enumerate_degrees(
         job.fabric.sizes, lambda grown: holding(inherited, spec, degree_rows(grown))
     )

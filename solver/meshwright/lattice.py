@@ -19,16 +19,10 @@ from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives,
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
 from meshwright.legality import framework_rules, plan_rules
-from meshwright.meshes import (
-    Budget,
-    MeshTable,
-    has_mesh_rules,
-    legal_meshes,
-    price_placed,
-)
-from meshwright.rule import holding
+from meshwright.listing import Key
+from meshwright.meshes import Budget, MeshTable, has_mesh_rules, legal_meshes
 from meshwright.skeleton import Skeletons
-from meshwright.topology.groups import EP, GROUPS, TP, seen_by_kinds
+from meshwright.topology.groups import EP, GROUPS, TP
 from meshwright.topology.paths import Fabric, Paths, Place, free_paths
 
 FEW = 3_000
@@ -46,7 +40,9 @@ class Lattice:
     alike: Ints
     """Of each row: a number shared by those that differ in schedule and chunks."""
     kin: Ints
-    """Of each row: a number shared by those that differ in what they free alone."""
+    """Of each row: a number shared by those that differ in what they free alone.
+
+    Those stand together, the one that frees the least first."""
     degrees: Ints
     copies: Ints
     """Of each degree: how many meshes there are before equal prices are merged."""
@@ -57,9 +53,8 @@ class Lattice:
         """Return the number of legal skeletons, every mesh counted."""
         return int(self.copies[self.degree].sum())
 
-    def take(self, keep: Bools) -> Lattice:
-        """Return the lattice with only the coarse rows that are kept."""
-        index = np.flatnonzero(keep)
+    def take(self, index: Ints) -> Lattice:
+        """Return the lattice with only the coarse rows of `index`."""
         return replace(
             self,
             rows=self.rows.take(index),
@@ -72,6 +67,11 @@ class Lattice:
         """Return where the ranks of the first row are."""
         return self.table.place(int(rows.mesh[0]))
 
+    def key(self, degree: int, ep: int) -> Key:
+        """Return what the meshes of rows with some degrees and ep depend on."""
+        has_experts = self.table.job.spec.model.moe is not None
+        return tuple(self.degrees[degree].tolist()), ep if has_experts else None
+
     def on_meshes(
         self,
         index: Ints,
@@ -80,60 +80,51 @@ class Lattice:
     ) -> tuple[Skeletons, Ints]:
         """Return the coarse rows of `index`, each on every mesh of its degrees.
 
-        With each goes the coarse row that it came from. `keep` says which to go on
-        with, from rows whose other groups pay their least: see `_by_tensor_price`.
+        With each goes which of `index` it came from. `keep` says which to go on with,
+        from rows whose other groups pay their least: see `_by_tensor_price`.
         """
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
             seen = (nowhere,) * len(self.table.job.kinds)
             return self.rows.take(index).on_meshes(nowhere, index, seen), index
-        asked, number = np.unique(self.degree[index], return_inverse=True)
-        placed = [
-            self.table.of(degree, self.degrees[degree], budget)
-            for degree in asked.tolist()
-        ]
+        keys = np.stack([self.degree[index], self.rows.ep[index]], axis=1)
+        asked, number = np.unique(keys, axis=0, return_inverse=True)
+        wanted = [(degree, self.key(degree, ep)) for degree, ep in asked.tolist()]
+        placed = self.table.of(wanted, budget)
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
         own = ranges((np.cumsum(counts) - counts)[number], counts[number])
         row = np.repeat(np.arange(len(index)), counts[number])
         paths = joined([own.paths for own in placed])
         if keep is not None and len(own) > FEW:
-            kept = self._by_tensor_price(index, row, paths, own, keep)
+            degree = np.repeat(np.arange(len(placed)), counts)
+            kept = self._by_tensor_price(index, row, paths, degree, own, keep)
             own, row = own[kept], row[kept]
-        coarse = index[row]
         starts = np.array([own.start for own in placed], dtype=np.int64)
-        rows = self.rows.take(coarse)
-        if (rows.ep > 1).any():
-            meshes = np.concatenate([own.meshes for own in placed])
-            orders = [order for one in placed for order in one.orders]
-            seated = [orders[row] for row in own.tolist()]
-            fabrics = [kind.fabric for kind in self.table.job.kinds]
-            paths = price_placed(self.fabric, meshes[own], seated, rows.ep)
-            seen = seen_by_kinds(fabrics, meshes[own], paths, rows.ep)
-        else:
-            paths = take(paths, own)
-            seen = take(joined([one.kind_paths for one in placed]), own)
-        return rows.on_meshes(paths, ranges(starts, counts)[own], seen), coarse
+        seen = take(joined([one.kind_paths for one in placed]), own)
+        mesh = ranges(starts, counts)[own]
+        return self.rows.take(index[row]).on_meshes(take(paths, own), mesh, seen), row
 
     def _by_tensor_price(
         self,
         index: Ints,
         row: Ints,
         paths: Paths,
+        degree: Ints,
         own: Ints,
         keep: Callable[[Skeletons], Bools],
     ) -> Bools:
         """Return which rows of `index` on meshes to keep, by what tensor groups pay.
 
         Those talk the most. `keep` is asked once for each row and price, with all other
-        groups at their least, so that nothing costs more than on the mesh itself.
+        groups at their least on meshes of that price, so that nothing costs more than
+        on the mesh itself.
         """
         price = paths.s_per_byte[:, TP] + 1j * paths.latency_s[:, TP]
         prices, number = np.unique(price, return_inverse=True)
-        one, inverse = representatives(number[own] + len(prices) * row)
+        alike = number + len(prices) * degree
+        one, inverse = representatives(alike[own] + (alike.max() + 1) * row)
+        least = take(_least_of(paths, alike), own[one])
         rows = self.rows.take(index[row[one]])
-        least = least_paths(self.fabric, rows)
-        least.s_per_byte[:, TP] = paths.s_per_byte[own[one], TP]
-        least.latency_s[:, TP] = paths.latency_s[own[one], TP]
         return keep(rows.on_meshes(least, rows.mesh))[inverse]
 
 
@@ -145,10 +136,8 @@ def build_lattice(job: Job) -> Lattice:
         legal = [len(legal_meshes(job, own)) for own in degrees]
         copies = np.array(legal, dtype=np.int64)
         degrees, copies = degrees[copies > 0], copies[copies > 0]
-    coarse = coarse_rows(job.spec, degrees)
     # What a framework cannot do plainly, it cannot do in any other way.
-    able = holding(framework_rules(job.spec), job.spec, coarse.rows)
-    coarse = coarse.take(np.flatnonzero(able))
+    coarse = coarse_rows(job.spec, degrees, framework_rules(job.spec))
     rules = plan_rules(job.spec)
     every = with_choices(
         job.spec,
@@ -167,6 +156,19 @@ def build_lattice(job: Job) -> Lattice:
         copies,
         MeshTable(job),
     )
+
+
+def _least_of(paths: Paths, alike: Ints) -> Paths:
+    """Return the least that each group pays on all meshes that are alike."""
+    order = np.argsort(alike, kind="stable")
+    start = np.flatnonzero(np.diff(alike[order], prepend=-1))
+    number = np.empty_like(alike)
+    number[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
+    least = Paths(
+        np.minimum.reduceat(paths.s_per_byte[order], start),
+        np.minimum.reduceat(paths.latency_s[order], start),
+    )
+    return take(least, number)
 
 
 def in_best_case(job: Job, rows: Skeletons) -> Skeletons:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools
 from meshwright.offload_rules import OFFLOAD_RULES
 from meshwright.part_rules import part_degree_rules, part_mesh_rules
 from meshwright.pin_rules import degree_pins, mesh_pins, plan_pins
 from meshwright.rule import Rule
-from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1, Skeletons
+from meshwright.shared_rules import (
+    HEADS_DIVISIBLE,
+    KV_HEADS_REPEATED,
+    LAYERS_COVER_STAGES,
+    tp_link,
+)
+from meshwright.skeleton import NONE, ONE_F_ONE_B, ZERO_BUBBLE_H1
 from meshwright.spec.spec import Framework, Spec
 from meshwright.topology.groups import TP
 from meshwright.topology.paths import Meshes
@@ -21,8 +26,12 @@ from meshwright.topology.paths import Meshes
 
 def degree_rules(spec: Spec) -> list[Rule]:
     """Return the rules on degrees that apply to a spec, pins last."""
-    own = [*_applying(DEGREE_RULES, spec), *part_degree_rules(spec)]
-    return [*own, *degree_pins(spec)]
+    return [*framework_degree_rules(spec), *degree_pins(spec)]
+
+
+def framework_degree_rules(spec: Spec) -> list[Rule]:
+    """Return the rules on degrees without pins."""
+    return [*_applying(DEGREE_RULES, spec), *part_degree_rules(spec)]
 
 
 def plan_rules(spec: Spec) -> list[Rule]:
@@ -38,7 +47,7 @@ def framework_rules(spec: Spec) -> list[Rule]:
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     """Return the rules on where axes lie; rows point into `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
-    return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec, meshes)]
+    return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec.pins, meshes)]
 
 
 def rules_of(framework: Framework | None) -> list[Rule]:
@@ -52,25 +61,8 @@ def _applying(rules: tuple[Rule, ...], spec: Spec) -> list[Rule]:
 
 
 DEGREE_RULES = (
-    Rule(
-        "heads_divisible",
-        "tp divides the query heads",
-        "Megatron-LM arguments.py; torchtitan parallelize.py",
-        lambda spec, rows: spec.model.n_heads % rows.tp == 0,
-        "{spec.model.n_heads} heads, tp {tp}",
-        is_inherited=True,
-    ),
-    Rule(
-        "kv_heads_divisible",
-        "tp divides the KV heads, or is a multiple of them (they are repeated)",
-        "Megatron-LM transformer_config.py: num_query_groups",
-        lambda spec, rows: (
-            (spec.model.n_kv_heads % rows.tp == 0)
-            | (rows.tp % spec.model.n_kv_heads == 0)
-        ),
-        "{spec.model.n_kv_heads} KV heads, tp {tp}",
-        ("megatron", "deepspeed", "internevo"),
-    ),
+    HEADS_DIVISIBLE,
+    KV_HEADS_REPEATED,
     Rule(
         "kv_heads_divisible",
         "tp divides the KV heads",
@@ -87,16 +79,7 @@ DEGREE_RULES = (
         "d_ff {spec.model.d_ff}, tp {tp}",
         is_inherited=True,
     ),
-    Rule(
-        "layers_cover_stages",
-        "every pipeline stage has a layer, and the first all that lead",
-        "Megatron-LM arguments.py",
-        lambda spec, rows: (
-            rows.pp - 1 + max(spec.model.first_dense_layers, 1) <= spec.model.n_layers
-        ),
-        "{spec.model.n_layers} layers, pp {pp}",
-        is_inherited=True,
-    ),
+    LAYERS_COVER_STAGES,
     Rule(
         "batch_divisible",
         "dp divides the global batch",
@@ -266,16 +249,4 @@ PLAN_RULES = (
 )
 
 
-def _tp_link_is_fast(spec: Spec, rows: Skeletons) -> Bools:
-    least = spec.limits.tp_min_link_gb_s or 0.0
-    # A link of just the limit is fast enough, whatever its reciprocal rounds to.
-    return np.asarray(rows.paths.s_per_byte[:, TP] * least * 1e9 <= 1 + 1e-9)
-
-
-TP_LINK = Rule(
-    "tp_link_bandwidth",
-    "every tensor-parallel GPU has limits.tp_min_link_gb_s to itself",
-    "the spec",
-    _tp_link_is_fast,
-    "tp {tp}, limit {spec.limits.tp_min_link_gb_s:g} GB/s",
-)
+TP_LINK: Rule = tp_link(lambda rows: rows.paths.s_per_byte[:, TP])

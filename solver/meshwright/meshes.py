@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, take
-from meshwright.degrees import factorisations, mesh_rows
+from meshwright.degrees import mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
+from meshwright.listing import Key, enumerate_meshes, first_of_equal, listed
 from meshwright.orders import Share, Worth
 from meshwright.placement import Placements, Placer
 from meshwright.rule import holding
-from meshwright.spec.divisors import divisors
 from meshwright.topology.groups import (
     GROUPS,
     floor_of_groups,
@@ -25,23 +25,6 @@ from meshwright.topology.groups import (
 )
 from meshwright.topology.paths import Fabric, Meshes, Order, Paths, Place, free_paths
 from meshwright.topology.routed import RoutedFabric
-
-MOST_LISTED = 20_000
-"""Degrees on fabrics whose meshes are kept; a thousand are some 3 MiB."""
-
-
-def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
-    """Return every mesh of a cluster with given degrees, (meshes, axes, levels)."""
-    left, meshes = degrees[None, :], np.ones((1, len(degrees), 0), dtype=np.int64)
-    for size in sizes[:-1]:
-        options = factorisations(size)
-        options = options[(degrees % options == 0).all(axis=1)]
-        row, option = np.nonzero((left[:, None] % options[None] == 0).all(axis=2))
-        left = left[row] // options[option]
-        meshes = np.concatenate([meshes[row], options[option][:, :, None]], axis=2)
-    # What is left is for the last level, if it has that many.
-    whole = left.prod(axis=1) == sizes[-1]
-    return np.concatenate([meshes[whole], left[whole][:, :, None]], axis=2)
 
 
 class Placed(NamedTuple):
@@ -53,7 +36,7 @@ class Placed(NamedTuple):
     orders: list[Order]
     """Of each mesh: where its ranks sit on their hosts."""
     paths: Paths
-    """What groups pay on each mesh, but for those of experts."""
+    """What groups pay on each mesh."""
     kind_paths: tuple[Paths, ...]
     """The same as each kind of GPU sees it."""
     bound: float
@@ -84,8 +67,7 @@ class MeshTable:
     def __init__(self, job: Job) -> None:
         """Start with no meshes."""
         self.job = job
-        self._known: dict[tuple[int, ...], tuple[float, Placed]] = {}
-        self._latest: dict[int, Placed] = {}
+        self._known: dict[Key, tuple[float, Placed]] = {}
         self._in_order: list[Placed] = []
         fabric = job.fabric
         self._placer = Placer(fabric) if isinstance(fabric, RoutedFabric) else None
@@ -95,57 +77,79 @@ class MeshTable:
         """Return whether ranks may sit on their hosts in other orders than listed."""
         return self._placer is not None and self._placer.has_choice
 
-    def open_bound(self, degree: int) -> float:
+    def open_bound(self, key: Key) -> float:
         """Return ticks of plans on orders that nobody looked at, at least.
 
         Infinite where none is left that is fast enough.
         """
-        placed = self._latest.get(degree)
-        return placed.bound if placed else np.inf
+        return self._known[key][1].bound if key in self._known else np.inf
 
-    def of(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
-        """Return the meshes of some degrees that may be worth it within a budget."""
-        key = tuple(degrees.tolist())
-        if key in self._known:
-            reach, placed = self._known[key]
-            if budget.reach <= reach or not self.has_choice:
-                return placed
-        placed = self._place(degree, degrees, budget)
-        self._known[key] = budget.reach, placed
-        self._latest[degree] = placed
-        self._in_order.append(placed)
-        return placed
+    def of(self, asked: Sequence[tuple[int, Key]], budget: Budget) -> list[Placed]:
+        """Return the meshes of some degrees that may be worth it within a budget.
 
-    def _place(self, degree: int, degrees: Ints, budget: Budget) -> Placed:
+        Each comes with the number by which the budget knows it.
+        """
+        new = [own for own in asked if not self._is_known(own[1], budget)]
+        if self.has_choice or self.job.kinds or has_mesh_rules(self.job):
+            for number, key in new:
+                self._keep(key, budget, *self._placed(number, key, budget))
+        else:
+            every = listed(self.job.fabric, [key for _, key in new])
+            for (_, key), (meshes, paths) in zip(new, every, strict=True):
+                orders: list[Order] = [()] * len(meshes)
+                self._keep(key, budget, meshes, orders, paths, (), np.inf)
+        return [self._known[key][1] for _, key in asked]
+
+    def _is_known(self, key: Key, budget: Budget) -> bool:
+        if key not in self._known:
+            return False
+        return not self.has_choice or budget.reach <= self._known[key][0]
+
+    def _keep(
+        self,
+        key: Key,
+        budget: Budget,
+        meshes: Meshes,
+        orders: list[Order],
+        paths: Paths,
+        kind_paths: tuple[Paths, ...],
+        bound: float,
+    ) -> None:
         last = self._in_order[-1] if self._in_order else None
         start = last.start + len(last.meshes) if last else 0
-        job = self.job
-        has_experts = bool(job.spec.model.moe)
-        if not (self.has_choice or job.kinds or has_mesh_rules(job)):
-            meshes, paths = _listed(job.fabric, tuple(degrees.tolist()), has_experts)
-            return Placed(start, meshes, [()] * len(meshes), paths, (), np.inf)
-        meshes = legal_meshes(job, degrees)
+        placed = Placed(start, meshes, orders, paths, kind_paths, bound)
+        self._known[key] = budget.reach, placed
+        self._in_order.append(placed)
+
+    def _placed(
+        self, number: int, key: Key, budget: Budget
+    ) -> tuple[Meshes, list[Order], Paths, tuple[Paths, ...], float]:
+        """Return what rules and orders leave of the meshes of some degrees."""
+        job, (degrees, share) = self.job, key
+        meshes = legal_meshes(job, np.array(degrees))
         orders: list[Order] = [()] * len(meshes)
         bound = np.inf
         if self._placer and self.has_choice:
-            find = partial(budget.find, self._placer)
-            ticks = partial(budget.ticks, degree)
-            found = _placements(job, find, meshes, budget.best, ticks)
+            worth = Worth(budget.best, partial(budget.ticks, number, share))
+            found = budget.find(self._placer, meshes, share, worth)
             bound = min((own.bound for own in found), default=np.inf)
+            if job.spec.limits.max_link_utilisation is not None:
+                # An order that is no worse for any group may fill one link with all.
+                bound = -np.inf
             meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
             orders = [order for own in found for order in own.orders]
-        ep = _one_expert(job, meshes)
+        ep = None if share is None else np.full(len(meshes), share)
         paths = price_placed(job.fabric, meshes, orders, ep)
         fabrics = [kind.fabric for kind in job.kinds]
         kinds = seen_by_kinds(fabrics, meshes, paths, ep)
-        first = _first_of_equal_price(meshes, orders, (paths, *kinds), has_experts)
+        prices = [(own.s_per_byte, own.latency_s) for own in (paths, *kinds)]
+        first = first_of_equal(column for own in prices for column in own)
         rules = mesh_rules(job.spec, meshes)
         if rules:
             rows = mesh_rows(meshes, paths)
             first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
-        own, seen = take(paths, first), take(kinds, first)
-        return Placed(start, meshes[first], orders, own, seen, bound)
+        return meshes[first], orders, take(paths, first), take(kinds, first), bound
 
     def place(self, number: int) -> Place:
         """Return a mesh by its number."""
@@ -158,47 +162,6 @@ class MeshTable:
 def has_mesh_rules(job: Job) -> bool:
     """Return whether rules tell where axes may lie."""
     return bool(mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)))
-
-
-@lru_cache(maxsize=MOST_LISTED)
-def _listed(
-    fabric: Fabric, degrees: tuple[int, ...], has_experts: bool
-) -> tuple[Meshes, Paths]:
-    """Return one mesh of each price, where the order of GPUs is no matter.
-
-    Many specs on one fabric, and solves of one spec with changes, share them.
-    """
-    meshes = enumerate_meshes(fabric.sizes, np.array(degrees))
-    ep = np.ones(len(meshes), dtype=np.int64) if has_experts else None
-    paths = price_groups(fabric, meshes, ep)
-    first = _first_of_equal_price(meshes, [()] * len(meshes), (paths,), has_experts)
-    return meshes[first], take(paths, first)
-
-
-def _placements(
-    job: Job,
-    find: Callable[[Meshes, Share, Worth], list[Placements]],
-    meshes: Meshes,
-    best: float,
-    ticks: Callable[[Share, Paths], Floats],
-) -> list[Placements]:
-    """Return where ranks may sit on each mesh, however experts are shared out."""
-    moe = job.spec.model.moe
-    shares: list[Share] = [*divisors(moe.n_experts)] if moe else [None]
-    found = [find(meshes, ep, Worth(best, partial(ticks, ep))) for ep in shares]
-    # An order that is no worse for any kind of group may fill one link with all.
-    is_proven = job.spec.limits.max_link_utilisation is None
-    result = []
-    for same in zip(*found, strict=True):
-        orders = dict.fromkeys(order for own in same for order in own.orders)
-        bound = min(own.bound for own in same) if is_proven else -np.inf
-        result.append(Placements(tuple(orders), bound))
-    return result
-
-
-def _one_expert(job: Job, meshes: Meshes) -> Ints | None:
-    """Return that experts are not shared out, if there are any."""
-    return np.ones(len(meshes), dtype=np.int64) if job.spec.model.moe else None
 
 
 def price_placed(
@@ -229,27 +192,3 @@ def legal_meshes(job: Job, degrees: Ints) -> Meshes:
     else:
         paths = price_groups(fabric, meshes)
     return meshes[holding(rules, job.spec, mesh_rows(meshes, paths))]
-
-
-def _first_of_equal_price(
-    meshes: Meshes,
-    orders: Sequence[Order],
-    every: tuple[Paths, ...],
-    has_experts: bool,
-) -> Ints:
-    """Return the first mesh of each price, in order.
-
-    Where experts lie depends on what tp, cp and data parallelism leave them, and on
-    the order of GPUs.
-    """
-    columns: list[Floats | Ints] = []
-    for paths in every:
-        columns += [paths.s_per_byte, paths.latency_s]
-    if has_experts:
-        number = {order: i for i, order in enumerate(dict.fromkeys(orders))}
-        seats = np.array([number[order] for order in orders], dtype=np.int64)
-        columns += [meshes[:, :3].prod(axis=1), meshes[:, 3], seats[:, None]]
-    first: dict[bytes, int] = {}
-    for index, row in enumerate(np.concatenate(columns, axis=1)):
-        first.setdefault(row.tobytes(), index)
-    return np.array(list(first.values()), dtype=np.int64)

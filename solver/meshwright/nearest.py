@@ -16,14 +16,15 @@ from meshwright.job import Job
 from meshwright.kinds import kind_of
 from meshwright.lattice import Lattice
 from meshwright.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.meshes import AS_LISTED, enumerate_meshes
+from meshwright.listing import enumerate_meshes
+from meshwright.meshes import AS_LISTED
 from meshwright.plan import BrokenRule, NearMiss, Plan
-from meshwright.prune import pinned_split, real_split
 from meshwright.room import Memory, scale_job, scale_room
 from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import AXES
+from meshwright.splits import pinned_split, real_split
 from meshwright.stages import fits, stages_of
 from meshwright.topology.groups import price_groups
 from meshwright.topology.paths import Place

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 
 from meshwright.cost.arrays import Bools, Ints
-from meshwright.rule import Rule
-from meshwright.skeleton import Skeletons
+from meshwright.rule import Degrees, R, Rule, RuleOf
 from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Range
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Pins, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes
+
+Pin = RuleOf[object, Degrees]
+"""A rule of whatever is pinned."""
+
+
+class Placed(Degrees, Protocol):
+    """Rows that lie on meshes."""
+
+    @property
+    def mesh(self) -> Ints:
+        """Return the row of each one's mesh in its table."""
 
 
 def degree_pins(spec: Spec) -> list[Rule]:
     """Return the pins on degrees."""
     pins = spec.pins
-    rules = [
-        _range_pin(name, getattr(pins, name))
-        for name in ("tp", "pp", "dp", "dp_replicate", "dp_shard", "cp")
-        if getattr(pins, name) is not None
-    ]
+    names = ("tp", "pp", "dp", "dp_replicate", "dp_shard", "cp")
     stages = {"layers": pins.layers, "recompute_layers": pins.stage_recompute}
-    for name, counts in stages.items():
-        if counts is not None:
-            rules.append(_stage_pin(name, len(counts)))
-    return rules
+    return [*range_pins(pins, names), *stage_pins(stages)]
 
 
 def plan_pins(spec: Spec) -> list[Rule]:
     """Return the pins on everything else but the mesh, and the precisions asked for."""
     pins = spec.pins
-    rules = [
-        _range_pin(name, getattr(pins, name))
-        for name in ("vpp", "ep", "micro_batch", "microbatches", "zero")
-        if getattr(pins, name) is not None
-    ]
+    names = ("vpp", "ep", "micro_batch", "microbatches", "zero")
+    rules: list[Rule] = [*range_pins(pins, names)]
     if pins.sequence_parallel is not None:
         rules.append(_sequence_parallel_pin(pins.sequence_parallel))
     codes = {
@@ -51,34 +52,43 @@ def plan_pins(spec: Spec) -> list[Rule]:
     return [*rules, _precision_rule(spec)]
 
 
-def mesh_pins(spec: Spec, meshes: Meshes) -> list[Rule]:
+def range_pins(pins: Pins, names: Iterable[str]) -> list[Pin]:
+    """Return the pins, of some, that say which numbers a column may have."""
+    given = {name: getattr(pins, name) for name in names}
+    return [_range_pin(name, pin) for name, pin in given.items() if pin is not None]
+
+
+def stage_pins(counts: Mapping[str, tuple[int, ...] | None]) -> list[Pin]:
+    """Return the pins that say how many of something each stage has."""
+    return [
+        _stage_pin(name, len(own)) for name, own in counts.items() if own is not None
+    ]
+
+
+def mesh_pins(pins: Pins, meshes: Meshes) -> list[RuleOf[object, Placed]]:
     """Return the pins on the mesh; rows point into `meshes`."""
-    rules = []
-    for axis, name in enumerate(AXES):
-        wanted = getattr(spec.pins.mesh, name) if spec.pins.mesh else None
-        if wanted is not None:
-            rules.append(_mesh_pin(meshes, axis, wanted))
-    return rules
+    given = {name: getattr(pins.mesh, name) for name in AXES} if pins.mesh else {}
+    return [_mesh_pin(meshes, name, wanted) for name, wanted in given.items() if wanted]
 
 
-def _pin(text: str, holds: Callable[[Spec, Skeletons], Bools]) -> Rule:
-    return Rule(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
+def _pin(text: str, holds: Callable[[object, R], Bools]) -> RuleOf[object, R]:
+    return RuleOf(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
 
 
-def _range_pin(name: str, pin: Range) -> Rule:
+def _range_pin(name: str, pin: Range) -> Pin:
     return _pin(
-        f"{name}: {pin}", lambda _spec, rows: accepted(pin, getattr(rows, name))
+        f"{name}: {pin}", lambda _spec, rows: _accepted(pin, getattr(rows, name))
     )
 
 
-def accepted(pin: Range, column: Ints) -> Bools:
+def _accepted(pin: Range, column: Ints) -> Bools:
     """Return which values of a column a pin accepts."""
     inside = (column >= pin.min) & (column <= pin.max)
     listed = True if pin.values is None else np.isin(column, pin.values)
     return np.asarray(inside & listed, dtype=bool)
 
 
-def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Rule:
+def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Pin:
     accepted = [codes.index(code) for code in wanted]
     shown = wanted[0] if len(wanted) == 1 else f"[{', '.join(wanted)}]"
     return _pin(
@@ -105,12 +115,15 @@ def _sequence_parallel_pin(wanted: bool) -> Rule:
     )
 
 
-def _stage_pin(name: str, stages: int) -> Rule:
+def _stage_pin(name: str, stages: int) -> Pin:
     return _pin(f"{name}: {stages} stages", lambda _spec, rows: rows.pp == stages)
 
 
-def _mesh_pin(meshes: Meshes, axis: int, wanted: tuple[int, ...]) -> Rule:
+def _mesh_pin(
+    meshes: Meshes, axis: str, wanted: tuple[int, ...]
+) -> RuleOf[object, Placed]:
+    index = AXES.index(axis)
     return _pin(
-        f"mesh.{AXES[axis]}: {list(wanted)}",
-        lambda _spec, rows: (meshes[rows.mesh, axis] == wanted).all(axis=1),
+        f"mesh.{axis}: {list(wanted)}",
+        lambda _spec, rows: (meshes[rows.mesh, index] == wanted).all(axis=1),
     )

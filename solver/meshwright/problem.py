@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from meshwright.candidates import Candidates
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Split, price
@@ -19,10 +20,10 @@ from meshwright.cpsat.problem import (
 )
 from meshwright.job import Job
 from meshwright.lattice import Lattice
-from meshwright.prune import Candidates, pinned_split, real_split
 from meshwright.room import stages_by_count
 from meshwright.scaling import Scaled, ticks_up
 from meshwright.skeleton import NONE, Skeletons
+from meshwright.splits import pinned_split, real_split
 from meshwright.stages import Stages, recomputes
 
 

@@ -18,9 +18,6 @@ from meshwright.spec.base import Positive, SpecModel
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
 
-DEFAULT = "measured"
-"""The bundled profile that commands use unless told otherwise."""
-
 Factors = dict[str, Positive]
 
 

@@ -1,42 +1,44 @@
 """Branch and bound over the lattice: which skeletons can still be the best one.
 
-Coarse rows are taken in the order of a cheap bound, in growing batches. Each batch is
-bounded with memory in mind, what is left is placed on its meshes, bounded again, and a
-constructive split gives a plan that exists. Rows whose bound is above the best plan
-are dropped; when the next cheap bound is, everything after it is too.
+Kin are taken in the order of a bound that leaves memory aside, in growing parts. Rows
+of a part that have room are bounded on their own and taken in that order, in growing
+batches. Each batch is bounded with memory in mind, what is left is placed on its
+meshes, bounded again, and a constructive split gives a plan that exists. What is
+bounded above the best plan is dropped; when the next bound is, all after it is too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright import bounds, splits
-from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
-from meshwright.cost.links import link_seconds
-from meshwright.cost.price import Split, price
+from meshwright import bounds
+from meshwright.candidates import (
+    Candidates,
+    Coarse,
+    kth_best,
+    lower_than,
+    place,
+    within,
+)
+from meshwright.cost.arrays import Floats, Ints, take
 from meshwright.job import Job
+from meshwright.kin import kin_of
 from meshwright.lattice import Lattice
 from meshwright.meshes import AS_LISTED, Budget
 from meshwright.needless import is_needless
 from meshwright.orders import Share
 from meshwright.placement import Placer
 from meshwright.plan import Counts
-from meshwright.room import (
-    Memory,
-    by_stages,
-    scale_job,
-    stages_by_count,
-    with_best_time,
-)
-from meshwright.scaling import TICK_S, Scaled
-from meshwright.skeleton import NONE, Skeletons
-from meshwright.spec.pins import Pins
-from meshwright.stages import Stages
+from meshwright.room import Memory, by_stages, scale_job, timed
+from meshwright.scaling import Scaled, free
 from meshwright.topology.paths import Paths
+
+FIRST_PART = 256
+"""Kin in the first part."""
 
 FIRST_BATCH = 64
 """Coarse rows in the first batch."""
@@ -44,25 +46,9 @@ FIRST_BATCH = 64
 GROWTH = 4
 """How many times as many the next one has: thousands take little longer than one."""
 
+GROWTH_OF_PARTS = 16
 
-@dataclass(frozen=True)
-class Candidates:
-    """Skeletons on meshes that may hold the best plan, in no order."""
-
-    costs: Scaled
-    coarse: Ints
-    """Of each: its row in the lattice. Plans on one row differ by mesh alone."""
-    lower: Floats
-    upper: Floats
-    """Ticks of the constructive split; infinite where that breaks a limit or pin."""
-
-    def take(self, index: Ints) -> Candidates:
-        """Return the candidates of `index`."""
-        return take(self, index)
-
-    def up_to(self, best: float) -> Candidates:
-        """Return the candidates whose lower bound is not above `best`."""
-        return self.take(np.flatnonzero(self.lower <= best))
+Ticks = Callable[[int, Share, Paths], Floats]
 
 
 @dataclass(frozen=True)
@@ -91,74 +77,126 @@ def prune(
     `deadline` is on the clock of `time.monotonic`; at least one batch is done.
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
-    # Most rows of a large lattice hold too much: time is priced for the others alone.
-    memory = Memory(job, lattice)
-    fitting = memory.fits()
-    order = np.flatnonzero(fitting)
-    if is_pruning and keep == 1:
-        order = order[~is_needless(job, lattice, order)]
-    coarse = with_best_time(job, memory.of(order), lattice.alike[order])
-    cheap = bounds.cheap_bound(coarse, job.spec.model.n_layers)
-    by_bound = np.argsort(cheap, kind="stable")
-    found = [_place(job, lattice, order[:0], np.inf, AS_LISTED)]
-    ticks = _ticks(job, lattice, order)
-    best, done, size = np.inf, 0, FIRST_BATCH
-    while done < len(order) and cheap[by_bound[done]] <= best:
-        if done and time.monotonic() > deadline:
-            break
-        on_progress(f"bounded {done:,} of {len(order):,} rows")
-        batch = by_bound[done : done + size]
-        done, size = done + size, size * GROWTH
-        near = by_stages(job, coarse.take(batch), _lower(best)) <= best
-        if np.isinf(best) and lattice.table.has_choice:
-            # Orders of GPUs are searched against a plan that exists: first as they
-            # are listed, then as swaps better that.
-            rows = order[batch[near]]
-            found.append(_place(job, lattice, rows, best, AS_LISTED))
-            if is_pruning:
-                best = _kth_best(found, keep + spare)
-                soon = Budget(best, ticks, Placer.good, 0.0)
-                found.append(_place(job, lattice, rows, best, soon))
-                best = _kth_best(found, keep + spare)
-                rows = _alike_to_best(lattice, rows, found)
-                within = Budget(best, ticks, Placer.placements, best)
-                found.append(_place(job, lattice, rows, best, within))
-                best = _kth_best(found, keep + spare)
-        within = Budget(best, ticks, Placer.placements, best)
-        own = _place(job, lattice, order[batch[near]], best, within)
-        found.append(own.up_to(best))
-        if is_pruning:
-            best = _kth_best(found, keep + spare)
-    candidates = _final(job, found, best)
-    able = int(lattice.copies[lattice.degree[fitting]].sum())
+    search = _Search(job, lattice, keep, spare, is_pruning, deadline)
+    kin = kin_of(job, lattice)
+    order = np.argsort(kin.floor, kind="stable")
+    # Orders of GPUs are looked for against all rows of some degrees at once.
+    is_whole = lattice.table.has_choice or not is_pruning
+    size = len(order) if is_whole else FIRST_PART
+    done, near = 0, len(order)
+    while done < near and not search.is_over:
+        on_progress(f"bounded {done:,} of {near:,} families of rows")
+        part = order[done : min(done + size, near)]
+        search.look_at(kin.rows(part))
+        done, size = done + len(part), size * GROWTH_OF_PARTS
+        near = int(np.searchsorted(kin.floor[order], search.best, side="right"))
+    candidates = within(job, search.found, search.best)
+    survivors = len(candidates.lower)
     counts = Counts(
         skeletons=lattice.skeletons,
-        no_memory=lattice.skeletons - able,
-        bounded=able - len(candidates.lower),
-        survivors=len(candidates.lower),
+        no_memory=search.no_memory,
+        bounded=lattice.skeletons - search.no_memory - survivors,
+        survivors=survivors,
     )
-    return Pruned(
-        candidates, counts, _open_bound(lattice, order, cheap, by_bound[done:])
-    )
+    late = float(kin.floor[order[done:]].min(initial=np.inf))
+    return Pruned(candidates, counts, min(late, search.open_bound()))
 
 
-def _open_bound(lattice: Lattice, order: Ints, cheap: Floats, late: Ints) -> float:
-    """Return ticks of plans that time ran out on, in general or to search orders."""
-    number = lattice.degree[order]
-    degrees, inverse = np.unique(number, return_inverse=True)
-    bounds = np.array([lattice.table.open_bound(own) for own in degrees.tolist()])
-    left = np.maximum(cheap, bounds[inverse])
-    left[late] = cheap[late]
-    return float(left.min(initial=np.inf))
+class _Search:
+    """A branch and bound on its way."""
+
+    def __init__(
+        self,
+        job: Job,
+        lattice: Lattice,
+        keep: int,
+        spare: int,
+        is_pruning: bool,
+        deadline: float,
+    ) -> None:
+        self._job, self._lattice = job, lattice
+        self._keep, self._wanted = keep, keep + spare
+        self._is_pruning, self._deadline = is_pruning, deadline
+        self._size = FIRST_BATCH
+        self._looked: list[tuple[Ints, Floats, Ints]] = []
+        nothing = np.zeros(0, dtype=np.int64)
+        no_rows = Coarse(nothing, free(lattice.rows.take(nothing)))
+        self.found = [place(job, lattice, no_rows, np.inf, AS_LISTED)]
+        self.best = np.inf
+        """Ticks that a plan takes no more than that is of interest."""
+        self.no_memory = 0
+        """Skeletons that were looked at and have no room."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the time is up, and a batch was done."""
+        return len(self.found) > 1 and time.monotonic() > self._deadline
+
+    def look_at(self, index: Ints) -> None:
+        """Bound some coarse rows, as far as they have room."""
+        job, part = self._job, self._lattice.take(index)
+        memory = Memory(job, part)
+        has_room = memory.fits()
+        self.no_memory += int(part.copies[part.degree[~has_room]].sum())
+        fitting = np.flatnonzero(has_room)
+        if self._is_pruning and self._keep == 1:
+            fitting = fitting[~is_needless(job, part, fitting)]
+        coarse = Coarse(index[fitting], memory.of(fitting))
+        self._bound(coarse, timed(job, coarse.memory, memory.which[fitting]))
+
+    def _bound(self, coarse: Coarse, costs: Scaled) -> None:
+        """Bound coarse rows in batches by their least times, which `costs` have."""
+        cheap = bounds.cheap_bound(costs, self._job.spec.model.n_layers)
+        order = np.argsort(cheap, kind="stable")
+        done, near = 0, len(order)
+        while done < near and not self.is_over:
+            batch = order[done : min(done + self._size, near)]
+            done, self._size = done + len(batch), self._size * GROWTH
+            own = costs.take(batch)
+            is_near = by_stages(self._job, own, lower_than(self.best)) <= self.best
+            self._place(coarse.take(batch[is_near]), coarse.number)
+            near = int(np.searchsorted(cheap[order], self.best, side="right"))
+        self._looked.append((coarse.number, cheap, order[done:]))
+
+    def _place(self, batch: Coarse, every: Ints) -> None:
+        """Place a batch on its meshes; orders are sought for `every` coarse row."""
+        ticks = _ticks(self._job, self._lattice, every)
+        if np.isinf(self.best) and self._lattice.table.has_choice:
+            self._place_first(batch, ticks)
+        self._add(batch, Budget(self.best, ticks, Placer.placements, self.best))
+
+    def _place_first(self, batch: Coarse, ticks: Ticks) -> None:
+        """Look for a plan that exists, against which orders of GPUs are searched.
+
+        First as they are listed, then as swaps better that.
+        """
+        self._add(batch, AS_LISTED)
+        if self._is_pruning:
+            self._add(batch, Budget(self.best, ticks, Placer.good, 0.0))
+            alike = batch.take(_alike_to_best(self._lattice, batch, self.found))
+            self._add(alike, Budget(self.best, ticks, Placer.placements, self.best))
+
+    def _add(self, batch: Coarse, budget: Budget) -> None:
+        own = place(self._job, self._lattice, batch, self.best, budget)
+        self.found.append(own.up_to(self.best))
+        if self._is_pruning:
+            self.best = kth_best(self.found, self._wanted)
+
+    def open_bound(self) -> float:
+        """Return ticks of plans that time ran out on, in general or to seek orders."""
+        least, lattice = np.inf, self._lattice
+        for rows, cheap, late in self._looked:
+            keys = np.stack([lattice.degree[rows], lattice.rows.ep[rows]], axis=1)
+            every, inverse = np.unique(keys, axis=0, return_inverse=True)
+            asked = [lattice.key(degree, ep) for degree, ep in every.tolist()]
+            orders = [lattice.table.open_bound(key) for key in asked]
+            left = np.maximum(cheap, np.array(orders)[inverse])
+            left[late] = cheap[late]
+            least = min(least, float(left.min(initial=np.inf)))
+        return least
 
 
-def _lower(best: float) -> Callable[[Stages], Floats]:
-    return lambda stages: bounds.lower_bound(stages, best)
-
-
-def _ticks(
-    job: Job, lattice: Lattice, order: Ints
-) -> Callable[[int, Share, Paths], Floats]:
+def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
     """Return what the plans of some degrees take at least by what groups pay."""
 
     def ticks(degree: int, ep: Share, paths: Paths) -> Floats:
@@ -174,94 +212,10 @@ def _ticks(
     return ticks
 
 
-def _place(
-    job: Job, lattice: Lattice, batch: Ints, best: float, budget: Budget
-) -> Candidates:
-    """Return the coarse rows of a batch on their meshes, bounded both ways.
-
-    What is bounded above `best` is left out as soon as that is known.
-    """
-
-    def is_near(costs: Scaled) -> Bools:
-        return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
-
-    keep = None if np.isinf(best) else lambda own: is_near(scale_job(job, own))
-    rows, coarse = lattice.on_meshes(batch, budget, keep)
-    costs = scale_job(job, rows)
-    near = np.flatnonzero(is_near(costs))
-    costs, coarse = costs.take(near), coarse[near]
-    lower = by_stages(job, costs, _lower(best))
-    near = np.flatnonzero(lower <= best)
-    costs, coarse, lower = costs.take(near), coarse[near], lower[near]
-    upper = np.empty(len(costs))
-    for index, stages in stages_by_count(job, costs):
-        layers, recomputed = pinned_split(job.spec.pins, stages)
-        ticks = splits.split_ticks(stages, layers, recomputed)
-        allowed = splits.split_fits(stages, layers, recomputed)
-        allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed, ticks)
-        upper[index] = np.where(allowed, ticks, np.inf)
-    return Candidates(costs, coarse, lower, upper)
-
-
-def pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
-    """Return layers and recomputed layers, constructed around the pinned ones."""
-    layers, recomputed = splits.constructive_split(stages)
-    if pins.layers is not None:
-        layers = np.tile(np.array(pins.layers), (len(layers), 1))
-        recomputed = splits.recomputed_of(stages, layers)
-    if pins.stage_recompute is not None:
-        recomputed = np.tile(np.array(pins.stage_recompute), (len(layers), 1))
-    return layers, recomputed
-
-
-def _keeps_link_limit(
-    job: Job,
-    lattice: Lattice,
-    stages: Stages,
-    layers: Ints,
-    recomputed: Ints,
-    ticks: Floats,
-) -> Bools:
-    """Return which splits leave every link idle for as long as the limit asks."""
-    result = np.ones(len(layers), dtype=bool)
-    share = job.spec.limits.max_link_utilisation
-    if share is None:
-        return result
-    for row in range(len(layers)):
-        rows = stages.costs.rows.take(np.array([row]))
-        split = real_split(job, rows, layers[row], recomputed[row])
-        place = lattice.place(rows)
-        busy_s = link_seconds(job, price(job, rows), split, place).sum(axis=1).max()
-        result[row] = busy_s <= share * ticks[row] * TICK_S
-    return result
-
-
-def real_split(job: Job, rows: Skeletons, layers: Ints, recomputed: Ints) -> Split:
-    """Return the split of one row, with what pins have folded into its layers."""
-    is_folded = job.spec.pins.recomputes_all_layers and rows.recompute[0] != NONE
-    return Split(layers, layers if is_folded else recomputed)
-
-
-def _kth_best(found: list[Candidates], keep: int) -> float:
-    """Return the keep-th least upper bound over coarse rows of different times."""
-    coarse = np.concatenate([part.coarse for part in found])
-    upper = np.concatenate([part.upper for part in found])
-    order = np.argsort(upper, kind="stable")
-    _, first = np.unique(coarse[order], return_index=True)
-    distinct = np.unique(upper[order][first])
-    return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
-
-
-def _alike_to_best(lattice: Lattice, rows: Ints, found: list[Candidates]) -> Ints:
-    """Return the rows with the degrees of the best plan known."""
+def _alike_to_best(lattice: Lattice, batch: Coarse, found: list[Candidates]) -> Ints:
+    """Return which of a batch have the degrees of the best plan known."""
     upper = np.concatenate([own.upper for own in found])
     coarse = np.concatenate([own.coarse for own in found])
     first = coarse[np.argsort(upper)[:1]]
-    return np.asarray(rows[np.isin(lattice.degree[rows], lattice.degree[first])])
-
-
-def _final(job: Job, found: list[Candidates], best: float) -> Candidates:
-    """Return the candidates within the best plan, bounded once more against it."""
-    merged = joined([part.up_to(best) for part in found])
-    again = by_stages(job, merged.costs, _lower(best))
-    return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+    own = lattice.degree[batch.number]
+    return np.flatnonzero(np.isin(own, lattice.degree[first]))

@@ -4,36 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Ints, representatives
-from meshwright.cost.price import price, price_memory, price_time
+from meshwright.cost.arrays import Bools, Floats, Ints, representatives, take
+from meshwright.cost.price import price_memory, price_time
 from meshwright.job import Job
 from meshwright.lattice import Lattice, in_best_case
-from meshwright.scaling import Scaled, capacity_chunks, scale, scale_memory, with_time
+from meshwright.scaling import (
+    Scaled,
+    capacity_chunks,
+    free,
+    with_memory,
+    with_time,
+)
 from meshwright.skeleton import Skeletons
 from meshwright.spec.pins import SCHEDULES
 from meshwright.stages import Stages, even_fits, fits, on_kinds, quick_fits, stages_of
 
 
-def scale_job(job: Job, rows: Skeletons, alike: Ints | None = None) -> Scaled:
-    """Return the scaled costs of rows.
+def scale_job(job: Job, rows: Skeletons) -> Scaled:
+    """Return the scaled costs of rows, the least where they are not on meshes."""
+    return timed(job, scale_room(job, rows))
 
-    Those that share a number in `alike` differ in schedule and chunks alone, which no
+
+def timed(job: Job, costs: Scaled, alike: Ints | None = None) -> Scaled:
+    """Return costs with the times of their rows, the least where not on meshes.
+
+    Rows that share a number in `alike` differ in schedule and chunks alone, which no
     price depends on.
     """
-    number = np.arange(len(rows)) if alike is None else alike
-    own, inverse = representatives(number)
-    distinct = rows.take(own)
-    if job.kinds:
-        seen = [_seen_by(job, k, distinct) for k in range(len(job.kinds))]
-        priced = [price(kind, own) for kind, own in zip(job.kinds, seen, strict=True)]
-        every = [_folded(job, scale(prices, rows, inverse)) for prices in priced]
-        return Scaled.least(every)
-    if not distinct.is_placed:
-        distinct = in_best_case(job, distinct)
-    return _folded(job, scale(price(job, distinct), rows, inverse))
+    rows, which = costs.rows, np.arange(len(costs))
+    if alike is not None:
+        own, which = representatives(alike)
+        rows = rows.take(own)
+    if not job.kinds:
+        seen = rows if rows.is_placed else in_best_case(job, rows)
+        return _folded(job, with_time(costs, price_time(job, seen), which))
+    each = [
+        price_time(kind, _seen_by(job, k, rows)) for k, kind in enumerate(job.kinds)
+    ]
+    return Scaled.least([_folded(job, with_time(costs, own, which)) for own in each])
 
 
 def _seen_by(job: Job, kind: int, rows: Skeletons) -> Skeletons:
@@ -41,19 +53,6 @@ def _seen_by(job: Job, kind: int, rows: Skeletons) -> Skeletons:
     if rows.kind_paths:
         return rows.on_meshes(rows.kind_paths[kind], rows.mesh)
     return in_best_case(job.kinds[kind], rows)
-
-
-def with_best_time(job: Job, costs: Scaled, alike: Ints) -> Scaled:
-    """Return the costs of coarse rows, so far of memory alone, with their least time.
-
-    `alike` is as in `scale_job`.
-    """
-    own, inverse = representatives(alike)
-    rows = costs.rows.take(own)
-    kinds = job.kinds or (job,)
-    times = [price_time(kind, in_best_case(kind, rows)) for kind in kinds]
-    every = [_folded(job, with_time(costs, time, inverse)) for time in times]
-    return Scaled.least(every) if job.kinds else every[0]
 
 
 def _folded(job: Job, costs: Scaled) -> Scaled:
@@ -74,7 +73,7 @@ def _folded(job: Job, costs: Scaled) -> Scaled:
 
 def scale_room(job: Job, rows: Skeletons) -> Scaled:
     """Return the scaled costs of rows as if nothing took time."""
-    return _folded(job, scale_memory(price_memory(job, rows), rows))
+    return _folded(job, with_memory(free(rows), price_memory(job, rows)))
 
 
 class Memory:
@@ -82,13 +81,14 @@ class Memory:
 
     def __init__(self, job: Job, lattice: Lattice) -> None:
         """Price it."""
-        own, self._which = representatives(lattice.alike)
+        own, self.which = representatives(lattice.alike)
+        """Of each coarse row: a number shared by those that are alike."""
         self._job, self._lattice = job, lattice
         self._costs = scale_room(job, lattice.rows.take(own))
 
     def of(self, index: Ints) -> Scaled:
         """Return the scaled costs of coarse rows as if nothing took time."""
-        return self._costs.shared(self._lattice.rows.take(index), self._which[index])
+        return self._costs.shared(self._lattice.rows.take(index), self.which[index])
 
     def fits(self) -> Bools:
         """Return which rows can hold the model, looking at every stage where needed."""
@@ -98,7 +98,7 @@ class Memory:
             return by_stages(self._job, every, fits).astype(bool)
         capacities = _capacities(self._job)
         # The quick test does not tell chunks apart, if there are any.
-        kind = (self._which * len(SCHEDULES) + rows.schedule) * 2 + (rows.vpp > 1)
+        kind = (self.which * len(SCHEDULES) + rows.schedule) * 2 + (rows.vpp > 1)
         own, inverse = representatives(kind)
         can, cannot = quick_fits(self.of(own), model, *capacities)
         result, is_open = can[inverse], ~(can | cannot)[inverse]
@@ -121,11 +121,16 @@ def by_stages(
 
 def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     """Return the rows with each number of stages, and their stages."""
-    groups = []
-    for count in np.unique(costs.rows.pp):
-        index = np.flatnonzero(costs.rows.pp == count)
-        groups.append((index, _stages(job, costs.take(index), int(count))))
-    return groups
+    order = np.argsort(costs.rows.pp, kind="stable")
+    # Columns are copied once; those of each number of stages are a part of them.
+    together = costs.take(order)
+    counts, starts = np.unique(together.rows.pp, return_index=True)
+    edges = pairwise([*starts.tolist(), len(order)])
+    parts = [slice(start, end) for start, end in edges]
+    return [
+        (order[own], _stages(job, take(together, own), count))
+        for count, own in zip(counts.tolist(), parts, strict=True)
+    ]
 
 
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:

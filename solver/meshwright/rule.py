@@ -1,13 +1,15 @@
-"""A rule: a named test of skeletons, with the sentence that explains it."""
+"""A rule: a named test of the ways to run a job, with the sentence that explains it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from string import Formatter
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools
+from meshwright.cost.arrays import Bools, Ints
 from meshwright.plan import BrokenRule
 from meshwright.skeleton import Skeletons
 from meshwright.spec.spec import Framework, Spec
@@ -16,35 +18,52 @@ ALL: tuple[Framework, ...] = (
     "megatron", "deepspeed", "internevo", "torchtitan", "fsdp",
 )  # fmt: skip
 
-_FIELDS = (
-    "tp", "pp", "cp", "ep", "vpp", "dp", "dp_replicate", "dp_shard", "zero",
-    "microbatches",
-)  # fmt: skip
-"""Columns that the numbers of a rule may name."""
+
+class Degrees(Protocol):
+    """Rows of anything that is split over GPUs."""
+
+    @property
+    def tp(self) -> Ints:
+        """Return the tensor-parallel degrees."""
+
+    @property
+    def pp(self) -> Ints:
+        """Return the pipeline stages."""
+
+
+S = TypeVar("S", contravariant=True)
+R = TypeVar("R", bound=Degrees, contravariant=True)
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A named test of skeletons."""
+class RuleOf(Generic[S, R]):
+    """A named test of rows of a kind, under specs of a kind."""
 
     name: str
     sentence: str
     source: str
-    holds: Callable[[Spec, Skeletons], Bools]
+    holds: Callable[[S, R], Bools]
     numbers: str = ""
     """The values compared, as a format of `spec` and the fields of a plan."""
     frameworks: tuple[Framework, ...] = ALL
+    """Those of training that it is a rule of."""
     is_inherited: bool = False
     """Whether degrees that break it still do after any further factor."""
 
-    def told(self, spec: Spec, rows: Skeletons) -> str:
+    def told(self, spec: S, rows: R) -> str:
         """Return the sentence with the values that it compares on the first row."""
-        values = {name: getattr(rows, name)[0] for name in _FIELDS}
+        names = [name for _, name, _, _ in Formatter().parse(self.numbers) if name]
+        fields = [name for name in names if not name.startswith("spec.")]
+        values = {name: getattr(rows, name)[0] for name in fields}
         numbers = self.numbers.format(spec=spec, **values)
         return f"{self.sentence} ({numbers})" if numbers else self.sentence
 
 
-def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
+Rule = RuleOf[Spec, Skeletons]
+"""A rule of training."""
+
+
+def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
     """Return the rules that the first row breaks, with the values compared."""
     return [
         BrokenRule(rule=rule.name, sentence=rule.told(spec, rows))
@@ -53,7 +72,7 @@ def broken(rules: list[Rule], spec: Spec, rows: Skeletons) -> list[BrokenRule]:
     ]
 
 
-def holding(rules: list[Rule], spec: Spec, rows: Skeletons) -> Bools:
+def holding(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> Bools:
     """Return which rows hold every rule, in the shape that their columns have."""
     result: Bools = np.ones(rows.tp.shape, dtype=bool)
     for rule in rules:

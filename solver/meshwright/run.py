@@ -8,6 +8,7 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
+from meshwright.candidates import Candidates
 from meshwright.check import broken_rules, check, predict, row_of, schedule_s
 from meshwright.cost.arrays import joined
 from meshwright.cpsat.model import prove
@@ -31,9 +32,10 @@ from meshwright.plan import (
     Status,
 )
 from meshwright.problem import constructed, first_of_equals, make_problem, preference
-from meshwright.prune import Candidates, Pruned, prune, real_split
+from meshwright.prune import Pruned, prune
 from meshwright.scaling import TICK_S, rounding_error_s, seconds
 from meshwright.skeleton import Skeletons
+from meshwright.splits import real_split
 
 MOST_RIVALS = 16
 """Survivors that are walked through the schedule's task graph, fastest first."""

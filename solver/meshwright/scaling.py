@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, added, take, total
 from meshwright.cost.memory import MemoryCosts
-from meshwright.cost.price import Prices
 from meshwright.cost.schedule import (
     heads_in_flight,
     in_flight,
@@ -163,28 +162,23 @@ class Scaled:
         return np.where(is_free, layers, np.maximum(most, 0))
 
 
-def scale(prices: Prices, rows: Skeletons, inverse: Ints) -> Scaled:
-    """Return the costs of rows in whole ticks and chunks.
-
-    `prices` are those of distinct rows, `inverse` says which of them each row is.
-    """
-    columns: dict[str, Any] = _time_ticks(prices.time, rows, inverse)
-    return Scaled(rows=rows, **(columns | _memory_chunks(prices.memory, inverse)))
-
-
-def scale_memory(memory: MemoryCosts, rows: Skeletons) -> Scaled:
-    """Return the same where only memory matters: nothing takes time."""
-    none = np.zeros(len(rows), dtype=np.int64)
-    chunks = _memory_chunks(memory, np.arange(len(rows)))
-    names = {f.name for f in fields(Scaled)} - {"rows", "kinds", *chunks}
-    columns: dict[str, Any] = dict.fromkeys(names, none) | chunks
+def free(rows: Skeletons) -> Scaled:
+    """Return costs of nothing: rows take no time and hold nothing."""
+    names = {f.name for f in fields(Scaled)} - {"rows", "kinds"}
+    columns: dict[str, Any] = dict.fromkeys(names, np.zeros(len(rows), dtype=np.int64))
     return Scaled(rows=rows, **columns)
 
 
-def with_time(memory: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
-    """Return costs whose memory is known with time, of distinct rows, added."""
-    ticks = _time_ticks(time, memory.rows, inverse)
-    return Scaled(**{**vars(memory), **ticks})
+def with_memory(costs: Scaled, memory: MemoryCosts) -> Scaled:
+    """Return costs with what each row holds."""
+    chunks: dict[str, Any] = _memory_chunks(memory, np.arange(len(costs)))
+    return replace(costs, **chunks)
+
+
+def with_time(costs: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
+    """Return costs with the times of distinct rows: `inverse` says which each has."""
+    ticks: dict[str, Any] = _time_ticks(time, costs.rows, inverse)
+    return replace(costs, **ticks)
 
 
 def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:

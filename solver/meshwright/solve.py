@@ -82,7 +82,8 @@ def _by_kind(
     legal = kind_of(lattice.rows)
     for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
         if kind in legal:
-            outcome = Run(job, lattice.take(legal == kind), options, deadline).outcome()
+            own = lattice.take(np.flatnonzero(legal == kind))
+            outcome = Run(job, own, options, deadline).outcome()
             best, miss = outcome.best, outcome.near_miss
             is_proven = outcome.status != "feasible"
         else:

@@ -6,6 +6,10 @@ import numpy as np
 
 from meshwright.bounds import least_pace
 from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.price import Split
+from meshwright.job import Job
+from meshwright.skeleton import NONE, Skeletons
+from meshwright.spec.pins import Pins
 from meshwright.stages import Stages, most_layers, recomputes
 
 
@@ -26,6 +30,17 @@ def constructive_split(stages: Stages) -> tuple[Ints, Ints]:
     layers = layers + np.clip(short[:, None] - before, 0, room)
     whole = layers.astype(np.int64)
     return whole, recomputed_of(stages, whole)
+
+
+def pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
+    """Return layers and recomputed layers, constructed around the pinned ones."""
+    layers, recomputed = constructive_split(stages)
+    if pins.layers is not None:
+        layers = np.tile(np.array(pins.layers), (len(layers), 1))
+        recomputed = recomputed_of(stages, layers)
+    if pins.stage_recompute is not None:
+        recomputed = np.tile(np.array(pins.stage_recompute), (len(layers), 1))
+    return layers, recomputed
 
 
 def recomputed_of(stages: Stages, layers: Ints) -> Ints:
@@ -64,6 +79,12 @@ def split_ticks(stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
     sync = (layers * stages.sync_layer + stages.sync).max(axis=1)
     ticks = (fill + stages.extra).sum(axis=1) + pace.max(axis=1) + sync
     return np.asarray(ticks, dtype=np.float64)
+
+
+def real_split(job: Job, rows: Skeletons, layers: Ints, recomputed: Ints) -> Split:
+    """Return the split of one row, with what pins have folded into its layers."""
+    is_folded = job.spec.pins.recomputes_all_layers and rows.recompute[0] != NONE
+    return Split(layers, layers if is_folded else recomputed)
 
 
 def _level(caps: Floats, floors: Floats, layers: int) -> Floats:

@@ -200,12 +200,23 @@ def recomputes(costs: Scaled) -> Bools:
 
 def most_layers(stages: Stages, pace: Floats) -> Floats:
     """Return the most layers, whole, that each stage runs within a pace."""
+    return np.floor(fluid_layers(stages, pace)[0] + 1e-9)
+
+
+def fluid_layers(stages: Stages, pace: Floats) -> tuple[Floats, Floats]:
+    """Return the most layers that each stage runs within a pace, in fractions.
+
+    With them, how many more it runs per tick of pace; 0 where it has no room.
+    """
     spare = pace[:, None] - stages.pace_extra
     # One micro-batch waits for no other: its pace is 0, and no bottleneck.
     layer = np.maximum(stages.pace_layer, 1e-9)
     slope = stages.recompute_slope * stages.pace_recompute
     plain = spare / layer
     bent = (spare + slope * stages.plain_cap) / (layer + slope)
-    most = np.where(plain <= stages.plain_cap, plain, bent)
+    is_plain = plain < stages.plain_cap
+    most = np.where(is_plain, plain, bent)
     most = np.where(stages.pace_layer == 0, stages.full_cap, most)
-    return np.clip(np.floor(most + 1e-9), 0, stages.full_cap)
+    gain = np.where(is_plain, 1 / layer, 1 / (layer + slope))
+    most = np.clip(most, 0, stages.full_cap)
+    return most, np.where(most < stages.full_cap, gain, 0.0)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from meshwright.cli.options import MEASURED, ProfileOption, check_writable, write
+from meshwright import DEFAULT_PROFILE
+from meshwright.cli.options import ProfileOption, check_writable, write
 from meshwright.errors import SpecError
 
 
@@ -17,7 +18,7 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The profile to write, YAML.")
     ],
-    profile: ProfileOption = MEASURED,
+    profile: ProfileOption = DEFAULT_PROFILE,
 ) -> None:
     """Fit efficiencies to measured runs, from those of a profile on."""
     check_writable(output)

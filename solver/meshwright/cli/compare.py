@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
-    MEASURED,
     Format,
     FormatOption,
     OutputOption,
@@ -49,7 +49,7 @@ def compare(
             "GPUs without plans that is their link."
         ),
     ] = None,
-    profile: ProfileOption = MEASURED,
+    profile: ProfileOption = DEFAULT_PROFILE,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
-    MEASURED,
     Format,
     FormatOption,
     OutputOption,
@@ -26,7 +26,7 @@ def evidence(
         list[str] | None,
         typer.Option(help="A source_id to report apart, in no average; repeatable."),
     ] = None,
-    profile: ProfileOption = MEASURED,
+    profile: ProfileOption = DEFAULT_PROFILE,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw predicted over measured times: NAME.png, NAME.html."),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
-    MEASURED,
     Format,
     FormatOption,
     OutputOption,
@@ -48,7 +48,7 @@ def explain(
         bool,
         typer.Option("--collectives", help="Add the ledger of the plan's collectives."),
     ] = False,
-    profile: ProfileOption = MEASURED,
+    profile: ProfileOption = DEFAULT_PROFILE,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:

@@ -38,7 +38,6 @@ ProfileOption = Annotated[
         "(fitted to published runs) or unfitted."
     ),
 ]
-MEASURED = "measured"
 
 
 def check_writable(output: Path | None, option: str = "--output") -> None:

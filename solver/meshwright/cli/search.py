@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
-    MEASURED,
     Format,
     FormatOption,
     ProfileOption,
@@ -86,7 +86,7 @@ def search(
     memory_limit: Annotated[
         float | None, typer.Option(min=0.1, help="GiB that a worker may hold.")
     ] = None,
-    profile: ProfileOption = MEASURED,
+    profile: ProfileOption = DEFAULT_PROFILE,
     seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
     output_format: FormatOption = Format.table,
 ) -> None:

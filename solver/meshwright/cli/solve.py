@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
     EXIT_CODES,
-    MEASURED,
     Format,
     FormatOption,
     OutputOption,
@@ -52,7 +52,7 @@ def solve(
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
-    profile: ProfileOption = MEASURED,
+    profile: ProfileOption = DEFAULT_PROFILE,
     seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
@@ -94,7 +94,9 @@ def solve(
             on_progress=progress.say,
         )
         if isinstance(loaded, ServingSpec):
-            _refuse_beside_inference(top > 1, ranks is not None, profile != MEASURED)
+            _refuse_beside_inference(
+                top > 1, ranks is not None, profile != DEFAULT_PROFILE
+            )
             text, status = _served(loaded, options, output_format)
             outcome = None
         else:

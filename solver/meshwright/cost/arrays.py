@@ -23,7 +23,7 @@ def total(parts: Parts) -> Floats:
     return np.asarray(sum(parts.values()), dtype=np.float64)
 
 
-def take(columns: T, index: Ints | tuple[slice, None]) -> T:
+def take(columns: T, index: Ints | slice | tuple[slice, None]) -> T:
     """Return rows of columns: of an array, of parts, or of a dataclass of them.
 
     What is one array under several names is taken once, and stays one.
@@ -62,15 +62,24 @@ def ranges(start: Ints, length: Ints) -> Ints:
     return np.asarray(np.arange(int(length.sum())) + offset)
 
 
+SPARSE = 16
+"""Times as many numbers as entries, which take longer to count than to sort."""
+
+
 def representatives(number: Ints) -> tuple[Ints, Ints]:
     """Return one entry of each number that occurs, and which of them each entry has.
 
-    Numbers are not negative, and not much larger than there are entries.
+    Numbers are not negative; those much larger than there are entries are sorted.
     """
-    occurs = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
-    occurs[number] = True
-    inverse = (np.cumsum(occurs) - 1)[number]
-    one_of_each = np.empty(int(occurs.sum()), dtype=np.int64)
+    most = int(number.max(initial=-1)) + 1
+    if most > SPARSE * len(number):
+        distinct, inverse = np.unique(number, return_inverse=True)
+        count = len(distinct)
+    else:
+        occurs = np.zeros(most, dtype=bool)
+        occurs[number] = True
+        inverse, count = (np.cumsum(occurs) - 1)[number], int(occurs.sum())
+    one_of_each = np.empty(count, dtype=np.int64)
     one_of_each[inverse] = np.arange(len(number))
     return one_of_each, inverse
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from meshwright.explain.clusters import with_topology
+from meshwright.explain.clusters import Q, with_topology
 from meshwright.explain.data import Fixed
 from meshwright.plan import Plan
 from meshwright.spec.pins import MeshPin, Pins
+from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 
 ENDLESS_GIB = 100_000.0
@@ -22,15 +23,13 @@ _LIMITS = (LINK_SHARE, TP_LINK)
 
 
 def fixed_in(spec: Spec) -> list[Fixed]:
-    """Return the pins, limits and capacities of a spec.
-
-    'recompute_layers: any' decides nothing.
-    """
-    return [*_pins(spec), *_limits(spec), *_capacities(spec)]
+    """Return the pins, limits and capacities of a spec."""
+    return [*pins_in(spec.pins), *_limits(spec), *_capacities(spec)]
 
 
-def _pins(spec: Spec) -> Iterator[Fixed]:
-    for name, value in spec.pins:
+def pins_in(pins: Pins) -> Iterator[Fixed]:
+    """Yield the pins of a spec; 'recompute_layers: any' decides nothing."""
+    for name, value in pins:
         if value is not None and value != "any":
             yield Fixed(rule=f"pins.{name}", sentence=f"{name} is {_shown(value)}")
 
@@ -44,14 +43,19 @@ def _limits(spec: Spec) -> Iterator[Fixed]:
 
 
 def _capacities(spec: Spec) -> Iterator[Fixed]:
-    sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
-    yield Fixed(rule=MEMORY, sentence=sentence)
+    yield memory_in(spec)
     if spec.cluster.topology.host is not None:
         sentence = f"a plan may offload {spec.usable_host_gib:.0f} GiB to each host"
         yield Fixed(rule=HOST_MEMORY, sentence=sentence)
 
 
-def without(spec: Spec, rules: Iterable[str]) -> Spec:
+def memory_in(spec: Question) -> Fixed:
+    """Return what of each GPU's memory a spec lets a plan use."""
+    sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
+    return Fixed(rule=MEMORY, sentence=sentence)
+
+
+def without(spec: Q, rules: Iterable[str]) -> Q:
     """Return a spec with some of what is fixed left open."""
     pins: dict[str, str | None] = {}
     limits: dict[str, float | None] = {}
@@ -74,7 +78,7 @@ def without(spec: Spec, rules: Iterable[str]) -> Spec:
     )
 
 
-def _with_endless_hosts(spec: Spec) -> Spec:
+def _with_endless_hosts(spec: Q) -> Q:
     topology, host = spec.cluster.topology, spec.cluster.topology.host
     assert host is not None
     drives = None if host.nvme_gib is None else ENDLESS_GIB
@@ -125,7 +129,13 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def with_plan(spec: Spec, plan: Pins) -> Spec:
+def with_plan(spec: Q, plan: Pins) -> Q:
     """Return a spec with the fields of a plan pinned too."""
     given = {name: value for name, value in plan if value is not None}
     return spec.model_copy(update={"pins": spec.pins.model_copy(update=given)})
+
+
+def with_memory(spec: Q, gib: float) -> Q:
+    """Return a spec that lets a plan use so much of each GPU's memory."""
+    limits = spec.limits.model_copy(update={"memory_gib": gib})
+    return spec.model_copy(update={"limits": limits})

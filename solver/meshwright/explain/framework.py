@@ -21,7 +21,7 @@ from meshwright.explain.fixed import HOST_MEMORY, MEMORY, fixed_in, without
 from meshwright.explain.sets import Decisions, broken_sets, minimal
 from meshwright.job import Job, make_job
 from meshwright.lattice import Lattice
-from meshwright.legality import degree_rules, framework_rules
+from meshwright.legality import framework_degree_rules, framework_rules
 from meshwright.meshes import MeshTable, legal_meshes
 from meshwright.pin_rules import degree_pins, plan_pins
 from meshwright.room import Memory
@@ -58,7 +58,7 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
     if not len(lattice.rows) and "pins.vpp" in kept:
         return (CHUNKS,)
     if kept & {MEMORY, HOST_MEMORY}:
-        lattice = lattice.take(Memory(job, lattice).fits())
+        lattice = lattice.take(np.flatnonzero(Memory(job, lattice).fits()))
     rules = [(rule.name, rule) for rule in _rules(own)]
     sentences = {name: rule.sentence for name, rule in reversed(rules)}
     names = Decisions(tuple(dict.fromkeys(name for name, _ in rules)))
@@ -117,6 +117,4 @@ def _plain(spec: Spec) -> Spec:
 
 def _rules(spec: Spec) -> list[Rule]:
     """Return the rules of legality that apply to a spec."""
-    pins = {rule.name for rule in degree_pins(spec)}
-    degrees = [rule for rule in degree_rules(spec) if rule.name not in pins]
-    return [*degrees, *framework_rules(spec)]
+    return [*framework_degree_rules(spec), *framework_rules(spec)]

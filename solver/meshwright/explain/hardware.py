@@ -12,6 +12,7 @@ from meshwright import catalog
 from meshwright.explain.clusters import with_count, with_topology
 from meshwright.explain.conflict import HasPlan
 from meshwright.explain.data import Repair
+from meshwright.explain.fixed import with_memory
 from meshwright.explain.repairs import Solve, repair
 from meshwright.offload_rules import KNOWN_OFFLOADS
 from meshwright.spec.gpu import Gpu
@@ -141,9 +142,7 @@ def _more_memory(
     if needed_gib is None or needed_gib <= spec.usable_gib:
         return
     enough_gib = math.ceil(needed_gib * 100) / 100
-    more = {"memory_gib": enough_gib}
-    changed = {"limits": spec.limits.model_copy(update=more)}
-    best = solve(spec.model_copy(update=changed)).best
+    best = solve(with_memory(spec, enough_gib)).best
     if best is not None:
         edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
         yield repair([edit], best, "hardware", "usable memory of a GPU")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from meshwright.explain.clusters import with_count, with_topology
 from meshwright.explain.data import Change
+from meshwright.explain.fixed import with_memory
 from meshwright.plan import Outcome
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import Level, Link, ScaleOut
@@ -31,9 +32,7 @@ def marginal_values(spec: Spec, solve: Callable[[Spec], Outcome]) -> Iterator[Ch
 
 
 def _hardware(spec: Spec) -> Iterator[tuple[str, Spec]]:
-    limits = {"memory_gib": spec.usable_gib * MORE}
-    more = {"limits": spec.limits.model_copy(update=limits)}
-    yield "memory +10 %", spec.model_copy(update=more)
+    yield "memory +10 %", with_memory(spec, spec.usable_gib * MORE)
     own = spec.cluster
     if own.parts:
         return

@@ -19,7 +19,7 @@ from meshwright.explain.fixed import HOST_MEMORY, MEMORY, TP_LINK, without
 from meshwright.job import Job, make_job
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.legality import mesh_rules
-from meshwright.meshes import enumerate_meshes
+from meshwright.listing import enumerate_meshes
 from meshwright.pin_rules import degree_pins, plan_pins
 from meshwright.room import Memory
 from meshwright.rule import Rule
@@ -65,7 +65,7 @@ def freeing_sets(spec: Spec, decisions: Decisions) -> list[int]:
             own = group.rows(size, found)
             if not own.any():
                 continue
-            rows, against = lattice.take(own), group.against[own]
+            rows, against = lattice.take(np.flatnonzero(own)), group.against[own]
             fits = Memory(group.job, rows).fits()
             pairs = zip(rows.degree[fits].tolist(), against[fits].tolist(), strict=True)
             sets = {bits | mesh for d, bits in set(pairs) for mesh in of_meshes[d]}

@@ -16,15 +16,15 @@ from meshwright.explain.data import Standing
 from meshwright.job import Job
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.meshes import legal_meshes
-from meshwright.prune import pinned_split
 from meshwright.room import (
     Memory,
     by_stages,
     scale_job,
     stages_by_count,
-    with_best_time,
+    timed,
 )
 from meshwright.scaling import TICK_S
+from meshwright.splits import pinned_split
 from meshwright.topology.groups import price_groups
 
 
@@ -38,7 +38,7 @@ def standing(job: Job, step_s: float) -> Standing | None:
     lattice = build_lattice(job)
     memory = Memory(job, lattice)
     index = np.flatnonzero(memory.fits())
-    costs = with_best_time(job, memory.of(index), lattice.alike[index])
+    costs = timed(job, memory.of(index), lattice.alike[index])
     # A nanosecond is rounding, not a difference.
     ticks = step_s / TICK_S - 1
     least = by_stages(job, costs, lambda own: bounds.lower_bound(own, ticks))

@@ -12,13 +12,14 @@ import numpy as np
 from meshwright.cost.arrays import Ints, Parts, added, scaled, total
 from meshwright.limit_rules import memory_rule
 from meshwright.plan import BrokenRule, StageMemory
+from meshwright.rule import broken
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
 from meshwright.serving.plan import PricedServing, ServingPlan
 from meshwright.serving.price import Prices, price
 from meshwright.serving.rounds import bubble, round_s, wait_s
-from meshwright.serving.rules import broken, serving_rules
+from meshwright.serving.rules import serving_rules
 from meshwright.spec.pins import AXES
 from meshwright.spec.units import GIB
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Ints
 from meshwright.degrees import enumerate_degrees
-from meshwright.meshes import enumerate_meshes
+from meshwright.listing import enumerate_meshes
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.spec.pins import AXES

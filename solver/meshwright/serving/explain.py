@@ -6,10 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
 from meshwright.explain.clusters import with_count
 from meshwright.explain.conflict import smallest_conflict
 from meshwright.explain.data import Conflict, Fixed
-from meshwright.explain.fixed import ENDLESS_GIB, MEMORY
+from meshwright.explain.fixed import (
+    MEMORY,
+    TP_LINK,
+    memory_in,
+    pins_in,
+    with_memory,
+    with_plan,
+    without,
+)
 from meshwright.explain.gap import differences
 from meshwright.explain.sets import Decisions
 from meshwright.options import Options
@@ -19,7 +30,9 @@ from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.margins import marginal_values
 from meshwright.serving.solve import solve_serving
+from meshwright.spec.messages import explain
 from meshwright.spec.pins import Pins
+from meshwright.spec.places import Document, Where
 from meshwright.spec.serving import ServingSpec
 
 _SLO = "inference.slo."
@@ -41,8 +54,11 @@ def explain_serving(
     """Return why the best plan of a spec wins, or why there is none.
 
     `plan` is decided beside what the spec pins.
+
+    Raises:
+        SpecError: no deployment has such a plan.
     """
-    asked = _with_plan(spec, plan) if plan else spec
+    asked = _asked(spec, plan) if plan else spec
     outcome = solve_serving(asked, options)
     if outcome.best is not None:
         best = solve_serving(spec, options) if plan else outcome
@@ -70,45 +86,35 @@ def explain_serving(
     )
 
 
-def _with_plan(spec: ServingSpec, plan: Pins) -> ServingSpec:
-    given = {name: value for name, value in plan if value is not None}
-    pins = spec.pins.model_copy(update=given)
-    return ServingSpec.model_validate(spec.model_copy(update={"pins": pins}))
+def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
+    try:
+        return ServingSpec.model_validate(with_plan(spec, plan))
+    except ValidationError as error:
+        document = Document({}, {(): Where("--plan")})
+        raise SpecError(explain(document, error, ServingSpec)) from None
 
 
 def _fixed_in(spec: ServingSpec) -> Iterator[Fixed]:
     """Yield the pins, limits, objectives and capacities of a spec."""
-    for name, value in spec.pins:
-        if value is not None:
-            yield Fixed(rule=f"pins.{name}", sentence=f"{name} is {value}")
+    yield from pins_in(spec.pins)
     least = spec.limits.tp_min_link_gb_s
     if least is not None:
         sentence = f"tensor parallelism has links of {least:g} GB/s"
-        yield Fixed(rule="limits.tp_min_link_gb_s", sentence=sentence)
+        yield Fixed(rule=TP_LINK, sentence=sentence)
     for name, limit_ms in spec.inference.slo:
         if limit_ms is not None:
             yield Fixed(rule=f"{_SLO}{name}", sentence=f"{name} is {limit_ms:g}")
-    sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
-    yield Fixed(rule=MEMORY, sentence=sentence)
+    yield memory_in(spec)
 
 
 def _without(spec: ServingSpec, rules: Sequence[str]) -> ServingSpec:
     """Return a spec with some of what is fixed left open."""
-    pins = {r.removeprefix("pins."): None for r in rules if r.startswith("pins.")}
-    waits = {r.removeprefix(_SLO): None for r in rules if r.startswith(_SLO)}
-    limits: dict[str, float | None] = {}
-    if MEMORY in rules:
-        limits["memory_gib"] = ENDLESS_GIB
-    if "limits.tp_min_link_gb_s" in rules:
-        limits["tp_min_link_gb_s"] = None
-    slo = spec.inference.slo.model_copy(update=waits)
-    return spec.model_copy(
-        update={
-            "pins": spec.pins.model_copy(update=pins),
-            "limits": spec.limits.model_copy(update=limits),
-            "inference": spec.inference.model_copy(update={"slo": slo}),
-        }
-    )
+    waits = [rule for rule in rules if rule.startswith(_SLO)]
+    open_ = {rule.removeprefix(_SLO): None for rule in waits}
+    slo = spec.inference.slo.model_copy(update=open_)
+    inference = spec.inference.model_copy(update={"slo": slo})
+    patient = spec.model_copy(update={"inference": inference})
+    return without(patient, [rule for rule in rules if rule not in waits])
 
 
 def _is_possible(spec: ServingSpec) -> bool:
@@ -214,7 +220,5 @@ def _machines(times: int, spec: ServingSpec) -> Done | None:
 def _memory(needed_gib: float, spec: ServingSpec) -> Done | None:
     if needed_gib <= spec.usable_gib:
         return None
-    more = {"memory_gib": needed_gib * (1 + 1e-9)}
-    changed = {"limits": spec.limits.model_copy(update=more)}
     edit = f"usable memory of a GPU: {spec.usable_gib:.2f} -> {needed_gib:.2f} GiB"
-    return edit, spec.model_copy(update=changed)
+    return edit, with_memory(spec, needed_gib * (1 + 1e-9))

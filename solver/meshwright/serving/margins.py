@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.explain.clusters import with_topology
+from meshwright.explain.fixed import with_memory
 from meshwright.serving.explanation import Worth
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops
@@ -21,9 +22,7 @@ def marginal_values(spec: ServingSpec) -> Iterator[Worth]:
 
 
 def _hardware(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
-    limits = {"memory_gib": spec.usable_gib * MORE}
-    more = {"limits": spec.limits.model_copy(update=limits)}
-    yield "memory +10 %", spec.model_copy(update=more)
+    yield "memory +10 %", with_memory(spec, spec.usable_gib * MORE)
     topology = spec.cluster.topology
     gpu, peaks = topology.gpu, topology.gpu.peak_tflops
     wider = {"memory_gb_s": gpu.memory_gb_s * MORE}

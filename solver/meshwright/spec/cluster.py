@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from meshwright.spec.base import FOLLOWS, Count, Problem, SpecModel, refuse
 from meshwright.spec.hosts import Hosts, broken_hosts, hosts_of, split_levels
-from meshwright.spec.links import Level, ScaleOut
+from meshwright.spec.links import NEEDS_NICS, Level, ScaleOut
 from meshwright.spec.machine import Machine, joined, machine_of_levels
 from meshwright.spec.override import Override, broken_overrides
 from meshwright.spec.parts import Part, alike, broken_parts, seen_alike
@@ -40,6 +40,13 @@ class Cluster(SpecModel):
         refuse(broken_parts(parts) if parts else ())
         return parts
 
+    @field_validator("join")
+    @classmethod
+    def _check_join(cls, join: ScaleOut | None) -> ScaleOut | None:
+        if join is not None and join.uplink == "per_nic":
+            refuse([Problem(("uplink",), join.uplink, NEEDS_NICS)])
+        return join
+
     @field_validator("topology", mode="before")
     @classmethod
     def _common(cls, value: Any, info: ValidationInfo) -> Any:
@@ -64,6 +71,9 @@ class Cluster(SpecModel):
         if self.parts and self.overrides:
             sentence = "given beside parts; write them into the part's topology"
             yield Problem(("overrides",), len(self.overrides), sentence)
+        if self.join is not None and not self.parts:
+            sentence = "joins parts, and none are given"
+            yield Problem(("join", "name"), self.join.name, sentence)
         if self.parts and self.count > 1:
             sentence = "given beside parts; each has its own; accepted: 1"
             yield Problem(("count",), self.count, sentence)
@@ -101,7 +111,8 @@ class Cluster(SpecModel):
             refuse([Problem(("overrides",), len(self.overrides), sentence)])
         machine, outer = self.rated_host
         hosts = math.prod(level.size for level in outer)
-        refuse(broken_overrides(self.overrides, *machine, hosts))
+        own = machine.nodes, machine.links
+        refuse(broken_overrides(self.overrides, *own, hosts))
         refuse(broken_hosts(self.hosts, self.overrides))
         return self
 

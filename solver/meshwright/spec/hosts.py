@@ -35,6 +35,11 @@ class Hosts(NamedTuple):
         """Return the GPUs of each host."""
         return self.kinds[0].machine.gpus
 
+    @property
+    def nics(self) -> int:
+        """Return the NICs of the host that has the fewest."""
+        return min(kind.machine.nics for kind in self.kinds)
+
 
 def split_levels(
     levels: Sequence[Level], gpus_per_host: int
@@ -76,7 +81,8 @@ def hosts_of(
     kept = [Alike(_first_gpus(own.machine, gpus), own.hosts) for own in kept]
     used = {host for own in kept for host in own.hosts}
     left_out = tuple(host for host in range(rated) if host not in used)
-    return Hosts(tuple(kept), _flat(outer, len(used), gpus, left_out), left_out)
+    hosts = Hosts(tuple(kept), outer, left_out)
+    return hosts._replace(outer=_flat(hosts, len(used))) if left_out else hosts
 
 
 def _best_size(kinds: dict[Machine, list[int]]) -> int:
@@ -92,21 +98,20 @@ def _first_gpus(machine: Machine, gpus: int) -> Machine:
     return degraded(machine, [Override(node=name) for name in names])
 
 
-def _flat(
-    outer: tuple[Level, ...], hosts: int, gpus: int, left_out: tuple[int, ...]
-) -> tuple[Level, ...]:
-    """Return the levels above hosts: one, as wide as the narrowest, if some are out."""
-    if not left_out:
-        return outer
-    if hosts == 1:
+def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
+    """Return one level above the hosts in use, as wide as the narrowest of theirs."""
+    if used == 1:
         return ()
-    first, below, rates = outer[0], gpus, []
-    for level in outer:
-        rates.append(level.gb_s / (below if level.uplink == "shared" else 1))
+    if not hosts.nics:
+        return hosts.outer  # Nothing leads out: `broken_hosts` says so.
+    first, below, rates = hosts.outer[0], 1, []
+    for level in hosts.outer:
+        rates.append(level.gb_s_per_gpu(hosts.gpus * below, hosts.nics * below))
         below *= level.size
-    narrowest = min(rates) * (gpus if first.uplink == "shared" else 1)
-    latency_us = sum(level.latency_us for level in outer)
-    changed = {"size": hosts, "gb_s": narrowest, "latency_us": latency_us}
+    gpus_per_uplink = hosts.gpus / first.uplinks(hosts.gpus, hosts.nics)
+    latency_us = sum(level.latency_us for level in hosts.outer)
+    gb_s = min(rates) * gpus_per_uplink
+    changed = {"size": used, "gb_s": gb_s, "latency_us": latency_us}
     return (first.model_copy(update=changed),)
 
 
@@ -115,15 +120,22 @@ def broken_hosts(hosts: Hosts, overrides: Sequence[Override]) -> Iterable[Proble
     if not hosts.kinds:
         yield Problem(("overrides",), len(overrides), "given, which leave no host")
     for kind in hosts.kinds:
-        nodes, links = in_reach(kind.machine)
-        for problem in broken_graph(nodes, links):
+        for problem in broken_graph(*_in_reach(kind.machine, bool(hosts.outer))):
             sentence = f"given, which leave {problem.value!r} without a way to others"
             yield Problem(("overrides",), len(overrides), sentence)
             return
 
 
-def in_reach(machine: Machine) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
-    """Return the nodes of a machine that have a link, and all GPUs."""
+def _in_reach(
+    machine: Machine, has_others: bool
+) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
+    """Return the nodes of a machine that have a link, and those that need one.
+
+    These are all GPUs, and the switch outside where there are other hosts.
+    """
     ends = {end for link in machine.links for end in link.between}
-    kept = tuple(n for n in machine.nodes if n.name in ends or n.kind == "gpu")
-    return kept, machine.links
+    ends -= {machine.way_out}
+    kept = [n for n in machine.nodes if n.name in ends or n.kind == "gpu"]
+    if has_others:
+        kept.append(Node(name=machine.way_out, kind="switch"))
+    return tuple(kept), machine.links

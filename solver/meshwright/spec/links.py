@@ -11,6 +11,9 @@ from pydantic import BeforeValidator, Field
 from meshwright.spec.base import Count, CountOrNone, Name, Problem, SpecModel
 from meshwright.spec.units import GBPerS, Micros
 
+NEEDS_NICS = "needs nodes of kind nic; accepted: per_gpu, shared"
+"""What is wrong with uplinks per NIC where no NIC is known."""
+
 
 class ScaleOut(SpecModel):
     """A switch over equal children, each with uplinks to it."""
@@ -23,6 +26,14 @@ class ScaleOut(SpecModel):
         description="per_gpu: each GPU below a child has its own uplink; "
         "shared: the child has one; per_nic: each NIC, where nodes have them.",
     )
+
+    def uplinks(self, gpus: int, nics: int = 0) -> int:
+        """Return how many uplinks a child with so many GPUs and NICs has."""
+        return {"per_gpu": gpus, "per_nic": nics, "shared": 1}[self.uplink]
+
+    def gb_s_per_gpu(self, gpus: int, nics: int = 0) -> float:
+        """Return a GPU's part of the uplinks of such a child, per direction."""
+        return self.gb_s / (gpus / self.uplinks(gpus, nics))
 
 
 class Level(ScaleOut):

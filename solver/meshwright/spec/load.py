@@ -15,7 +15,7 @@ from meshwright.spec.gpu import Gpu
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.places import Document, FieldPath, Where
-from meshwright.spec.serving import ServingSpec
+from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.source import parse_yaml, read_yaml
 from meshwright.spec.spec import Spec
 
@@ -60,7 +60,7 @@ def refuse_inference(document: Document) -> None:
 
 def load_question(
     name: str, pins: list[str] | None = None, notes: list[str] | None = None
-) -> Spec | ServingSpec:
+) -> Question:
     """Return a spec of training or of serving, whichever the file has.
 
     Raises:

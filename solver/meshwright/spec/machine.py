@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from meshwright.spec.links import Level, Link, Node, ScaleOut
@@ -15,6 +15,8 @@ class Machine(NamedTuple):
 
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
+    way_out: str = ""
+    """The name of that switch; empty where nothing is above."""
 
     @property
     def gpus(self) -> int:
@@ -27,16 +29,12 @@ class Machine(NamedTuple):
         return sum(node.kind == "nic" for node in self.nodes)
 
 
-def outside(level: ScaleOut) -> str:
-    """Return the name of the switch of a level that a host sees."""
-    return f"{level.name}0"
-
-
 def joined(machine: Machine, above: ScaleOut | None) -> Machine:
     """Return a machine with its NICs linked to the switch above it, if there is one."""
     if above is None:
         return machine
-    switch = Node(name=outside(above), kind="switch")
+    (name,) = _switches(above, 1, [node.name for node in machine.nodes])
+    switch = Node(name=name, kind="switch")
     links = [
         Link(
             between=(node.name, switch.name),
@@ -46,7 +44,15 @@ def joined(machine: Machine, above: ScaleOut | None) -> Machine:
         for node in machine.nodes
         if node.kind == "nic"
     ]
-    return Machine((*machine.nodes, switch), (*machine.links, *links))
+    return Machine((*machine.nodes, switch), (*machine.links, *links), name)
+
+
+def _switches(level: ScaleOut, count: int, taken: Collection[str]) -> list[str]:
+    """Return names for the switches of a level: none is that of another node."""
+    name = level.name
+    while not set(taken).isdisjoint(own := [f"{name}{i}" for i in range(count)]):
+        name += "-switch"
+    return own
 
 
 def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> Machine:
@@ -57,11 +63,13 @@ def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> Machin
     gpus = math.prod(level.size for level in levels)
     nodes = [Node(name=f"gpu{rank}") for rank in range(gpus)]
     links: list[Link] = []
+    nics = [f"nic{i}" for i in range(gpus if above else 0)]
     children, below = [node.name for node in nodes], 1
     for level in levels:
-        switches = [f"{level.name}{i}" for i in range(len(children) // level.size)]
+        taken = [*nics, *(node.name for node in nodes)]
+        switches = _switches(level, len(children) // level.size, taken)
         nodes += [Node(name=name, kind="switch") for name in switches]
-        gb_s = level.gb_s * (below if level.uplink == "per_gpu" else 1)
+        gb_s = level.gb_s * level.uplinks(below)
         links += [
             Link(
                 between=(child, switches[i // level.size]),
@@ -74,11 +82,11 @@ def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> Machin
     if above is not None:
         is_shared = above.uplink == "shared"
         exits = children if is_shared else [f"gpu{rank}" for rank in range(gpus)]
-        nodes += [Node(name=f"nic{i}", kind="nic") for i in range(len(exits))]
+        nodes += [Node(name=name, kind="nic") for name in nics[: len(exits)]]
         latency_us = 0.0 if is_shared else sum(level.latency_us for level in levels)
         links += [
-            Link(between=(name, f"nic{i}"), gb_s=above.gb_s, latency_us=latency_us)
-            for i, name in enumerate(exits)
+            Link(between=pair, gb_s=above.gb_s, latency_us=latency_us)
+            for pair in zip(exits, nics, strict=False)
         ]
     return Machine(tuple(nodes), tuple(links))
 
@@ -93,4 +101,5 @@ def degraded(machine: Machine, overrides: Sequence[Override]) -> Machine:
         if not down & set(link.between)
     ]
     nodes = tuple(node for node in machine.nodes if node.name not in down)
-    return Machine(nodes, tuple(link for link in links if link.gb_s > 0))
+    kept = tuple(link for link in links if link.gb_s > 0)
+    return Machine(nodes, kept, machine.way_out)

@@ -133,7 +133,7 @@ def _narrowest(levels: Sequence[ScaleOut], below: int) -> Rates:
     """Return the least that a GPU has on the way up levels, and their latency."""
     rates = []
     for level in levels:
-        rates.append(level.gb_s / (below if level.uplink == "shared" else 1))
+        rates.append(level.gb_s_per_gpu(below))
         below *= level.size if isinstance(level, Level) else 1
     return Rates(min(rates), sum(level.latency_us for level in levels))
 

@@ -14,6 +14,7 @@ from meshwright.spec.gpu import Precision
 from meshwright.spec.inference import Inference, WeightPrecision
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
+from meshwright.spec.spec import Spec
 from meshwright.spec.training import Limits
 
 PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
@@ -56,6 +57,10 @@ class ServingSpec(SpecModel):
         """Return the precision in which matmuls run."""
         known = self.cluster.topology.gpu.peak_tflops.known
         return _of_matmuls(self.inference.precision, known)
+
+
+Question = Spec | ServingSpec
+"""What a file may ask."""
 
 
 def _of_matmuls(weights: WeightPrecision, known: Collection[str]) -> Precision:

@@ -10,6 +10,7 @@ from meshwright.spec.base import Name, Problem, SpecModel, refuse
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.host import Host
 from meshwright.spec.links import (
+    NEEDS_NICS,
     Level,
     Link,
     Node,
@@ -84,8 +85,7 @@ class Topology(SpecModel):
                 sentence = "is for levels of GPUs; accepted above nodes: per_nic"
                 yield Problem((*path, "uplink"), level.uplink, sentence)
             elif by_nic and not self.nodes:
-                sentence = "needs nodes of kind nic; accepted: per_gpu, shared"
-                yield Problem((*path, "uplink"), level.uplink, sentence)
+                yield Problem((*path, "uplink"), level.uplink, NEEDS_NICS)
 
     @model_validator(mode="after")
     def _check_graph(self) -> Topology:

@@ -8,7 +8,6 @@ from functools import lru_cache
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.hosts import Alike, Hosts
 from meshwright.spec.links import Level
-from meshwright.spec.machine import outside
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.levels import LevelFabric
@@ -37,16 +36,13 @@ def _kind(kind: Alike, hosts: Hosts) -> HostKind:
     routes = Routes(machine_graph(kind.machine))
     if not hosts.outer:
         return HostKind(routes)
-    return HostKind(routes, f"node{kind.hosts[0]}", outside(hosts.outer[0]))
+    return HostKind(routes, f"node{kind.hosts[0]}", kind.machine.way_out)
 
 
 def _by_gpu(hosts: Hosts) -> Iterator[Level]:
     """Yield the levels above hosts with the uplinks of NICs shared out to GPUs."""
     for level in hosts.outer:
-        if level.uplink == "per_nic":
-            nics = min(kind.machine.nics for kind in hosts.kinds)
-            per_gpu = level.gb_s * nics / hosts.gpus
-            changed = {"gb_s": per_gpu, "uplink": "per_gpu"}
-            yield level.model_copy(update=changed)
-        else:
-            yield level
+        gb_s = level.gb_s_per_gpu(hosts.gpus, hosts.nics)
+        is_by_nic = level.uplink == "per_nic"
+        changed = {"gb_s": gb_s, "uplink": "per_gpu"}
+        yield level.model_copy(update=changed) if is_by_nic else level

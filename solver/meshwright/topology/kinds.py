@@ -86,8 +86,7 @@ class Uplinks(NamedTuple):
 def uplinks(levels: Iterable[Level], gpus: int = 1, nics: int = 1) -> Iterator[Uplinks]:
     """Yield levels, innermost first, above children with so many GPUs and NICs."""
     for level in levels:
-        count = {"per_gpu": gpus, "per_nic": nics, "shared": 1}[level.uplink]
-        yield Uplinks(level, gpus, count)
+        yield Uplinks(level, gpus, level.uplinks(gpus, nics))
         gpus, nics = gpus * level.size, nics * level.size
 
 

@@ -30,7 +30,7 @@ class LevelFabric:
         )
         self._gpus_below = [math.prod(self.sizes[:i]) for i in range(len(self.sizes))]
         self.link_gb_s = tuple(
-            level.gb_s * (gpus if level.uplink == "per_gpu" else 1)
+            level.gb_s * level.uplinks(gpus)
             for level, gpus in zip(self.levels, self._gpus_below, strict=True)
         )
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.machine import outside
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.kinds import Uplinks, host_kinds, uplinks
 from meshwright.topology.layout import around, first_host, has_far_links, rings, rows
@@ -111,7 +110,7 @@ def _host(cluster: Cluster) -> Sketch:
     """Return the first host, and the levels above it where its picture has room."""
     first, outer = host_kinds(cluster)[0], cluster.hosts.outer
     whole = machine_graph(first.machine)
-    way_out = [outside(level) for level in outer[:1]]
+    way_out = [first.machine.way_out] if outer else []
     graph, gpus = _inside(whole, way_out)
     hosts = math.prod(level.size for level in outer)
     part = f"{first.name}, one of {hosts:,} hosts" if outer else ""
@@ -124,7 +123,7 @@ def _host(cluster: Cluster) -> Sketch:
         return Sketch(points, tuple(_links(graph)), part + without)
     drawn = [[Point(node, kinds[node]) for node in row] for row in rows(graph, gpus)]
     lines = [*_links(whole.subgraph([*graph, *way_out]))]
-    lines += _add_levels(drawn, uplinks(outer, first.gpus, first.nics))
+    lines += _add_levels(drawn, uplinks(outer, first.gpus, first.nics), way_out)
     return Sketch(_spread(drawn), tuple(lines), part)
 
 
@@ -143,11 +142,13 @@ def _links(graph: nx.Graph[str]) -> Iterator[Line]:
         yield Line((a, b), link["gb_s"], link["latency_us"])
 
 
-def _add_levels(drawn: list[list[Point]], outer: Iterable[Uplinks]) -> Iterator[Line]:
+def _add_levels(
+    drawn: list[list[Point]], outer: Iterable[Uplinks], way_out: list[str]
+) -> Iterator[Line]:
     """Add one branch of what is above a host to its rows; yield the links there."""
     below: list[Point] = []
     for level, _, rails in outer:
-        above = Point(outside(level), "switch")
+        above = Point(f"{level.name}0" if below else way_out[0], "switch")
         rest = Point(f"below {above.name} ...", "rest", level.size - 1)
         row = [*below, *([rest] if rest.count else [])]
         for point in row:

@@ -1,0 +1,130 @@
+"""Candidates for the best plan: rows on meshes, bounded from below and from above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright import bounds, splits
+from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
+from meshwright.cost.links import link_seconds
+from meshwright.cost.price import price
+from meshwright.job import Job
+from meshwright.lattice import Lattice
+from meshwright.meshes import Budget
+from meshwright.room import by_stages, stages_by_count, timed
+from meshwright.scaling import TICK_S, Scaled, free
+from meshwright.splits import pinned_split, real_split
+from meshwright.stages import Stages
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """Coarse rows that have room, and what they hold: that is so on every mesh."""
+
+    number: Ints
+    """Of each: its row in the lattice."""
+    memory: Scaled
+
+    def take(self, index: Ints) -> Coarse:
+        """Return the rows of `index`."""
+        return take(self, index)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Skeletons on meshes that may hold the best plan, in no order."""
+
+    costs: Scaled
+    coarse: Ints
+    """Of each: its row in the lattice. Plans on one row differ by mesh alone."""
+    lower: Floats
+    upper: Floats
+    """Ticks of the constructive split; infinite where that breaks a limit or pin."""
+
+    def take(self, index: Ints) -> Candidates:
+        """Return the candidates of `index`."""
+        return take(self, index)
+
+    def up_to(self, best: float) -> Candidates:
+        """Return the candidates whose lower bound is not above `best`."""
+        return self.take(np.flatnonzero(self.lower <= best))
+
+
+def place(
+    job: Job,
+    lattice: Lattice,
+    batch: Coarse,
+    best: float,
+    budget: Budget,
+) -> Candidates:
+    """Return the coarse rows of a batch on their meshes, bounded both ways.
+
+    What is bounded above `best` is left out as soon as that is known.
+    """
+
+    def is_near(costs: Scaled) -> Bools:
+        return bounds.cheap_bound(costs, job.spec.model.n_layers) <= best
+
+    keep = None if np.isinf(best) else lambda own: is_near(timed(job, free(own)))
+    rows, own = lattice.on_meshes(batch.number, budget, keep)
+    costs = timed(job, batch.memory.shared(rows, own))
+    near = np.flatnonzero(is_near(costs))
+    costs, coarse = costs.take(near), batch.number[own[near]]
+    lower = by_stages(job, costs, lower_than(best))
+    near = np.flatnonzero(lower <= best)
+    costs, coarse, lower = costs.take(near), coarse[near], lower[near]
+    upper = np.empty(len(costs))
+    for index, stages in stages_by_count(job, costs):
+        layers, recomputed = pinned_split(job.spec.pins, stages)
+        ticks = splits.split_ticks(stages, layers, recomputed)
+        allowed = splits.split_fits(stages, layers, recomputed)
+        allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed, ticks)
+        upper[index] = np.where(allowed, ticks, np.inf)
+    return Candidates(costs, coarse, lower, upper)
+
+
+def _keeps_link_limit(
+    job: Job,
+    lattice: Lattice,
+    stages: Stages,
+    layers: Ints,
+    recomputed: Ints,
+    ticks: Floats,
+) -> Bools:
+    """Return which splits leave every link idle for as long as the limit asks."""
+    result = np.ones(len(layers), dtype=bool)
+    share = job.spec.limits.max_link_utilisation
+    if share is None:
+        return result
+    for row in range(len(layers)):
+        rows = stages.costs.rows.take(np.array([row]))
+        split = real_split(job, rows, layers[row], recomputed[row])
+        place = lattice.place(rows)
+        busy_s = link_seconds(job, price(job, rows), split, place).sum(axis=1).max()
+        result[row] = busy_s <= share * ticks[row] * TICK_S
+    return result
+
+
+def kth_best(found: list[Candidates], keep: int) -> float:
+    """Return the keep-th least upper bound over coarse rows of different times."""
+    coarse = np.concatenate([part.coarse for part in found])
+    upper = np.concatenate([part.upper for part in found])
+    order = np.argsort(upper, kind="stable")
+    _, first = np.unique(coarse[order], return_index=True)
+    distinct = np.unique(upper[order][first])
+    return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
+
+
+def within(job: Job, found: list[Candidates], best: float) -> Candidates:
+    """Return the candidates within the best plan, bounded once more against it."""
+    merged = joined([part.up_to(best) for part in found])
+    again = by_stages(job, merged.costs, lower_than(best))
+    return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+
+
+def lower_than(best: float) -> Callable[[Stages], Floats]:
+    """Return the lower bound of stages, which may be loose above `best`."""
+    return lambda stages: bounds.lower_bound(stages, best)

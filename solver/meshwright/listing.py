@@ -1,0 +1,87 @@
+"""Lists the meshes of many degrees at once: every one, or one of each price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from meshwright.cost.arrays import Ints, take
+from meshwright.degrees import factorisations
+from meshwright.orders import Share
+from meshwright.topology.groups import price_groups
+from meshwright.topology.paths import Fabric, Meshes, Paths
+
+MOST_LISTED = 50_000
+"""Degrees on a fabric whose meshes are kept; a thousand are some 2 MiB."""
+
+MOST_FABRICS = 8
+
+AT_ONCE = 64
+"""Degrees whose meshes are listed at once: more save little time, and take memory."""
+
+Key = tuple[tuple[int, ...], Share]
+"""Degrees of the axes, and among how many GPUs experts are shared out."""
+
+
+def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
+    """Return every mesh of a cluster with given degrees, (meshes, axes, levels)."""
+    return _every_mesh(sizes, degrees[None])[0]
+
+
+def _every_mesh(sizes: Sequence[int], degrees: Ints) -> tuple[Meshes, Ints]:
+    """Return every mesh with any of some degrees, and which of them it has."""
+    number = np.arange(len(degrees))
+    left, meshes = degrees, np.ones((*degrees.shape, 0), dtype=np.int64)
+    for size in sizes[:-1]:
+        options = factorisations(size)
+        row, option = np.nonzero((left[:, None] % options[None] == 0).all(axis=2))
+        left, number = left[row] // options[option], number[row]
+        meshes = np.concatenate([meshes[row], options[option][:, :, None]], axis=2)
+    # What is left is for the last level, if it has that many.
+    whole = left.prod(axis=1) == sizes[-1]
+    every = np.concatenate([meshes[whole], left[whole][:, :, None]], axis=2)
+    return every, number[whole]
+
+
+def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, Paths]]:
+    """Return one mesh of each price, where the order of GPUs is no matter.
+
+    Many specs on one fabric, and solves of one spec with changes, share them.
+    """
+    known = _known(fabric)
+    unknown = [key for key in dict.fromkeys(keys) if key not in known]
+    if len(known) + len(unknown) > MOST_LISTED:
+        known.clear()
+        unknown = list(dict.fromkeys(keys))
+    for start in range(0, len(unknown), AT_ONCE):
+        part = unknown[start : start + AT_ONCE]
+        known.update(zip(part, _listed(fabric, part), strict=True))
+    return [known[key] for key in keys]
+
+
+@lru_cache(maxsize=MOST_FABRICS)
+def _known(fabric: Fabric) -> dict[Key, tuple[Meshes, Paths]]:
+    """Return what was listed on a fabric so far."""
+    return {}
+
+
+def _listed(fabric: Fabric, keys: list[Key]) -> list[tuple[Meshes, Paths]]:
+    """Return one mesh of each price for each key; either all have experts or none."""
+    meshes, number = _every_mesh(fabric.sizes, np.array([own for own, _ in keys]))
+    shares = np.array([share or 1 for _, share in keys])
+    paths = price_groups(fabric, meshes, None if keys[0][1] is None else shares[number])
+    first = first_of_equal([number[:, None], paths.s_per_byte, paths.latency_s])
+    edges = np.searchsorted(number[first], np.arange(len(keys) + 1))
+    parts = (first[start:end] for start, end in pairwise(edges.tolist()))
+    return [(meshes[own], take(paths, own)) for own in parts]
+
+
+def first_of_equal(columns: Iterable[Ints | np.ndarray]) -> Ints:
+    """Return the first row of each kind, in order; columns are (rows, any)."""
+    first: dict[bytes, int] = {}
+    for index, row in enumerate(np.concatenate(list(columns), axis=1)):
+        first.setdefault(row.tobytes(), index)
+    return np.array(list(first.values()), dtype=np.int64)
