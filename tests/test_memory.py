@@ -120,6 +120,33 @@ def test_megatron_adds_up_a_layer_of_gradients_at_a_time() -> None:
         assert stage["workspace"] == pytest.approx(expected, rel=1e-9)
 
 
+def leading(ff: int, recompute: str, again: list[int]) -> list[float]:
+    """Return the bytes of activations of stages of 2 layers, of which 2 lead."""
+    pins = {"layers": [2] * 4, "ep": 1, "recompute": recompute}
+    base = spec({**PIPE, **pins, "recompute_layers": again})
+    moe = {"n_experts": 4, "top_k": 2, "d_ff": FF, "first_dense_layers": 2}
+    changed = {**base.model.model_dump(), "d_ff": ff, "moe": moe}
+    model = base.model.model_validate(changed)
+    stages = best(base.model_copy(update={"model": model})).stages
+    return [stage.parts["activations"] * GIB for stage in stages]
+
+
+def test_leading_layers_keep_their_inputs_though_experts_save_more() -> None:
+    """Of 4, 3, 2 and 1 micro-batches in flight, 2 layers each, all recomputed."""
+    expected = [in_flight * 2 * TOKENS_BYTES for in_flight in (4, 3, 2, 1)]
+    assert leading(H, "full", [2] * 4) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("ff", [H, FF, 16 * FF])
+def test_leading_layers_never_hold_less_than_they_do(ff: int) -> None:
+    """Each of the first stage's 2, of 4 micro-batches, saves all or its input."""
+    saved = leading(ff, "none", [0] * 4)[0] / 2
+    kept = 4 * TOKENS_BYTES
+    for again in (1, 2):
+        told = leading(ff, "full", [again, 2, 2, 2])[0]
+        assert told >= ((2 - again) * saved + again * kept) * (1 - 1e-9)
+
+
 def test_zero_3_gathers_a_layer_and_some_of_the_next() -> None:
     """FSDP the next layer, DeepSpeed 50 million parameters: both hold 12.6 here."""
     wide = {"n_layers": 2, "d_model": 4096, "n_heads": 32, "d_ff": 16384, "vocab": 512}

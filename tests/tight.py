@@ -40,5 +40,27 @@ def tight_specs(draw: st.DrawFn, most_gpus: int = 6) -> Spec:
     return own.model_copy(update={"pins": pins})
 
 
+def leading_dense_spec() -> Spec:
+    """Return a spec whose leading layer saves far less than those with experts."""
+    experts = {"n_experts": 4, "top_k": 2, "d_ff": 1024, "shared_d_ff": 2048}
+    model = {
+        "n_layers": 3, "d_model": 2048, "n_heads": 16, "d_ff": 4096, "vocab": 512,
+        "tied_embeddings": False, "moe": {**experts, "first_dense_layers": 1},
+    }  # fmt: skip
+    host = {"gpus": 2, "memory_gib": 1, "pcie_gb_s": 25, "memory_gb_s": 400}
+    gpu = {"memory_gib": 80, "memory_gb_s": 3_000, "peak_tflops": {"bf16": 300}}
+    link = {"name": "link", "size": 2, "gb_s": 300, "latency_us": 1}
+    return Spec.model_validate(
+        {
+            "model": model,
+            "cluster": {"topology": {"gpu": gpu, "levels": [link], "host": host}},
+            "framework": "fsdp",
+            "training": {"seq_len": 4_096, "global_batch": 8},
+            "limits": {"memory_gib": 2.9, "memory_margin": 0},
+            "pins": {"offload": ["none", "optimizer"]},
+        }
+    )
+
+
 def _gpus(data: dict[str, Any]) -> int:
     return math.prod(own["size"] for own in data["cluster"]["topology"]["levels"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ from meshwright.cost.framework import (
 )
 from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.precision import ELEMENT_BYTES, fp8_weight_bytes
+from meshwright.cost.shards import Shards
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.transformer import mlp_inputs
 from meshwright.cost.weights import (
@@ -36,6 +38,7 @@ from meshwright.cost.weights import (
 )
 from meshwright.job import Job
 from meshwright.skeleton import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
+from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 
 
@@ -71,7 +74,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the bytes that make up every stage of every skeleton."""
     spec = job.spec
     tokens = rows.shards.tokens(spec.training.seq_len)
-    saved, kept = _activation_bytes(job, rows)
+    saved, kept = _activation_bytes(job, rows, saved_bytes)
     alike, inverse = rows.distinct_in_state()
     held = take(_held(job, alike), inverse)
     logits = _logits(job, rows)
@@ -85,7 +88,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         freed=tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
         first=held.first,
-        first_activations=tokens * _leading_activations(job, rows, saved),
+        first_activations=tokens * _leading_activations(job, rows, saved, kept),
         last=added([held.last, shared]),
         last_activations=logits,
         fixed={
@@ -167,13 +170,20 @@ def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Part
     return added([scaled(dense, count), scaled(layer, -count)])
 
 
-def _leading_activations(job: Job, rows: Skeletons, saved: Floats) -> Floats:
-    """Return the bytes per token that leading dense layers save more likewise."""
+def _leading_activations(
+    job: Job, rows: Skeletons, saved: Floats, kept: Floats
+) -> Floats:
+    """Return the bytes per token that leading dense layers save more likewise.
+
+    A recomputed layer counts as freeing what a repeated one does. Leading layers that
+    free less are taken to be among the recomputed ones, which is safe: no stage holds
+    less than its layers keep.
+    """
     count = job.spec.model.first_dense_layers
     if not count:
         return np.zeros(len(rows))
-    own = dense_saved_bytes(job.spec, rows.shards, selective=False)
-    return count * (own - saved)
+    own_saved, own_kept = _activation_bytes(job, rows, dense_saved_bytes)
+    return count * np.maximum(own_saved - saved, own_kept - kept)
 
 
 def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
@@ -185,11 +195,12 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     return count * (dense - repeated)
 
 
-def _activation_bytes(job: Job, rows: Skeletons) -> tuple[Floats, Floats]:
+def _activation_bytes(
+    job: Job, rows: Skeletons, of_layer: Callable[[Spec, Shards, bool], Floats]
+) -> tuple[Floats, Floats]:
     """Return bytes per token and layer: saved without recompute, kept with it."""
     spec, shards = job.spec, rows.shards
-    saved = saved_bytes(spec, shards, selective=False)
-    selective = saved_bytes(spec, shards, selective=True)
+    saved, selective = of_layer(spec, shards, False), of_layer(spec, shards, True)
     full = layer_input_bytes(spec, shards)
     mode = rows.recompute
     modes = [mode == NONE, mode == SELECTIVE, mode == FULL]
