@@ -41,8 +41,8 @@ def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
     whole = build_lattice(job)
     some = np.random.default_rng(0).choice(len(whole.rows), 2_000, replace=False)
     rows = whole.rows.take(some)
-    shared = timed(job, scale_room(job, rows), whole.alike[some])
-    assert len(np.unique(whole.alike[some])) < len(some)
+    shared = timed(job, scale_room(job, rows), whole.choices.alike[some])
+    assert len(np.unique(whole.choices.alike[some])) < len(some)
     assert differing(shared, scale_job(job, rows)) == []
 
 

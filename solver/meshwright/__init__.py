@@ -10,11 +10,12 @@ The way through the house, each step importing only what stands before it:
                  that serving has too
     degrees.py   how many GPUs each axis has; coarse.py: times all other choices
     placement.py on which GPU of an irregular host each rank sits; orders.py: what for
-    meshes.py    where the axes lie, listed when it is asked for
+    meshes.py    where the axes lie, listed when it is asked for (listing.py)
     lattice.py   every legal skeleton (a plan without its per-stage choices)
     scaling.py   seconds and bytes to whole numbers: the only rounding
     room.py      which rows have room for the model
     stages.py    what a stage can hold; bounds.py and splits.py: at least, and attained
+    kin.py       families of rows with one bound; candidates.py: rows bounded both ways
     prune.py     branch and bound over the lattice
     cpsat/       the exact model over what is left, and the proof
     check.py     a plan re-scored in floats: the specification of what a plan is

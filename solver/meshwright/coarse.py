@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Ints, ranges, take
+from meshwright.cost.arrays import Bools, Ints, ranges, take
 from meshwright.offload_rules import KNOWN_OFFLOADS
 from meshwright.rule import Rule, holding
 from meshwright.skeleton import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
@@ -24,24 +26,73 @@ ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """By whether there are no shards of the state, always, or if one wants."""
 
 
-@dataclass(frozen=True)
-class Choices:
-    """Rows, and what they come from and share, a number each."""
+class Layouts(NamedTuple):
+    """Rows without chunks, precision, offload and recomputation, at their plainest."""
 
     rows: Skeletons
-    origin: Ints
-    """The degrees that the row is of, or the row without its further choices."""
+    degree: Ints
+    """Of each row: the index of its degrees."""
     alike: Ints
-    """Shared by rows that differ in schedule and chunks alone."""
-    kin: Ints
-    """Shared by rows that differ in offload and recompute mode alone."""
+    """Of each row: a number shared by those that differ in schedule alone."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Rows that are others but for a few codes; each is one number until asked for."""
+
+    plain: Skeletons
+    """What rows are but for those codes."""
+    plain_degree: Ints
+    plain_alike: Ints
+    codes: dict[str, Ints]
+    """Of some columns: the codes of every way to choose them."""
+    frees: int
+    """How many ways, one after another, differ in what they free alone."""
+    number: Ints
+    """Of each row: its plain one, times all ways, plus its way."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.number)
 
     def take(self, index: Ints) -> Choices:
         """Return the rows of `index`."""
-        return take(self, index)
+        return replace(self, number=self.number[index])
+
+    @cached_property
+    def rows(self) -> Skeletons:
+        """Return the rows themselves."""
+        way: dict[str, Any] = take(self.codes, self.number % self._ways)
+        return replace(self.plain.take(self._which), **way)
+
+    @cached_property
+    def degree(self) -> Ints:
+        """Return of each row the index of its degrees."""
+        return self.plain_degree[self._which]
+
+    @property
+    def alike(self) -> Ints:
+        """Return a number shared by rows that differ in schedule and chunks alone."""
+        return self.plain_alike[self._which] * self._ways + self.number % self._ways
+
+    @property
+    def kin(self) -> Ints:
+        """Return a number shared by rows that differ in what they free alone.
+
+        Those stand together, the one that frees the least first.
+        """
+        return self.number // self.frees
+
+    @property
+    def _ways(self) -> int:
+        return len(next(iter(self.codes.values())))
+
+    @property
+    def _which(self) -> Ints:
+        return self.number // self._ways
 
 
-def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Choices:
+def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layouts:
     """Return the degrees times choices of layout that the rules allow.
 
     `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
@@ -73,62 +124,52 @@ def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Choice
         paths=free_paths(count, 0),
         mesh=np.full(count, -1),
     )
-    schedules = {"schedule": list(range(len(SCHEDULES)))}
-    row, (schedule,) = _beside(spec, rows, schedules, rules)
-    has_stages = (rows.pp[row] > 1) | (schedule == ONE_F_ONE_B)
-    row, schedule = row[has_stages], schedule[has_stages]
-    every = replace(rows.take(row), schedule=schedule)
-    return Choices(every, number[row], row, np.arange(len(row)))
+    schedules = {"schedule": np.arange(len(SCHEDULES))}
+    allowed = _beside(spec, rows, schedules, rules)
+    # A schedule presupposes stages.
+    allowed &= (rows.pp > 1)[:, None] | (schedules["schedule"] == ONE_F_ONE_B)
+    row, schedule = np.nonzero(allowed)
+    return Layouts(replace(rows.take(row), schedule=schedule), number[row], row)
 
 
 def with_choices(
-    spec: Spec,
-    rows: Skeletons,
-    alike: Ints,
-    rules: Sequence[Rule],
-    most_chunks: Ints,
+    spec: Spec, layouts: Layouts, rules: Sequence[Rule], most_chunks: Ints
 ) -> Choices:
     """Return rows times chunks, precision, offload and recompute modes, by the rules.
 
     `most_chunks` says of each row how many a stage may have: any divisor is tried.
-    Offload presupposes a host. Rows that share a number in `alike` differ in schedule
-    alone.
+    Offload presupposes a host.
     """
-    columns = _with_divisors({"row": np.arange(len(rows))}, "vpp", most_chunks)
-    plain = replace(rows.take(columns["row"]), vpp=columns["vpp"])
-    codes = {
-        "precision": _precisions(spec),
-        "offload": _offloads(spec),
-        "recompute": list(range(len(RECOMPUTE_MODES))),
-    }
-    kept, (precision, offload, mode) = _beside(spec, plain, codes, rules)
-    kin = kept * len(PRECISIONS) + precision
-    alike = alike[columns["row"]][kept] * len(PRECISIONS) + precision
-    alike = (alike * len(OFFLOADS) + offload) * len(RECOMPUTE_MODES) + mode
-    every = replace(
-        plain.take(kept), precision=precision, offload=offload, recompute=mode
+    rows = {"row": np.arange(len(layouts.rows))}
+    columns = _with_divisors(rows, "vpp", most_chunks)
+    row = columns["row"]
+    plain = replace(layouts.rows.take(row), vpp=columns["vpp"])
+    offloads, modes = _offloads(spec), range(len(RECOMPUTE_MODES))
+    ways = np.array(list(product(_precisions(spec), offloads, modes)))
+    codes = dict(zip(("precision", "offload", "recompute"), ways.T, strict=True))
+    return Choices(
+        plain,
+        layouts.degree[row],
+        layouts.alike[row],
+        codes,
+        len(offloads) * len(modes),
+        np.flatnonzero(_beside(spec, plain, codes, rules)),
     )
-    return Choices(every, columns["row"][kept], alike, kin)
 
 
 def _beside(
-    spec: Spec, rows: Skeletons, codes: dict[str, list[int]], rules: Sequence[Rule]
-) -> tuple[Ints, list[Ints]]:
-    """Return rows times codes of some columns, in order, where rules hold.
+    spec: Spec, rows: Skeletons, codes: dict[str, Ints], rules: Sequence[Rule]
+) -> Bools:
+    """Return which rows hold the rules with which codes, (rows, codes).
 
-    Codes stand side by side, a column on an axis of its own, so that a rule that does
-    not look at them is asked once.
+    A rule that does not look at the codes is asked once.
     """
-    alone: Any = (slice(None), *[None] * len(codes))
-    axes = np.ix_(*codes.values())
-    own: dict[str, Any] = {
-        name: axis[None] for name, axis in zip(codes, axes, strict=True)
-    }
-    allowed = holding(rules, spec, replace(take(rows, alone), **own))
-    shape = (len(rows), *(len(each) for each in codes.values()))
-    row, *places = np.nonzero(np.broadcast_to(allowed, shape))
-    known = zip(codes.values(), places, strict=True)
-    return row, [np.array(each)[place] for each, place in known]
+    own: dict[str, Any] = {name: each[None] for name, each in codes.items()}
+    beside = replace(take(rows, (slice(None), None)), **own)
+    count = len(next(iter(codes.values())))
+    allowed = np.empty((len(rows), count), dtype=bool)
+    allowed[:] = holding(rules, spec, beside)
+    return allowed
 
 
 def _with(

@@ -30,6 +30,13 @@ class Kin:
         """Return how many there are."""
         return len(self.start)
 
+    def least(self, index: Ints, count: int) -> tuple[Ints, Ints]:
+        """Return the `count` of some kin that have the least floors, and the others."""
+        if len(index) <= count:
+            return index, index[:0]
+        order = np.argpartition(self.floor[index], count)
+        return index[np.sort(order[:count])], index[np.sort(order[count:])]
+
     def rows(self, index: Ints) -> Ints:
         """Return the coarse rows of some kin."""
         return ranges(self.start[index], self.count[index])
@@ -41,10 +48,11 @@ def kin_of(job: Job, lattice: Lattice) -> Kin:
     What recomputes takes no less than what does not, nor does what offloads, unless
     the host updates faster than the GPU: then each way to offload is apart.
     """
-    number = lattice.kin * len(OFFLOADS)
+    number = lattice.choices.kin * len(OFFLOADS)
     if not is_never_faster(job):
         number = number + lattice.rows.offload
     start = np.flatnonzero(np.diff(number, prepend=-1))
     count = np.diff(start, append=len(number))
-    costs = timed(job, free(lattice.rows.take(start)), lattice.alike[start])
+    least = lattice.choices.take(start)
+    costs = timed(job, free(least.rows), least.alike)
     return Kin(start, count, cheap_bound(costs, job.spec.model.n_layers))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.coarse import coarse_rows, whole_chunks, with_choices
+from meshwright.coarse import Choices, coarse_rows, whole_chunks, with_choices
 from meshwright.cost.arrays import Bools, Ints, joined, ranges, representatives, take
 from meshwright.degrees import legal_degrees
 from meshwright.job import Job
@@ -34,19 +34,25 @@ class Lattice:
     """Coarse rows, and the meshes on which each can be placed."""
 
     fabric: Fabric
-    rows: Skeletons
-    degree: Ints
-    """Of each row: the index of its degrees."""
-    alike: Ints
-    """Of each row: a number shared by those that differ in schedule and chunks."""
-    kin: Ints
-    """Of each row: a number shared by those that differ in what they free alone.
-
-    Those stand together, the one that frees the least first."""
+    choices: Choices
     degrees: Ints
     copies: Ints
     """Of each degree: how many meshes there are before equal prices are merged."""
     table: MeshTable
+
+    def __len__(self) -> int:
+        """Return the number of coarse rows."""
+        return len(self.choices)
+
+    @property
+    def rows(self) -> Skeletons:
+        """Return the coarse rows: of many, better take a part first."""
+        return self.choices.rows
+
+    @property
+    def degree(self) -> Ints:
+        """Return of each row the index of its degrees."""
+        return self.choices.degree
 
     @property
     def skeletons(self) -> int:
@@ -55,13 +61,7 @@ class Lattice:
 
     def take(self, index: Ints) -> Lattice:
         """Return the lattice with only the coarse rows of `index`."""
-        return replace(
-            self,
-            rows=self.rows.take(index),
-            degree=self.degree[index],
-            alike=self.alike[index],
-            kin=self.kin[index],
-        )
+        return replace(self, choices=self.choices.take(index))
 
     def place(self, rows: Skeletons) -> Place:
         """Return where the ranks of the first row are."""
@@ -86,8 +86,9 @@ class Lattice:
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
             seen = (nowhere,) * len(self.table.job.kinds)
-            return self.rows.take(index).on_meshes(nowhere, index, seen), index
-        keys = np.stack([self.degree[index], self.rows.ep[index]], axis=1)
+            return self.take(index).rows.on_meshes(nowhere, index, seen), index
+        coarse = self.take(index)
+        keys = np.stack([coarse.degree, coarse.rows.ep], axis=1)
         asked, number = np.unique(keys, axis=0, return_inverse=True)
         wanted = [(degree, self.key(degree, ep)) for degree, ep in asked.tolist()]
         placed = self.table.of(wanted, budget)
@@ -97,35 +98,35 @@ class Lattice:
         paths = joined([own.paths for own in placed])
         if keep is not None and len(own) > FEW:
             degree = np.repeat(np.arange(len(placed)), counts)
-            kept = self._by_tensor_price(index, row, paths, degree, own, keep)
+            kept = _by_tensor_price(coarse.rows, row, paths, degree, own, keep)
             own, row = own[kept], row[kept]
         starts = np.array([own.start for own in placed], dtype=np.int64)
         seen = take(joined([one.kind_paths for one in placed]), own)
         mesh = ranges(starts, counts)[own]
-        return self.rows.take(index[row]).on_meshes(take(paths, own), mesh, seen), row
+        return coarse.rows.take(row).on_meshes(take(paths, own), mesh, seen), row
 
-    def _by_tensor_price(
-        self,
-        index: Ints,
-        row: Ints,
-        paths: Paths,
-        degree: Ints,
-        own: Ints,
-        keep: Callable[[Skeletons], Bools],
-    ) -> Bools:
-        """Return which rows of `index` on meshes to keep, by what tensor groups pay.
 
-        Those talk the most. `keep` is asked once for each row and price, with all other
-        groups at their least on meshes of that price, so that nothing costs more than
-        on the mesh itself.
-        """
-        price = paths.s_per_byte[:, TP] + 1j * paths.latency_s[:, TP]
-        prices, number = np.unique(price, return_inverse=True)
-        alike = number + len(prices) * degree
-        one, inverse = representatives(alike[own] + (alike.max() + 1) * row)
-        least = take(_least_of(paths, alike), own[one])
-        rows = self.rows.take(index[row[one]])
-        return keep(rows.on_meshes(least, rows.mesh))[inverse]
+def _by_tensor_price(
+    rows: Skeletons,
+    row: Ints,
+    paths: Paths,
+    degree: Ints,
+    own: Ints,
+    keep: Callable[[Skeletons], Bools],
+) -> Bools:
+    """Return which of the given rows on meshes to keep, by what tensor groups pay.
+
+    Those talk the most. `keep` is asked once for each row and price, with all other
+    groups at their least on meshes of that price, so that nothing costs more than on
+    the mesh itself.
+    """
+    price = paths.s_per_byte[:, TP] + 1j * paths.latency_s[:, TP]
+    prices, number = np.unique(price, return_inverse=True)
+    alike = number + len(prices) * degree
+    one, inverse = representatives(alike[own] + (alike.max() + 1) * row)
+    least = take(_least_of(paths, alike), own[one])
+    asked = rows.take(row[one])
+    return keep(asked.on_meshes(least, asked.mesh))[inverse]
 
 
 def build_lattice(job: Job) -> Lattice:
@@ -137,25 +138,10 @@ def build_lattice(job: Job) -> Lattice:
         copies = np.array(legal, dtype=np.int64)
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     # What a framework cannot do plainly, it cannot do in any other way.
-    coarse = coarse_rows(job.spec, degrees, framework_rules(job.spec))
-    rules = plan_rules(job.spec)
-    every = with_choices(
-        job.spec,
-        coarse.rows,
-        coarse.alike,
-        rules,
-        whole_chunks(job.spec, coarse.rows),
-    )
-    return Lattice(
-        job.fabric,
-        every.rows,
-        coarse.origin[every.origin],
-        every.alike,
-        every.kin,
-        degrees,
-        copies,
-        MeshTable(job),
-    )
+    layouts = coarse_rows(job.spec, degrees, framework_rules(job.spec))
+    chunks = whole_chunks(job.spec, layouts.rows)
+    choices = with_choices(job.spec, layouts, plan_rules(job.spec), chunks)
+    return Lattice(job.fabric, choices, degrees, copies, MeshTable(job))
 
 
 def _least_of(paths: Paths, alike: Ints) -> Paths:

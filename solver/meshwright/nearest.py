@@ -37,7 +37,7 @@ STATE = ("weights", "gradients", "optimizer")
 
 def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
     """Return the plan that comes closest to fitting, and the rules it breaks."""
-    if len(lattice.rows):
+    if len(lattice):
         return _nearest_in_memory(job, lattice)
     return nearest_legal(job)
 
@@ -57,7 +57,7 @@ def describe(job: Job, plan: Plan) -> NearMiss:
 
 def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     """Return the plan that needs the least memory on its fullest GPU."""
-    costs = Memory(job, lattice).of(np.arange(len(lattice.rows)))
+    costs = Memory(job, lattice).of(np.arange(len(lattice)))
     row = np.array([_least_full(job, costs)])
     placed, _ = lattice.on_meshes(row, AS_LISTED)
     if not len(placed):
@@ -113,15 +113,12 @@ def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
         rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
     counts = _broken_counts(job, degree_rules(spec), rows)
     degrees = degrees[rows.mesh[counts == counts.min()]]
-    coarse = coarse_rows(spec, degrees)
-    every = with_choices(
-        spec, coarse.rows, coarse.alike, [], even_chunks(spec, coarse.rows)
-    )
+    layouts = coarse_rows(spec, degrees)
+    every = with_choices(spec, layouts, [], even_chunks(spec, layouts.rows))
     again = _broken_counts(job, plan_rules(spec), every.rows)
     best = np.flatnonzero(again == again.min())
     if counts.min() + again.min() == 0:
-        number = coarse.origin[every.origin[best]]
-        return _nearest_on_meshes(job, degrees[np.unique(number)])
+        return _nearest_on_meshes(job, degrees[np.unique(every.degree[best])])
     return _nearest_of(job, every.rows.take(best))
 
 

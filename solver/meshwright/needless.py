@@ -21,7 +21,7 @@ def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     """
     if job.spec.limits.max_link_utilisation is not None:
         return np.zeros(len(fitting), dtype=bool)
-    rows, kin = lattice.rows, lattice.kin[fitting]
+    rows, kin = lattice.rows, lattice.choices.kin[fitting]
     offload, recompute = rows.offload[fitting], rows.recompute[fitting]
     result = _follows(kin * len(OFFLOADS) + offload, recompute == NONE)
     if is_never_faster(job):

@@ -126,7 +126,9 @@ class Counts(SpecModel):
     """Where every legal skeleton went."""
 
     skeletons: int
-    no_memory: int = Field(description="Cannot hold the model at all.")
+    no_memory: int = Field(
+        description="Cannot hold the model at all, of those not bounded out before."
+    )
     bounded: int = Field(description="Their lower bound is above the best plan.")
     survivors: int = Field(description="Left to CP-SAT.")
 

@@ -79,17 +79,14 @@ def prune(
     """
     search = _Search(job, lattice, keep, spare, is_pruning, deadline)
     kin = kin_of(job, lattice)
-    order = np.argsort(kin.floor, kind="stable")
     # Orders of GPUs are looked for against all rows of some degrees at once.
     is_whole = lattice.table.has_choice or not is_pruning
-    size = len(order) if is_whole else FIRST_PART
-    done, near = 0, len(order)
-    while done < near and not search.is_over:
-        on_progress(f"bounded {done:,} of {near:,} families of rows")
-        part = order[done : min(done + size, near)]
+    left, size = np.arange(len(kin)), len(kin) if is_whole else FIRST_PART
+    while len(left) and not search.is_over:
+        on_progress(f"{len(left):,} of {len(kin):,} families of rows to bound")
+        part, others = kin.least(left, size)
         search.look_at(kin.rows(part))
-        done, size = done + len(part), size * GROWTH_OF_PARTS
-        near = int(np.searchsorted(kin.floor[order], search.best, side="right"))
+        left, size = others[kin.floor[others] <= search.best], size * GROWTH_OF_PARTS
     candidates = within(job, search.found, search.best)
     survivors = len(candidates.lower)
     counts = Counts(
@@ -98,7 +95,7 @@ def prune(
         bounded=lattice.skeletons - search.no_memory - survivors,
         survivors=survivors,
     )
-    late = float(kin.floor[order[done:]].min(initial=np.inf))
+    late = float(kin.floor[left].min(initial=np.inf))
     return Pruned(candidates, counts, min(late, search.open_bound()))
 
 
@@ -120,7 +117,7 @@ class _Search:
         self._size = FIRST_BATCH
         self._looked: list[tuple[Ints, Floats, Ints]] = []
         nothing = np.zeros(0, dtype=np.int64)
-        no_rows = Coarse(nothing, free(lattice.rows.take(nothing)))
+        no_rows = Coarse(nothing, free(lattice.take(nothing).rows))
         self.found = [place(job, lattice, no_rows, np.inf, AS_LISTED)]
         self.best = np.inf
         """Ticks that a plan takes no more than that is of interest."""
@@ -184,23 +181,30 @@ class _Search:
 
     def open_bound(self) -> float:
         """Return ticks of plans that time ran out on, in general or to seek orders."""
-        least, lattice = np.inf, self._lattice
-        for rows, cheap, late in self._looked:
-            keys = np.stack([lattice.degree[rows], lattice.rows.ep[rows]], axis=1)
-            every, inverse = np.unique(keys, axis=0, return_inverse=True)
-            asked = [lattice.key(degree, ep) for degree, ep in every.tolist()]
-            orders = [lattice.table.open_bound(key) for key in asked]
-            left = np.maximum(cheap, np.array(orders)[inverse])
-            left[late] = cheap[late]
-            least = min(least, float(left.min(initial=np.inf)))
-        return least
+        late = (
+            float(cheap[late].min(initial=np.inf)) for *_, cheap, late in self._looked
+        )
+        least = min(late, default=np.inf)
+        if not self._lattice.table.has_choice:
+            return least
+        orders = (self._open_orders(rows, cheap) for rows, cheap, _ in self._looked)
+        return min((least, *orders))
+
+    def _open_orders(self, rows: Ints, cheap: Floats) -> float:
+        """Return ticks of coarse rows on orders that nobody looked at, at least."""
+        lattice, own = self._lattice, self._lattice.take(rows)
+        keys = np.stack([own.degree, own.rows.ep], axis=1)
+        every, inverse = np.unique(keys, axis=0, return_inverse=True)
+        asked = [lattice.key(degree, ep) for degree, ep in every.tolist()]
+        orders = np.array([lattice.table.open_bound(key) for key in asked])
+        return float(np.maximum(cheap, orders[inverse]).min(initial=np.inf))
 
 
 def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
     """Return what the plans of some degrees take at least by what groups pay."""
 
     def ticks(degree: int, ep: Share, paths: Paths) -> Floats:
-        own = lattice.rows.take(order[lattice.degree[order] == degree])
+        own = lattice.take(order[lattice.degree[order] == degree]).rows
         own = own.take(np.flatnonzero(own.ep == (ep or 1)))
         trials, each = len(paths.latency_s), len(own)
         rows = own.take(np.tile(np.arange(each), trials))

@@ -81,7 +81,7 @@ class Memory:
 
     def __init__(self, job: Job, lattice: Lattice) -> None:
         """Price it."""
-        own, self.which = representatives(lattice.alike)
+        own, self.which = representatives(lattice.choices.alike)
         """Of each coarse row: a number shared by those that are alike."""
         self._job, self._lattice = job, lattice
         self._costs = scale_room(job, lattice.rows.take(own))

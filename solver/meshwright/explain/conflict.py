@@ -89,7 +89,7 @@ def has_room(spec: Spec) -> bool:
     """Return whether any row of the lattice can hold the model."""
     job = make_job(spec)
     lattice = build_lattice(job)
-    return bool(len(lattice.rows) and Memory(job, lattice).fits().any())
+    return bool(len(lattice) and Memory(job, lattice).fits().any())
 
 
 def smallest_hit(sets: Sequence[int], count: int) -> int:

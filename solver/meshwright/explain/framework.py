@@ -55,7 +55,7 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
         return (WORLD,)
     degrees = degrees[[_has_mesh(job, each) for each in degrees]]
     lattice = _any_rows(job, degrees)
-    if not len(lattice.rows) and "pins.vpp" in kept:
+    if not len(lattice) and "pins.vpp" in kept:
         return (CHUNKS,)
     if kept & {MEMORY, HOST_MEMORY}:
         lattice = lattice.take(np.flatnonzero(Memory(job, lattice).fits()))
@@ -87,19 +87,11 @@ def _any_rows(job: Job, degrees: Ints) -> Lattice:
     no less, and break no fewer rules.
     """
     spec = _plain(job.spec)
-    coarse = coarse_rows(spec, degrees)
-    every = with_choices(
-        spec,
-        coarse.rows,
-        coarse.alike,
-        plan_pins(spec),
-        even_chunks(spec, coarse.rows),
-    )
-    origin = coarse.origin[every.origin]
+    layouts = coarse_rows(spec, degrees)
+    chunks = even_chunks(spec, layouts.rows)
+    every = with_choices(spec, layouts, plan_pins(spec), chunks)
     copies = np.ones(len(degrees), dtype=np.int64)
-    table = MeshTable(job)
-    own = (every.rows, origin, every.alike, every.kin)
-    return Lattice(job.fabric, *own, degrees, copies, table)
+    return Lattice(job.fabric, every, degrees, copies, MeshTable(job))
 
 
 def _plain(spec: Spec) -> Spec:

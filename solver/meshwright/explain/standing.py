@@ -38,7 +38,7 @@ def standing(job: Job, step_s: float) -> Standing | None:
     lattice = build_lattice(job)
     memory = Memory(job, lattice)
     index = np.flatnonzero(memory.fits())
-    costs = timed(job, memory.of(index), lattice.alike[index])
+    costs = timed(job, memory.of(index), memory.which[index])
     # A nanosecond is rounding, not a difference.
     ticks = step_s / TICK_S - 1
     least = by_stages(job, costs, lambda own: bounds.lower_bound(own, ticks))
@@ -60,7 +60,7 @@ def _on_first_mesh(job: Job, lattice: Lattice, index: Ints) -> Floats:
     shape = (len(degrees), *degrees.shape[1:], len(job.fabric.sizes))
     first = [legal_meshes(job, each)[0] for each in degrees]
     meshes = np.array(first, dtype=np.int64).reshape(shape)[number]
-    rows = lattice.rows.take(index)
+    rows = lattice.take(index).rows
     paths = price_groups(job.fabric, meshes, rows.ep if job.spec.model.moe else None)
     costs = scale_job(job, rows.on_meshes(paths, np.arange(len(rows))))
     result = np.empty(len(costs))

@@ -252,8 +252,8 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
         yield f"Not proven: {least}, this one {step_s:.6f} s {gap}."
     counts = certificate.counts
     yield (
-        f"{counts.skeletons:,} legal skeletons: {counts.no_memory:,} cannot fit, "
-        f"{counts.bounded:,} are bounded out, {counts.survivors:,} left to CP-SAT."
+        f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
+        f"{counts.no_memory:,} others cannot fit, {counts.survivors:,} left to CP-SAT."
     )
 
 
