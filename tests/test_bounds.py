@@ -64,6 +64,18 @@ def test_a_host_that_is_faster_than_the_gpu_is_kin_of_its_own() -> None:
     check_kin(job)
 
 
+def test_so_is_each_way_to_offload_where_all_must() -> None:
+    """Gradients that leave at once take less than those that leave at the end."""
+    spec = load_spec("llama2-13b-8xa100", ["offload=[optimizer, gradients]"])
+    job = make_job(spec.model_copy(update={"framework": "deepspeed"}))
+    lattice = build_lattice(job)
+    ticks = cheap_bound(scale_job(job, lattice.rows), spec.model.n_layers)
+    kin = lattice.choices.kin
+    is_first = np.diff(kin, prepend=-1) > 0
+    assert (ticks < ticks[is_first].repeat(np.bincount(kin)[kin[is_first]])).any()
+    check_kin(job)
+
+
 def test_the_least_of_some_kin_come_first() -> None:
     job = make_job(load_spec("llama2-13b-8xa100"))
     kin = kin_of(job, build_lattice(job))

@@ -13,6 +13,7 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.room import timed
 from meshwright.scaling import free
+from meshwright.skeleton import KEEPS_ALL
 from meshwright.spec.pins import OFFLOADS
 
 
@@ -45,14 +46,21 @@ class Kin:
 def kin_of(job: Job, lattice: Lattice) -> Kin:
     """Return the kin of a lattice.
 
-    What recomputes takes no less than what does not, nor does what offloads, unless
-    the host updates faster than the GPU: then each way to offload is apart.
+    What recomputes takes no less than what does not, and what offloads no less than
+    what keeps all, unless the host updates faster than the GPU. Where that is so, or
+    all must offload, each way to offload is kin of its own.
     """
-    number = lattice.choices.kin * len(OFFLOADS)
-    if not is_never_faster(job):
-        number = number + lattice.rows.offload
-    start = np.flatnonzero(np.diff(number, prepend=-1))
-    count = np.diff(start, append=len(number))
-    least = lattice.choices.take(start)
+    choices = lattice.choices
+    start = _starts(choices.kin)
+    least = choices.take(start)
+    if not (is_never_faster(job) and (least.rows.offload == KEEPS_ALL).all()):
+        start = _starts(choices.kin * len(OFFLOADS) + choices.rows.offload)
+        least = choices.take(start)
     costs = timed(job, free(least.rows), least.alike)
+    count = np.diff(start, append=len(choices))
     return Kin(start, count, cheap_bound(costs, job.spec.model.n_layers))
+
+
+def _starts(number: Ints) -> Ints:
+    """Return where each number starts, of those that stand together."""
+    return np.flatnonzero(np.diff(number, prepend=-1))
