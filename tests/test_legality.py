@@ -108,6 +108,14 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     ],
     # d_ff 4120 = 8 x 515.
     "mlp_divisible": [(ALL, {"tp": 8}, {"tp": 16})],
+    # 1030 = 2 x 515: as wide as 4 GPUs, but not in equal parts.
+    "shared_experts_divisible": [
+        (
+            ALL,
+            {"tp": 2, "sequence_parallel": True},
+            {"tp": 4, "sequence_parallel": True},
+        )
+    ],
     "layers_cover_stages": [(ALL, {"pp": 12}, {"pp": 13})],
     # 48 sequences: 4 x 4 = 16 ranks have 3 each, 4 x 8 = 32 have none.
     "batch_divisible": [
@@ -204,8 +212,11 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     ],
 }
 
+MOE = {"n_experts": 4, "top_k": 2, "d_ff": 4120}
+
 MODELS: dict[str, dict[str, Any]] = {
-    "expert_sequence_parallel": {"moe": {"n_experts": 4, "top_k": 2, "d_ff": 4120}},
+    "expert_sequence_parallel": {"moe": MOE},
+    "shared_experts_divisible": {"moe": MOE | {"shared_d_ff": 1030}},
 }
 """What the model must be like for a rule to have something to say."""
 

@@ -79,6 +79,16 @@ DEGREE_RULES = (
         "d_ff {spec.model.d_ff}, tp {tp}",
         is_inherited=True,
     ),
+    Rule(
+        "shared_experts_divisible",
+        "tp divides the inner width of the shared experts",
+        "Megatron-LM moe/shared_experts.py: SharedExpertMLP is split as an MLP is",
+        lambda spec, rows: np.asarray(
+            (spec.model.moe.shared_d_ff if spec.model.moe else 0) % rows.tp == 0
+        ),
+        "shared_d_ff {spec.model.moe.shared_d_ff}, tp {tp}",
+        is_inherited=True,
+    ),
     LAYERS_COVER_STAGES,
     Rule(
         "batch_divisible",

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from meshwright.explain.fixed import with_memory
 from meshwright.scaling import CHUNK_BYTES
 from meshwright.search.case import Case
 from meshwright.search.row import Row, Value
@@ -30,8 +31,7 @@ def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
     """
     room_gib = spec.usable_gib
     while room_gib > 0:
-        limits = spec.limits.model_copy(update={"memory_gib": room_gib})
-        own = spec.model_copy(update={"limits": limits})
+        own = with_memory(spec, room_gib)
         row = solve(Case(spec.title, {"memory_gib": round(room_gib, 2)}, own))
         if row.peak_gib is None:
             return
