@@ -31,7 +31,9 @@ class Dask(Pool):
         """Wait for one."""
         from distributed import wait
 
-        return list(wait(handles, return_when="FIRST_COMPLETED").done)
+        # Who calls may have a client too, whose events are not those of this one.
+        with self._client.as_current():
+            return list(wait(handles, return_when="FIRST_COMPLETED").done)
 
     def row(self, handle: Any, task: Task) -> Row:
         """Return a row, or how often its workers died."""
