@@ -53,7 +53,7 @@ class Candidates:
         return self.take(np.flatnonzero(self.lower <= best))
 
 
-def place(
+def candidates_of(
     job: Job,
     lattice: Lattice,
     batch: Coarse,
@@ -73,7 +73,7 @@ def place(
     costs = timed(job, batch.memory.shared(rows, own))
     near = np.flatnonzero(is_near(costs))
     costs, coarse = costs.take(near), batch.number[own[near]]
-    lower = by_stages(job, costs, lower_than(best))
+    lower = by_stages(job, costs, lower_bound_at(best))
     near = np.flatnonzero(lower <= best)
     costs, coarse, lower = costs.take(near), coarse[near], lower[near]
     upper = np.empty(len(costs))
@@ -121,10 +121,10 @@ def kth_best(found: list[Candidates], keep: int) -> float:
 def within(job: Job, found: list[Candidates], best: float) -> Candidates:
     """Return the candidates within the best plan, bounded once more against it."""
     merged = joined([part.up_to(best) for part in found])
-    again = by_stages(job, merged.costs, lower_than(best))
+    again = by_stages(job, merged.costs, lower_bound_at(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
 
 
-def lower_than(best: float) -> Callable[[Stages], Floats]:
-    """Return the lower bound of stages, which may be loose above `best`."""
+def lower_bound_at(best: float) -> Callable[[Stages], Floats]:
+    """Return a bound of stages from below, which may be loose above `best`."""
     return lambda stages: bounds.lower_bound(stages, best)

@@ -19,9 +19,9 @@ from meshwright import bounds
 from meshwright.candidates import (
     Candidates,
     Coarse,
+    candidates_of,
     kth_best,
-    lower_than,
-    place,
+    lower_bound_at,
     within,
 )
 from meshwright.cost.arrays import Floats, Ints, take
@@ -33,7 +33,7 @@ from meshwright.needless import is_needless
 from meshwright.orders import Share
 from meshwright.placement import Placer
 from meshwright.plan import Counts
-from meshwright.room import Memory, by_stages, scale_job, timed
+from meshwright.room import Memory, by_stages, timed
 from meshwright.scaling import Scaled, free
 from meshwright.topology.paths import Paths
 
@@ -118,7 +118,7 @@ class _Search:
         self._looked: list[tuple[Ints, Floats, Ints]] = []
         nothing = np.zeros(0, dtype=np.int64)
         no_rows = Coarse(nothing, free(lattice.take(nothing).rows))
-        self.found = [place(job, lattice, no_rows, np.inf, AS_LISTED)]
+        self.found = [candidates_of(job, lattice, no_rows, np.inf, AS_LISTED)]
         self.best = np.inf
         """Ticks that a plan takes no more than that is of interest."""
         self.no_memory = 0
@@ -150,7 +150,7 @@ class _Search:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
             own = costs.take(batch)
-            is_near = by_stages(self._job, own, lower_than(self.best)) <= self.best
+            is_near = by_stages(self._job, own, lower_bound_at(self.best)) <= self.best
             self._place(coarse.take(batch[is_near]), coarse.number)
             near = int(np.searchsorted(cheap[order], self.best, side="right"))
         self._looked.append((coarse.number, cheap, order[done:]))
@@ -174,7 +174,7 @@ class _Search:
             self._add(alike, Budget(self.best, ticks, Placer.placements, self.best))
 
     def _add(self, batch: Coarse, budget: Budget) -> None:
-        own = place(self._job, self._lattice, batch, self.best, budget)
+        own = candidates_of(self._job, self._lattice, batch, self.best, budget)
         self.found.append(own.up_to(self.best))
         if self._is_pruning:
             self.best = kth_best(self.found, self._wanted)
@@ -209,7 +209,7 @@ def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
         trials, each = len(paths.latency_s), len(own)
         rows = own.take(np.tile(np.arange(each), trials))
         tried = take(paths, np.repeat(np.arange(trials), each))
-        costs = scale_job(job, rows.on_meshes(tried, np.arange(len(rows))))
+        costs = timed(job, free(rows.on_meshes(tried, np.arange(len(rows)))))
         bound = bounds.cheap_bound(costs, job.spec.model.n_layers)
         return np.asarray(bound.reshape(trials, each).min(axis=1, initial=np.inf))
 
