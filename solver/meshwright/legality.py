@@ -57,7 +57,13 @@ def rules_of(framework: Framework | None) -> list[Rule]:
 
 
 def _applying(rules: tuple[Rule, ...], spec: Spec) -> list[Rule]:
-    return [rule for rule in rules if spec.framework in rule.frameworks]
+    own = (rule for rule in rules if spec.framework in rule.frameworks)
+    return [rule for rule in own if rule.concerns(spec)]
+
+
+def _shared_width(spec: Spec) -> int:
+    """Return the inner width of the experts that see every token; 0 without."""
+    return spec.model.moe.shared_d_ff if spec.model.moe else 0
 
 
 DEGREE_RULES = (
@@ -83,11 +89,10 @@ DEGREE_RULES = (
         "shared_experts_divisible",
         "tp divides the inner width of the shared experts",
         "Megatron-LM moe/shared_experts.py: SharedExpertMLP is split as an MLP is",
-        lambda spec, rows: np.asarray(
-            (spec.model.moe.shared_d_ff if spec.model.moe else 0) % rows.tp == 0
-        ),
+        lambda spec, rows: _shared_width(spec) % rows.tp == 0,
         "shared_d_ff {spec.model.moe.shared_d_ff}, tp {tp}",
         is_inherited=True,
+        concerns=lambda spec: _shared_width(spec) > 0,
     ),
     LAYERS_COVER_STAGES,
     Rule(
@@ -196,10 +201,9 @@ PLAN_RULES = (
         "expert_sequence_parallel",
         "experts beside tensor parallelism need sequence parallelism",
         "Megatron-LM arguments.py: MoE with tensor parallelism",
-        lambda spec, rows: (
-            rows.sequence_parallel | (rows.tp == 1) | np.bool_(spec.model.moe is None)
-        ),
+        lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
         "tp {tp}",
+        concerns=lambda spec: spec.model.moe is not None,
     ),
     Rule(
         "expert_parallel_supported",

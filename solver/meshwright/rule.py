@@ -49,6 +49,8 @@ class RuleOf(Generic[S, R]):
     """Those of training that it is a rule of."""
     is_inherited: bool = False
     """Whether degrees that break it still do after any further factor."""
+    concerns: Callable[[S], bool] = lambda _spec: True
+    """Whether a spec has what the rule is about."""
 
     def told(self, spec: S, rows: R) -> str:
         """Return the sentence with the values that it compares on the first row."""
