@@ -309,7 +309,7 @@ def _links_idle(
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         split = Split(layers[index], recomputed[index])
-        busy_s = link_seconds(job, one, split, place).sum(axis=1).max()
+        busy_s = link_seconds(job, one.rows, split, place).sum(axis=1).max()
         if busy_s <= share * step_s[index]:
             result[index] = True
             break

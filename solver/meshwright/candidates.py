@@ -9,8 +9,7 @@ import numpy as np
 
 from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
-from meshwright.cost.links import link_seconds
-from meshwright.cost.price import price
+from meshwright.cost.links import busy_seconds
 from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.meshes import Budget
@@ -95,17 +94,17 @@ def _keeps_link_limit(
     ticks: Floats,
 ) -> Bools:
     """Return which splits leave every link idle for as long as the limit asks."""
-    result = np.ones(len(layers), dtype=bool)
-    share = job.spec.limits.max_link_utilisation
+    share, rows = job.spec.limits.max_link_utilisation, stages.costs.rows
     if share is None:
-        return result
-    for row in range(len(layers)):
-        rows = stages.costs.rows.take(np.array([row]))
-        split = real_split(job, rows, layers[row], recomputed[row])
-        place = lattice.place(rows)
-        busy_s = link_seconds(job, price(job, rows), split, place).sum(axis=1).max()
-        result[row] = busy_s <= share * ticks[row] * TICK_S
-    return result
+        return np.ones(len(layers), dtype=bool)
+    busy_s = np.empty(len(layers))
+    for mesh in np.unique(rows.mesh):
+        own = np.flatnonzero(rows.mesh == mesh)
+        placed = rows.take(own)
+        split = real_split(job, placed, layers[own], recomputed[own])
+        each = busy_seconds(job, placed, split, lattice.place(placed))
+        busy_s[own] = each.max(axis=(1, 2))
+    return np.asarray(busy_s <= share * ticks * TICK_S)
 
 
 def kth_best(found: list[Candidates], keep: int) -> float:

@@ -221,7 +221,8 @@ def _gib(parts: Parts) -> Parts:
 
 def _link_loads(job: Job, scored: _Scored, step_s: float) -> list[LinkLoad]:
     """Return what every link carries of each group, the most loaded links first."""
-    seconds = link_seconds(job, scored.prices, scored.split, scored.place).max(axis=0)
+    every = link_seconds(job, scored.prices.rows, scored.split, scored.place)
+    seconds = every.max(axis=0)
     loads = [
         LinkLoad(
             link=job.fabric.link_names[link],
@@ -243,7 +244,7 @@ def _bottlenecks(loads: list[LinkLoad]) -> tuple[LinkLoad, ...]:
 
 def _busy_s(job: Job, scored: _Scored) -> Floats:
     """Return for how long each link of each stage carries traffic, (stages, links)."""
-    seconds = link_seconds(job, scored.prices, scored.split, scored.place)
+    seconds = link_seconds(job, scored.prices.rows, scored.split, scored.place)
     return np.asarray(seconds.sum(axis=1))
 
 

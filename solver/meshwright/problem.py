@@ -8,8 +8,7 @@ import numpy as np
 
 from meshwright.candidates import Candidates
 from meshwright.cost.arrays import Floats, Ints
-from meshwright.cost.links import link_seconds
-from meshwright.cost.price import Split, price
+from meshwright.cost.links import busy_seconds
 from meshwright.cpsat.problem import (
     LARGEST_HORIZON,
     LinkUse,
@@ -152,17 +151,11 @@ def _link_uses(
     """
     if job.spec.limits.max_link_utilisation is None:
         return []
-    rows = stages.costs.rows.take(np.array([row]))
-    prices, place = price(job, rows), lattice.place(rows)
-    none = np.zeros(stages.count, dtype=np.int64)
-
-    def busy_s(layers: Ints, recomputed: Ints) -> Floats:
-        split: Split = real_split(job, rows, layers, recomputed)
-        return np.asarray(link_seconds(job, prices, split, place).sum(axis=1))
-
-    base = busy_s(none, none)
-    per_layer = busy_s(none + 1, none) - base
-    per_recomputed = busy_s(none, none + 1) - base
+    rows = stages.costs.rows.take(np.full(3, row))
+    points = np.repeat(np.array([[0, 0], [1, 0], [0, 1]])[..., None], stages.count, 2)
+    split = real_split(job, rows, points[:, 0], points[:, 1])
+    base, *more = busy_seconds(job, rows, split, lattice.place(rows))
+    per_layer, per_recomputed = (own - base for own in more)
     return [
         tuple(
             LinkUse(

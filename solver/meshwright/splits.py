@@ -6,7 +6,7 @@ import numpy as np
 
 from meshwright.bounds import least_pace
 from meshwright.cost.arrays import Bools, Floats, Ints
-from meshwright.cost.price import Split
+from meshwright.cost.price import Split, per_row
 from meshwright.job import Job
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.spec.pins import Pins
@@ -82,9 +82,14 @@ def split_ticks(stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
 
 
 def real_split(job: Job, rows: Skeletons, layers: Ints, recomputed: Ints) -> Split:
-    """Return the split of one row, with what pins have folded into its layers."""
-    is_folded = job.spec.pins.recomputes_all_layers and rows.recompute[0] != NONE
-    return Split(layers, layers if is_folded else recomputed)
+    """Return a split with what pins have folded into its layers.
+
+    That of one row, (stages,), or of several, (rows, stages).
+    """
+    if not job.spec.pins.recomputes_all_layers:
+        return Split(layers, recomputed)
+    is_folded = per_row(rows.recompute != NONE, layers)
+    return Split(layers, np.where(is_folded, layers, recomputed))
 
 
 def _level(caps: Floats, floors: Floats, layers: int) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from meshwright.cost import traffic
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD, LAYER, blocks
-from meshwright.cost.price import Prices, Split
+from meshwright.cost.price import Split, per_row
 from meshwright.cost.schedule import sends
 from meshwright.cost.traffic import Collective
 from meshwright.job import Job
@@ -20,44 +20,74 @@ from meshwright.topology.groups import GROUPS, group_loads
 from meshwright.topology.paths import Place
 
 
-def group_bytes(job: Job, prices: Prices, split: Split) -> Floats:
-    """Return bytes per step that a GPU passes on in each group, (stages, groups).
+def group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
+    """Return bytes per step that a GPU passes on, (rows, stages, groups).
 
-    `prices` has one row. Bytes are per direction: a pipeline stage sends activations
-    one way and gradients the other.
+    All rows have one number of stages, their split is (rows, stages). Bytes are per
+    direction: a pipeline stage sends activations one way and gradients the other.
     """
-    rows, counts = prices.rows, block_counts(job, split)
-    job, m = job.at(PRECISIONS[rows.precision[0]]), int(rows.microbatches[0])
-    onward, back = sends(len(split.layers), int(rows.vpp[0]))
-    sent, gathered = traffic.pipeline_send(job, rows)
-    result = m * np.maximum(onward, back)[:, None] * _passed([sent])
-    # What either neighbour sends is gathered the same way round.
-    result = result + m * (onward + back)[:, None] * _passed([gathered])
-    for name, block in blocks(job, rows).items():
-        each = _passed(_all(block.forward, block.backward))
-        passed = m * each + _passed(block.end)
-        result = result + counts[name][:, None] * passed
-        if name == LAYER:
-            again = recomputed_layers(rows, split)[:, None]
-            result = result + m * again * _passed(_all(block.recompute))
+    result = np.zeros((*split.layers.shape, len(GROUPS)))
+    for code in np.unique(rows.precision).tolist():
+        own = np.flatnonzero(rows.precision == code)
+        part = Split(split.layers[own], split.recomputed[own])
+        result[own] = _group_bytes(job.at(PRECISIONS[code]), rows.take(own), part)
     return result
 
 
-def link_seconds(job: Job, prices: Prices, split: Split, place: Place) -> Floats:
+def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
+    """Return the same of rows with one precision, at which the job is."""
+    counts, m = block_counts(job, split), rows.microbatches[:, None]
+    onward, back = sends(split.layers.shape[-1], rows.vpp[:, None])
+    sent, gathered = (_passed(rows, [own]) for own in traffic.pipeline_send(job, rows))
+    result = _on_stages(np.maximum(onward, back), m * sent)
+    # What either neighbour sends is gathered the same way round.
+    result = result + _on_stages(onward + back, m * gathered)
+    for name, block in blocks(job, rows).items():
+        each = _passed(rows, _all(block.forward, block.backward))
+        passed = m * each + _passed(rows, block.end)
+        result = result + _on_stages(counts[name], passed)
+        if name == LAYER:
+            passed = m * _passed(rows, _all(block.recompute))
+            result = result + _on_stages(recomputed_layers(rows, split), passed)
+    return result
+
+
+def _on_stages(counts: Ints, passed: Floats) -> Floats:
+    """Return what stages pass on: (rows, groups) as often as each stage has it."""
+    return np.asarray(counts[..., None] * passed[:, None])
+
+
+def link_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Floats:
     """Return how long links carry traffic per step, (stages, groups, links).
 
-    At the links' rated bandwidth, every group of a kind at once; `prices` has
-    one row.
+    At the links' rated bandwidth, every group of a kind at once; there is one row, its
+    split is (stages,).
     """
+    one = Split(split.layers[None], split.recomputed[None])
+    loads = _loads(job, rows, place)
+    return np.asarray(group_bytes(job, rows, one)[0][:, :, None] * loads[None])
+
+
+def busy_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Floats:
+    """Return how long links are busy per step with all groups, (rows, stages, links).
+
+    All rows are on one mesh; their split is (rows, stages).
+    """
+    return np.asarray(group_bytes(job, rows, split) @ _loads(job, rows, place))
+
+
+def _loads(job: Job, rows: Skeletons, place: Place) -> Floats:
+    """Return seconds per byte of each group on each link, (groups, links)."""
     fabric = job.fabric.placed(place.order)
-    loads = group_loads(fabric, place.mesh, int(prices.rows.ep[0]))
-    result: Floats = group_bytes(job, prices, split)[:, :, None] * loads[None]
-    return result
+    return group_loads(fabric, place.mesh, int(rows.ep[0]))
 
 
 def block_counts(job: Job, split: Split) -> dict[str, Ints]:
-    """Return how many of each block of a model every stage holds, (stages,)."""
-    index = np.arange(len(split.layers))
+    """Return how many of each block of a model every stage holds.
+
+    (stages,), or (rows, stages) where the split is.
+    """
+    index = np.arange(split.layers.shape[-1])
     leading = job.spec.model.first_dense_layers * (index == 0)
     return {
         LAYER: split.layers - leading,
@@ -69,16 +99,17 @@ def block_counts(job: Job, split: Split) -> dict[str, Ints]:
 
 def recomputed_layers(rows: Skeletons, split: Split) -> Ints:
     """Return how many layers of every stage have all of their forward again."""
-    return np.where(rows.recompute[0] == FULL, split.recomputed, 0)
+    is_full = per_row(rows.recompute == FULL, split.recomputed)
+    return np.where(is_full, split.recomputed, 0)
 
 
 def _all(*passes: dict[str, list[Collective]]) -> Iterable[Collective]:
     return chain.from_iterable(chain(*(own.values() for own in passes)))
 
 
-def _passed(operations: Iterable[Collective]) -> Floats:
-    """Return the bytes passed on, by group."""
-    result = np.zeros(len(GROUPS))
+def _passed(rows: Skeletons, operations: Iterable[Collective]) -> Floats:
+    """Return the bytes passed on, (rows, groups)."""
+    result = np.zeros((len(rows), len(GROUPS)))
     for operation in operations:
-        result[operation.group] += operation.ring_bytes[0]
+        result[:, operation.group] += operation.ring_bytes
     return result

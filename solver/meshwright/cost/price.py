@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from meshwright.cost.arrays import (
+    Bools,
     Floats,
     Ints,
     Parts,
@@ -78,6 +79,11 @@ class Split:
 
     layers: Ints
     recomputed: Ints
+
+
+def per_row(column: Bools, split: Ints) -> Bools:
+    """Return a column beside splits: (stages,) of one row, or (rows, stages)."""
+    return column.reshape(-1, *[1] * (split.ndim - 1))
 
 
 def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
