@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from meshwright import listing
 from meshwright.bounds import cheap_bound, least_pace
 from meshwright.cost.arrays import SPARSE, Floats, representatives
 from meshwright.cost.offload import is_never_faster
@@ -151,3 +152,16 @@ def test_numbers_far_apart_are_told_as_those_that_are_near(step: int) -> None:
     own, inverse = representatives(number)
     assert number[own].tolist() == [0, 3 * step, 7 * step]
     np.testing.assert_array_equal(number[own][inverse], number)
+
+
+def test_what_was_listed_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MOST_LISTED", 4)
+    fabric = make_job(load_spec("llama3-70b-128xa100")).fabric
+    assert isinstance(fabric, LevelFabric)
+    own = LevelFabric(fabric.levels)
+    keys = [((tp, 1, 128 // tp, 1, 1), None) for tp in (1, 2, 4, 8, 16)]
+    first = listed(own, keys[:3])
+    every = listed(own, keys)
+    assert set(listing._known(own)) == set(keys[3:])
+    for (meshes, _), (again, _) in zip(first, every, strict=False):
+        np.testing.assert_array_equal(meshes, again)

@@ -14,10 +14,10 @@ from meshwright.orders import Share
 from meshwright.topology.groups import price_groups
 from meshwright.topology.paths import Fabric, Meshes, Paths
 
-MOST_LISTED = 50_000
-"""Degrees on a fabric whose meshes are kept; a thousand are some 2 MiB."""
+MOST_LISTED = 10_000
+"""Degrees on a fabric whose meshes are kept; a thousand are 4 MiB on three levels."""
 
-MOST_FABRICS = 8
+MOST_FABRICS = 4
 
 AT_ONCE = 64
 """Degrees whose meshes are listed at once: more save little time, and take memory."""
@@ -52,14 +52,16 @@ def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, Paths]]:
     Many specs on one fabric, and solves of one spec with changes, share them.
     """
     known = _known(fabric)
-    unknown = [key for key in dict.fromkeys(keys) if key not in known]
-    if len(known) + len(unknown) > MOST_LISTED:
+    # Other threads may forget what is known in the meantime.
+    found = {key: own for key in keys if (own := known.get(key)) is not None}
+    new = [key for key in dict.fromkeys(keys) if key not in found]
+    for start in range(0, len(new), AT_ONCE):
+        part = new[start : start + AT_ONCE]
+        found.update(zip(part, _listed(fabric, part), strict=True))
+    if len(known) + len(new) > MOST_LISTED:
         known.clear()
-        unknown = list(dict.fromkeys(keys))
-    for start in range(0, len(unknown), AT_ONCE):
-        part = unknown[start : start + AT_ONCE]
-        known.update(zip(part, _listed(fabric, part), strict=True))
-    return [known[key] for key in keys]
+    known.update((key, found[key]) for key in new)
+    return [found[key] for key in keys]
 
 
 @lru_cache(maxsize=MOST_FABRICS)
