@@ -187,11 +187,6 @@ def _with(
     return {**take(columns, row), name: flat[place]}
 
 
-def _with_each(columns: Columns, name: str, values: list[int]) -> Columns:
-    """Return the rows times the same choices for all."""
-    return _with(columns, name, 0 * columns["row"], {0: values})
-
-
 def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
     """Return the rows times the divisors of a number of their own."""
     choices = {whole: divisors(whole) for whole in np.unique(wholes).tolist()}

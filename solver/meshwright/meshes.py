@@ -92,38 +92,31 @@ class MeshTable:
         new = [own for own in asked if not self._is_known(own[1], budget)]
         if self.has_choice or self.job.kinds or has_mesh_rules(self.job):
             for number, key in new:
-                self._keep(key, budget, *self._placed(number, key, budget))
+                self._keep(key, budget, self._placed(number, key, budget))
         else:
             every = listed(self.job.fabric, [key for _, key in new])
             for (_, key), (meshes, paths) in zip(new, every, strict=True):
                 orders: list[Order] = [()] * len(meshes)
-                self._keep(key, budget, meshes, orders, paths, (), np.inf)
+                placed = Placed(self._count, meshes, orders, paths, (), np.inf)
+                self._keep(key, budget, placed)
         return [self._known[key][1] for _, key in asked]
+
+    @property
+    def _count(self) -> int:
+        """Return how many meshes there are so far."""
+        last = self._in_order[-1] if self._in_order else None
+        return last.start + len(last.meshes) if last else 0
+
+    def _keep(self, key: Key, budget: Budget, placed: Placed) -> None:
+        self._known[key] = budget.reach, placed
+        self._in_order.append(placed)
 
     def _is_known(self, key: Key, budget: Budget) -> bool:
         if key not in self._known:
             return False
         return not self.has_choice or budget.reach <= self._known[key][0]
 
-    def _keep(
-        self,
-        key: Key,
-        budget: Budget,
-        meshes: Meshes,
-        orders: list[Order],
-        paths: Paths,
-        kind_paths: tuple[Paths, ...],
-        bound: float,
-    ) -> None:
-        last = self._in_order[-1] if self._in_order else None
-        start = last.start + len(last.meshes) if last else 0
-        placed = Placed(start, meshes, orders, paths, kind_paths, bound)
-        self._known[key] = budget.reach, placed
-        self._in_order.append(placed)
-
-    def _placed(
-        self, number: int, key: Key, budget: Budget
-    ) -> tuple[Meshes, list[Order], Paths, tuple[Paths, ...], float]:
+    def _placed(self, number: int, key: Key, budget: Budget) -> Placed:
         """Return what rules and orders leave of the meshes of some degrees."""
         job, (degrees, share) = self.job, key
         meshes = legal_meshes(job, np.array(degrees))
@@ -149,7 +142,8 @@ class MeshTable:
             rows = mesh_rows(meshes, paths)
             first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
-        return meshes[first], orders, take(paths, first), take(kinds, first), bound
+        own, seen = take(paths, first), take(kinds, first)
+        return Placed(self._count, meshes[first], orders, own, seen, bound)
 
     def place(self, number: int) -> Place:
         """Return a mesh by its number."""

@@ -19,7 +19,7 @@ from meshwright.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.listing import enumerate_meshes
 from meshwright.meshes import AS_LISTED
 from meshwright.plan import BrokenRule, NearMiss, Plan
-from meshwright.room import Memory, scale_job, scale_room
+from meshwright.room import Memory, by_count, scale_job, scale_room
 from meshwright.rule import Rule, broken
 from meshwright.scaling import Scaled, capacity_chunks
 from meshwright.skeleton import Skeletons
@@ -69,9 +69,8 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
 def _least_full(job: Job, costs: Scaled) -> int:
     """Return the row that needs the least memory on its fullest GPU."""
     needed = np.empty(len(costs))
-    for count in np.unique(costs.rows.pp):
-        index = np.flatnonzero(costs.rows.pp == count)
-        needed[index] = _least_capacity(job, costs.take(index))
+    for index, own in by_count(costs):
+        needed[index] = _least_capacity(job, own)
     # Among plans that fit, which break another rule, the first is as good as any.
     return int(np.argmin(np.maximum(needed, capacity_chunks(job.spec.usable_gib))))
 

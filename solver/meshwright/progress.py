@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 DELAY_S = 1.0
@@ -52,12 +51,7 @@ class Progress:
         self._timer.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Clear the line."""
         self._timer.cancel()
         with self._lock:

@@ -121,16 +121,19 @@ def by_stages(
 
 def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
     """Return the rows with each number of stages, and their stages."""
+    parts = by_count(costs)
+    return [(index, _stages(job, own, int(own.rows.pp[0]))) for index, own in parts]
+
+
+def by_count(costs: Scaled) -> list[tuple[Ints, Scaled]]:
+    """Return the rows with each number of stages, and their costs."""
     order = np.argsort(costs.rows.pp, kind="stable")
     # Columns are copied once; those of each number of stages are a part of them.
     together = costs.take(order)
-    counts, starts = np.unique(together.rows.pp, return_index=True)
+    _, starts = np.unique(together.rows.pp, return_index=True)
     edges = pairwise([*starts.tolist(), len(order)])
     parts = [slice(start, end) for start, end in edges]
-    return [
-        (order[own], _stages(job, take(together, own), count))
-        for count, own in zip(counts.tolist(), parts, strict=True)
-    ]
+    return [(order[own], take(together, own)) for own in parts]
 
 
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:

@@ -8,11 +8,10 @@ from meshwright.economics.data import Failures
 from meshwright.economics.faults import daly_s, goodput, young_s
 from meshwright.economics.setup import Setup
 from meshwright.spec.run import Checkpoint
+from meshwright.spec.units import HOUR_S
 
 PCIE_GB_S = 12.5
 """Of a GPU whose port is not known: 0.8 of the 15.75 of PCIe 3.0 x16 (PCI-SIG)."""
-
-HOUR_S = 3_600.0
 
 
 class Days(NamedTuple):

@@ -9,7 +9,7 @@ from meshwright.economics.budget import DAY_S, chinchilla, six_nd, tokens_of
 from meshwright.economics.data import Chinchilla, Deadline, RunReport
 from meshwright.economics.options import compressions, straggler
 from meshwright.economics.outages import Days, failures, over_days
-from meshwright.economics.prices import watts
+from meshwright.economics.prices import per_mtoken, watts
 from meshwright.economics.setup import Setup
 from meshwright.job import Job
 from meshwright.plan import PricedPlan
@@ -93,11 +93,11 @@ def _work(own: Setup, tokens: float | None) -> dict[str, Any]:
 def _money(own: Setup, hours: float | None, useful: float) -> dict[str, Any]:
     """Return GPU hours, USD and energy of a run of so many hours."""
     price, power = own.usd_per_hour, watts(own.job.spec.cluster)
-    mtokens_per_hour = own.tokens_per_s * 3600 * useful / 1e6
+    useful_per_s = own.tokens_per_s * useful
     return {
         "gpu_hours": hours * own.plan.world_size if hours else None,
         "cost_usd": price * hours if price is not None and hours else None,
-        "usd_per_mtoken": price / mtokens_per_hour if price and useful else None,
+        "usd_per_mtoken": per_mtoken(price, useful_per_s) if price and useful else None,
         "energy_mwh": power * hours / 1e6 if power is not None and hours else None,
     }
 

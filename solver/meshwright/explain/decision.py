@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 
 from meshwright.explain.compare import Named, Solve
 from meshwright.explain.compared import Comparison, Flip, Range, Rule, Side, Span
+from meshwright.explain.gap import differences
 from meshwright.explain.turns import Order, Steps, flips
 from meshwright.plan import PricedPlan
 from meshwright.spec.vary import Varied
@@ -74,10 +75,7 @@ def _rule(
 
 
 def _side(name: str, own: PricedPlan, other: PricedPlan) -> Side:
-    more = {
-        part: seconds - other.time_parts.get(part, 0.0)
-        for part, seconds in own.time_parts.items()
-    }
+    more = differences(own.time_parts, other.time_parts)
     pays = {part: s for part, s in more.items() if s > 1e-9 * own.step_s}
     largest = dict(sorted(pays.items(), key=lambda item: -item[1]))
     return Side(name=name, step_s=own.step_s, pays_s=largest, sent_gb=sent_gb(own))

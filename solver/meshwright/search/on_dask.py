@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.search.pools import Pool, Task
+from meshwright.search.pools import Pool, Task, no_library
 from meshwright.search.row import Row
 from meshwright.search.worker import solve_case
 
@@ -54,8 +54,7 @@ def dask_pool(workers: int, address: str | None) -> Iterator[Pool]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        told = "needs Dask: pip install 'meshwright[dask]'"
-        raise SpecError(f"--backend dask: {told}") from None
+        raise no_library("dask") from None
     if address is not None:
         try:
             client = Client(address, timeout=WAIT_S)

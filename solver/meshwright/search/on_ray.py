@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.search.pools import Pool, Task
+from meshwright.search.pools import Pool, Task, no_library
 from meshwright.search.row import Row
 from meshwright.search.worker import solve_case
 
@@ -51,8 +51,7 @@ def ray_pool(workers: int, address: str | None) -> Iterator[Pool]:
     try:
         import ray
     except ImportError:
-        told = "needs Ray: pip install 'meshwright[ray]'"
-        raise SpecError(f"--backend ray: {told}") from None
+        raise no_library("ray") from None
     here: dict[str, Any] = (
         {} if address else {"num_cpus": workers, "include_dashboard": False}
     )

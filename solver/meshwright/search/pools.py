@@ -16,8 +16,6 @@ from meshwright.errors import SpecError
 from meshwright.search.case import Case, Recipe
 from meshwright.search.row import Row
 
-BACKENDS = ("processes", "dask", "ray")
-
 AHEAD = 2
 """Cases handed out for each worker: one is solved while the next waits."""
 
@@ -65,6 +63,12 @@ class Pool(ABC):
             flying = [pair for pair in flying if id(pair[0]) not in done]
             for pair in ready:
                 yield self.row(*pair)
+
+
+def no_library(backend: str) -> SpecError:
+    """Return that the library of a backend is not installed."""
+    told = f"needs {backend.capitalize()}: pip install 'meshwright[{backend}]'"
+    return SpecError(f"--backend {backend}: {told}")
 
 
 def open_pool(

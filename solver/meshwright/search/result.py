@@ -11,9 +11,6 @@ from meshwright.search.ways import ways
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 
-HOUR_S = 3_600
-MILLION = 1e6
-
 
 def row_of(
     key: str, name: str, axes: dict[str, Value], spec: Spec, outcome: Outcome
@@ -58,10 +55,8 @@ def _headroom_gib(stage: StageMemory) -> float:
 
 
 def _per_mtoken(per_hour: float | None, tokens_per_s: float) -> float | None:
-    """Return an amount per hour as one per million tokens."""
-    if per_hour is None:
-        return None
-    return per_hour / HOUR_S / tokens_per_s * MILLION
+    """Return an amount per hour as one per million tokens, where it is known."""
+    return None if per_hour is None else prices.per_mtoken(per_hour, tokens_per_s)
 
 
 def _reason(miss: NearMiss) -> dict[str, Any]:

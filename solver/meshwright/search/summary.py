@@ -75,12 +75,17 @@ def best_of_groups(
     """Return the best row of each group; the first of equals."""
     best: dict[Value, Row] = {}
     for row in rows:
-        name = group_of(row, group)
-        if getattr(row, metric) is None:
-            continue
-        if name not in best or is_better(row, best[name], metric):
-            best[name] = row
+        keep_best(best, row, metric, group)
     return best
+
+
+def keep_best(best: dict[Value, Row], row: Row, metric: str, group: str | None) -> None:
+    """Put a row into the best of its group, if it is."""
+    name = group_of(row, group)
+    if getattr(row, metric) is None:
+        return
+    if name not in best or is_better(row, best[name], metric):
+        best[name] = row
 
 
 def _fronts(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from types import TracebackType
 from typing import Any
 
 from meshwright.search.row import Row, Value
-from meshwright.search.summary import group_of, is_better
+from meshwright.search.summary import keep_best
 
 EVERY_S = 30.0
 """Seconds between lines where there is no terminal."""
@@ -37,12 +36,7 @@ class Watch:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop."""
         if self._bar is not None:
             self._bar.stop()
@@ -51,11 +45,7 @@ class Watch:
         """Count a row."""
         self.counts[row.status] += 1
         self._solved += not is_old
-        name = group_of(row, self.group)
-        if getattr(row, self.metric) is not None and (
-            name not in self._best or is_better(row, self._best[name], self.metric)
-        ):
-            self._best[name] = row
+        keep_best(self._best, row, self.metric, self.group)
         self._show()
 
     def _show(self) -> None:

@@ -13,6 +13,8 @@ from meshwright.spec.base import to_number
 
 GIB = 2.0**30
 
+HOUR_S = 3_600.0
+
 MEMORY_UNITS = {
     "B": 1 / GIB,
     **{f"{p}B": 1e3**i / GIB for i, p in enumerate("KMGT", 1)},
