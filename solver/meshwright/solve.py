@@ -10,7 +10,6 @@ import numpy as np
 
 from meshwright.arrangements import arrangements, best_of
 from meshwright.degrees import degree_rows, enumerate_degrees
-from meshwright.economics.run import run_report
 from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
@@ -49,6 +48,8 @@ def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
     """Return an outcome with the run around its best plan, where the spec has one."""
     if outcome.best is None or not spec.run.model_fields_set:
         return outcome
+    from meshwright.economics.run import run_report
+
     job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
     return outcome.model_copy(update={"run": run_report(job, outcome.best)})
 
