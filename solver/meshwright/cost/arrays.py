@@ -46,15 +46,17 @@ def take(columns: T, index: Index) -> T:
         rows[name] = taken[key]
     if is_parts:
         return cast("T", rows)
+    # Constructors of frozen dataclasses take longer than all of the above.
     result = object.__new__(type(columns))
     result.__dict__.update(rows)
     return result
 
 
 def _rows_of(array: NDArray[Any], index: Index) -> NDArray[Any]:
-    """Return rows of an array: of a table, numbered rows are copied whole."""
-    is_table = array.ndim > 1 and isinstance(index, np.ndarray)
-    return array.take(index, axis=0) if is_table else array[index]
+    """Return rows of an array; numbered rows of a table are copied as a whole."""
+    if array.ndim > 1 and isinstance(index, np.ndarray):
+        return array.take(index, axis=0)
+    return array[index]
 
 
 def joined(tables: list[T]) -> T:
