@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.candidates import Candidates
-from meshwright.check import broken_rules, check, predict, row_of, schedule_s
+from meshwright.check import checked, predict, row_of, schedule_s
 from meshwright.cost.arrays import joined
 from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
@@ -168,7 +168,7 @@ class Run:
             InternalError: it breaks a rule, or its time is not what was proven.
         """
         plan = self._plan(candidates, proof.skeleton, proof.split)
-        priced, broken = check(self.job, plan), broken_rules(self.job, plan)
+        priced, broken = checked(self.job, plan)
         if broken:
             raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
         off_s = abs(priced.step_s - seconds(proof.ticks))

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.arrangements import arrangements, best_of
+from meshwright.check import row_of
 from meshwright.degrees import degree_rows, enumerate_degrees
-from meshwright.economics.run import run_report
 from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
@@ -49,6 +49,8 @@ def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
     """Return an outcome with the run around its best plan, where the spec has one."""
     if outcome.best is None or not spec.run.model_fields_set:
         return outcome
+    from meshwright.economics.run import run_report
+
     job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
     return outcome.model_copy(update={"run": run_report(job, outcome.best)})
 
@@ -70,18 +72,23 @@ def _solve(job: Job, options: Options, deadline: float) -> Outcome:
     if not options.is_by_kind or outcome.best is None:
         return outcome
     each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
-    kinds = tuple(_by_kind(job, lattice, each, deadline))
+    kinds = tuple(_by_kind(job, lattice, each, deadline, outcome))
     return outcome.model_copy(update={"by_kind": kinds})
 
 
 def _by_kind(
-    job: Job, lattice: Lattice, options: Options, deadline: float
+    job: Job, lattice: Lattice, options: Options, deadline: float, whole: Outcome
 ) -> Iterator[KindResult]:
-    """Yield the best plan of every kind that the cluster has room for."""
+    """Yield the best plan of every kind that the cluster has room for.
+
+    The proven best plan of the `whole` lattice is that of its own kind too.
+    """
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
-    legal = kind_of(lattice.rows)
+    legal, solved = kind_of(lattice.rows), _kind_solved(job, whole)
     for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
-        if kind in legal:
+        if kind == solved:
+            best, miss, is_proven = whole.best, None, True
+        elif kind in legal:
             own = lattice.take(np.flatnonzero(legal == kind))
             outcome = Run(job, own, options, deadline).outcome()
             best, miss = outcome.best, outcome.near_miss
@@ -90,3 +97,10 @@ def _by_kind(
             best, miss, is_proven = None, nearest_legal(job, kind), True
         name = kind_name(kind)
         yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)
+
+
+def _kind_solved(job: Job, whole: Outcome) -> int | None:
+    """Return the kind of the best plan, if that is proven."""
+    if whole.best is None or whole.status != "optimal":
+        return None
+    return int(kind_of(row_of(job, whole.best.plan)[0])[0])

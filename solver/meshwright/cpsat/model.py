@@ -11,9 +11,13 @@ import time
 from dataclasses import replace
 from math import inf
 
-from ortools.sat.python import cp_model
-from ortools.sat.python.cp_model import CpModel, CpSolver, LinearExpr, LinearExprT
-
+from meshwright.cpsat.library import (
+    CpModel,
+    CpSolver,
+    LinearExpr,
+    LinearExprT,
+    cp_model,
+)
 from meshwright.cpsat.problem import Pairs, Problem, Proof
 from meshwright.cpsat.rules import RULES
 from meshwright.cpsat.variables import SkeletonVars, make_variables

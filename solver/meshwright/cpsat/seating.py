@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortools.sat.python import cp_model
-from ortools.sat.python.cp_model import CpModel, CpSolver, Domain, IntVar, LinearExpr
-
 from meshwright.cpsat.goal import Goal, Hop, Seats
+from meshwright.cpsat.library import (
+    CpModel,
+    CpSolver,
+    Domain,
+    IntVar,
+    LinearExpr,
+    cp_model,
+)
 from meshwright.errors import InternalError
 
 MOST_EFFORT = 4.0

@@ -22,7 +22,7 @@ FOLLOWS = "follows"
 class SpecModel(BaseModel):
     """A frozen part of a spec that refuses fields it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Problem(NamedTuple):
