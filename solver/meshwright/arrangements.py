@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import Any, NamedTuple
 
 from meshwright.plan import Arranged, Certificate, Counts, Outcome, PricedPlan
@@ -27,36 +27,29 @@ def arrangements(spec: Spec) -> Iterator[Arrangement]:
     of them: so fast is every step that waits for all. Or each pipeline stage lies on
     one part, in any order of the parts.
     """
-    parts = spec.cluster.parts
-    for part in parts:
-        own = Cluster(topology=part.topology, count=part.count)
-        left = [_name(other) for other in parts if other is not part]
-        sentence = f"runs on {_name(part)} alone, leaves out {' and '.join(left)}"
-        yield _with(spec, own, sentence)
-    for size in range(2, len(parts) + 1):
-        for chosen in combinations(parts, size):
-            yield from _together(spec, chosen)
-
-
-def _together(spec: Spec, chosen: tuple[Part, ...]) -> Iterator[Arrangement]:
-    join = spec.cluster.join
-    names = " and ".join(_name(part) for part in chosen)
-    left = [_name(part) for part in spec.cluster.parts if part not in chosen]
-    out = f", leaves out {' and '.join(left)}" if left else ""
-    every = Cluster(parts=chosen, join=join)
-    yield _with(spec, every, f"spreads over {names} as if all were the least{out}")
-    for order in permutations(chosen):
-        staged = StagedCluster(parts=chosen, join=join, order=order)
-        names = ", then ".join(_name(part) for part in order)
-        yield _with(spec, staged, f"puts pipeline stages on {names}{out}")
+    for chosen, cluster in spec.cluster.ways():
+        used = set(map(id, chosen))
+        left = [part for part in spec.cluster.parts if id(part) not in used]
+        out = f", leaves out {_names(left, ' and ')}" if left else ""
+        names = _names(chosen, " and ")
+        if len(chosen) == 1:
+            yield _with(spec, cluster, f"runs on {names} alone{out}")
+            continue
+        spread = f"spreads over {names} as if all were the least{out}"
+        yield _with(spec, cluster, spread)
+        for order in permutations(chosen):
+            join = spec.cluster.join
+            staged = StagedCluster(parts=chosen, join=join, order=order)
+            names = _names(order, ", then ")
+            yield _with(spec, staged, f"puts pipeline stages on {names}{out}")
 
 
 def _with(spec: Spec, cluster: Cluster, sentence: str) -> Arrangement:
     return Arrangement(spec.model_copy(update={"cluster": cluster}), sentence)
 
 
-def _name(part: Part) -> str:
-    return f"{part.count} x {part.topology.name}"
+def _names(parts: Sequence[Part], between: str) -> str:
+    return between.join(f"{part.count} x {part.topology.name}" for part in parts)
 
 
 def best_of(found: Sequence[tuple[str, Outcome]]) -> Outcome:
