@@ -100,7 +100,11 @@ def answer(spec: Spec) -> Outcome:
     return outcome
 
 
-SMALL = {"recompute": ["none", "full"], "zero": [0, 1], "micro_batch": [1, 2]}
+SMALL: dict[str, Any] = {
+    "recompute": ["none", "full"],
+    "zero": [0, 1],
+    "micro_batch": [1, 2],
+}
 
 
 @settings(deadline=None, max_examples=4)
@@ -153,6 +157,9 @@ def test_slow_parts_are_left_out_where_that_wins() -> None:
     )
 
 
+PLAIN: dict[str, Any] = {"micro_batch": 1, "zero": 0, "recompute": "none"}
+
+
 @pytest.mark.parametrize(
     "pins",
     [
@@ -167,12 +174,7 @@ def test_a_pin_holds_where_some_choice_of_parts_takes_it(pins: dict[str, Any]) -
     """Of 8 + 3 x 4 = 20 GPUs, 12 are left without the box of eight, and 8 without the
     others: 3 and 12 divide 12, 8 divides 8; one level is what the box of eight has.
     """
-    spec = mixed(
-        part(8, 100, 80),
-        part(4, 90, 80, count=3),
-        **{"micro_batch": 1, "zero": 0, "recompute": "none"} | pins,
-        batch=24,
-    )
+    spec = mixed(part(8, 100, 80), part(4, 90, 80, count=3), batch=24, **PLAIN | pins)
     outcome = answer(spec)
     assert outcome.best is not None
     assert outcome.best.plan.world_size in (8, 12)

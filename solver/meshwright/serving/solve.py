@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 
 import numpy as np
@@ -11,6 +10,7 @@ from meshwright import __version__
 from meshwright.cost.arrays import Ints
 from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
+from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.options import Options
 from meshwright.plan import Certificate, Counts, Status
@@ -39,7 +39,7 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
         InternalError: the checker disagrees with the solver about a plan.
     """
     options = options or Options()
-    deadline = time.monotonic() + options.time_limit_s
+    deadline = Deadline(options.time_limit_s, options.interrupt)
     job = make_serving_job(spec)
     options.on_progress("bounding deployments")
     lattice = build_lattice(job)
@@ -58,7 +58,7 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
     return outcome.model_copy(update=update)
 
 
-def _proven(lattice: Lattice, options: Options, deadline: float) -> ServingOutcome:
+def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOutcome:
     """Return the best plan of a lattice that has one, with its certificate."""
     job, best = lattice.job, int(lattice.upper.min())
     if best > LARGEST_HORIZON:
@@ -79,7 +79,7 @@ def _proven(lattice: Lattice, options: Options, deadline: float) -> ServingOutco
 
 
 def _proof(
-    lattice: Lattice, left: Ints, options: Options, deadline: float
+    lattice: Lattice, left: Ints, options: Options, deadline: Deadline
 ) -> tuple[Proof, ServingPlan]:
     """Return CP-SAT's proof and its plan, or the bounds' own where its time is up.
 
