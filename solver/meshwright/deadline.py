@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-import numpy as np
+T = TypeVar("T")
 
 
 class Interrupt:
@@ -19,20 +21,32 @@ class Interrupt:
         """Whether what runs ends soon by itself once it is asked to."""
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Promise that what runs inside looks whether it was asked to end."""
-        before, self.is_heeded = self.is_heeded, True
+    def heeded(self, is_heeded: bool = True) -> Iterator[None]:
+        """Tell whether what runs inside looks if it was asked to end."""
+        before, self.is_heeded = self.is_heeded, is_heeded
         try:
             yield
         finally:
             self.is_heeded = before
+
+    def unless_asked(self, work: Callable[[], T], instead: T) -> T:
+        """Return the result of some work, or something else if it is to end first."""
+        if self.is_asked:
+            return instead
+        try:
+            with self.heeded(False):
+                return work()
+        except KeyboardInterrupt:
+            if not self.is_asked:
+                raise
+            return instead
 
 
 class Deadline:
     """The time at which a solve ends with what it has; an interrupt brings it on."""
 
     def __init__(
-        self, limit_s: float = np.inf, interrupt: Interrupt | None = None
+        self, limit_s: float = math.inf, interrupt: Interrupt | None = None
     ) -> None:
         """Begin to wait for so many seconds."""
         self.interrupt = interrupt or Interrupt()

@@ -42,6 +42,8 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
         outcome = _best_arrangement(spec, options, deadline)
     else:
         outcome = _solve(options.profile.job(spec), options, deadline)
+    # Who asked for the end gets what there is.
+    options.interrupt.is_heeded = True
     return _with_run(spec, outcome, options.profile)
 
 

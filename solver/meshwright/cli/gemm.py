@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright.cli.exit_codes import FOUND, NONE_FITS
 from meshwright.cli.options import (
     Format,
     FormatOption,
@@ -19,8 +20,6 @@ from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
     from meshwright.spec.gpu import Gpu
-
-EXIT_DOES_NOT_FIT = 1
 
 LARGEST = 10_000_000
 
@@ -84,7 +83,7 @@ def gemm(
         lambda: told.model_dump(mode="json"),
     )
     write(text, output)
-    raise typer.Exit(0 if told.fits else EXIT_DOES_NOT_FIT)
+    raise typer.Exit(FOUND if told.fits else NONE_FITS)
 
 
 def _gpu(name: str, dtype: Dtype) -> Gpu:

@@ -45,17 +45,29 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
     lattice = build_lattice(job)
     if not lattice.possible.any():
         return _outcome(job, "infeasible", near_miss=miss_among(lattice))
+    options.interrupt.is_heeded = True
     outcome = _proven(lattice, options, deadline)
-    if outcome.best is None:
+    best = outcome.best
+    if best is None:
         return outcome
-    update: dict[str, object] = {"largest": largest(job, outcome.best.plan)}
-    update["degrees"] = tuple(degrees(lattice, outcome.best))
+    return options.interrupt.unless_asked(
+        lambda: outcome.model_copy(update=_around(lattice, best, options)), outcome
+    )
+
+
+def _around(
+    lattice: Lattice, best: PricedServing, options: Options
+) -> dict[str, object]:
+    """Return what there is to say of other plans than the best one."""
+    job = lattice.job
+    update: dict[str, object] = {"largest": largest(job, best.plan)}
+    update["degrees"] = tuple(degrees(lattice, best))
     if options.is_by_kind:
         options.on_progress("comparing kinds of plans")
         update["by_kind"] = tuple(by_kind(lattice))
-        update["flips"] = tuple(flips(spec))
-        update["tp_against_pp"] = tuple(flips(spec, ("TP", "PP")))
-    return outcome.model_copy(update=update)
+        update["flips"] = tuple(flips(job.spec))
+        update["tp_against_pp"] = tuple(flips(job.spec, ("TP", "PP")))
+    return update
 
 
 def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOutcome:
