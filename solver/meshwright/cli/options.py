@@ -16,8 +16,6 @@ from meshwright.errors import SpecError
 if TYPE_CHECKING:
     from meshwright.report.tables import Section
 
-EXIT_CODES = {"optimal": 0, "feasible": 0, "infeasible": 1, "unknown": 3}
-
 
 class Format(StrEnum):
     """How results are printed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli.exit_codes import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
     Format,
     FormatOption,
@@ -21,9 +22,6 @@ from meshwright.cli.options import (
 
 if TYPE_CHECKING:
     from meshwright.search.summary import Summary
-
-FOUND, NONE_FITS, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
-"""Exit codes."""
 
 
 class Backend(StrEnum):
