@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 
 if TYPE_CHECKING:
     from meshwright.report.tables import Section
@@ -75,7 +76,7 @@ def formatted(
 def tell(notes: Iterable[str]) -> None:
     """Say on stderr what was assumed."""
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
 
 
 def write(text: str, output: Path | None, option: str = "--output") -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.escape import in_csv
 from meshwright.search.row import METRICS, Row
 
 Write = Callable[[Sequence[Row], Path], None]
@@ -73,9 +74,9 @@ def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
 def _csv(rows: Sequence[Row], path: Path) -> None:
     names, flats = _columns(rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flats)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(in_csv, names))
+    writer.writerows([in_csv(own.get(name)) for name in names] for own in flats)
     path.write_text(text.getvalue(), encoding="utf-8")
 
 
