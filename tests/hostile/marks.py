@@ -22,7 +22,7 @@ HIDDEN = {
     "colour": "\x1b[31mred",
     "link": "\x1b]8;;http://x\x07y\x1b]8;;\x07",
     "c1": "\x9b31m",
-    "bidi": "\u202egpj.exe",
+    "bidi": "\u202egnp-x",
     "isolate": "\u2066a\u2069",
     "line": "a\n| b | c |\n<b>d</b>",
     "return": "\rhidden",

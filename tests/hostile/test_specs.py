@@ -26,7 +26,7 @@ from tests.hostile.marks import (
     token_fields,
     tokens,
 )
-from tests.hostile.readers import csv_rows, expect_seen, markdown_texts
+from tests.hostile.readers import expect_seen, markdown_texts
 
 MIXED = '=1</script><img src=x onerror=f()>"|a\\|`c`[a](b)[bold]x[/bold]:x:<!--A&B;'
 """What is code somewhere, as long as a name may be."""
@@ -133,30 +133,6 @@ def test_long_names_of_parts_are_joined_to_one_that_is_cut(tmp_path: Path) -> No
         len(own) for own in (spec.cluster.topology.name, spec.cluster.topology.gpu.name)
     ] == [100, 100]
     assert spec.cluster.topology.name.endswith("...")
-
-
-@pytest.mark.parametrize("names", [("A&B <lab>", "+x y"), ("<", ">"), ("a b", "a;b")])
-def test_host_files_have_words_alone(names: tuple[str, str], tmp_path: Path) -> None:
-    data = json.dumps(documents.PARTS)
-    for i, own in enumerate(names):
-        data = data.replace(f"Xmachine{i}X", own)
-    file = written(tmp_path, json.loads(data))
-    assert run("solve", file, "--ranks", str(tmp_path)).code == 0
-    word = r"[A-Za-z0-9_][A-Za-z0-9._-]+"
-    lines = {
-        "hostfile": rf"{word} slots=\d+",
-        "rankfile": rf"rank \d+={word} slot=\d+",
-        "visible_devices": rf"{word} CUDA_VISIBLE_DEVICES=[\d,]+",
-    }
-    for name, form in lines.items():
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        assert text
-        for line in text.splitlines():
-            assert re.fullmatch(form, line), line
-    hosts = (tmp_path / "hostfile").read_text(encoding="utf-8").split()[::2]
-    assert len(hosts) == len(set(hosts)) == 3
-    rows = csv_rows((tmp_path / "ranks.csv").read_text(encoding="utf-8"))
-    assert all(re.fullmatch(word, row[1]) for row in rows[1:])
 
 
 def _marked_at(data: Any, path: FieldPath, mark: str, here: FieldPath = ()) -> Any:

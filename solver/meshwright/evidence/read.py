@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def _yaml_rows(path: Path) -> list[object]:
 
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield one nested mapping per line; empty cells are left out."""
-    for line in csv.DictReader(_text(path).splitlines()):
+    for line in csv.DictReader(io.StringIO(_text(path))):
         row: dict[str, Any] = {}
         for column, cell in line.items():
             if cell:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,11 +72,24 @@ def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
 
 def _csv(rows: Sequence[Row], path: Path) -> None:
     names, flats = _columns(rows)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines = _Lines()
+    writer = csv.writer(lines)
     writer.writerow(map(in_csv, names))
     writer.writerows([in_csv(own.get(name)) for name in names] for own in flats)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    path.write_text("".join(lines.written), encoding="utf-8")
+
+
+class _Lines:
+    r"""Rows of a table that end as lines do here.
+
+    The module quotes a carriage return in a cell only where rows end with `\r\n` too.
+    """
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write(self, row: str) -> None:
+        self.written.append(row.removesuffix("\r\n") + "\n")
 
 
 def _json(rows: Sequence[Row], path: Path) -> None:
