@@ -8,9 +8,12 @@ so that help and errors answer at once.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from meshwright import __version__
 from meshwright.cli import (
@@ -26,10 +29,39 @@ from meshwright.cli import (
 )
 from meshwright.cli.options import EXIT_CODES
 from meshwright.errors import InternalError, MeshwrightError
+from meshwright.escape import printable
 
 BAD_INPUT = 2
 
+UsageError: Any = typer.BadParameter.__base__
+"""That of click, or of the copy of it that typer has."""
+
+
+class Commands(TyperGroup):
+    """Commands that refuse words in lines where each character can be seen."""
+
+    def make_context(self, *words: Any, **more: Any) -> Any:
+        """Read the options before the command."""
+        with _seen():
+            return super().make_context(*words, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the words of the command, and run it."""
+        with _seen():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _seen() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        error.message = printable(error.message)
+        raise
+
+
 app = typer.Typer(
+    cls=Commands,
     name="meshwright",
     help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
     no_args_is_help=True,
