@@ -159,7 +159,7 @@ def test_hidden_characters_are_refused(name: str, mark: str, folder: Path) -> No
 @pytest.mark.parametrize("mark", (SHOWN | HIDDEN).values(), ids=SHOWN | HIDDEN)
 def test_refusals_are_one_line(mark: str, folder: Path) -> None:
     """A field, key or preset of any text is told in a line that shows it."""
-    harmless = documents.TREE
+    harmless: dict[str, Any] = documents.TREE
     for data in (
         harmless | {mark: 1},
         harmless | {"model": harmless["model"] | {mark: {"a": 1}}},

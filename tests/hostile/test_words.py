@@ -122,8 +122,8 @@ def test_names_of_files_are_shown(name: str, folder: Path) -> None:
             assert len(errors) <= (result.code == 2), result
             if form == "markdown":
                 markdown_texts(result.stdout)
-    for call in (("import", "hostfile", hosts), ("import", hosts)):
-        expect_harmless(run(*call))
+    expect_harmless(run("import", "hostfile", hosts))
+    expect_harmless(run("import", hosts))
 
 
 @pytest.mark.parametrize("name", FILES.values(), ids=FILES)
@@ -150,7 +150,11 @@ KINDS = ("csv", "json", "html")
 
 STRANGE = "\x1b[31m\u202e</script><b>|=[i]"
 
-GIVEN = {"gpu": "a100-sxm4-80gb", "machine": "dgx-a100", "onto": "dgx-a100"}
+GIVEN = {
+    "gpu": Options(gpu="a100-sxm4-80gb"),
+    "machine": Options(machine="dgx-a100"),
+    "onto": Options(onto="dgx-a100"),
+}
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -159,7 +163,7 @@ def test_files_of_others_become_text_that_can_be_seen(
 ) -> None:
     """Each word of a file in turn gets a hostile one in front."""
     option = TAKES.get(kind, ("",))[0]
-    options = Options(**{option: GIVEN[option]}) if option else Options()
+    options = GIVEN.get(option, Options())
     for text in GOOD[kind]:
         assert run_import([kind, written(folder, text, "imported")], options).text
         for word in sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))[:60]:

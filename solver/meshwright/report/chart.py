@@ -14,6 +14,9 @@ SUFFIXES = (".png", ".html")
 
 FILES = Path(__file__).parent
 
+EXPORTED = "window.vegaEmbed = vegaEmbed;"
+"""What the library's script leaves for that of the page."""
+
 
 def save_chart(chart: Any, title: str, path: Path) -> list[Path]:
     """Write `path`.png and `path`.html and return both paths.
@@ -43,7 +46,7 @@ def _page(chart: Any, title: str) -> str:
     version = plot_library().SCHEMA_VERSION.rpartition(".")[0]
     own = [(FILES / f"chart.{kind}").read_text("utf-8") for kind in ("html", "js")]
     template, script = own
-    scripts = [javascript_bundle(vl_version=version), script]
+    scripts = [javascript_bundle(EXPORTED, version), script]
     return filled_page(template, title, json.dumps(chart.to_dict()), scripts)
 
 

@@ -55,8 +55,9 @@ def _print(console: Any, section: Section) -> None:
     )
     for index, name in enumerate(section.heading):
         is_text = index == 0 or _is_text(section, index)
-        justify = "left" if is_text else "right"
-        table.add_column(_plain(name), justify=justify, overflow="fold")
+        table.add_column(
+            _plain(name), justify="left" if is_text else "right", overflow="fold"
+        )
     for row in section.rows:
         table.add_row(*map(_plain, row))
     console.print(table)
