@@ -162,6 +162,15 @@ def test_tables_show_text(
     )
 
 
+def test_an_error_of_several_lines_stays_so() -> None:
+    row = Row(key="k", name="n", axes={}, status="failed", error="a:1: b\na:2: c")
+    sections = search_sections(summarise("own", [row, row], "step_s"))
+    assert render.sections_as_text(sections).endswith("2 x a:1: b\n      a:2: c\n")
+    assert markdown_texts(render.sections_as_markdown(sections))[-2:] == [
+        "2 x a:1: b", "a:2: c",
+    ]  # fmt: skip
+
+
 @each_mark
 def test_progress_shows_text(
     rows: list[Row],

@@ -30,7 +30,6 @@ from tests.test_imports_fuzz import GOOD
 WORDS = {
     "shown": " ".join(SHOWN.values()),
     "hidden": "".join(HIDDEN.values()),
-    "option": "-=\x1b[31m",
 }
 
 SPEC = "gpt-1.3b-2x3090-nvlink"
@@ -144,6 +143,28 @@ def test_files_of_a_folder_are_rows(name: str, folder: Path) -> None:
         ]  # fmt: skip
     page = Parts((folder / "rows.html").read_text(encoding="utf-8"))
     assert [told, f"{told}2"] in [own["values"] for own in page.data["columns"]]
+
+
+@pytest.mark.parametrize("name", FILES.values(), ids=FILES)
+def test_files_that_cannot_be_written_are_told_in_a_line(
+    name: str, folder: Path
+) -> None:
+    (folder / name).mkdir()
+    (folder / f"{name}.csv").mkdir()
+    for call in (
+        ("solve", SPEC, "-o", name),
+        ("solve", SPEC, "--ranks", f"{name}2"),
+        ("topology", "dgx-h100", "--plot", f"{name}2/{name}"),
+        ("search", "sweep.yaml", "--store", name),
+        ("search", "sweep.yaml", "-o", f"{name}.csv"),
+        ("search", "sweep.yaml", "-o", f"{name}.odd"),
+        ("calibrate", f"{name}.yaml", "-o", "own.yaml"),
+        ("solve", SPEC, "--profile", f"{name}.csv"),
+    ):
+        result = run(*call)
+        expect_harmless(result)
+        assert result.code == 2
+        assert result.stderr.count("\n") == 1, result.stderr
 
 
 KINDS = ("csv", "json", "html")

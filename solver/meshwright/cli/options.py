@@ -45,7 +45,7 @@ def check_writable(output: Path | None, option: str = "--output") -> None:
     """Refuse an output that cannot be written before there is one to lose."""
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         reason = "is a directory" if output.is_dir() else "no such file or directory"
-        raise SpecError(f"{option} {output}: {reason}")
+        raise SpecError(f"{option} {printable(str(output))}: {reason}")
 
 
 def check_plot(plot: Path | None) -> None:
@@ -88,4 +88,4 @@ def write(text: str, output: Path | None, option: str = "--output") -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"{option} {output}: {reason}") from None
+        raise SpecError(f"{option} {printable(str(output))}: {reason}") from None

@@ -20,6 +20,7 @@ from meshwright.cli.options import (
     write,
 )
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 
 if TYPE_CHECKING:
     from meshwright.options import Options
@@ -73,7 +74,7 @@ def solve(
 
     check_writable(output)
     if ranks is not None and not ranks.is_dir():
-        raise SpecError(f"--ranks {ranks}: no such folder")
+        raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
     notes: list[str] = []
     loaded = load_question(spec, pin, notes)
     tell(notes)

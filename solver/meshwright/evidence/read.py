@@ -77,8 +77,16 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
                 target = row
                 for parent in parents:
                     target = target.setdefault(parent, {})
-                target[last] = yaml.load(cell, Loader=_Loader)
+                target[last] = _value(cell)
         yield row
+
+
+def _value(cell: str) -> Any:
+    """Return what a cell means in YAML, or its text where that is no YAML."""
+    try:
+        return yaml.load(cell, Loader=_Loader)
+    except yaml.YAMLError:
+        return cell
 
 
 def _text(path: Path) -> str:

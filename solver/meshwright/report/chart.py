@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.report.page import filled_page
 
 SUFFIXES = (".png", ".html")
@@ -35,7 +36,7 @@ def save_chart(chart: Any, title: str, path: Path) -> list[Path]:
             target.write_bytes(content)
         except OSError as error:
             reason = (error.strerror or "cannot be written").lower()
-            raise SpecError(f"--plot {target}: {reason}") from None
+            raise SpecError(f"--plot {printable(str(target))}: {reason}") from None
     return paths
 
 

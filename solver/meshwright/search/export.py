@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.escape import in_csv
+from meshwright.escape import in_csv, printable
 from meshwright.search.row import METRICS, Row
 
 Write = Callable[[Sequence[Row], Path], None]
@@ -23,7 +23,7 @@ def check_kind(path: Path) -> None:
     """
     if path.suffix not in _WRITERS:
         accepted = ", ".join(f"NAME{suffix}" for suffix in _WRITERS)
-        raise SpecError(f"--output {path}: expected {accepted}")
+        raise SpecError(f"--output {printable(str(path))}: expected {accepted}")
     if path.suffix == ".parquet":
         _pyarrow()
     if path.suffix == ".html":
@@ -42,7 +42,7 @@ def export(rows: Sequence[Row], path: Path) -> None:
         _WRITERS[path.suffix](rows, path)
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {path}: {reason}") from None
+        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
 
 
 def flat(row: Row) -> dict[str, Any]:

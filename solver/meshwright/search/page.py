@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.report.page import filled_page
 from meshwright.search.page_data import page_data
 from meshwright.search.row import Row
@@ -37,7 +38,7 @@ def write_page(
         path.write_bytes(content)
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {path}: {reason}") from None
+        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
 
 
 def page_library() -> str:
