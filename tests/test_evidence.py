@@ -192,6 +192,22 @@ def test_step_time_comes_from_what_was_published() -> None:
     assert Run.model_validate(row(measured=measured)).step_s == 2.1
 
 
+def test_cells_of_a_csv_table_may_have_lines(tmp_path: Path) -> None:
+    """What ends lines elsewhere ends no row: U+2028, and line ends in quotes."""
+    table = tmp_path / "runs.csv"
+    notes = "[two\nlines, and\u2028a\x0bthird"
+    wide = row(notes=notes, source="@x", id="=1")
+    cells = {name: own for name, own in wide.items() if not isinstance(own, dict)}
+    for part in ("model", "hardware", "config", "measured"):
+        cells |= {f"{part}.{name}": own for name, own in wide[part].items()}
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(cells))
+        writer.writeheader()
+        writer.writerow(cells)
+    (run,) = read_runs(table)
+    assert (run.notes, run.source, run.id) == (notes, "@x", "=1")
+
+
 def test_a_csv_table_reads_like_yaml(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     flat = {

@@ -15,6 +15,7 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.errors import SpecError
 from meshwright.job import Job, make_mixed_job
 from meshwright.spec.base import Positive, SpecModel
+from meshwright.spec.places import dotted
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
 
@@ -87,6 +88,6 @@ def load_profile(name: str) -> Profile:
         return Profile.model_validate(document.data)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "profile"
+        field = dotted(first["loc"]) or "profile"
         where = document.where(tuple(first["loc"]))
         raise SpecError(f"{where}: {field}: {first['msg']}") from None

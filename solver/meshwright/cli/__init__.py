@@ -25,9 +25,11 @@ from meshwright.cli import (
 )
 from meshwright.cli.complaints import complain, complain_of_a_fault
 from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS
+from meshwright.cli.usage import Commands
 from meshwright.errors import InternalError, MeshwrightError
 
 app = typer.Typer(
+    cls=Commands,
     name="meshwright",
     help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
     epilog=IN_WORDS,

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from meshwright import __version__
+from meshwright.escape import printable, printable_lines
 
 MOST_LINES = 20
 
@@ -18,8 +19,8 @@ MOST_CHARACTERS = 1_500
 
 
 def complain(text: str) -> None:
-    """Print a message, cut to a screen."""
-    print(a_screen_of(text), file=sys.stderr)
+    """Print a message, cut to a screen, in which each character can be seen."""
+    print(a_screen_of(printable_lines(text)), file=sys.stderr)
 
 
 def a_screen_of(text: str) -> str:
@@ -51,7 +52,7 @@ def _circumstances() -> str:
     words = sys.argv[1:]
     seed = "" if any(word.startswith("--seed") for word in words) else ", seed 0"
     python = f"Python {platform.python_version()} on {platform.system()}"
-    command = a_screen_of(shlex.join(["meshwright", *words]))
+    command = a_screen_of(printable(shlex.join(["meshwright", *words])))
     return f"meshwright {__version__}, {python}; command: {command}{seed}"
 
 

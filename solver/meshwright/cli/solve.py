@@ -23,6 +23,7 @@ from meshwright.cli.options import (
 )
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 
 if TYPE_CHECKING:
     from meshwright.options import Options
@@ -73,7 +74,7 @@ def solve(
     """Find the fastest plan that fits, and prove it."""
     check_writable(output)
     if ranks is not None and not ranks.is_dir():
-        raise SpecError(f"--ranks {ranks}: no such folder")
+        raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)
         from meshwright.options import Options

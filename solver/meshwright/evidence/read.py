@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.evidence.run import Run
+from meshwright.spec.places import Where
 
 MAX_BYTES = 50_000_000
 
@@ -26,12 +29,12 @@ def read_runs(path: Path) -> list[Run]:
     """
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if not files:
-        raise SpecError(f"{path}: no YAML files in this folder")
+        raise SpecError(f"{Where(str(path))}: no YAML files in this folder")
     runs = [run for file in files for run in _runs_of(file)]
     seen: set[str] = set()
     for run in runs:
         if run.id in seen:
-            raise SpecError(f"{path}: two runs have the id {run.id!r}")
+            raise SpecError(f"{Where(str(path))}: two runs have the id {run.id!r}")
         seen.add(run.id)
     return runs
 
@@ -50,22 +53,23 @@ def _run(path: Path, index: int, row: object) -> Run:
         name = row.get("id", index) if isinstance(row, dict) else index
         field = ".".join(map(str, first["loc"])) or "row"
         message = first["msg"][:1].lower() + first["msg"][1:]
-        raise SpecError(f"{path}: run {name}: {field}: {message}") from None
+        told = printable(f"run {name}: {field}: {message}")
+        raise SpecError(f"{Where(str(path))}: {told}") from None
 
 
 def _yaml_rows(path: Path) -> list[object]:
     try:
         data = yaml.load(_text(path), Loader=_Loader)
     except yaml.YAMLError as error:
-        raise SpecError(f"{path}: not valid YAML: {error}") from None
+        raise SpecError(f"{Where(str(path))}: not valid YAML: {error}") from None
     if not isinstance(data, list) or not data:
-        raise SpecError(f"{path}: expected a list of runs")
+        raise SpecError(f"{Where(str(path))}: expected a list of runs")
     return data
 
 
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield one nested mapping per line; empty cells are left out."""
-    for line in csv.DictReader(_text(path).splitlines()):
+    for line in csv.DictReader(io.StringIO(_text(path))):
         row: dict[str, Any] = {}
         for column, cell in line.items():
             if cell:
@@ -73,16 +77,26 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
                 target = row
                 for parent in parents:
                     target = target.setdefault(parent, {})
-                target[last] = yaml.load(cell, Loader=_Loader)
+                target[last] = _value(cell)
         yield row
+
+
+def _value(cell: str) -> Any:
+    """Return what a cell means in YAML, or its text where that is no YAML."""
+    try:
+        return yaml.load(cell, Loader=_Loader)
+    except yaml.YAMLError:
+        return cell
 
 
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise SpecError(f"{path}: larger than {MAX_BYTES:,} bytes")
+            raise SpecError(f"{Where(str(path))}: larger than {MAX_BYTES:,} bytes")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise SpecError(f"{path}: not UTF-8 text") from None
+        raise SpecError(f"{Where(str(path))}: not UTF-8 text") from None
     except OSError as error:
-        raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
+        raise SpecError(
+            f"{Where(str(path))}: {(error.strerror or 'unreadable').lower()}"
+        ) from None

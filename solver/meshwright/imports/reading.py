@@ -6,6 +6,7 @@ import codecs
 from pathlib import Path
 
 from meshwright.errors import SpecError
+from meshwright.spec.places import Where
 
 MAX_BYTES = 50_000_000
 """Above what any kind takes; most take less."""
@@ -24,10 +25,12 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
+        raise SpecError(
+            f"{Where(str(path))}: {(error.strerror or 'unreadable').lower()}"
+        ) from None
     except ValueError:
         raise SpecError(f"{str(path)!r}: no such file") from None
     if len(content) > MAX_BYTES:
-        raise SpecError(f"{path}: expected at most {MAX_BYTES:,} bytes")
+        raise SpecError(f"{Where(str(path))}: expected at most {MAX_BYTES:,} bytes")
     encoding = "utf-16" if content.startswith(_WIDE) else "utf-8-sig"
     return content.decode(encoding, errors="replace")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from meshwright import __version__
 from meshwright.errors import MeshwrightError, SpecError
+from meshwright.escape import printable
 from meshwright.search.case import Case
 from meshwright.search.row import Row
 
@@ -67,7 +68,7 @@ class Store:
         Raises:
             SpecError: it cannot be opened or made, or is not a store.
         """
-        self.path = path
+        self.path, self._name = path, printable(str(path))
         with self._told(SpecError):
             self._db = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
             try:
@@ -98,10 +99,10 @@ class Store:
         tables = self._number("SELECT count(*) FROM sqlite_master")
         version = self._number("PRAGMA user_version")
         if tables and self._number("PRAGMA application_id") != APPLICATION:
-            raise SpecError(f"--store {self.path}: holds something else; name another")
+            raise SpecError(f"--store {self._name}: holds something else; name another")
         if version not in (0, SCHEMA):
             raise SpecError(
-                f"--store {self.path}: has schema {version}, this version reads "
+                f"--store {self._name}: has schema {version}, this version reads "
                 f"{SCHEMA}; name another, or use the version that wrote it"
             )
         (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
@@ -161,7 +162,7 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeError) as reason:
-            raise error(f"--store {self.path}: {reason}; {_advice(reason)}") from None
+            raise error(f"--store {self._name}: {reason}; {_advice(reason)}") from None
 
 
 def _holds(status: str, limits: str, asked: str) -> bool:

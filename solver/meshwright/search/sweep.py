@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import math
+import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.search.axes import Axis, Setting, read_axes
 from meshwright.search.builder import Builder, Disagreement
 from meshwright.search.case import Case
@@ -22,7 +24,7 @@ from meshwright.search.point import Point
 from meshwright.search.where import Filter, read_filter
 from meshwright.spec.load import load_spec
 from meshwright.spec.messages import explain, shown
-from meshwright.spec.places import Document
+from meshwright.spec.places import Document, Where
 from meshwright.spec.source import read_yaml
 
 MOST_POINTS = 1_000_000
@@ -55,9 +57,11 @@ def read_search(name: str) -> Search:
         pattern = str(path / "*.yaml") if path.is_dir() else name
         files = sorted(glob.glob(pattern, recursive=True))
         if not files:
-            raise SpecError(f"{name}: no file of this folder or pattern; expected YAML")
+            told = "no file of this folder or pattern; expected YAML"
+            raise SpecError(f"{Where(name)}: {told}")
         notes: list[str] = []
-        return Search(name, [_of_file(own, notes) for own in files], notes=notes)
+        cases = [_of_file(own, notes) for own in files]
+        return Search(printable(name), cases, notes=notes)
     file = catalog.locate("sweeps", name, Path())
     document = read_yaml(file)
     if isinstance(document.data, dict) and {"base", "sweep", "zip"} & set(
@@ -70,11 +74,13 @@ def read_search(name: str) -> Search:
 
 
 def _of_file(file: str, notes: list[str]) -> Case:
-    axes: dict[str, Any] = {"spec": Path(file).stem}
+    """Return the case of a file; bytes of its name that are no text are spelled out."""
+    name = os.fsencode(file).decode("utf-8", "backslashreplace")
+    axes: dict[str, Any] = {"spec": Path(name).stem}
     try:
         spec = load_spec(file, notes=notes)
     except SpecError as error:
-        return Case(file, axes, None, str(error))
+        return Case(name, axes, None, str(error))
     return Case(spec.title, axes, spec)
 
 

@@ -85,10 +85,21 @@ def _number(accepted: str, is_inside: Callable[[float], bool]) -> BeforeValidato
     return BeforeValidator(check)
 
 
+LONGEST_NAME = 100
+
+
 def _printable(value: Any) -> Any:
-    if isinstance(value, str) and not (value.isprintable() and 0 < len(value) <= 100):
-        raise ValueError("expected 1 to 100 characters that can be printed")
+    if not isinstance(value, str):
+        return value
+    if not (value.isprintable() and 0 < len(value) <= LONGEST_NAME):
+        accepted = f"expected 1 to {LONGEST_NAME} characters that can be printed"
+        raise ValueError(accepted)
     return value
+
+
+def shortened(name: str) -> str:
+    """Return a name that was made of several, cut to the length of one."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
 
 
 def _count(low: int, high: int) -> Any:

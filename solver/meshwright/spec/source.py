@@ -68,18 +68,19 @@ def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
 
 
 def _read_text(path: Path) -> str:
+    here = Where(str(path))
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise SpecError(f"{path}: expected at most {MAX_BYTES:,} bytes")
+            raise SpecError(f"{here}: expected at most {MAX_BYTES:,} bytes")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        here = Where(str(path), content.count(b"\n", 0, error.start) + 1)
         problem = f"byte {error.start} is not UTF-8 text; expected a YAML file"
-        raise SpecError(f"{path}:{line}: {problem}") from None
+        raise SpecError(f"{here}: {problem}") from None
     except OSError as error:
-        raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
+        raise SpecError(f"{here}: {(error.strerror or 'unreadable').lower()}") from None
 
 
 @dataclass
