@@ -101,6 +101,7 @@ def _gpu(name: str, dtype: Dtype) -> Gpu:
 def _memory_gib(vram: str | None, gpu: Gpu | None) -> float:
     from pydantic import TypeAdapter, ValidationError
 
+    from meshwright.spec.messages import shown
     from meshwright.spec.units import GiB
 
     if vram is None:
@@ -111,4 +112,4 @@ def _memory_gib(vram: str | None, gpu: Gpu | None) -> float:
         return float(TypeAdapter(GiB).validate_python(vram))
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise SpecError(f"--vram {vram!r}: {reason}") from None
+        raise SpecError(f"--vram {shown(vram)}: {reason}") from None

@@ -28,6 +28,9 @@ from meshwright.spec.source import read_yaml
 MOST_POINTS = 1_000_000
 """Points of a sweep that are looked at, before filters and samples."""
 
+MOST_DRAWN_FROM = 10**15
+"""Points that a sample may be drawn from."""
+
 
 @dataclass(frozen=True)
 class Search:
@@ -142,10 +145,14 @@ def _drawn(
 ) -> list[Point]:
     """Return the points that pass all filters, or a draw of so many, in order."""
     total = math.prod(map(len, axes))
+    at = document.where(("sweep",))
+    if total > MOST_DRAWN_FROM:
+        told = f"makes more than {MOST_DRAWN_FROM:,} cases"
+        raise SpecError(f"{at}: sweep: {told}; accepted: up to {MOST_POINTS:,}")
     if fields.sample is None:
         if total > MOST_POINTS:
-            at, most = document.where(("sweep",)), f"accepted: up to {MOST_POINTS:,}"
-            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}, or a sample")
+            most = f"accepted: up to {MOST_POINTS:,}, or a sample"
+            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}")
         return [own for _, own in _passing(range(total), axes, filters, builder)]
     rng = random.Random(fields.sample.seed)
     order = rng.sample(range(total), min(total, MOST_POINTS))
