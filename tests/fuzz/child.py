@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from meshwright.errors import MeshwrightError
 from tests.fuzz.mutate import mutated
-from tests.fuzz.readers import READERS, Reader
+from tests.fuzz.readers import PLANTED, READERS, Reader
 
 CPU_S = 2.0
 """That one input may take: of the processor, as other processes hold up the clock."""
@@ -34,15 +34,16 @@ LONGEST_MESSAGE = 2_000
 def input_of(name: str, seed: int, index: int) -> bytes:
     """Return one input of a reader."""
     rng = random.Random(f"{seed} {name} {index}")
-    return mutated(READERS[name].samples, rng)
+    return mutated(_reader(name).samples, rng)
 
 
 def main(name: str, seed: int, start: int, stop: int) -> None:
     """Read the inputs from `start` to before `stop`, and print what became of each."""
-    reader = READERS[name]
+    reader = _reader(name)
     warnings.simplefilter("error")
     with TemporaryDirectory() as folder:
-        _read(reader, reader.samples[0], Path(folder))  # imports what it needs
+        if name in READERS:
+            _read(reader, reader.samples[0], Path(folder))  # imports what it needs
         _limit_memory()
         faulthandler.register(signal.SIGPROF, chain=True)
         for index in range(start, stop):
@@ -54,6 +55,10 @@ def main(name: str, seed: int, start: int, stop: int) -> None:
             print(json.dumps({"outcome": outcome, "told": told}), flush=True)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"peak_mib": peak_mib}), flush=True)
+
+
+def _reader(name: str) -> Reader:
+    return (READERS | PLANTED)[name]
 
 
 def _read(reader: Reader, data: bytes, folder: Path) -> tuple[str, str]:

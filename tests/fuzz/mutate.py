@@ -177,6 +177,11 @@ def _bomb(data: bytes, rng: random.Random) -> bytes:
     return BOMB.encode() + data if rng.random() < 0.5 else data + BOMB.encode()
 
 
+def _noise(_data: bytes, rng: random.Random) -> bytes:
+    """Return fragments alone."""
+    return b"".join(_encoded(rng.choice(FRAGMENTS)) for _ in range(rng.randrange(30)))
+
+
 SMALL: tuple[Mutation, ...] = (
     _flip, _insert, _insert, _insert, _copy, _copy, _replace_number, _replace_number,
     _replace_word, _replace_word, _cut, _repeat_line, _swap_lines, _drop_line,
@@ -185,7 +190,7 @@ SMALL: tuple[Mutation, ...] = (
 
 LARGE: tuple[Mutation, ...] = (
     _start, _encode, _end_lines, _nest, _indent, _lengthen, _many_lines,
-    _numbered_lines, _bomb,
+    _numbered_lines, _bomb, _noise,
 )  # fmt: skip
 
 LARGE_SHARE = 0.1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -211,6 +212,36 @@ def _fit(path: Path) -> None:
 def _detect(path: Path) -> None:
     assert detect(read_text(path)) in (*PARSERS, None)
 
+
+def _dies(_path: Path) -> None:
+    os.abort()
+
+
+def _hangs(_path: Path) -> None:
+    while True:
+        pass
+
+
+def _hoards(_path: Path) -> None:
+    bytearray(2**30)
+
+
+def _breaks(path: Path) -> None:
+    raise ZeroDivisionError(path)
+
+
+def _rambles(path: Path) -> None:
+    raise SpecError("x" * 3_000)
+
+
+PLANTED = {
+    "crash": Reader(_dies, [""]),
+    "hang": Reader(_hangs, [""]),
+    "memory": Reader(_hoards, [""]),
+    "traceback": Reader(_breaks, [""]),
+    "long": Reader(_rambles, [""]),
+}
+"""Readers that misbehave, by what they must be counted as."""
 
 SAMPLES = [text for texts in good.IMPORTS.values() for text in texts]
 

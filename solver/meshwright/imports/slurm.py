@@ -38,17 +38,21 @@ def parse(text: str, name: str) -> SlurmTopology:
 
 def _joined(lines: list[Line]) -> list[Line]:
     """Return lines without comments, those that end in a backslash made one."""
-    joined: list[Line] = []
+    joined: list[tuple[int, list[str]]] = []
     is_open = False
     for line in lines:
         text = line.text.split("#", 1)[0].rstrip()
         if is_open:
-            text = joined[-1].text[:-1] + text.lstrip()
-            joined[-1] = Line(joined[-1].number, text)
+            joined[-1][1].append(text.lstrip())
         elif text:
-            joined.append(Line(line.number, text))
+            joined.append((line.number, [text]))
         is_open = text.endswith("\\")
-    return joined
+    return [Line(number, _without_ends(texts)) for number, texts in joined]
+
+
+def _without_ends(texts: list[str]) -> str:
+    """Return lines as one, without the backslash at the end of all but the last."""
+    return "".join([*(text[:-1] for text in texts[:-1]), texts[-1]])
 
 
 def _parse_conf(lines: list[Line], name: str) -> SlurmTopology:
