@@ -48,7 +48,7 @@ def test_mutated_files_are_read_or_refused(name: str) -> None:
 def test_faults_are_counted_as_what_they_are(kind: str) -> None:
     tally = run(kind, 2)
     assert tally.counts == {kind: 2}
-    assert [fault.index for fault in tally.faults] == [0, 1]
+    assert [fault.number for fault in tally.faults] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def main() -> None:
 
 def _keep(tally: Tally, seed: int) -> None:
     """Write the inputs of faults to files, and say what the first ones led to."""
-    for number, fault in enumerate(tally.faults):
+    for place, fault in enumerate(tally.faults):
         KEPT.mkdir(parents=True, exist_ok=True)
-        path = KEPT / f"{tally.name.replace(' ', '-')}-{seed}-{fault.index}"
-        path.write_bytes(input_of(tally.name, seed, fault.index))
-        if number < TOLD:
+        path = KEPT / f"{tally.name.replace(' ', '-')}-{seed}-{fault.number}"
+        path.write_bytes(input_of(tally.name, seed, fault.number))
+        if place < TOLD:
             print(f"{path}: {fault.kind}\n{fault.told}", file=sys.stderr)
 
 

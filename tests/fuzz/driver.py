@@ -28,7 +28,8 @@ FAULTS = ("traceback", "crash", "hang", "memory", "long")
 class Fault(NamedTuple):
     """An input that a reader did not take well."""
 
-    index: int
+    number: int
+    """Of the input; with reader and seed it makes the input again."""
     kind: str
     told: str
 

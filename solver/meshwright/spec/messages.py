@@ -128,7 +128,9 @@ def _fields_near(schema: Any, loc: FieldPath) -> str:
 
 
 def _section(schema: Any, loc: FieldPath) -> str:
-    name = "a name, or " if loc in _PRESETS or loc == ("cluster",) else ""
+    can_be_named = "cluster" in _fields_of(schema)
+    can_be_named &= loc in _PRESETS or loc == ("cluster",)
+    name = "a name, or " if can_be_named else ""
     model = _model_at(schema, loc)
     if model is None:
         return "a mapping"
