@@ -159,9 +159,10 @@ def _store(path: Path) -> None:
 
 
 def _stored_row(path: Path) -> None:
-    text: str | bytes = path.read_bytes()
+    content = path.read_bytes()
+    text: str | bytes = content
     with contextlib.suppress(UnicodeDecodeError):  # SQLite stores bytes as such
-        text = bytes(text).decode()
+        text = content.decode()
     path.write_bytes(store_bytes())
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
