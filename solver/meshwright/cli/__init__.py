@@ -29,6 +29,9 @@ from meshwright.errors import InternalError, MeshwrightError
 
 BAD_INPUT = 2
 
+SCREEN = 2_000
+"""Characters of a message."""
+
 app = typer.Typer(
     name="meshwright",
     help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
@@ -73,6 +76,11 @@ for verb in VERBS:
 app.command("import")(imports.import_files)
 
 
+def _on_a_screen(text: str) -> str:
+    """Return a message that a name of a file, say, does not make longer than this."""
+    return text if len(text) <= SCREEN else text[: SCREEN - 3] + "..."
+
+
 def main() -> None:
     """Run the command line; errors become one message and an exit code."""
     try:
@@ -81,5 +89,5 @@ def main() -> None:
         print(f"internal error, please report it: {error}", file=sys.stderr)
         sys.exit(EXIT_CODES["unknown"])
     except MeshwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_on_a_screen(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)

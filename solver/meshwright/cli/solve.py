@@ -10,6 +10,7 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
     EXIT_CODES,
+    LARGEST_SEED,
     Format,
     FormatOption,
     OutputOption,
@@ -20,6 +21,7 @@ from meshwright.cli.options import (
     write,
 )
 from meshwright.errors import SpecError
+from meshwright.spec.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.options import Options
@@ -53,7 +55,9 @@ def solve(
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
+    ] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
     ] = 1,
@@ -72,7 +76,7 @@ def solve(
     from meshwright.spec.serving import ServingSpec
 
     check_writable(output)
-    if ranks is not None and not ranks.is_dir():
+    if ranks is not None and not is_folder(ranks):
         raise SpecError(f"--ranks {ranks}: no such folder")
     notes: list[str] = []
     loaded = load_question(spec, pin, notes)

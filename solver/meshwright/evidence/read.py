@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.evidence.columns import read_table
 from meshwright.evidence.run import Run
+from meshwright.spec.files import is_folder
 from meshwright.spec.guard import Limits
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.places import Document, Where
@@ -26,7 +27,7 @@ def read_runs(path: Path) -> list[Run]:
         SpecError: a file cannot be read, or a row is not a run; names file, line,
             field, value and what is accepted.
     """
-    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    files = sorted(path.glob("*.yaml")) if is_folder(path) else [path]
     if not files:
         raise SpecError(f"{path}: no YAML files in this folder")
     runs: list[Run] = []

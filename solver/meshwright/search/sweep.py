@@ -20,6 +20,7 @@ from meshwright.search.case import Case
 from meshwright.search.fields import SweepFields
 from meshwright.search.point import Point
 from meshwright.search.where import Filter, read_filter
+from meshwright.spec.files import is_folder
 from meshwright.spec.load import load_spec
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.places import Document
@@ -54,8 +55,8 @@ def read_search(name: str) -> Search:
         SpecError: names the file, line, field, value and what is accepted.
     """
     path = Path(name)
-    if path.is_dir() or glob.has_magic(name):
-        pattern = str(path / "*.yaml") if path.is_dir() else name
+    if is_folder(path) or glob.has_magic(name):
+        pattern = str(path / "*.yaml") if is_folder(path) else name
         files = sorted(glob.glob(pattern, recursive=True))
         if not files:
             raise SpecError(f"{name}: no file of this folder or pattern; expected YAML")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from meshwright.errors import SpecError
@@ -15,6 +16,11 @@ KINDS = {
     b"SQLite format 3\0": "a database of SQLite",
 }
 """What files that hold no text start with."""
+
+
+def is_folder(path: str | Path) -> bool:
+    """Return whether there is such a folder; no name is too long to ask."""
+    return os.path.isdir(path)
 
 
 def read_bytes(path: Path, most: int, expected: str) -> bytes:
