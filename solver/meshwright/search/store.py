@@ -190,7 +190,7 @@ class Store:
             row = Row.model_validate_json(text if isinstance(text, str) else "")
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            field = ".".join(map(str, first["loc"]))[:60]
+            field = ".".join(map(str, first["loc"]))[:60] or "row"
             problem = f"{field}: {shown(first['input'])}: {first['msg']}"
             raise self._bad_row(key, problem) from None
         if row.key != key:
