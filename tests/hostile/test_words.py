@@ -20,12 +20,12 @@ from meshwright.imports.command import TAKES, Options
 from meshwright.imports.command import run as run_import
 from meshwright.progress import Progress
 from tests.command import Result, run
+from tests.fuzz.good import IMPORTS
 from tests.hostile import documents
 from tests.hostile.marks import HIDDEN, SHOWN
 from tests.hostile.readers import Parts, csv_rows, expect_seen, markdown_texts
 from tests.searches import SWEEP, written
 from tests.test_evidence import row
-from tests.test_imports_fuzz import GOOD
 
 WORDS = {
     "shown": " ".join(SHOWN.values()),
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, SWEEP)
     written(tmp_path, json.dumps([row()]), "runs.yaml")
-    written(tmp_path, GOOD["hostfile"][0], "hosts")
+    written(tmp_path, IMPORTS["hostfile"][0], "hosts")
     return tmp_path
 
 
@@ -103,7 +103,7 @@ def test_names_of_files_are_shown(name: str, folder: Path) -> None:
     wrong = written(specs, json.dumps({"model": 1}), f"{name}2.yaml")
     sweep = written(folder, SWEEP, f"{name}.yaml")
     runs = written(folder, json.dumps([row(), row()]), f"{name}3.yaml")
-    hosts = written(folder, GOOD["hostfile"][0], f"{name} hosts")
+    hosts = written(folder, IMPORTS["hostfile"][0], f"{name} hosts")
     store = ("--store", str(folder / f"{name}.sqlite"), "--workers", "1")
     for form in ("table", "markdown", "json"):
         for call in (
@@ -178,14 +178,14 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("kind", GOOD)
+@pytest.mark.parametrize("kind", IMPORTS)
 def test_files_of_others_become_text_that_can_be_seen(
     kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each word of a file in turn gets a hostile one in front."""
     option = TAKES.get(kind, ("",))[0]
     options = GIVEN.get(option, Options())
-    for text in GOOD[kind]:
+    for text in IMPORTS[kind]:
         assert run_import([kind, written(folder, text, "imported")], options).text
         for word in sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))[:60]:
             own = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)

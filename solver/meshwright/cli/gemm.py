@@ -143,10 +143,11 @@ def _budget(
 def _gib(option: str, text: str) -> float:
     from pydantic import TypeAdapter, ValidationError
 
+    from meshwright.spec.messages import shown
     from meshwright.spec.units import GiB
 
     try:
         return float(TypeAdapter(GiB).validate_python(text))
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise SpecError(f"{option} {text!r}: {reason}") from None
+        raise SpecError(f"{option} {shown(text)}: {reason}") from None

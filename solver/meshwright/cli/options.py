@@ -13,9 +13,13 @@ import typer
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.spec.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.report.tables import Section
+
+LARGEST_SEED = 2**31 - 1
+"""That CP-SAT takes."""
 
 
 class Format(StrEnum):
@@ -41,8 +45,8 @@ ProfileOption = Annotated[
 
 def check_writable(output: Path | None, option: str = "--output") -> None:
     """Refuse an output that cannot be written before there is one to lose."""
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        reason = "is a directory" if output.is_dir() else "no such file or directory"
+    if output is not None and (is_folder(output) or not is_folder(output.parent)):
+        reason = "is a directory" if is_folder(output) else "no such file or directory"
         raise SpecError(f"{option} {printable(str(output))}: {reason}")
 
 

@@ -12,6 +12,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import OF_STATUS, UNDECIDED
 from meshwright.cli.interrupts import interruptible
 from meshwright.cli.options import (
+    LARGEST_SEED,
     Format,
     FormatOption,
     OutputOption,
@@ -24,6 +25,7 @@ from meshwright.cli.options import (
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.spec.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.options import Options
@@ -57,7 +59,9 @@ def solve(
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
+    ] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
     ] = 1,
@@ -73,7 +77,7 @@ def solve(
 ) -> None:
     """Find the fastest plan that fits, and prove it."""
     check_writable(output)
-    if ranks is not None and not ranks.is_dir():
+    if ranks is not None and not is_folder(ranks):
         raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)

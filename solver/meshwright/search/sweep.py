@@ -22,6 +22,7 @@ from meshwright.search.case import Case
 from meshwright.search.fields import SweepFields
 from meshwright.search.point import Point
 from meshwright.search.where import Filter, read_filter
+from meshwright.spec.files import is_folder
 from meshwright.spec.load import load_spec
 from meshwright.spec.messages import explain, shown
 from meshwright.spec.places import Document, Where
@@ -29,6 +30,9 @@ from meshwright.spec.source import read_yaml
 
 MOST_POINTS = 1_000_000
 """Points of a sweep that are looked at, before filters and samples."""
+
+MOST_DRAWN_FROM = 10**15
+"""Points that a sample may be drawn from."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ def read_search(name: str) -> Search:
         SpecError: names the file, line, field, value and what is accepted.
     """
     path = Path(name)
-    if path.is_dir() or glob.has_magic(name):
-        pattern = str(path / "*.yaml") if path.is_dir() else name
+    if is_folder(path) or glob.has_magic(name):
+        pattern = str(path / "*.yaml") if is_folder(path) else name
         files = sorted(glob.glob(pattern, recursive=True))
         if not files:
             told = "no file of this folder or pattern; expected YAML"
@@ -148,10 +152,14 @@ def _drawn(
 ) -> list[Point]:
     """Return the points that pass all filters, or a draw of so many, in order."""
     total = math.prod(map(len, axes))
+    at = document.where(("sweep",))
+    if total > MOST_DRAWN_FROM:
+        told = f"makes more than {MOST_DRAWN_FROM:,} cases"
+        raise SpecError(f"{at}: sweep: {told}; accepted: up to {MOST_POINTS:,}")
     if fields.sample is None:
         if total > MOST_POINTS:
-            at, most = document.where(("sweep",)), f"accepted: up to {MOST_POINTS:,}"
-            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}, or a sample")
+            most = f"accepted: up to {MOST_POINTS:,}, or a sample"
+            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}")
         return [own for _, own in _passing(range(total), axes, filters, builder)]
     rng = random.Random(fields.sample.seed)
     order = rng.sample(range(total), min(total, MOST_POINTS))

@@ -10,7 +10,7 @@ from meshwright.escape import printable
 
 FieldPath = tuple[str | int, ...]
 
-_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\.\d+|\[\d+\])*", re.ASCII)
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\.\d{1,9}|\[\d{1,9}\])*", re.ASCII)
 _STEP = re.compile(r"([A-Za-z_]\w*)|(\d+)", re.ASCII)
 
 
