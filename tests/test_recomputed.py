@@ -25,7 +25,7 @@ from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_
 from tests.recomputed.plans import jobs_and_plans
 from tests.recomputed.step import Step
 
-PLANS = settings(max_examples=200, suppress_health_check=list(HealthCheck))
+PLANS = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 ROOT = Path(__file__).parent / "recomputed"
 

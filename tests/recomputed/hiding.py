@@ -1,8 +1,9 @@
-"""How much of the traffic compute hides."""
+"""How much of the traffic compute hides: each second of it one of traffic, once."""
 
 from __future__ import annotations
 
 from tests.recomputed.case import Case
+from tests.recomputed.kernels import Pass
 
 Parts = dict[str, float]
 
@@ -13,18 +14,19 @@ def _behind(traffic_s: float, compute_s: float, share: float) -> tuple[float, fl
     return traffic_s - hidden_s, compute_s - hidden_s
 
 
-def in_pass(case: Case, parts: Parts, core_s: float) -> Parts:
-    """One pass of a layer: each second of compute hides one of traffic, once.
+def in_pass(case: Case, parts: Parts, own: Pass) -> tuple[Parts, float]:
+    """One pass of a layer, and what of its compute hides nothing.
 
     Nothing hides what compute waits for (tp, ep). The ring goes beside the attention
-    that it feeds, ZeRO beside the rest, copies beside what that leaves.
+    that it feeds, and while the GPU waits for the host; ZeRO beside the rest, copies
+    beside what that leaves.
     """
     share = case.rates["gather_overlap"]
-    ring_s, left_of_core_s = _behind(parts.get("cp", 0.0), core_s, share)
-    left_s = parts["compute"] - (core_s - left_of_core_s)
-    zero_s, left_s = _behind(parts.get("zero", 0.0), left_s, share)
-    copies_s, _ = _behind(parts["offload"], left_s, share)
-    return parts | {"cp": ring_s, "zero": zero_s, "offload": copies_s}
+    others_s = own.seconds - own.core - own.wait
+    ring_s, left_s = _behind(parts.get("cp", 0.0), own.core + own.wait, share)
+    zero_s, left_s = _behind(parts.get("zero", 0.0), left_s + others_s, share)
+    copies_s, left_s = _behind(parts["offload"], left_s, share)
+    return parts | {"cp": ring_s, "zero": zero_s, "offload": copies_s}, left_s
 
 
 def beside(case: Case, parts: Parts, compute_s: float) -> Parts:
@@ -38,7 +40,7 @@ def beside(case: Case, parts: Parts, compute_s: float) -> Parts:
 def at_end(
     case: Case, dp_s: float, down_s: float, compute_s: float
 ) -> tuple[float, float]:
-    """The end of a step beside a backward: gradients first, copies then."""
+    """The end of a step beside what one backward has left: gradients, then copies."""
     share = case.rates["grad_overlap"]
     dp_s, left_s = _behind(dp_s, compute_s, share)
     return dp_s, _behind(down_s, left_s, share)[0]

@@ -67,10 +67,14 @@ class Machine:
         return 2 * (m + half) * (n + half) * (k + half)
 
     def attention(self, flops: float, numbers: float) -> float:
-        """FlashAttention-2 keeps to A100's instructions; Megatron has better ones."""
-        is_reached = self.case.spec.framework == "megatron" or self.peak <= 500e12
-        rate = self.peak * (1.0 if is_reached else 0.63) * self.rates["attention"]
-        return max(flops / rate, self.stream(numbers))
+        """FlashAttention-2 keeps to A100's instructions; Megatron has better ones.
+
+        They reach all of a smaller GPU's peak, and of a larger one's no less.
+        """
+        rate = self.peak
+        if self.case.spec.framework != "megatron":
+            rate = min(self.peak, max(500e12, 0.63 * self.peak))
+        return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
 
 
 class Layer:
@@ -208,14 +212,23 @@ class Layer:
         return Core(seconds, 2 * seconds)
 
 
+class Pass(NamedTuple):
+    """One pass of one layer."""
+
+    seconds: float
+    core: float
+    """Of these, the core of attention."""
+    wait: float
+    """And what the GPU waits for the host."""
+
+
 class LayerSeconds(NamedTuple):
     """Of one layer and micro-batch."""
 
-    forward: float
-    backward: float
-    core: Core
+    forward: Pass
+    backward: Pass
     weights: float
-    """Of the backward: what only gradients of weights need."""
+    """Of the backward: matmuls that only gradients of weights need."""
     again: float
     """What selective recomputation runs again."""
 
@@ -230,12 +243,16 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     dispatch_s = case.rates["dispatch_s"] * (1 if is_dense else 3)
     is_plain = case.training.attention == "plain"
     return LayerSeconds(
-        forward=max(all_s + core.forward_s, dispatch_s),
-        backward=max(2 * all_s + core.backward_s, 2 * dispatch_s),
-        core=core,
+        forward=_pass(all_s, core.forward_s, dispatch_s),
+        backward=_pass(2 * all_s, core.backward_s, 2 * dispatch_s),
         weights=once["matmul"],
         again=core.forward_s if is_plain else once["norm"] + once["activation"],
     )
+
+
+def _pass(others_s: float, core_s: float, dispatch_s: float) -> Pass:
+    kernels_s = others_s + core_s
+    return Pass(max(kernels_s, dispatch_s), core_s, max(dispatch_s - kernels_s, 0.0))
 
 
 def embedding_seconds(case: Case) -> float:

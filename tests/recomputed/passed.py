@@ -38,7 +38,7 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
     for _ in range(_recomputed_in_full(step, stage)):
         # The weights of a recomputed layer are there for its backward anyway.
         forward = list(traffic.layer(case, False, "forward"))
-        shares = _exposed_shares(step, forward, step.kinds[False][0])
+        shares = _exposed_shares(step, forward, step.kinds[False].forward)
         for call in forward:
             yield Made("recompute", call, m, shares[call.part])
     if stage == 0:
@@ -60,14 +60,14 @@ def _recomputed_in_full(step: Step, stage: int) -> int:
 
 def _layer(step: Step, is_leading: bool, m: int) -> Iterator[Made]:
     case, shares = step.case, traffic.layer_shares(step.case, is_leading)
-    forward, backward, end, _ = step.kinds[is_leading]
-    for phase, parts in (("forward", forward), ("backward", backward)):
+    own = step.kinds[is_leading]
+    for phase, parts in (("forward", own.forward), ("backward", own.backward)):
         made = [
             *traffic.layer(case, is_leading, phase),
             *traffic.zero(case, shares, phase),
         ]
         yield from _made(step, phase, made, parts, m)
-    yield from _made(step, "step end", traffic.step_end(case, shares), end, 1)
+    yield from _made(step, "step end", traffic.step_end(case, shares), own.end, 1)
 
 
 def _embedding(step: Step, m: int) -> Iterator[Made]:

@@ -27,6 +27,9 @@ RARE = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute
 )  # fmt: skip
 """Columns whose values are drawn before the row is: most rows have the usual ones."""
 
+OFTEN = [*FRAMEWORKS, "torchtitan", "deepspeed"]
+"""Frameworks; only one has ZB-H1, and only one gradients on hosts, and drives."""
+
 PINS = {"pp": {"max": 4}, "recompute_layers": "any"}
 
 
@@ -35,7 +38,7 @@ def jobs_and_plans(draw: st.DrawFn) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = draw(st.randoms(use_true_random=True))
     data = draw(spec_data())
-    data |= {"pins": PINS, "limits": {}, "framework": random.choice(FRAMEWORKS)}
+    data |= {"pins": PINS, "limits": {}, "framework": random.choice(OFTEN)}
     data["model"] |= _model(random, data["model"])
     data["training"] |= _training(random)
     if random.random() < 0.5:
@@ -57,8 +60,8 @@ def random_plan(job: Job, random: Random) -> Plan:
 def _row(lattice: Lattice, random: Random) -> tuple[Skeletons, int]:
     rows = lattice.rows
     index = np.arange(len(lattice))
-    first = ["offload"] if random.random() < 0.5 else []
-    for name in first + random.sample(RARE, k=len(RARE)):
+    first = random.choice(["offload", "offload", "schedule", "vpp", "tp"])
+    for name in (first, *random.sample(RARE, k=len(RARE))):
         column = getattr(rows, name)
         value = random.choice(np.unique(column[index]).tolist())
         index = index[column[index] == value]
@@ -107,6 +110,7 @@ def _model(random: Random, usual: dict[str, Any]) -> dict[str, Any]:
         changes["moe"] = moe | {
             "capacity_factor": random.choice([1.25, moe["n_experts"] / moe["top_k"]]),
             "router_bias": random.random() < 0.5,
+            "shared_d_ff": random.choice([0, usual["d_model"]]),
         }
     return changes
 
@@ -138,7 +142,7 @@ def _training(random: Random) -> dict[str, Any]:
 
 def _add_host(random: Random, data: dict[str, Any]) -> None:
     """Add a machine that state may be offloaded to; only DeepSpeed's has drives."""
-    has_drives = data["framework"] == "deepspeed" and random.random() < 0.5
+    has_drives = data["framework"] == "deepspeed" and random.random() < 0.7
     data["training"]["offload_to"] = "nvme" if has_drives else "cpu"
     data["cluster"]["topology"]["host"] = {
         "memory_gib": 1_000.0,

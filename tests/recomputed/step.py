@@ -12,7 +12,7 @@ from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call, Network
 from tests.recomputed.copies import copies
 from tests.recomputed.kernels import (
-    LayerSeconds,
+    Pass,
     embedding_seconds,
     head_seconds,
     layer_seconds,
@@ -36,6 +36,18 @@ class Stage(NamedTuple):
     """Of a micro-batch, as the schedule runs it."""
 
 
+class Layer(NamedTuple):
+    """Seconds of one layer: of each pass, and when all micro-batches are done."""
+
+    forward: Parts
+    backward: Parts
+    end: Parts
+    weights: float
+    """Of the backward: what may wait, for only gradients of weights need it."""
+    again: float
+    """What selective recomputation runs again."""
+
+
 class Step:
     """One step of a case."""
 
@@ -43,27 +55,25 @@ class Step:
         self.case = case
         self.network = Network(case, groups(case), paths(case))
 
-    def layer(self, is_leading: bool) -> tuple[Parts, Parts, Parts, LayerSeconds]:
-        """A layer's forward, backward and end of step by part, and its kernels."""
-        case = self.case
-        shares = traffic.layer_shares(case, is_leading)
+    def layer(self, is_leading: bool) -> Layer:
+        """What a layer that the model repeats takes, or a leading one."""
+        case, shares = self.case, traffic.layer_shares(self.case, is_leading)
         own = layer_seconds(case, case.is_dense(is_leading))
         moved = copies(case, shares)
-        passes = []
-        for passed, compute_s, core_s, copies_s in (
-            ("forward", own.forward, own.core.forward_s, moved.forward),
-            ("backward", own.backward, own.core.backward_s, moved.backward),
-        ):
-            parts = self.seconds(
-                [
-                    *traffic.layer(case, is_leading, passed),
-                    *traffic.zero(case, shares, passed),
-                ]
-            )
-            parts |= {"compute": compute_s, "offload": copies_s}
-            passes.append(hiding.in_pass(case, parts, core_s))
-        end = self.end(shares, [], hide_s=own.backward)
-        return (*passes, end, own)
+
+        def passed(name: str, kernels: Pass, copies_s: float) -> tuple[Parts, float]:
+            calls = list(traffic.layer(case, is_leading, name))
+            parts = self.seconds([*calls, *traffic.zero(case, shares, name)])
+            parts |= {"compute": kernels.seconds, "offload": copies_s}
+            return hiding.in_pass(case, parts, kernels)
+
+        forward, _ = passed("forward", own.forward, moved.forward)
+        backward, left_s = passed("backward", own.backward, moved.backward)
+        # The host dispatches a backward's two halves. What is put off leaves the
+        # backward for a bubble, where nothing is passed on: neither may hide traffic.
+        weights_s = min(own.weights + own.backward.wait / 2, left_s / 2)
+        end = self.end(shares, [], hide_s=left_s)
+        return Layer(forward, backward, end, weights_s, own.again)
 
     def embedding(self) -> tuple[Parts, Parts]:
         """Both passes as one; nothing runs beside the first gather of a step."""
@@ -117,7 +127,7 @@ class Step:
         return dict(parts)
 
     @cached_property
-    def kinds(self) -> dict[bool, tuple[Parts, Parts, Parts, LayerSeconds]]:
+    def kinds(self) -> dict[bool, Layer]:
         """What a layer takes, by whether it is a leading one."""
         return {is_leading: self.layer(is_leading) for is_leading in (False, True)}
 
@@ -128,27 +138,25 @@ class Step:
     def stage(self, number: int) -> Stage:
         case, parts, end = self.case, _nothing(), _nothing()
         forward_s = weights_s = 0.0
-        usual_forward, _, _, usual = self.kinds[False]
         for is_leading in case.layers(number):
-            forward, backward, at_end, _ = self.kinds[is_leading]
-            _add(parts, forward)
-            _add(parts, backward)
-            _add(end, at_end)
-            # Leading layers are told apart in the pace, not in the order of passes,
-            # where they count as the layers that the model repeats; the rest of what
-            # they take is split as embedding and head are.
-            forward_s += sum(usual_forward.values())
-            weights_s += min(usual.weights, usual.forward)
+            own = self.kinds[is_leading]
+            _add(parts, own.forward)
+            _add(parts, own.backward)
+            _add(end, own.end)
+            weights_s += own.weights
+            # A leading layer's forward counts as a repeated one's; what it takes more
+            # or less in both passes is split as embedding and head are.
+            forward_s += sum(self.kinds[False].forward.values())
         for _ in range(case.plan.stages[number].recompute_layers):
-            parts["recompute"] += self.recompute(usual_forward, usual)
+            parts["recompute"] += self.recompute(self.kinds[False])
         if number == 0:
             first, at_end = self.embedding()
             extra = _nothing()
             for is_leading in case.layers(number):
                 if is_leading:
-                    for own, sign in ((True, 1), (False, -1)):
-                        for passed in self.kinds[own][:2]:
-                            _add(extra, passed, sign)
+                    for kind, sign in ((True, 1), (False, -1)):
+                        _add(extra, self.kinds[kind].forward, sign)
+                        _add(extra, self.kinds[kind].backward, sign)
             _add(parts, first)
             _add(end, at_end)
             forward_s += (sum(first.values()) + sum(extra.values())) / 3
@@ -164,12 +172,12 @@ class Step:
         backward_s = sum(parts.values()) - forward_s - weights_s
         return Stage(parts, end, Seconds(forward_s, backward_s, weights_s))
 
-    def recompute(self, forward: Parts, own: LayerSeconds) -> float:
+    def recompute(self, own: Layer) -> float:
         """A forward again, whose weights are there for the backward anyway."""
         if self.case.plan.recompute == "selective":
             return own.again
         fetched = ("zero", "offload")
-        return sum(s for name, s in forward.items() if name not in fetched)
+        return sum(s for name, s in own.forward.items() if name not in fetched)
 
     @property
     def _send_s(self) -> float:
