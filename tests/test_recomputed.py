@@ -31,6 +31,15 @@ ROOT = Path(__file__).parent / "recomputed"
 K = TypeVar("K")
 
 
+JobAndPlan = tuple[Job, Plan]
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def drawn(request: pytest.FixtureRequest) -> JobAndPlan:
+    """Return a plan, for one test after another: so that each is drawn once."""
+    return random_plan(request.param)
+
+
 def case_of(job: Job, plan: Plan) -> Case:
     return Case(job.spec.at(plan.precision), plan, job.efficiency.model_dump())
 
@@ -43,9 +52,8 @@ def nonzero(parts: Mapping[K, float]) -> dict[K, object]:
     return {name: close(part) for name, part in parts.items() if part}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_memory_of_every_stage(seed: int) -> None:
-    job, plan = random_plan(seed)
+def test_memory_of_every_stage(drawn: JobAndPlan) -> None:
+    job, plan = drawn
     case = case_of(job, plan)
     for number, stage in enumerate(check(job, plan).stages):
         own = stage_bytes(case, number)
@@ -55,9 +63,8 @@ def test_memory_of_every_stage(seed: int) -> None:
         assert stage.host_gib == close(host_bytes(case, number) / GIB)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_step_by_part(seed: int) -> None:
-    job, plan = random_plan(seed)
+def test_step_by_part(drawn: JobAndPlan) -> None:
+    job, plan = drawn
     priced, step = check(job, plan), Step(case_of(job, plan))
     assert priced.step_s == close(step.step_s)
     assert priced.schedule_s == close(step.schedule_s)
@@ -81,9 +88,8 @@ def has_parts(priced: PricedPlan, parts: Mapping[str, float]) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_collective(seed: int) -> None:
-    job, plan = random_plan(seed)
+def test_every_collective(drawn: JobAndPlan) -> None:
+    job, plan = drawn
     own, step = ledger(job, plan), Step(case_of(job, plan))
     for stage in range(plan.pp):
         found: dict[Key, list[Sum]] = {}
@@ -108,9 +114,8 @@ def test_every_collective(seed: int) -> None:
             assert sums == pytest.approx(list(expected[name]), rel=1e-9, abs=1e-15)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_links_carry(seed: int) -> None:
-    job, plan = random_plan(seed)
+def test_what_links_carry(drawn: JobAndPlan) -> None:
+    job, plan = drawn
     priced, case = check(job, plan), case_of(job, plan)
     step = Step(case)
     assert not unlike_links(step)
@@ -135,9 +140,8 @@ def test_what_links_carry(seed: int) -> None:
     assert priced.link_utilisation == close(max(busy) / step.step_s)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_rates(seed: int) -> None:
-    job, plan = random_plan(seed)
+def test_rates(drawn: JobAndPlan) -> None:
+    job, plan = drawn
     priced, case = check(job, plan), case_of(job, plan)
     peak = getattr(case.spec.cluster.topology.gpu.peak_tflops, plan.precision) * 1e12
     step_s = Step(case).step_s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import pairwise
 from random import Random
 
@@ -49,7 +48,6 @@ WANTED: list[tuple[list[Framework], str, int]] = [
 """Frameworks, and the least value of a column that a row of theirs should have."""
 
 
-@cache
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
