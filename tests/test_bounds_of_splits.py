@@ -151,6 +151,38 @@ def test_a_stage_alone_is_bounded_exactly() -> None:
     assert exact > 20
 
 
+@pytest.mark.parametrize("seed", range(120))
+def test_float_noise_raises_no_bound(seed: int) -> None:
+    """Where memory forces whole layers, the fluid bound is exact but for noise.
+
+    Of n layers that hold `held` chunks each, r give back `freed`: room is n x held - r
+    x freed to the chunk.
+    """
+    random = Random(seed)
+    layers, held = random.randint(3, 90), random.randint(100_000, 3_000_000)
+    # Little given back makes noise of chunks large, long layers that of ticks.
+    freed = held // random.choice([2, 5_000])
+    longest = random.choice([10**4, 10**12])
+    layer, again = random.randint(1, longest), random.randint(1, longest)
+    forced = random.randint(1, layers)
+    none = costs(random, 1, recomputes=True)
+    one = np.ones(1, dtype=np.int64)
+    own = replace(
+        free(none.rows),
+        layer=one * layer,
+        recompute=one * again,
+        state=one * (held - freed),
+        activations=one * freed,
+        freed=one * freed,
+    )
+    own = replace(own, rows=replace(own.rows, microbatches=one))
+    model = MODEL.model_copy(update={"n_layers": layers})
+    stages = stages_of(own, model, layers * held - forced * freed)
+    least = layers * layer + forced * again
+    assert split_ticks(stages, one[None] * layers, one[None] * forced)[0] == least
+    assert least * (1 - 2e-12) - 1 <= lower_bound(stages, math.inf)[0] <= least
+
+
 def test_bounds_are_no_looser_than_they_were() -> None:
     """Ticks between bounds and the best split, over all skeletons that fit.
 
