@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
+# As repeatable, but a failure is not made smaller: for `python -m tests.mutants`.
+settings.register_profile(
+    "quick", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("repeatable")

@@ -155,9 +155,10 @@ class StageTimes:
 def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     """Return the times of stages; `rows` and `time` have one row."""
     vpp, forward_s = int(rows.vpp[0]), split.layers * total(time.forward)
-    # A third of the ends is forward, and what is sent onward.
-    at_ends = np.full(len(split.layers), vpp * float(time.send_s[0]))
-    at_ends[-1] = float(total(time.last)[0]) / 3
+    # What is sent onward is forward, and a third of the ends.
+    onward, _ = sends(len(split.layers), vpp)
+    at_ends = onward * float(time.send_s[0])
+    at_ends[-1] += float(total(time.last)[0]) / 3
     at_ends[0] += float(total(time.first)[0]) / 3
     return StageTimes(
         seconds=stage_seconds(time, split, vpp),

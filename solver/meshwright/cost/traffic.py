@@ -16,7 +16,12 @@ from meshwright.cost import collectives
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.framework import state_bytes
 from meshwright.cost.precision import ELEMENT_BYTES
-from meshwright.cost.transformer import kv_shards, kv_width, table_params
+from meshwright.cost.transformer import (
+    kv_shards,
+    kv_width,
+    table_params,
+    value_width,
+)
 from meshwright.cost.weights import Weights
 from meshwright.job import Job
 from meshwright.skeleton import Skeletons
@@ -133,7 +138,7 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
     their gradients (Liu et al. 2023, Ring Attention, section 3).
     """
     training, model = job.spec.training, job.spec.model
-    width = 2 * kv_width(model) / kv_shards(model, rows.tp)
+    width = (kv_width(model) + value_width(model)) / kv_shards(model, rows.tp)
     element = ELEMENT_BYTES[training.precision]
     whole = rows.micro_batch * (training.seq_len * element) * width
     passed = np.where(rows.cp > 1, whole, 0.0)

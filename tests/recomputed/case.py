@@ -1,0 +1,88 @@
+"""What is worked out: one plan of one spec, at some efficiencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from meshwright.plan import Plan
+from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import Training
+
+TENSOR_ENGINE = ("megatron", "deepspeed", "internevo")
+"""Frameworks whose fp8 matmuls keep the 8-bit copies that they cast."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One plan, and how much of the hardware real kernels and links reach."""
+
+    spec: Spec
+    """With the plan's precision decided."""
+    plan: Plan
+    rates: Mapping[str, float]
+
+    @property
+    def model(self) -> Model:
+        return self.spec.model
+
+    @property
+    def training(self) -> Training:
+        return self.spec.training
+
+    @property
+    def element(self) -> int:
+        """Bytes of an activation or a message's number: fp8 travels as bf16."""
+        return {"fp8": 2, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}[self.precision]
+
+    @property
+    def precision(self) -> str:
+        return self.plan.precision
+
+    @property
+    def keeps_fp8(self) -> bool:
+        return self.precision == "fp8" and self.spec.framework in TENSOR_ENGINE
+
+    @property
+    def tokens(self) -> float:
+        """Of a micro-batch, what a tensor-parallel group works on together."""
+        return self.plan.micro_batch * self.training.seq_len / self.plan.cp
+
+    @property
+    def sequence_shards(self) -> int:
+        return self.plan.tp if self.plan.sequence_parallel else 1
+
+    @property
+    def own_tokens(self) -> float:
+        """Of these, what one rank works on between the group's matmuls."""
+        return self.tokens / self.sequence_shards
+
+    @property
+    def hidden_bytes(self) -> float:
+        """One micro-batch's residual stream on a tensor-parallel group."""
+        return self.tokens * self.model.d_model * self.element
+
+    @property
+    def kv_shards(self) -> int:
+        """Ranks that key and value heads are split over; more hold copies."""
+        return min(self.plan.tp, self.model.n_kv_heads)
+
+    @property
+    def copies_per_token(self) -> float:
+        """Places that a token takes among routed experts, padding included."""
+        assert self.model.moe is not None
+        return self.model.moe.top_k * (self.model.moe.capacity_factor or 1.0)
+
+    @property
+    def stages(self) -> range:
+        return range(self.plan.pp)
+
+    def layers(self, stage: int) -> Iterator[bool]:
+        """Yield whether each layer of a stage has a dense MLP among expert layers."""
+        before = sum(own.layers for own in self.plan.stages[:stage])
+        for index in range(before, before + self.plan.stages[stage].layers):
+            yield index < self.model.first_dense_layers
+
+    def is_dense(self, is_leading: bool) -> bool:
+        return is_leading or self.model.moe is None

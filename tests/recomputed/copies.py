@@ -1,0 +1,55 @@
+"""What offloaded state takes: copies over PCIe and drives, and the host's update.
+
+Ren et al. 2021, ZeRO-Offload, section 4.1; Rajbhandari et al. 2021, ZeRO-Infinity,
+sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.recomputed.case import Case
+from tests.recomputed.memory import leaves, streams_weights
+from tests.recomputed.parameters import Share
+from tests.recomputed.state import state_of
+
+UPDATE_SHARE = 0.5
+"""Of the host's rated memory bandwidth, what an update reaches."""
+
+
+class Copies(NamedTuple):
+    """Seconds, nothing hidden yet."""
+
+    forward: float
+    backward: float
+    end: float
+    """Of gradients on their way down when all micro-batches are done."""
+    update: float
+    """Of the host's update, and of the weights that come up behind it."""
+
+
+def copies(case: Case, shares: list[Share]) -> Copies:
+    host, state = case.spec.cluster.topology.host, state_of(case)
+    if host is None or case.plan.offload == "none":
+        return Copies(0.0, 0.0, 0.0, 0.0)
+    params = 0.0
+    for own in shares:
+        params += own.numbers / (own.shards if case.plan.zero >= 1 else 1)
+    gpus = case.spec.cluster.gpus_per_host
+    path, drive = host.pcie_gb_s * 1e9, float("inf")
+    if case.training.offload_to == "nvme" and host.nvme_gb_s is not None:
+        drive = host.nvme_gb_s * 1e9 / gpus
+    way = min(path, drive)
+    all_leave = leaves(case, "parameters")
+    up_bytes = params * (state.weights if all_leave else state.gathered)
+    up = up_bytes / way if streams_weights(case) else 0.0
+    down = params * state.gradients / way if leaves(case, "gradients") else 0.0
+    # Sums beside the gradients are what an update reads, where there are any.
+    summed = params * (state.sums or state.gradients)
+    end = summed / path if case.plan.offload == "optimizer" else 0.0
+    rate = UPDATE_SHARE * host.memory_gb_s * 1e9 / gpus
+    update = max(params * state.updated / rate, 2 * params * state.optimizer / drive)
+    if not streams_weights(case):
+        update = max(update, up_bytes / path)
+    # PCIe carries both ways at once.
+    return Copies(up, max(up, down), end, update)

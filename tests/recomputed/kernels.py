@@ -1,0 +1,278 @@
+"""Seconds of one layer's kernels on one GPU, one kernel after the other.
+
+A kernel takes the longest of its FLOPs, its bytes and its launch (Williams et al.
+2009). The backward of a matmul is two of its shape, that of a stream two streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from meshwright.spec.gpu import Gpu
+from tests.recomputed.case import Case
+
+
+class Kernel(NamedTuple):
+    """One kernel of a forward; those of a backward take twice as long."""
+
+    kind: str
+    """matmul, norm (before a matmul), activation or other."""
+    seconds: float
+
+
+class Core(NamedTuple):
+    """The core of attention, whose backward is not twice its forward."""
+
+    forward_s: float
+    backward_s: float
+
+
+class Machine:
+    """One GPU: how long a kernel takes on it."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.rates, self.element = case, case.rates, case.element
+        gpu = case.spec.cluster.topology.gpu
+        self.peak = self._peak(gpu, "bf16" if case.precision == "fp8" else None)
+        self.matmul_rate = self.peak * gpu.matmul_share * case.rates["gemm"]
+        self.fp8_rate = 0.0
+        if case.precision == "fp8":
+            peak = self._peak(gpu, "fp8")
+            self.fp8_rate = peak * gpu.matmul_share_fp8 * case.rates["gemm"]
+        self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
+
+    def _peak(self, gpu: Gpu, name: str | None) -> float:
+        return float(getattr(gpu.peak_tflops, name or self.case.precision)) * 1e12
+
+    def stream(self, numbers: float) -> float:
+        return max(numbers * self.element / self.byte_rate, self.rates["launch_s"])
+
+    def matmul(self, m: float, n: float, k: float) -> float:
+        """Of activations; each dimension pays for tiles that are partly filled."""
+        flops_s = self._padded_flops(m, n, k) / self.matmul_rate
+        return max(flops_s, self.stream(m * k + k * n + m * n))
+
+    def linear(self, m: float, n: float, k: float) -> float:
+        """Of a weight: in fp8 what goes in is cast before, to two copies."""
+        if not self.fp8_rate:
+            return self.matmul(m, n, k)
+        numbers_of_2_bytes = (m * k + k * n) / 2 + m * n
+        flops_s = self._padded_flops(m, n, k) / self.fp8_rate
+        cast_s = self.stream(m * k + m * k / 2 + m * k / 2)
+        return max(flops_s, self.stream(numbers_of_2_bytes)) + cast_s
+
+    def _padded_flops(self, m: float, n: float, k: float) -> float:
+        half = self.rates["gemm_half_size"]
+        return 2 * (m + half) * (n + half) * (k + half)
+
+    def attention(self, flops: float, numbers: float) -> float:
+        """FlashAttention-2 keeps to A100's instructions; Megatron has better ones.
+
+        They reach all of a smaller GPU's peak, and of a larger one's no less.
+        """
+        rate = self.peak
+        if self.case.spec.framework != "megatron":
+            rate = min(self.peak, max(500e12, 0.63 * self.peak))
+        return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
+
+
+class Layer:
+    """The kernels of a layer's forward."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.model, self.machine = case, case.model, Machine(case)
+        self.tokens, self.own = case.tokens, case.own_tokens
+        self.heads = case.model.n_heads / case.plan.tp
+        self.kv_heads = case.model.n_kv_heads / case.kv_shards
+
+    def kernels(self, is_dense: bool) -> Iterator[Kernel]:
+        model, stream = self.model, self.machine.stream
+        for number in range(model.norms_per_layer):
+            # Of four norms two come after attention and MLP.
+            kind = "norm" if number < 2 else "other"
+            yield Kernel(kind, stream(2 * self.own * model.d_model))
+        for _ in ("attention", "mlp"):
+            # The residual: two are read, their sum is written.
+            yield Kernel("other", stream(3 * self.own * model.d_model))
+        if model.mla is None:
+            yield from self.heads_kernels()
+        else:
+            yield from self.latent_kernels()
+        if is_dense:
+            inner = model.d_ff / self.case.plan.tp
+            yield from self.mlp(self.tokens, inner, self.tokens)
+        else:
+            yield from self.experts()
+
+    def heads_kernels(self) -> Iterator[Kernel]:
+        model, machine, d = self.model, self.machine, self.model.d_model
+        queries, keys = self.heads * model.head_dim, self.kv_heads * model.head_dim
+        yield Kernel("matmul", machine.linear(self.tokens, queries + 2 * keys, d))
+        yield Kernel("matmul", machine.linear(self.tokens, d, queries))
+        if not (model.learned_positions or model.alibi):
+            yield Kernel("other", machine.stream(2 * self.tokens * (queries + keys)))
+        if model.qk_norm:
+            yield Kernel("other", machine.stream(2 * self.tokens * (queries + keys)))
+
+    def latent_kernels(self) -> Iterator[Kernel]:
+        """Down from its own tokens on every rank, up to its own heads."""
+        mla, machine, d = self.model.mla, self.machine, self.model.d_model
+        assert mla is not None
+        key = mla.nope_dim + mla.rope_dim
+        down = mla.kv_rank + mla.rope_dim
+        up = self.heads * (mla.nope_dim + mla.v_dim)
+        if mla.q_rank:
+            yield Kernel("matmul", machine.linear(self.own, mla.q_rank, d))
+        from_ = mla.q_rank or d
+        yield Kernel("matmul", machine.linear(self.tokens, self.heads * key, from_))
+        yield Kernel("matmul", machine.linear(self.own, down, d))
+        yield Kernel("matmul", machine.linear(self.tokens, up, mla.kv_rank))
+        yield Kernel("matmul", machine.linear(self.tokens, d, self.heads * mla.v_dim))
+        ranks = mla.q_rank + mla.kv_rank
+        yield Kernel("other", machine.stream(2 * self.own * ranks))
+        if not (self.model.learned_positions or self.model.alibi):
+            # Queries turn in part; keys are put together from both parts as a whole.
+            turned = self.heads * (mla.rope_dim + key)
+            yield Kernel("other", machine.stream(2 * self.tokens * turned))
+
+    def mlp(self, tokens: float, inner: float, active: float) -> Iterator[Kernel]:
+        """Gate and value come of one matmul; one kernel activates `active` tokens."""
+        inputs = 2 if self.model.gated_mlp else 1
+        d = self.model.d_model
+        yield Kernel("matmul", self.machine.linear(tokens, inputs * inner, d))
+        yield Kernel("matmul", self.machine.linear(tokens, d, inner))
+        if active:
+            moved = (inputs + 1) * active * inner
+            yield Kernel("activation", self.machine.stream(moved))
+
+    def experts(self) -> Iterator[Kernel]:
+        """Router, permutation, and a pair of matmuls for every expert on the rank.
+
+        Routing is even: a rank's experts see as many copies as its tokens have.
+        """
+        moe, machine, plan = self.model.moe, self.machine, self.case.plan
+        assert moe is not None
+        d, copies = self.model.d_model, self.own * self.case.copies_per_token
+        yield Kernel("matmul", machine.matmul(self.own, moe.n_experts, d))
+        # fp32 scores, in units of an activation's bytes.
+        scores = self.own * moe.n_experts * 4 / self.case.element
+        yield Kernel("other", machine.stream(2 * scores))
+        passes = 2  # gathered, scattered
+        if 1 < plan.ep < moe.n_experts:
+            passes = 4  # and put in order by expert, where several ranks send
+        for _ in range(passes):
+            yield Kernel("other", machine.stream(2 * copies * d))
+        local = moe.n_experts // plan.ep
+        for number in range(local):
+            # One activation kernel over the copies of all experts.
+            active = copies if number == 0 else 0.0
+            yield from self.mlp(copies / local, moe.d_ff, active)
+        if moe.shared_d_ff:
+            yield from self.mlp(self.tokens, moe.shared_d_ff / plan.tp, self.tokens)
+
+    def core(self) -> Core:
+        return self.flash() if self.case.training.attention == "flash" else self.plain()
+
+    def flash(self) -> Core:
+        """A causal kernel, once for every rank whose keys come round.
+
+        Dao 2023, section 3.1: two matmuls forward; five backward, three as wide as the
+        keys and two as the values, at 0.8 of the forward's rate.
+        """
+        model, cp = self.model, self.case.plan.cp
+        value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
+        keys, values = self.heads * model.head_dim, self.heads * value_dim
+        held = self.kv_heads * (model.head_dim + value_dim)
+        moved = self.tokens * (keys + values + held)
+        forward_s = backward_s = 0.0
+        for _ in range(cp):
+            # Half of all pairs are masked; a product is two FLOPs.
+            pairs = self.tokens * self.case.training.seq_len / cp / 2
+            forward = 2 * pairs * (keys + values)
+            backward = 2 * pairs * (3 * keys + 2 * values) / 0.8
+            forward_s += self.machine.attention(forward, moved)
+            backward_s += self.machine.attention(backward, 2 * moved)
+        return Core(forward_s, backward_s)
+
+    def plain(self) -> Core:
+        """Scores are written, softmax reads and writes them, and values meet them."""
+        model, seq_len = self.model, self.case.training.seq_len
+        value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
+        queries = seq_len / self.case.plan.cp
+        seconds = 0.0
+        for k, n in ((model.head_dim, seq_len), (seq_len, value_dim)):
+            own = self.machine.matmul(queries, n, k)
+            if model.head_dim % 8:
+                own *= 4  # tensor cores are hardly used
+            seconds += self.case.plan.micro_batch * self.heads * own
+        scores = self.tokens * seq_len * self.heads
+        passes = 4 + (2.5 if model.dropout else 0)
+        seconds += self.machine.stream(passes * scores)
+        return Core(seconds, 2 * seconds)
+
+
+class Pass(NamedTuple):
+    """One pass of one layer."""
+
+    seconds: float
+    core: float
+    """Of these, the core of attention."""
+    wait: float
+    """And what the GPU waits for the host."""
+
+
+class LayerSeconds(NamedTuple):
+    """Of one layer and micro-batch."""
+
+    forward: Pass
+    backward: Pass
+    weights: float
+    """Of the backward: matmuls that only gradients of weights need."""
+    again: float
+    """What selective recomputation runs again."""
+
+
+def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
+    layer = Layer(case)
+    once = {"matmul": 0.0, "norm": 0.0, "activation": 0.0, "other": 0.0}
+    for kernel in layer.kernels(is_dense):
+        once[kernel.kind] += kernel.seconds
+    core, all_s = layer.core(), sum(once.values())
+    # Kernels queue up behind the host; experts have thrice as many.
+    dispatch_s = case.rates["dispatch_s"] * (1 if is_dense else 3)
+    is_plain = case.training.attention == "plain"
+    return LayerSeconds(
+        forward=_pass(all_s, core.forward_s, dispatch_s),
+        backward=_pass(2 * all_s, core.backward_s, 2 * dispatch_s),
+        weights=once["matmul"],
+        again=core.forward_s if is_plain else once["norm"] + once["activation"],
+    )
+
+
+def _pass(others_s: float, core_s: float, dispatch_s: float) -> Pass:
+    kernels_s = others_s + core_s
+    return Pass(max(kernels_s, dispatch_s), core_s, max(dispatch_s - kernels_s, 0.0))
+
+
+def embedding_seconds(case: Case) -> float:
+    """Look-up and a norm after it, forward and twice backward; half of the host's."""
+    norm_s = Machine(case).stream(2 * case.own_tokens * case.model.d_model)
+    kernels = 2 if case.model.embedding_norm else 1
+    return 3 * kernels * norm_s + case.rates["microbatch_s"] / 2
+
+
+def head_seconds(case: Case) -> float:
+    """Final norm, head and loss, forward and backward; half of the host's."""
+    machine, model, tp = Machine(case), case.model, case.plan.tp
+    rows, tokens = model.vocab / tp, case.tokens
+    seconds = 3 * machine.stream(2 * case.own_tokens * model.d_model)
+    matmul_s = machine.matmul(tokens, rows, model.d_model)
+    # Gradients of the logits have rows as long as the vocabulary: who splits it pads
+    # it, and Megatron-LM always.
+    is_padded = case.spec.framework == "megatron" or tp > 1 or model.vocab % 8 == 0
+    for pace in (1, 1 if is_padded else 4, 1 if is_padded else 4):
+        seconds += pace * matmul_s
+    for _ in ("read", "written", "read backward", "written backward"):
+        seconds += machine.stream(tokens * rows * 4 / case.element)
+    return seconds + case.rates["microbatch_s"] / 2

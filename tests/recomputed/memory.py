@@ -1,0 +1,156 @@
+"""Bytes on one GPU of each stage, and on its host."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.recomputed import traffic
+from tests.recomputed.activations import layer_bytes
+from tests.recomputed.case import Case
+from tests.recomputed.parameters import Share
+from tests.recomputed.schedule import most_held
+from tests.recomputed.state import sharded, state_of
+
+Parts = dict[str, float]
+
+GIB = 2**30
+OFFLOADS = ("none", "optimizer", "gradients", "parameters")
+"""Each takes what the ones before it take, too."""
+
+
+def leaves(case: Case, what: str) -> bool:
+    """Whether a part of the state lives on the host."""
+    return OFFLOADS.index(case.plan.offload) >= OFFLOADS.index(what)
+
+
+def streams_weights(case: Case) -> bool:
+    """Whether weights come to the GPU for each use: ZeRO-2 has them once a step."""
+    return leaves(case, "parameters") and case.plan.zero != 2
+
+
+def stage_bytes(case: Case, stage: int) -> Parts:
+    parts: Parts = defaultdict(float)
+    is_last = stage == case.plan.pp - 1
+    for is_leading in case.layers(stage):
+        _add_state(case, parts, traffic.layer_shares(case, is_leading), is_layer=True)
+    if stage == 0:
+        _add_state(case, parts, traffic.embedding_shares(case), is_layer=False)
+    if is_last:
+        _add_state(case, parts, traffic.head_shares(case), is_layer=False)
+    parts["activations"] = _activations(case, stage)
+    logits = _logits_of_one(case)
+    # The loss is over before the first layer is recomputed.
+    working = _working_layer(case)
+    is_shared = is_last and case.plan.recompute == "full"
+    parts["workspace"] += max(working - logits, 0.0) if is_shared else working
+    parts["workspace"] += _in_transit(case)
+    parts["logits"] = 0.0
+    if is_last:
+        held = most_held(case.plan, stage, head_alone=True)
+        parts["logits"] = logits * held
+    is_small = case.spec.framework in ("torchtitan", "fsdp")
+    parts["overhead"] = (1.5 if is_small else 3.0) * GIB
+    return dict(parts)
+
+
+def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) -> None:
+    """Add what stays on the GPU of some parameters."""
+    zero, state = case.plan.zero, state_of(case)
+    for own in shares:
+        held = sharded(case, own.shards, zero)
+        weights = held.weights
+        if state.cast:
+            # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
+            weights = state.weights / (own.shards if zero >= 2 else 1)
+            weights += state.cast if zero < 3 else 0
+        if leaves(case, "parameters"):
+            # ZeRO-2 keeps gathered weights on the GPU until the step ends.
+            weights = state.gathered if zero == 2 else 0.0
+        if is_layer and case.keeps_fp8 and zero < 3 and not streams_weights(case):
+            weights += 1 + 1  # as stored and transposed
+        parts["weights"] += own.numbers * weights
+        if not leaves(case, "gradients"):
+            parts["gradients"] += own.numbers * held.gradients
+        if not leaves(case, "optimizer"):
+            parts["optimizer"] += own.numbers * held.optimizer
+    for name in ("weights", "gradients", "optimizer"):
+        parts[name] += 0.0
+
+
+def host_bytes(case: Case, stage: int) -> float:
+    shares = [
+        own for lead in case.layers(stage) for own in traffic.layer_shares(case, lead)
+    ]
+    shares += traffic.embedding_shares(case) if stage == 0 else []
+    shares += traffic.head_shares(case) if stage == case.plan.pp - 1 else []
+    total = 0.0
+    for own in shares:
+        # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
+        is_gathered = case.plan.zero == 2 and leaves(case, "parameters")
+        held = sharded(case, own.shards, 3 if is_gathered else case.plan.zero)
+        if leaves(case, "optimizer"):
+            total += own.numbers * held.optimizer
+        if leaves(case, "gradients"):
+            total += own.numbers * held.gradients
+        if leaves(case, "parameters"):
+            total += own.numbers * held.weights
+    return total
+
+
+def _activations(case: Case, stage: int) -> float:
+    """What all micro-batches in flight have saved on a stage."""
+    usual = layer_bytes(case, case.is_dense(False))
+    lead = layer_bytes(case, True)
+    saved = 0.0
+    for is_leading in case.layers(stage):
+        saved += usual.plain
+        if is_leading:
+            # A plan counts recomputed layers, and does not say which they are: a
+            # leading layer is taken to be whichever of the two leaves more.
+            saved += max(lead.plain - usual.plain, lead.kept - usual.kept)
+    for _ in range(case.plan.stages[stage].recompute_layers):
+        saved -= usual.plain - usual.kept
+    if case.spec.framework == "deepspeed" and case.plan.pp > 1:
+        # Its pipeline holds what a stage has sent on until the backward.
+        saved += case.own_tokens * case.model.d_model * case.element
+    return saved * most_held(case.plan, stage) / case.plan.vpp
+
+
+def _logits_of_one(case: Case) -> float:
+    """Logits and loss of one micro-batch at their peak."""
+    framework, is_fused = case.spec.framework, case.training.fused_loss
+    if is_fused is None:
+        is_fused = framework in ("megatron", "internevo")
+    loss = 4 if is_fused else 10 if framework == "torchtitan" else 12
+    return case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
+
+
+def _working_layer(case: Case) -> float:
+    """One layer that runs again, and gradients on their way through it.
+
+    They are as wide as what the residual stream and an MLP of `d_ff` hand on, also
+    where there are experts.
+    """
+    usual = layer_bytes(case, case.is_dense(False))
+    inputs = 2 if case.model.gated_mlp else 1
+    width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
+    return usual.plain - usual.kept + case.tokens * width * case.element
+
+
+def _in_transit(case: Case) -> float:
+    """Gathered weights of a layer and of the next, and gradients that wait."""
+    state, framework = state_of(case), case.spec.framework
+    params = 0.0
+    for own in traffic.layer_shares(case, False):
+        params += own.numbers
+    total = 0.0
+    if case.plan.zero == 3 or streams_weights(case):
+        # DeepSpeed fetches a bucket ahead, the others the next layer.
+        ahead = min(params, 5e7) if framework == "deepspeed" else params
+        total += (params + ahead) * state.gathered
+    if case.plan.zero >= 2 or leaves(case, "gradients"):
+        total += params * state.gradients
+    elif framework == "megatron":
+        # They are added to the main gradients when the layer is done.
+        total += params * case.element
+    return total

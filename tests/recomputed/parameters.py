@@ -1,0 +1,134 @@
+"""Every matrix and vector of the model, one by one, and who holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from meshwright.spec.model import Model
+from tests.recomputed.case import Case
+from tests.recomputed.ranks import expert_groups, group_size
+
+Split = Literal["tp", "kv", "whole", "ep"]
+"""Over all of a tensor-parallel group, over as many as there are key heads, held by
+every rank of it, or by experts over their own group."""
+
+
+class Tensor(NamedTuple):
+    """Some of the model's parameters."""
+
+    numbers: int
+    split: Split
+
+
+class Share(NamedTuple):
+    """What one rank holds of a block before ZeRO, and who shards or repeats it."""
+
+    numbers: float
+    shard_group: str
+    shards: int
+    replica_group: str
+    replicas: int
+
+
+def norm(model: Model, width: int) -> int:
+    """A weight, and a bias where it is a layer norm."""
+    return width + width * (model.norm == "layernorm")
+
+
+def attention(model: Model) -> Iterator[Tensor]:
+    d, heads, kv_heads = model.d_model, model.n_heads, model.n_kv_heads
+    if model.mla is not None:
+        # DeepSeek-AI 2024, section 2.1: down on every rank, up to its own heads.
+        mla = model.mla
+        key = mla.nope_dim + mla.rope_dim
+        if mla.q_rank:
+            yield Tensor(d * mla.q_rank, "whole")
+            yield Tensor(norm(model, mla.q_rank), "whole")
+        for _ in range(heads):
+            yield Tensor((mla.q_rank or d) * key, "tp")
+            yield Tensor(mla.kv_rank * mla.nope_dim, "tp")
+            yield Tensor(mla.kv_rank * mla.v_dim, "tp")
+            yield Tensor(mla.v_dim * d, "tp")
+        yield Tensor(d * mla.kv_rank, "whole")
+        yield Tensor(d * mla.rope_dim, "whole")
+        yield Tensor(norm(model, mla.kv_rank), "whole")
+        return
+    for _ in range(heads):
+        yield Tensor(d * model.head_dim, "tp")
+        yield Tensor(model.head_dim * d, "tp")
+        if model.bias != "none":
+            yield Tensor(model.head_dim, "tp")
+    for _ in range(2 * kv_heads):
+        yield Tensor(d * model.head_dim, "kv")
+        if model.bias != "none":
+            yield Tensor(model.head_dim, "kv")
+    if model.bias == "all":
+        yield Tensor(d, "whole")
+    if model.qk_norm:
+        yield Tensor(norm(model, model.head_dim), "whole")
+        yield Tensor(norm(model, model.head_dim), "whole")
+
+
+def mlp(model: Model, inner: int) -> Iterator[Tensor]:
+    if not inner:
+        return
+    for _ in ("up", "gate") if model.gated_mlp else ("up",):
+        yield Tensor(model.d_model * inner, "tp")
+        if model.bias == "all":
+            yield Tensor(inner, "tp")
+    yield Tensor(inner * model.d_model, "tp")
+    if model.bias == "all":
+        # A row-parallel bias is added after the sum: each rank has all of it.
+        yield Tensor(model.d_model, "whole")
+
+
+def layer(model: Model, is_dense: bool) -> Iterator[Tensor]:
+    yield from attention(model)
+    for _ in range(model.norms_per_layer):
+        yield Tensor(norm(model, model.d_model), "whole")
+    moe = model.moe
+    if is_dense or moe is None:
+        yield from mlp(model, model.d_ff)
+        return
+    yield from mlp(model, moe.shared_d_ff)
+    for _ in range(moe.n_experts):
+        yield Tensor(model.d_model, "whole")  # its row of the router
+        if moe.router_bias:
+            yield Tensor(1, "whole")
+        for part in mlp(model, moe.d_ff):
+            yield Tensor(part.numbers, "ep")
+
+
+def embedding(model: Model) -> Iterator[Tensor]:
+    yield Tensor(model.vocab * model.d_model, "tp")
+    yield Tensor(model.learned_positions * model.d_model, "whole")
+    if model.embedding_norm:
+        yield Tensor(norm(model, model.d_model), "whole")
+
+
+def head(model: Model, stages: int) -> Iterator[Tensor]:
+    yield Tensor(norm(model, model.d_model), "whole")
+    # A tied head is the embedding itself where both are on one stage.
+    if not model.tied_embeddings or stages > 1:
+        yield Tensor(model.vocab * model.d_model, "tp")
+
+
+def on_one_rank(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
+    """The parameters that a rank holds of some tensors; experts have own groups."""
+    plan = case.plan
+    parts = {"tp": plan.tp, "kv": case.kv_shards, "whole": 1, "ep": plan.ep}
+    common = experts = 0.0
+    for tensor in tensors:
+        if tensor.split == "ep":
+            experts += tensor.numbers / parts["ep"]
+        else:
+            common += tensor.numbers / parts[tensor.split]
+    shards = plan.cp * plan.dp_shard
+    shares = [Share(common, "dp_shard", shards, "dp_replicate", plan.dp_replicate)]
+    if experts:
+        groups = expert_groups(case)
+        names = "expert_shard", "expert_replicate"
+        shards, replicas = (group_size(groups[name]) for name in names)
+        shares.append(Share(experts, names[0], shards, names[1], replicas))
+    return shares

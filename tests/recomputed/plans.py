@@ -1,0 +1,108 @@
+"""Random plans: a random legal row of the lattice of a random spec, and its split."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+
+from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.price import Split
+from meshwright.decode import to_plan
+from meshwright.job import Job, make_job
+from meshwright.lattice import Lattice, build_lattice
+from meshwright.meshes import AS_LISTED
+from meshwright.plan import Plan
+from meshwright.skeleton import (
+    GPIPE,
+    GRADIENTS,
+    OPTIMIZER,
+    PARAMETERS,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
+from meshwright.spec.spec import Framework
+from tests.recomputed.specs import random_spec
+from tests.strategies import FRAMEWORKS
+
+COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute",
+    "dp_replicate", "dp_shard",
+)  # fmt: skip
+"""Columns whose values are drawn before the row is: most rows have the usual ones."""
+
+WANTED: list[tuple[list[Framework], str, int]] = [
+    (FRAMEWORKS, "tp", 1),
+    (FRAMEWORKS, "tp", 1),
+    (FRAMEWORKS, "tp", 2),
+    (FRAMEWORKS, "ep", 2),
+    (["megatron", "torchtitan"], "vpp", 2),
+    (["megatron", "torchtitan"], "cp", 2),
+    (["torchtitan"], "schedule", GPIPE),
+    (["torchtitan"], "schedule", ZERO_BUBBLE_H1),
+    (["megatron", "deepspeed"], "offload", OPTIMIZER),
+    (["deepspeed"], "offload", GRADIENTS),
+    (["deepspeed", "torchtitan", "fsdp"], "offload", PARAMETERS),
+]
+"""Frameworks, and the least value of a column that a row of theirs should have."""
+
+
+def random_plan(seed: int) -> tuple[Job, Plan]:
+    """Return a job at random efficiencies, and a plan that its rules allow."""
+    random = Random(seed)
+    frameworks, column, least = random.choice(WANTED)
+    while True:
+        has_host = column == "offload" or random.random() < 0.3
+        spec = random_spec(random, frameworks, has_host)
+        job = make_job(spec, _efficiency(random))
+        lattice = build_lattice(job)
+        if len(lattice):
+            rows, row = _row(lattice, random, column, least)
+            place = lattice.table.place(int(rows.mesh[row]))
+            return job, to_plan(rows, row, _split(job, rows, row, random), place)
+
+
+def _row(
+    lattice: Lattice, random: Random, column: str, least: int
+) -> tuple[Skeletons, int]:
+    """Return a random row, whose column has at least a value where any row has."""
+    rows = lattice.rows
+    reaches = np.flatnonzero(getattr(rows, column) >= least)
+    index = reaches if len(reaches) else np.arange(len(lattice))
+    for name in random.sample(COLUMNS, k=len(COLUMNS)):
+        own = getattr(rows, name)[index]
+        index = index[own == random.choice(np.unique(own).tolist())]
+    chosen = index[random.randrange(len(index))]
+    placed, _ = lattice.on_meshes(np.array([chosen]), AS_LISTED)
+    return placed, random.randrange(len(placed))
+
+
+def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
+    model, stages = job.spec.model, int(rows.pp[row])
+    leading = max(model.first_dense_layers, 1)
+    if rows.vpp[row] > 1:
+        layers = [model.n_layers // stages] * stages
+    else:
+        cuts = random.sample(range(leading, model.n_layers), stages - 1)
+        layers = [b - a for a, b in pairwise([0, *sorted(cuts), model.n_layers])]
+    recomputed = [0] * stages
+    if rows.recompute[row]:
+        recomputed = [random.randint(0, n) for n in layers]
+        recomputed[random.randrange(stages)] = 1
+    return Split(np.array(layers), np.array(recomputed))
+
+
+def _efficiency(random: Random) -> Efficiency:
+    """Return efficiencies anywhere within their limits, so that all terms matter.
+
+    Half of all hosts are so fast that small kernels wait for nobody.
+    """
+    limits = Efficiency.model_json_schema()["properties"]
+    drawn = {}
+    for name, own in limits.items():
+        least, most = math.log(own["minimum"]), math.log(own["maximum"])
+        drawn[name] = math.exp(random.uniform(least, most))
+    if random.random() < 0.5:
+        drawn |= {"dispatch_s": 1e-6, "launch_s": 1e-7, "microbatch_s": 1e-5}
+    return Efficiency(**drawn)

@@ -1,0 +1,183 @@
+"""Ranks on the GPUs of a tree of switches, and what their messages load.
+
+Every GPU is visited, every message of every group goes up and down its links.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tests.recomputed.case import Case
+
+AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+
+Groups = list[list[int]]
+"""The GPUs of each group, in order."""
+
+Link = tuple[int, int]
+"""A level, and the number of a child of its switches: the uplinks of that child."""
+
+
+class Path(NamedTuple):
+    """What every group of a kind pays while all of them talk at once."""
+
+    s_per_byte: float
+    latency_s: float
+    loads: dict[Link, float]
+    """Seconds per byte on every link that carries some of it."""
+
+
+def places(case: Case) -> list[dict[str, tuple[int, ...]]]:
+    """Where each GPU stands on every axis, level by level: tp is innermost."""
+    result = []
+    for gpu in range(case.plan.world_size):
+        place: dict[str, tuple[int, ...]] = dict.fromkeys(AXES, ())
+        left = gpu
+        for level, own in enumerate(case.spec.cluster.levels):
+            left, digit = divmod(left, own.size)
+            for axis in AXES:
+                digit, at = divmod(digit, case.plan.mesh[axis][level])
+                place[axis] = (*place[axis], at)
+        result.append(place)
+    return result
+
+
+def _gathered(case: Case, key: Callable[[int], Any]) -> Groups:
+    """GPUs with equal keys, in the order of their numbers."""
+    found: dict[Any, list[int]] = defaultdict(list)
+    for gpu in range(case.plan.world_size):
+        found[key(gpu)].append(gpu)
+    return list(found.values())
+
+
+def groups(case: Case) -> dict[str, Groups]:
+    """The groups of every kind: GPUs that differ on some axes alone."""
+    at = places(case)
+
+    def differing(*varied: str) -> Groups:
+        fixed = [axis for axis in AXES if axis not in varied]
+        return _gathered(case, lambda gpu: repr([at[gpu][axis] for axis in fixed]))
+
+    return {
+        "tp": differing("tp"),
+        "cp": differing("cp"),
+        # The state is sharded over the ranks of one sequence too.
+        "dp_shard": differing("cp", "dp_shard"),
+        "dp_replicate": differing("dp_replicate"),
+        "pp": differing("pp"),
+        **expert_groups(case),
+    }
+
+
+def expert_groups(case: Case) -> dict[str, Groups]:
+    """Groups of experts, folded out of a stage's ranks from the inside out.
+
+    Liu et al. 2025, MoE Parallel Folding, section 3: ep has nothing to do with which
+    ranks are tensor- or data-parallel to each other outside the experts. Only replicas
+    of shards stay apart, where there are shards.
+    """
+    plan, at = case.plan, places(case)
+    keeps_replicas = plan.dp_shard > 1 or plan.dp_replicate == 1
+    folded = ("tp", "cp", "dp_shard" if keeps_replicas else "dp_replicate")
+    apart = "dp_replicate" if keeps_replicas else "dp_shard"
+    expert: list[list[int]] = [[] for _ in at]
+    copy: list[list[int]] = [[] for _ in at]
+    left = plan.ep
+    for level in range(len(case.spec.cluster.levels)):
+        room = math.prod(plan.mesh[axis][level] for axis in folded)
+        here = math.gcd(left, room)
+        left //= here
+        for gpu, place in enumerate(at):
+            number = 0
+            for axis in reversed(folded):
+                number = number * plan.mesh[axis][level] + place[axis][level]
+            expert[gpu].append(number % here)
+            copy[gpu].append(number // here)
+    assert left == 1
+
+    def alike(*names: str) -> Groups:
+        keys: dict[str, list[Any]] = {
+            "expert": expert,
+            "copy": copy,
+            "apart": [place[apart] for place in at],
+            "pp": [place["pp"] for place in at],
+        }
+        return _gathered(case, lambda gpu: repr([keys[name][gpu] for name in names]))
+
+    shards = alike("expert", "apart", "pp")
+    replicas = alike("expert", "copy", "pp")
+    alone = [[gpu] for gpu in range(plan.world_size)]
+    if not keeps_replicas:
+        # Without shards all copies of an expert are replicas.
+        shards, replicas = alone, shards
+    return {
+        "ep": alike("copy", "apart", "pp"),
+        "expert_shard": shards,
+        "expert_replicate": replicas,
+    }
+
+
+def group_size(own: Groups) -> int:
+    (size,) = {len(members) for members in own}
+    return size
+
+
+def paths(case: Case) -> dict[str, Path]:
+    """What every kind of group pays: a ring each, but experts exchange tokens."""
+    return {
+        name: _path(case, own, _exchange if name == "ep" else _ring)
+        for name, own in groups(case).items()
+    }
+
+
+Messages = Iterator[tuple[int, int, float]]
+"""From which GPU to which, and how much of what each member passes on."""
+
+
+def _ring(members: list[int]) -> Messages:
+    for index, gpu in enumerate(members):
+        yield gpu, members[(index + 1) % len(members)], 1.0
+
+
+def _exchange(members: list[int]) -> Messages:
+    for gpu in members:
+        for other in members:
+            if other != gpu:
+                yield gpu, other, 1 / (len(members) - 1)
+
+
+def _path(case: Case, own: Groups, messages: Callable[[list[int]], Messages]) -> Path:
+    carried: dict[Link, float] = defaultdict(float)
+    latency_us = 0.0
+    for members in own:
+        for start, end, part in messages(members):
+            hop_us = 0.0
+            for link in _way_up(case, start, end):
+                carried[link] += part
+                # As far down again on the other side.
+                hop_us += 2 * case.spec.cluster.levels[link[0]].latency_us
+            latency_us = max(latency_us, hop_us)
+    loads = {link: part / _bytes_per_s(case, link) for link, part in carried.items()}
+    return Path(max(loads.values(), default=0.0), latency_us * 1e-6, loads)
+
+
+def _way_up(case: Case, start: int, end: int) -> Iterator[Link]:
+    """The uplinks from a GPU to the first switch that it shares with another."""
+    below = 1
+    for level, own in enumerate(case.spec.cluster.levels):
+        if start // below == end // below:
+            return
+        yield level, start // below
+        below *= own.size
+
+
+def _bytes_per_s(case: Case, link: Link) -> float:
+    """The bandwidth of all uplinks of a child together."""
+    levels = case.spec.cluster.levels
+    own = levels[link[0]]
+    gpus_below = math.prod(level.size for level in levels[: link[0]])
+    uplinks = gpus_below if own.uplink == "per_gpu" else 1
+    return own.gb_s * 1e9 * uplinks

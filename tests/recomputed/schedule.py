@@ -1,0 +1,158 @@
+"""Pipeline schedules: what each stage runs in which order, and when.
+
+Every forward and backward of every micro-batch through every chunk is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from meshwright.plan import Plan
+
+
+class Task(NamedTuple):
+    """F, B (or its half for inputs), or W, of a micro-batch in a chunk of layers."""
+
+    kind: str
+    chunk: int
+    batch: int
+
+
+def order(plan: Plan, stage: int) -> list[Task]:
+    """What a stage runs, in its order."""
+    forwards = [Task("F", chunk, batch) for chunk, batch in _rounds(plan, up=False)]
+    backwards = [Task("B", chunk, batch) for chunk, batch in _rounds(plan, up=True)]
+    warm = min(_warm_up(plan, stage), len(forwards))
+    tasks = forwards[:warm]
+    for index, task in enumerate(forwards[warm:]):
+        tasks += [task, backwards[index]]
+    tasks += backwards[len(forwards) - warm :]
+    return _with_weights(tasks, stage) if plan.schedule == "zb-h1" else tasks
+
+
+def _rounds(plan: Plan, up: bool) -> list[tuple[int, int]]:
+    """Chunks and micro-batches in turn: p micro-batches through one chunk at a time.
+
+    Narayanan et al. 2021, section 2.2.2; the backward comes from the last chunk.
+    """
+    chunks = list(range(plan.vpp))
+    group = plan.pp if plan.vpp > 1 else plan.microbatches
+    return [
+        (chunk, batch)
+        for first in range(0, plan.microbatches, group)
+        for chunk in (reversed(chunks) if up else chunks)
+        for batch in range(first, first + group)
+    ]
+
+
+def _warm_up(plan: Plan, stage: int) -> int:
+    """Forwards before the first backward that follows a forward at once."""
+    after = plan.pp - 1 - stage
+    if plan.schedule == "gpipe":
+        return plan.microbatches
+    if plan.vpp > 1:
+        # Megatron-LM, get_pp_rank_microbatches.
+        return 2 * after + (plan.vpp - 1) * plan.pp
+    return after
+
+
+def _with_weights(tasks: list[Task], late: int) -> list[Task]:
+    """Qi et al. 2023, figure 3: stage e runs W of i after B of i + e, the rest last."""
+    result: list[Task] = []
+    waiting: list[Task] = []
+    for task in tasks:
+        result.append(task)
+        if task.kind == "B":
+            waiting.append(Task("W", task.chunk, task.batch))
+        if task.kind == "B" and len(waiting) > late:
+            result.append(waiting.pop(0))
+    return result + waiting
+
+
+def most_held(plan: Plan, stage: int, head_alone: bool = False) -> int:
+    """The most chunks whose activations a stage holds at once, or logits of batches.
+
+    Activations go with the gradients of weights, logits with the first backward.
+    """
+    ends = "W" if plan.schedule == "zb-h1" and not head_alone else "B"
+    held = most = 0
+    for task in order(plan, stage):
+        if head_alone and task.chunk != plan.vpp - 1:
+            continue
+        held += (task.kind == "F") - (task.kind == ends)
+        most = max(most, held)
+    return most
+
+
+class Seconds(NamedTuple):
+    """Of one micro-batch on one stage, all its chunks together."""
+
+    forward: float
+    backward: float
+    """Without what only gradients of weights need."""
+    weights: float
+
+
+def run(plan: Plan, stages: Sequence[Seconds]) -> float:
+    """When the last task ends: each waits for its stage and for what it is given."""
+    orders = [order(plan, stage) for stage in range(plan.pp)]
+    at, clock = [0] * plan.pp, [0.0] * plan.pp
+    ended: dict[tuple[Task, int], float] = {}
+    while any(at[e] < len(orders[e]) for e in range(plan.pp)):
+        before = sum(at)
+        for e in range(plan.pp):
+            while at[e] < len(orders[e]):
+                task = orders[e][at[e]]
+                source = _source(plan, task, e)
+                if source is not None and source not in ended:
+                    break
+                start = max(clock[e], ended[source] if source else 0.0)
+                clock[e] = start + _seconds(plan, stages[e], task.kind)
+                ended[task, e] = clock[e]
+                at[e] += 1
+        assert sum(at) > before, "the schedule is stuck"
+    return max(clock)
+
+
+def _seconds(plan: Plan, own: Seconds, kind: str) -> float:
+    backward = own.backward
+    if plan.schedule != "zb-h1":
+        backward += own.weights
+    return {"F": own.forward, "B": backward, "W": own.weights}[kind] / plan.vpp
+
+
+def _source(plan: Plan, task: Task, stage: int) -> tuple[Task, int] | None:
+    """What a task is given by: its stage and task, or nothing for the first."""
+    kind, chunk, batch = task
+    last, top = plan.pp - 1, plan.vpp - 1
+    if kind == "W":
+        return Task("B", chunk, batch), stage
+    if kind == "F":
+        if stage > 0:
+            return Task("F", chunk, batch), stage - 1
+        return (Task("F", chunk - 1, batch), last) if chunk > 0 else None
+    if stage < last:
+        return Task("B", chunk, batch), stage + 1
+    if chunk < top:
+        return Task("B", chunk + 1, batch), 0
+    return Task("F", top, batch), last
+
+
+def closed_form(
+    plan: Plan, stage_s: Sequence[float], weight_s: Sequence[float]
+) -> float:
+    """The pipeline's seconds as the papers have them for even stages.
+
+    The slowest stage runs all micro-batches; the others add one micro-batch each, or
+    one chunk of it where interleaved (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).
+    Under ZB-H1 W fills bubbles: (p - 1) (F + B - W) are left (Qi et al. 2023, table 2),
+    with fewer micro-batches than stages one W of each but the last.
+    """
+    p, m = plan.pp, plan.microbatches
+    if plan.schedule != "zb-h1":
+        fill = [own / plan.vpp for own in stage_s]
+        return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
+    put_off = (min(m, p) - 1) / (p - 1)
+    fill = [s - w - put_off * w for s, w in zip(stage_s, weight_s, strict=True)]
+    return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))

@@ -1,0 +1,138 @@
+"""Random small specs with everything that a plan's price depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from meshwright.spec.spec import Framework, Spec
+
+SHAPES = ([2], [4], [6], [8], [2, 2], [3, 2], [4, 2], [2, 2, 2], [4, 4], [2, 2, 3])
+"""GPUs below every switch, innermost level first."""
+
+PINS = {"pp": {"max": 4}, "recompute_layers": "any"}
+
+
+def random_spec(
+    random: Random, frameworks: Sequence[Framework], has_host: bool
+) -> Spec:
+    """Return a spec that leaves nearly all choices of a plan open."""
+    framework, sizes = random.choice(frameworks), random.choice(SHAPES)
+    # Only DeepSpeed offloads to drives.
+    has_drives = framework == "deepspeed" and has_host and random.random() < 0.4
+    topology = _topology(random, sizes)
+    if has_host:
+        topology["host"] = _host(random, has_drives)
+    training = _training(random, math.prod(sizes))
+    training["offload_to"] = "nvme" if has_drives else "cpu"
+    return Spec.model_validate(
+        {
+            "model": _model(random),
+            "cluster": {"topology": topology},
+            "framework": framework,
+            "training": training,
+            "pins": PINS,
+        }
+    )
+
+
+def _model(random: Random) -> dict[str, Any]:
+    heads, kv_heads = random.choice([(8, 8), (8, 2), (12, 4), (12, 12), (6, 3)])
+    width = heads * random.choice([64, 96])
+    parallel = random.random() < 0.2
+    model: dict[str, Any] = {
+        "n_layers": random.choice([4, 6, 8, 12]),
+        "d_model": width,
+        "n_heads": heads,
+        "n_kv_heads": kv_heads,
+        "d_ff": width * random.choice([2, 3, 4]),
+        "vocab": random.choice([512, 8_000, 50_003]),
+        "gated_mlp": random.random() < 0.5,
+        "norm": random.choice(["layernorm", "rmsnorm"]),
+        "parallel_residual": parallel,
+        "norms_per_layer": random.choice([1, 2] if parallel else [2, 2, 4]),
+        "embedding_norm": random.random() < 0.2,
+        "tied_embeddings": random.random() < 0.5,
+        "dropout": random.random() < 0.3,
+        **random.choice([{}, {"learned_positions": 8_192}, {"alibi": True}]),
+    }
+    model |= _latent(random, heads) if random.random() < 0.3 else _heads(random)
+    if random.random() < 0.5:
+        model["moe"] = _experts(random, width)
+    return model
+
+
+def _heads(random: Random) -> dict[str, Any]:
+    odd = {"head_dim": random.choice([36, 80])} if random.random() < 0.2 else {}
+    bias = random.choice(["none", "qkv", "all"])
+    return {"bias": bias, "qk_norm": random.random() < 0.3, **odd}
+
+
+def _latent(random: Random, heads: int) -> dict[str, Any]:
+    mla = {
+        "q_rank": random.choice([0, 96]),
+        "kv_rank": random.choice([64, 128]),
+        "rope_dim": random.choice([16, 32]),
+        "nope_dim": random.choice([32, 64]),
+        "v_dim": random.choice([48, 64]),
+    }
+    return {"n_kv_heads": heads, "bias": "none", "mla": mla}
+
+
+def _experts(random: Random, width: int) -> dict[str, Any]:
+    return {
+        "n_experts": 8,
+        "top_k": random.choice([1, 2]),
+        "d_ff": width // random.choice([1, 2]),
+        "shared_d_ff": random.choice([0, width]),
+        "first_dense_layers": random.choice([0, 0, 1, 2]),
+        "router_bias": random.random() < 0.3,
+        "capacity_factor": random.choice([None, 1.25, 4.0]),
+    }
+
+
+def _training(random: Random, gpus: int) -> dict[str, Any]:
+    optimizers = ["adamw", "adamw", "adamw-8bit", "sgd", "adafactor"]
+    precisions = ["bf16", "fp8", "fp16", "tf32", "fp32"]
+    return {
+        "seq_len": random.choice([480, 960, 4_096]),
+        "global_batch": random.choice([gpus, 2 * gpus, 12, 24]),
+        "precision": random.sample(precisions, k=random.choice([1, 2])),
+        "attention": random.choice(["flash", "flash", "plain"]),
+        "gradients": random.choice([None, "bf16", "fp32"]),
+        "optimizer": random.choice(optimizers),
+        "fused_kernels": random.choice([None, None, "all", "norms", "none"]),
+        "fused_loss": random.choice([None, None, True, False]),
+    }
+
+
+def _topology(random: Random, sizes: list[int]) -> dict[str, Any]:
+    peak, gb_s = random.choice([312.0, 650.0, 989.0]), random.choice([31.5, 300.0])
+    shares = {"fp8": 2.0, "bf16": 1.0, "fp16": 1.0, "tf32": 0.5, "fp32": 0.25}
+    levels = []
+    for index, size in enumerate(sizes):
+        level = {"name": f"level{index}", "size": size, "gb_s": gb_s}
+        level["latency_us"] = random.choice([0.5, 2.0, 10.0])
+        level["uplink"] = random.choice(["per_gpu", "shared"])
+        levels.append(level)
+        gb_s /= random.choice([1.0, 2.0, 8.0])
+    gpu = {
+        "memory_gib": 80.0,
+        "memory_gb_s": random.choice([900.0, 3_000.0]),
+        "peak_tflops": {name: peak * share for name, share in shares.items()},
+        "matmul_share": 0.75,
+        "matmul_share_fp8": 0.65,
+    }
+    return {"gpu": gpu, "levels": levels}
+
+
+def _host(random: Random, has_drives: bool) -> dict[str, Any]:
+    drives = {"nvme_gib": 9_000.0, "nvme_gb_s": random.choice([5.0, 900.0])}
+    return {
+        "memory_gib": 1_000.0,
+        "pcie_gb_s": random.choice([12.0, 55.0]),
+        "memory_gb_s": random.choice([50.0, 4_000.0]),
+        **(drives if has_drives else {}),
+    }

@@ -1,0 +1,87 @@
+"""Bytes of state per parameter: weights, gradients, optimizer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.recomputed.case import Case
+
+
+class State(NamedTuple):
+    """Bytes per parameter before anything is sharded."""
+
+    weights: float
+    """In which they are kept."""
+    cast: float
+    """Of a copy of them that matmuls read, where they are kept in more."""
+    gradients: float
+    sums: float
+    """Of fp32 sums beside the gradients, which no stage of ZeRO shards."""
+    optimizer: float
+    update: float
+    """What an update makes for itself."""
+    gathered: float
+    """Of a weight on its way to a matmul."""
+    reduced: float
+    """Of a gradient on its way to the others."""
+
+    @property
+    def updated(self) -> float:
+        """What an update moves: it reads and writes state, and reads gradients."""
+        return (self.optimizer + self.weights) * 2 + self.gradients
+
+
+def moments(case: Case) -> float:
+    """What the optimizer keeps beside weights."""
+    optimizer = case.training.optimizer
+    if optimizer == "adamw":
+        return 4 + 4
+    if optimizer == "adamw-8bit":
+        # Two of a byte; blocks of 256 have one fp32 scale.
+        return 2 * (1 + 4 / 256)
+    if optimizer == "sgd":
+        return 4
+    # Adafactor: an fp32 number per row and one per column of a square matrix.
+    d = case.model.d_model
+    return (4 * d + 4 * d) / (d * d)
+
+
+def state_of(case: Case) -> State:
+    """Rajbhandari et al. 2019, section 3.1, as each framework has it."""
+    kept, framework = moments(case), case.spec.framework
+    if case.precision in ("tf32", "fp32"):
+        return State(4, 0, 4, 0, kept, 0, 4, 4)
+    asked = case.training.gradients
+    if framework == "megatron":
+        # fp32 main gradients stand for gradients; NeMo has them in bf16.
+        main = 2 if asked == "bf16" else 4
+        return State(2, 0, main, 0, 4 + kept, 0, 2, main)
+    if framework == "deepspeed":
+        usual = "bf16" if case.precision == "fp16" else "fp32"
+        has_sums = (asked or usual) == "fp32" and case.plan.zero <= 1
+        # Without sums the update flattens gradients (2) and casts them (4).
+        sums, update = (4, 0) if has_sums else (0, 6)
+        return State(2, 0, 2, sums, 4 + kept, update, 2, 2)
+    if framework == "internevo":
+        # Gradients in fp32 (4), and what is divided is as large as the moments.
+        return State(2, 0, 2, 0, 4 + kept, 4 + kept, 2, 2)
+    reduced = 2 if asked == "bf16" else 4
+    return State(4, 2, 4, 0, kept, 0, 2, reduced)
+
+
+class Held(NamedTuple):
+    """Bytes per parameter on one rank, GPU and host together."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+
+
+def sharded(case: Case, shards: int, zero: int) -> Held:
+    """Stage 1 shards the optimizer, 2 gradients too, 3 weights too (figure 1 there)."""
+    state = state_of(case)
+    return Held(
+        weights=state.weights / (shards if zero == 3 else 1),
+        gradients=state.gradients / (shards if zero >= 2 else 1) + state.sums,
+        optimizer=(state.optimizer + state.update) / (shards if zero >= 1 else 1),
+    )

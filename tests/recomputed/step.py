@@ -1,0 +1,251 @@
+"""A step: what every stage takes per micro-batch and at the end, and all of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from tests.recomputed import hiding, traffic
+from tests.recomputed.case import Case
+from tests.recomputed.collectives import Call, Network
+from tests.recomputed.copies import copies
+from tests.recomputed.kernels import (
+    Pass,
+    embedding_seconds,
+    head_seconds,
+    layer_seconds,
+)
+from tests.recomputed.parameters import Share
+from tests.recomputed.ranks import groups, paths
+from tests.recomputed.schedule import Seconds, closed_form, run
+from tests.recomputed.state import state_of
+
+Parts = dict[str, float]
+
+
+class Stage(NamedTuple):
+    """Seconds of one stage."""
+
+    parts: Parts
+    """Per micro-batch."""
+    end: Parts
+    """When all micro-batches are done."""
+    tasks: Seconds
+    """Of a micro-batch, as the schedule runs it."""
+
+
+class Layer(NamedTuple):
+    """Seconds of one layer: of each pass, and when all micro-batches are done."""
+
+    forward: Parts
+    backward: Parts
+    end: Parts
+    weights: float
+    """Of the backward: what may wait, for only gradients of weights need it."""
+    again: float
+    """What selective recomputation runs again."""
+
+
+class Step:
+    """One step of a case."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.network = Network(case, groups(case), paths(case))
+
+    def layer(self, is_leading: bool) -> Layer:
+        """What a layer that the model repeats takes, or a leading one."""
+        case, shares = self.case, traffic.layer_shares(self.case, is_leading)
+        own = layer_seconds(case, case.is_dense(is_leading))
+        moved = copies(case, shares)
+
+        def passed(name: str, kernels: Pass, copies_s: float) -> tuple[Parts, float]:
+            calls = list(traffic.layer(case, is_leading, name))
+            parts = self.seconds([*calls, *traffic.zero(case, shares, name)])
+            parts |= {"compute": kernels.seconds, "offload": copies_s}
+            return hiding.in_pass(case, parts, kernels)
+
+        forward, _ = passed("forward", own.forward, moved.forward)
+        backward, left_s = passed("backward", own.backward, moved.backward)
+        # The host dispatches a backward's two halves. What is put off leaves the
+        # backward for a bubble, where nothing is passed on: neither may hide traffic.
+        weights_s = min(own.weights + own.backward.wait / 2, left_s / 2)
+        end = self.end(shares, [], hide_s=left_s)
+        return Layer(forward, backward, end, weights_s, own.again)
+
+    def embedding(self) -> tuple[Parts, Parts]:
+        """Both passes as one; nothing runs beside the first gather of a step."""
+        case, shares = self.case, traffic.embedding_shares(self.case)
+        calls = [
+            call
+            for passed in traffic.PASSES
+            for call in (
+                *traffic.embedding(case, passed),
+                *traffic.zero(case, shares, passed),
+            )
+        ]
+        parts = self._outside_layers(shares, calls, embedding_seconds(case), 0.0)
+        return parts, self.end(shares, list(traffic.tied_tables(case)), 0.0)
+
+    def head(self) -> tuple[Parts, Parts]:
+        case, shares = self.case, traffic.head_shares(self.case)
+        calls = [
+            call
+            for passed in traffic.PASSES
+            for call in (
+                *traffic.head(case, passed),
+                *traffic.zero(case, shares, passed),
+            )
+        ]
+        compute_s = head_seconds(case)
+        parts = self._outside_layers(shares, calls, compute_s, compute_s)
+        return parts, self.end(shares, list(traffic.tied_tables(case)), 0.0)
+
+    def _outside_layers(
+        self, shares: list[Share], calls: list[Call], compute_s: float, hide_s: float
+    ) -> Parts:
+        moved = copies(self.case, shares)
+        parts = self.seconds(calls)
+        parts |= {"compute": compute_s, "offload": moved.forward + moved.backward}
+        return hiding.beside(self.case, parts, hide_s)
+
+    def end(self, shares: list[Share], tied: list[Call], hide_s: float) -> Parts:
+        """Gradients, the update, and weights; the host's update is its own part."""
+        case, moved = self.case, copies(self.case, shares)
+        calls = [*traffic.step_end(case, shares), *tied]
+        dp_s = sum(self.network.seconds(call) for call in calls)
+        dp_s, down_s = hiding.at_end(case, dp_s, moved.end, hide_s)
+        update_s = update_seconds(case, shares)
+        return {"dp": dp_s, "optimizer": update_s, "offload": down_s + moved.update}
+
+    def seconds(self, calls: Iterable[Call]) -> Parts:
+        parts: Parts = defaultdict(float)
+        for call in calls:
+            parts[call.part] += self.network.seconds(call)
+        return dict(parts)
+
+    @cached_property
+    def kinds(self) -> dict[bool, Layer]:
+        """What a layer takes, by whether it is a leading one."""
+        return {is_leading: self.layer(is_leading) for is_leading in (False, True)}
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        return [self.stage(number) for number in self.case.stages]
+
+    def stage(self, number: int) -> Stage:
+        case, parts, end = self.case, _nothing(), _nothing()
+        forward_s = weights_s = 0.0
+        for is_leading in case.layers(number):
+            own = self.kinds[is_leading]
+            _add(parts, own.forward)
+            _add(parts, own.backward)
+            _add(end, own.end)
+            weights_s += own.weights
+            # A leading layer's forward counts as a repeated one's; what it takes more
+            # or less in both passes is split as embedding and head are.
+            forward_s += sum(self.kinds[False].forward.values())
+        for _ in range(case.plan.stages[number].recompute_layers):
+            parts["recompute"] += self.recompute(self.kinds[False])
+        if number == 0:
+            first, at_end = self.embedding()
+            extra = _nothing()
+            for is_leading in case.layers(number):
+                if is_leading:
+                    for kind, sign in ((True, 1), (False, -1)):
+                        _add(extra, self.kinds[kind].forward, sign)
+                        _add(extra, self.kinds[kind].backward, sign)
+            _add(parts, first)
+            _add(end, at_end)
+            forward_s += (sum(first.values()) + sum(extra.values())) / 3
+        if number == case.plan.pp - 1:
+            last, at_end = self.head()
+            _add(parts, last)
+            _add(end, at_end)
+            forward_s += sum(last.values()) / 3
+        onward, back = sends(case, number)
+        send_s = self._send_s
+        parts["pp"] += (onward + back) * send_s
+        forward_s += onward * send_s
+        backward_s = sum(parts.values()) - forward_s - weights_s
+        return Stage(parts, end, Seconds(forward_s, backward_s, weights_s))
+
+    def recompute(self, own: Layer) -> float:
+        """A forward again, whose weights are there for the backward anyway."""
+        if self.case.plan.recompute == "selective":
+            return own.again
+        fetched = ("zero", "offload")
+        return sum(s for name, s in own.forward.items() if name not in fetched)
+
+    @property
+    def _send_s(self) -> float:
+        calls = [*traffic.onward(self.case), *traffic.received(self.case)]
+        return sum(self.network.seconds(call) for call in calls)
+
+    @property
+    def pipeline_s(self) -> float:
+        """What the papers give for all micro-batches."""
+        plan, stages = self.case.plan, self.stages
+        each = [sum(own.parts.values()) for own in stages]
+        return closed_form(plan, each, [own.tasks.weights for own in stages])
+
+    @property
+    def end_s(self) -> float:
+        return max(sum(own.end.values()) for own in self.stages)
+
+    @property
+    def step_s(self) -> float:
+        return self.pipeline_s + self.end_s
+
+    @property
+    def schedule_s(self) -> float:
+        """The same with every task run."""
+        tasks = [own.tasks for own in self.stages]
+        return run(self.case.plan, tasks) + self.end_s
+
+    def parts_at(self, slowest: int, longest: int) -> Parts:
+        """The step by part, as two stages see it: the slowest, and the last to end."""
+        m, stages = self.case.plan.microbatches, self.stages
+        parts = _nothing()
+        _add(parts, stages[slowest].parts, m)
+        parts["bubble"] = self.pipeline_s - m * sum(stages[slowest].parts.values())
+        _add(parts, stages[longest].end)
+        return dict(parts)
+
+
+def sends(case: Case, stage: int) -> tuple[int, int]:
+    """How often a stage sends a micro-batch on, and its gradients back.
+
+    A micro-batch passes all stages once per chunk, from the last to the first between.
+    """
+    onward = back = 0
+    for chunk in range(case.plan.vpp):
+        for at in case.stages:
+            is_end = chunk == case.plan.vpp - 1 and at == case.plan.pp - 1
+            if is_end or case.plan.pp == 1:
+                continue
+            onward += at == stage
+            back += (at + 1) % case.plan.pp == stage
+    return onward, back
+
+
+def update_seconds(case: Case, shares: list[Share]) -> float:
+    """State is read and written, gradients are read, as fast as memory streams."""
+    if case.plan.offload != "none":
+        return 0.0
+    gpu, moved = case.spec.cluster.topology.gpu, 0.0
+    for own in shares:
+        params = own.numbers / (own.shards if case.plan.zero >= 1 else 1)
+        moved += params * state_of(case).updated
+    return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
+
+
+def _nothing() -> Parts:
+    return defaultdict(float)
+
+
+def _add(parts: Parts, more: Mapping[str, float], times: float = 1) -> None:
+    for name, seconds in more.items():
+        parts[name] += times * seconds

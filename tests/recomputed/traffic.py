@@ -1,0 +1,158 @@
+"""Which collectives a rank takes part in: pass by pass, in the order of the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.spec.model import Model
+from tests.recomputed import parameters
+from tests.recomputed.case import Case
+from tests.recomputed.collectives import Call
+from tests.recomputed.parameters import Share
+from tests.recomputed.state import state_of
+
+PASSES = ("forward", "backward")
+
+
+def layer_shares(case: Case, is_leading: bool) -> list[Share]:
+    tensors = parameters.layer(case.model, case.is_dense(is_leading))
+    return parameters.on_one_rank(case, tensors)
+
+
+def embedding_shares(case: Case) -> list[Share]:
+    return parameters.on_one_rank(case, parameters.embedding(case.model))
+
+
+def head_shares(case: Case) -> list[Share]:
+    return parameters.on_one_rank(case, parameters.head(case.model, case.plan.pp))
+
+
+def layer(case: Case, is_leading: bool, passed: str) -> Iterator[Call]:
+    """One pass of one micro-batch through one layer, but for ZeRO."""
+    yield from _in_and_out_of_tensor_groups(case)  # attention
+    if case.plan.cp > 1:
+        yield from _ring(case, passed)
+    is_dense = case.is_dense(is_leading)
+    if is_dense or _has_shared_experts(case.model):
+        yield from _in_and_out_of_tensor_groups(case)  # the MLP
+    if not is_dense and case.plan.ep > 1:
+        # Tokens go to their experts and come back (Lepikhin et al. 2020, section 3.2).
+        tokens = case.own_tokens * case.copies_per_token
+        for _ in ("there", "back"):
+            whole = tokens * case.model.d_model * case.element
+            yield Call("ep", "all_to_all", "ep", whole)
+
+
+def _has_shared_experts(model: Model) -> bool:
+    """Experts that all tokens visit are split over the tensor group like an MLP."""
+    return model.moe is not None and model.moe.shared_d_ff > 0
+
+
+def _in_and_out_of_tensor_groups(case: Case) -> Iterator[Call]:
+    """One sum over the tensor group (Shoeybi et al. 2019, section 3).
+
+    Under sequence parallelism it is cut in two, on either side of the matmuls
+    (Korthikanti et al. 2022, section 4.2.2). The backward has the same, mirrored.
+    """
+    if case.plan.tp == 1:
+        return
+    if not case.plan.sequence_parallel:
+        yield Call("tp", "all_reduce", "tp", case.hidden_bytes)
+        return
+    yield Call("tp", "all_gather", "tp", case.hidden_bytes)
+    yield Call("tp", "reduce_scatter", "tp", case.hidden_bytes)
+
+
+def _ring(case: Case, passed: str) -> Iterator[Call]:
+    """Keys and values of all go round the ring of attention (Liu et al. 2023).
+
+    The backward sees them again and adds up their gradients on the way.
+    """
+    model, sequences = case.model, case.plan.micro_batch
+    heads = model.n_kv_heads / case.kv_shards
+    value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
+    width = heads * (model.head_dim + value_dim)
+    whole = sequences * case.training.seq_len * width * case.element
+    yield Call("cp", "all_gather", "cp", whole)
+    if passed == "backward":
+        yield Call("cp", "reduce_scatter", "cp", whole)
+
+
+def embedding(case: Case, passed: str) -> Iterator[Call]:
+    """Each rank looks up its part of the vocabulary; the parts are summed forward."""
+    if case.plan.tp == 1:
+        return
+    if not case.plan.sequence_parallel:
+        if passed == "forward":
+            yield Call("tp", "all_reduce", "tp", case.hidden_bytes)
+    else:
+        operation = "reduce_scatter" if passed == "forward" else "all_gather"
+        yield Call("tp", operation, "tp", case.hidden_bytes)
+
+
+def head(case: Case, passed: str) -> Iterator[Call]:
+    """Each rank has logits of its part; gradients of their input are summed."""
+    if case.plan.tp == 1:
+        return
+    if not case.plan.sequence_parallel:
+        if passed == "backward":
+            yield Call("tp", "all_reduce", "tp", case.hidden_bytes)
+    else:
+        operation = "all_gather" if passed == "forward" else "reduce_scatter"
+        yield Call("tp", operation, "tp", case.hidden_bytes)
+
+
+def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
+    """What ZeRO does in every pass of every micro-batch.
+
+    Stage 3 gathers weights for either pass, stages 2 and 3 reduce gradients after the
+    backward (Rajbhandari et al. 2019, section 7.2).
+    """
+    state, stage = state_of(case), case.plan.zero
+    for own in shares:
+        if stage == 3:
+            whole = own.numbers * state.gathered
+            yield Call("zero", "all_gather", own.shard_group, whole)
+        if stage >= 2 and passed == "backward":
+            whole = own.numbers * state.reduced
+            yield Call("zero", "reduce_scatter", own.shard_group, whole)
+
+
+def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
+    """What data parallelism does once a step with some parameters."""
+    state, stage = state_of(case), case.plan.zero
+    for own in shares:
+        if stage <= 1:
+            whole = own.numbers * state.reduced
+            yield Call("dp", "reduce_scatter", own.shard_group, whole)
+        if stage == 0:
+            # The other half of an all-reduce, over the ranks of one sequence.
+            whole = own.numbers * state.reduced
+            yield Call("dp", "all_gather", own.shard_group, whole)
+        elif stage < 3:
+            whole = own.numbers * state.gathered
+            yield Call("dp", "all_gather", own.shard_group, whole)
+        if own.replicas > 1:
+            whole = own.numbers * state.reduced / own.shards
+            yield Call("dp", "all_reduce", own.replica_group, whole)
+
+
+def tied_tables(case: Case) -> Iterator[Call]:
+    """The two copies of a tied table add up their gradients: two ranks, one ring."""
+    model, plan = case.model, case.plan
+    if model.tied_embeddings and plan.pp > 1:
+        table = model.vocab * model.d_model / plan.tp
+        yield Call("dp", "all_reduce", "pp", table * state_of(case).reduced, members=2)
+
+
+def onward(case: Case) -> Iterator[Call]:
+    """What one stage sends to a neighbour, either way."""
+    if case.plan.pp > 1:
+        yield Call("pp", "send", "pp", case.hidden_bytes / case.plan.tp)
+
+
+def received(case: Case) -> Iterator[Call]:
+    """Each rank was sent its part; without sequence parallelism all need the whole."""
+    plan = case.plan
+    if plan.pp > 1 and plan.tp > 1 and not plan.sequence_parallel:
+        yield Call("pp", "all_gather", "tp", case.hidden_bytes)
