@@ -12,6 +12,7 @@ from meshwright import nearest
 from meshwright.bounds import lower_bound, most_ticks
 from meshwright.cost.arrays import Ints
 from meshwright.cpsat.problem import Proof
+from meshwright.deadline import NEVER
 from meshwright.in_turn import prove_in_turn
 from meshwright.job import make_job
 from meshwright.lattice import build_lattice
@@ -151,7 +152,7 @@ def test_rows_without_a_split_are_not_proven() -> None:
         return Proof("optimal", 0, ((1, 0),), 5, 5.0)
 
     lower, upper = np.array([np.inf, 4.0, np.inf]), np.full(3, np.inf)
-    proof = prove_in_turn(lower, upper, prove_one, lambda own: own, np.inf)
+    proof = prove_in_turn(lower, upper, prove_one, lambda own: own, NEVER)
     assert (proof.status, proof.skeleton, proof.ticks) == ("optimal", 1, 5)
-    none = prove_in_turn(lower[:1], upper[:1], prove_one, lambda own: own, np.inf)
+    none = prove_in_turn(lower[:1], upper[:1], prove_one, lambda own: own, NEVER)
     assert none.status == "infeasible"
