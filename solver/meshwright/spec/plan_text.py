@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,20 @@ def _document(text: str) -> Document:
             document.data = _of_answer(document.data["plan"])
         return document
     document = Document({}, {(): Where("--plan")})
-    # Commas inside brackets belong to a value.
-    for part in re.split(r",(?![^\[{]*[\]}])", text):
+    for part in _parts(text):
         add_pin(document, part.strip(), (), "--plan")
     return document
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what stands between commas; those inside brackets belong to a value."""
+    start, depth = 0, 0
+    for index, char in enumerate(text):
+        depth += (char in "[{") - (char in "]}")
+        if char == "," and depth <= 0:
+            yield text[start:index]
+            start = index + 1
+    yield text[start:]
 
 
 def _of_answer(plan: dict[str, Any]) -> dict[str, Any]:
