@@ -240,7 +240,9 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     if one.rows.schedule[0] == ZERO_BUBBLE_H1:
         # Gradients of weights wait until others have something to do: F + B - W.
         put_off = (min(m, stages) - 1) / max(stages - 1, 1)
-        fill_s = stage_s - (1 + put_off) * layers * time.weight_s[0]
+        weight_s = layers * time.weight_s[0]
+        weight_s[:, 0] += time.first_weight_s[0]
+        fill_s = stage_s - (1 + put_off) * weight_s
         pace_s = m * stage_s - fill_s
     step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
     return step_s

@@ -229,8 +229,8 @@ def test_each_norm_takes_its_time() -> None:
         changed(gpt(16, 128, 1024, **flash), norms_per_layer=1, parallel_residual=True)
     )
     for other, more in ((four, 2), (one, -1)):
-        forward = (other.forward_s - two.forward_s)[0]
-        backward = (other.backward_s - two.backward_s)[0]
+        forward = (other.layer.forward_s - two.layer.forward_s)[0]
+        backward = (other.layer.backward_s - two.layer.backward_s)[0]
         assert forward == pytest.approx(more * NORM_S, rel=1e-9)
         assert backward == pytest.approx(2 * more * NORM_S, rel=1e-9)
     assert four.selective_s == two.selective_s
@@ -243,14 +243,14 @@ def test_embedding_norm_takes_its_time() -> None:
     normed = timed(changed(gpt(16, 128, 1024, **flash), embedding_norm=True))
     more = (normed.embedding_s - bare.embedding_s)[0]
     assert more == pytest.approx(3 * NORM_S, rel=1e-9)
-    assert normed.forward_s == bare.forward_s
+    assert normed.layer.forward_s == bare.layer.forward_s
 
 
 def test_alibi_rotates_nothing() -> None:
     """Rotary positions read and write queries and keys, as much as two norms here."""
     rotary = timed(gpt(16, 128, 1024, **flash))
     alibi = timed(changed(gpt(16, 128, 1024, **flash), alibi=True))
-    forward = (rotary.forward_s - alibi.forward_s)[0]
+    forward = (rotary.layer.forward_s - alibi.layer.forward_s)[0]
     assert forward == pytest.approx(2 * NORM_S, rel=1e-9)
     learned = timed(changed(gpt(16, 128, 1024, **flash), learned_positions=1024))
-    assert alibi.forward_s == learned.forward_s
+    assert alibi.layer.forward_s == learned.layer.forward_s

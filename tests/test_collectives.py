@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from meshwright.cost.collectives import (
     all_gather_s,
     all_reduce_s,
-    exposed_s,
+    exposed_in_turn_s,
+    hidden_s,
     reduce_scatter_s,
     send_s,
 )
@@ -129,8 +130,18 @@ def test_send_is_one_hop() -> None:
 def test_hidden_traffic_is_within_compute_and_its_share(
     traffic_s: float, compute_s: float, overlap: float
 ) -> None:
-    shown = exposed_s(np.array([traffic_s]), np.array([compute_s]), overlap)[0]
-    hidden = traffic_s - shown
-    assert -1e-9 <= hidden <= min(compute_s, overlap * traffic_s) + 1e-9
+    hidden = hidden_s(np.array([traffic_s]), np.array([compute_s]), overlap)[0]
     # It hides all that it may: one of the two limits is reached.
-    assert hidden == pytest.approx(min(compute_s, overlap * traffic_s), abs=1e-9)
+    assert hidden == min(compute_s, overlap * traffic_s)
+
+
+@run
+@given(*[st.floats(0, 1e3)] * 3, st.floats(0, 1))
+def test_traffic_in_turn_hides_each_second_once(
+    first_s: float, second_s: float, compute_s: float, overlap: float
+) -> None:
+    first, second, compute = (np.array([s]) for s in (first_s, second_s, compute_s))
+    one, other, left = exposed_in_turn_s(first, second, compute, overlap)
+    hidden = first_s + second_s - one[0] - other[0]
+    assert hidden == pytest.approx(min(compute_s, overlap * (first_s + second_s)))
+    assert left[0] == pytest.approx(compute_s - hidden, abs=1e-9)

@@ -90,7 +90,7 @@ def test_matmuls_of_a_dense_layer(tp: int) -> None:
     qkv = 512 / tp + 256 / min(tp, 2)
     expected = matmul_s(SEQ, qkv, 512) + matmul_s(SEQ, 512, 512 / tp)
     expected += matmul_s(SEQ, 2 * 2_048 / tp, 512) + matmul_s(SEQ, 512, 2_048 / tp)
-    assert took.weight_s[0] == approx(expected)
+    assert took.layer.weight_s[0] == approx(expected)
 
 
 def test_a_whole_dense_layer() -> None:
@@ -102,27 +102,27 @@ def test_a_whole_dense_layer() -> None:
     core = SEQ * SEQ * 2 * 512 / 1e12
     streams = 2 * stream_s(SEQ * 1_024) + 2 * stream_s(SEQ * 1_536)
     streams += stream_s(SEQ * 2_048) + stream_s(SEQ * 4_096)
-    assert took.attention_s[0] == approx(core)
-    assert took.attention_backward_s[0] == approx(2.5 * core / 0.8)
-    assert took.forward_s[0] == approx(took.weight_s[0] + core + streams)
-    twice = 2 * took.weight_s[0] + 2 * streams
-    assert took.backward_s[0] == approx(twice + 2.5 * core / 0.8)
+    assert took.layer.attention_s[0] == approx(core)
+    assert took.layer.attention_backward_s[0] == approx(2.5 * core / 0.8)
+    assert took.layer.forward_s[0] == approx(took.layer.weight_s[0] + core + streams)
+    twice = 2 * took.layer.weight_s[0] + 2 * streams
+    assert took.layer.backward_s[0] == approx(twice + 2.5 * core / 0.8)
     norms_and_activation = 2 * stream_s(SEQ * 1_024) + stream_s(SEQ * 4_096)
     assert took.selective_s[0] == approx(norms_and_activation)
 
 
 def test_dense_models_have_one_kind_of_layer() -> None:
     took = priced(spec(), tp=2)
-    assert took.dense_forward_s[0] == took.forward_s[0]
-    assert took.dense_backward_s[0] == took.backward_s[0]
+    assert took.dense.forward_s[0] == took.layer.forward_s[0]
+    assert took.dense.backward_s[0] == took.layer.backward_s[0]
 
 
 def test_leading_layers_are_those_of_a_dense_model() -> None:
     dense = priced(spec(mla=LATENT), tp=2)
     mixed = priced(spec(mla=LATENT, moe=EXPERTS), tp=2)
-    assert mixed.dense_forward_s[0] == dense.forward_s[0]
-    assert mixed.dense_backward_s[0] == dense.backward_s[0]
-    assert mixed.forward_s[0] != dense.forward_s[0]
+    assert mixed.dense.forward_s[0] == dense.layer.forward_s[0]
+    assert mixed.dense.backward_s[0] == dense.layer.backward_s[0]
+    assert mixed.layer.forward_s[0] != dense.layer.forward_s[0]
 
 
 def outside_mlp_s(tp: int) -> float:
@@ -140,7 +140,7 @@ def test_matmuls_of_experts(tp: int, ep: int) -> None:
     expected = outside_mlp_s(tp) + matmul_s(own, 16, 512)
     expected += local * (matmul_s(rows, 256, 512) + matmul_s(rows, 512, 256))
     expected += matmul_s(SEQ, 128 / tp, 512) + matmul_s(SEQ, 512, 128 / tp)
-    assert took.weight_s[0] == approx(expected)
+    assert took.layer.weight_s[0] == approx(expected)
 
 
 def test_experts_take_the_flops_of_the_tokens_copies() -> None:
@@ -148,7 +148,7 @@ def test_experts_take_the_flops_of_the_tokens_copies() -> None:
     took = priced(spec(moe=EXPERTS), batch=64)
     tokens = 64 * SEQ
     flops = 2 * tokens * (4 * 512**2 + 16 * 512 + 2 * 2 * 512 * 256)
-    assert flops / 1e12 < took.weight_s[0] < 1.02 * flops / 1e12
+    assert flops / 1e12 < took.layer.weight_s[0] < 1.02 * flops / 1e12
 
 
 def test_few_rows_per_expert_cost_more() -> None:
@@ -158,7 +158,9 @@ def test_few_rows_per_expert_cost_more() -> None:
     router = matmul_s(SEQ, 512, 512) - matmul_s(SEQ, 4, 512)
     rows = {4: 2 * SEQ / 4, 512: 2 * SEQ / 512}
     took = {n: n * 2 * matmul_s(rows[n], 256, 512) for n in rows}
-    assert many.weight_s[0] - few.weight_s[0] == approx(router + took[512] - took[4])
+    assert many.layer.weight_s[0] - few.layer.weight_s[0] == approx(
+        router + took[512] - took[4]
+    )
     assert took[512] > 1.05 * took[4]
 
 
@@ -167,7 +169,7 @@ def test_capacity_pads_the_copies() -> None:
     dropless = priced(spec(moe=EXPERTS))
     padded = priced(spec(moe=EXPERTS | {"capacity_factor": 1.5}))
     two, three = (16 * 2 * matmul_s(n * SEQ / 16, 256, 512) for n in (2, 3))
-    assert padded.weight_s[0] - dropless.weight_s[0] == approx(three - two)
+    assert padded.layer.weight_s[0] - dropless.layer.weight_s[0] == approx(three - two)
 
 
 @pytest.mark.parametrize(("ep", "passes"), [(1, 2), (2, 4), (8, 4), (16, 2)])
@@ -181,7 +183,7 @@ def test_copies_are_gathered_sorted_and_scattered(ep: int, passes: int) -> None:
     streams = 2 * stream_s(tokens * 1_024) + 2 * stream_s(tokens * 1_536)
     streams += stream_s(tokens * 2_048) + stream_s(2 * tokens * 2 * 256)
     routing = stream_s(2 * tokens * 16 * 2) + passes * stream_s(2 * 2 * tokens * 512)
-    rest = took.forward_s[0] - took.weight_s[0] - took.attention_s[0]
+    rest = took.layer.forward_s[0] - took.layer.weight_s[0] - took.layer.attention_s[0]
     assert rest == pytest.approx(streams + routing, rel=1e-6)
 
 
@@ -194,7 +196,7 @@ def test_matmuls_of_latent_attention() -> None:
     expected += matmul_s(SEQ, 512 / 4, 96) + matmul_s(SEQ, 640 / 4, 64)
     expected += matmul_s(SEQ, 512, 256 / 4)
     expected += 2 * matmul_s(SEQ, 2_048 / 4, 512)
-    assert took.weight_s[0] == approx(expected)
+    assert took.layer.weight_s[0] == approx(expected)
 
 
 def test_latent_attention_without_a_latent_query() -> None:
@@ -202,7 +204,7 @@ def test_latent_attention_without_a_latent_query() -> None:
     compressed = priced(spec(mla=LATENT), tp=4)
     added = matmul_s(SEQ, 512 / 4, 512) - matmul_s(SEQ, 512 / 4, 96)
     added -= matmul_s(SEQ / 4, 96, 512)
-    assert took.weight_s[0] - compressed.weight_s[0] == approx(added)
+    assert took.layer.weight_s[0] - compressed.layer.weight_s[0] == approx(added)
 
 
 def test_core_of_latent_attention() -> None:
@@ -212,9 +214,9 @@ def test_core_of_latent_attention() -> None:
     """
     took = priced(spec(mla=LATENT), tp=2)
     pairs = SEQ * SEQ
-    assert took.attention_s[0] == approx(pairs * (512 + 256) / 2 / 1e12)
+    assert took.layer.attention_s[0] == approx(pairs * (512 + 256) / 2 / 1e12)
     backward = pairs * (3 * 512 + 2 * 256) / 2 / 0.8e12
-    assert took.attention_backward_s[0] == approx(backward)
+    assert took.layer.attention_backward_s[0] == approx(backward)
 
 
 def test_streams_of_latent_attention() -> None:
@@ -225,7 +227,7 @@ def test_streams_of_latent_attention() -> None:
     streams = 2 * stream_s(tokens * 1_024) + 2 * stream_s(tokens * 1_536)
     streams += stream_s(tokens * 4_096) + stream_s(2 * tokens * 160)
     streams += stream_s(2 * tokens * (8 * 16 + 512))
-    rest = took.forward_s[0] - took.weight_s[0] - took.attention_s[0]
+    rest = took.layer.forward_s[0] - took.layer.weight_s[0] - took.layer.attention_s[0]
     assert rest == pytest.approx(streams, rel=1e-6)
 
 
@@ -234,8 +236,10 @@ def test_query_and_key_norms_read_and_write_both() -> None:
     plain = priced(spec(n_kv_heads=2), tp=2, batch=8)
     normed = priced(spec(n_kv_heads=2, qk_norm=True), tp=2, batch=8)
     added = stream_s(8 * SEQ * 640)
-    assert normed.forward_s[0] - plain.forward_s[0] == pytest.approx(added, rel=1e-5)
-    assert normed.backward_s[0] - plain.backward_s[0] == pytest.approx(
+    assert normed.layer.forward_s[0] - plain.layer.forward_s[0] == pytest.approx(
+        added, rel=1e-5
+    )
+    assert normed.layer.backward_s[0] - plain.layer.backward_s[0] == pytest.approx(
         2 * added, rel=1e-5
     )
 
@@ -249,17 +253,21 @@ def test_context_shards_share_all_work(model: dict[str, Any], attention: str) ->
     """
     one = priced(spec(attention, **model), batch=1)
     four = priced(spec(attention, **model), cp=4, batch=4)
-    for name in one.__dataclass_fields__:
+    ends = {"selective_s", "embedding_s", "head_s"}
+    for name, whole in {**vars(one.layer), **{n: vars(one)[n] for n in ends}}.items():
+        share = vars(four)[name] if name in ends else vars(four.layer)[name]
         # Plain scores are cut in smaller matmuls: 1 / 1,024 more.
-        assert getattr(four, name) == pytest.approx(getattr(one, name), rel=2e-3), name
+        assert share == pytest.approx(whole, rel=2e-3), name
     alone = priced(spec(attention, **model), cp=4, batch=1)
-    assert alone.attention_s[0] == pytest.approx(one.attention_s[0] / 4, rel=2e-3)
+    assert alone.layer.attention_s[0] == pytest.approx(
+        one.layer.attention_s[0] / 4, rel=2e-3
+    )
 
 
 def test_ring_hops_take_a_launch_each() -> None:
     """A sequence of 4,096 over 4,096 GPUs: one query each, 4,096 kernels of 0.1 us."""
     took = priced(spec(), cp=4_096)
-    assert took.attention_s[0] == approx(4_096e-7)
+    assert took.layer.attention_s[0] == approx(4_096e-7)
 
 
 def test_sequence_parallelism_shares_what_is_between_matmuls() -> None:
@@ -269,8 +277,10 @@ def test_sequence_parallelism_shares_what_is_between_matmuls() -> None:
     tokens = 32 * SEQ
     saved = 2 * stream_s(tokens * 1_024) + 2 * stream_s(tokens * 1_536)
     saved *= 3 / 4
-    assert apart.forward_s[0] - together.forward_s[0] == pytest.approx(saved, rel=1e-6)
-    assert apart.weight_s[0] == together.weight_s[0]
+    assert apart.layer.forward_s[0] - together.layer.forward_s[0] == pytest.approx(
+        saved, rel=1e-6
+    )
+    assert apart.layer.weight_s[0] == together.layer.weight_s[0]
 
 
 def test_dispatch_is_a_floor_of_every_layer() -> None:
@@ -280,7 +290,7 @@ def test_dispatch_is_a_floor_of_every_layer() -> None:
     """
     slow = IDEAL.model_copy(update={"dispatch_s": 1e-2})
     question, rows = spec(moe=EXPERTS), shards(8, 1, 8, 1, True)
-    assert kernels(question, IDEAL, rows).forward_s[0] < 1e-2
+    assert kernels(question, IDEAL, rows).layer.forward_s[0] < 1e-2
     took = kernels(question, slow, rows)
-    assert (took.forward_s[0], took.dense_forward_s[0]) == (3e-2, 1e-2)
-    assert (took.backward_s[0], took.dense_backward_s[0]) == (6e-2, 2e-2)
+    assert (took.layer.forward_s[0], took.dense.forward_s[0]) == (3e-2, 1e-2)
+    assert (took.layer.backward_s[0], took.dense.backward_s[0]) == (6e-2, 2e-2)

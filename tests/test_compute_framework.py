@@ -1,7 +1,6 @@
 """What a framework changes about kernels: its attention, and its vocabulary.
 
-The GPU does 1e12 FLOP/s, 600 times that where it is a newer one, and moves 1e14
-bytes/s.
+The GPU does 1e12 FLOP/s, a newer one 600 or 1,000 times that, and moves 1e14 bytes/s.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ IDEAL = Efficiency(
     gemm=1.0, gemm_half_size=1.0, attention=1.0, memory=1.0, launch_s=1e-7
 )
 SEQ, WIDTH = 4_096, 512
-OLDER, NEWER = 1, 600
+OLDER, NEWER, NEWEST = 1, 600, 1_000
 
 
 def spec(framework: str, peak: int, vocab: int = 8_000) -> Spec:
@@ -47,16 +46,20 @@ def shards(tp: int) -> Shards:
         ("megatron", OLDER, 1.0),
         ("megatron", NEWER, 1.0),
         ("fsdp", OLDER, 1.0),
-        ("fsdp", NEWER, 0.63),
-        ("torchtitan", NEWER, 0.63),
+        ("fsdp", NEWER, 500 / 600),
+        ("fsdp", NEWEST, 0.63),
+        ("torchtitan", NEWEST, 0.63),
     ],
 )
 def test_flash_attention_2_keeps_to_the_instructions_of_a100(
     framework: str, peak: int, share: float
 ) -> None:
-    """Two matmuls of 2 x 4,096^2 x 512 FLOPs, of which half are masked."""
+    """Two matmuls of 2 x 4,096^2 x 512 FLOPs, of which half are masked.
+
+    Above the peak of A100's instructions, 5e14, no GPU is slower for its higher peak.
+    """
     took = kernels(spec(framework, peak), IDEAL, shards(1))
-    assert took.attention_s[0] == pytest.approx(
+    assert took.layer.attention_s[0] == pytest.approx(
         2 * SEQ**2 * WIDTH / (peak * 1e12 * share)
     )
 

@@ -121,13 +121,13 @@ def test_a_linear_layer_of_few_tokens_reads_a_byte_a_weight() -> None:
 
 def test_attention_and_head_stay_at_the_16_bit_peak() -> None:
     fp8, bf16 = (kernels(llama(p), EVERY, one()) for p in ("fp8", "bf16"))
-    assert fp8.attention_s == bf16.attention_s
+    assert fp8.layer.attention_s == bf16.layer.attention_s
     assert fp8.head_s == bf16.head_s
     params = H * (H + 2 * KEYS) + H * H + 3 * H * FF
     inputs = H + H + H + FF
     expected = SEQ * params * 2 / FP8 + SEQ * inputs * 4 / 4e12
-    assert fp8.weight_s[0] == pytest.approx(expected, rel=0.01)
-    assert bf16.weight_s[0] == pytest.approx(SEQ * params * 2 / BF16, rel=0.01)
+    assert fp8.layer.weight_s[0] == pytest.approx(expected, rel=0.01)
+    assert bf16.layer.weight_s[0] == pytest.approx(SEQ * params * 2 / BF16, rel=0.01)
 
 
 def test_16_bit_matmuls_are_all_alike() -> None:

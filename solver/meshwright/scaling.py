@@ -189,7 +189,7 @@ def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, In
     columns = {
         "layer": (layer_s, time.weight_s[inverse]),
         "recompute": (time.recompute_s, none),
-        "first": (total(time.first), none),
+        "first": (total(time.first), time.first_weight_s[inverse]),
         "last": (total(time.last), none),
         "send": (time.send_s, none),
     }

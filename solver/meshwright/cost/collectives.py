@@ -53,15 +53,21 @@ def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floa
     return message_bytes * s_per_byte + latency_s
 
 
-def exposed_s(traffic_s: Floats, compute_s: Floats, overlap: float) -> Floats:
-    """Return the seconds of traffic that compute does not hide."""
-    return traffic_s - np.minimum(overlap * traffic_s, compute_s)
+def hidden_s(traffic_s: Floats, compute_s: Floats, overlap: float) -> Floats:
+    """Return the seconds of traffic that compute hides: a share of it at most."""
+    return np.minimum(overlap * traffic_s, compute_s)
 
 
 def exposed_in_turn_s(
     first_s: Floats, second_s: Floats, compute_s: Floats, overlap: float
-) -> tuple[Floats, Floats]:
-    """Return what is exposed where the second hides behind what the first leaves."""
-    exposed = exposed_s(first_s, compute_s, overlap)
-    left_s = compute_s - (first_s - exposed)
-    return exposed, exposed_s(second_s, left_s, overlap)
+) -> tuple[Floats, Floats, Floats]:
+    """Return the exposed seconds of two kinds of traffic, and the compute left over.
+
+    The second hides behind the compute that the first leaves, so that a second of
+    compute hides no more than one second of traffic.
+    """
+    hidden_first_s = hidden_s(first_s, compute_s, overlap)
+    left_s = compute_s - hidden_first_s
+    hidden_second_s = hidden_s(second_s, left_s, overlap)
+    exposed = first_s - hidden_first_s, second_s - hidden_second_s
+    return *exposed, left_s - hidden_second_s

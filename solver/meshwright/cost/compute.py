@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,22 +21,30 @@ and a matmul for every local expert come on top."""
 
 
 @dataclass(frozen=True)
-class Kernels:
-    """Seconds per layer and micro-batch on one GPU, and of the ends of the model."""
+class LayerKernels:
+    """Seconds of one layer's kernels per micro-batch on one GPU, (rows,)."""
 
     forward_s: Floats
     backward_s: Floats
+    attention_s: Floats
+    """Of the forward, the core of attention."""
+    attention_backward_s: Floats
+    weight_s: Floats
+    """Of the backward, the matmuls of weight gradients."""
+    wait_s: Floats
+    """Of the forward, what the GPU waits for a slower host."""
+    wait_backward_s: Floats
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Seconds per layer and micro-batch on one GPU, and of the ends of the model."""
+
+    layer: LayerKernels
+    dense: LayerKernels
+    """A leading dense layer; as all layers where there are no experts."""
     selective_s: Floats
     """What selective recomputation runs again."""
-    weight_s: Floats
-    """Weight-gradient matmuls, of the backward; what nothing waits for until the step
-    ends. A leading dense layer's are not told apart."""
-    attention_s: Floats
-    """The core of attention alone, of the forward."""
-    attention_backward_s: Floats
-    dense_forward_s: Floats
-    """Of a leading dense layer; as all layers where there are no experts."""
-    dense_backward_s: Floats
     embedding_s: Floats
     head_s: Floats
     """Final norm, head and loss, forward and backward."""
@@ -53,27 +60,16 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     cheap_s = input_norms(spec.model) * _norm_s(share) + experts.activation_s
     plain = spec.training.attention == "plain"
     return Kernels(
-        forward_s=layer.forward_s,
-        backward_s=layer.backward_s,
+        layer=layer,
+        dense=leading,
         # Norms before a matmul run again, no others.
         selective_s=heads.core_s if plain else cheap_s,
-        # Each takes the FLOPs and the shape of its forward.
-        weight_s=heads.matmuls_s + experts.matmuls_s,
-        attention_s=heads.core_s,
-        attention_backward_s=heads.core_backward_s,
-        dense_forward_s=leading.forward_s,
-        dense_backward_s=leading.backward_s,
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
 
 
-class _Layer(NamedTuple):
-    forward_s: Floats
-    backward_s: Floats
-
-
-def _layer_s(share: Work, heads: Attention, inner: Mlp) -> _Layer:
+def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
     """Return the seconds of a layer.
 
     Kernels queue up behind the host: the slower of the two sets the pace.
@@ -86,9 +82,18 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> _Layer:
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
-    return _Layer(
-        np.maximum(once_s + heads.core_s, dispatch_s),
-        np.maximum(2 * once_s + heads.core_backward_s, 2 * dispatch_s),
+    passes_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
+    forward_s = np.maximum(passes_s[0], dispatch_s)
+    backward_s = np.maximum(passes_s[1], 2 * dispatch_s)
+    return LayerKernels(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        attention_s=heads.core_s,
+        attention_backward_s=heads.core_backward_s,
+        # Each matmul takes the FLOPs and the shape of its forward.
+        weight_s=heads.matmuls_s + inner.matmuls_s,
+        wait_s=forward_s - passes_s[0],
+        wait_backward_s=backward_s - passes_s[1],
     )
 
 

@@ -118,6 +118,13 @@ def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
     )
 
 
+def stage_weight_seconds(time: TimeCosts, split: Split) -> Floats:
+    """Return seconds of weight gradients that may wait, shaped as `stage_seconds`."""
+    first = _Ends(split.layers.shape[-1]).first
+    at_first = np.where(first, time.first_weight_s, 0.0)
+    return np.asarray(time.weight_s * split.layers + at_first)
+
+
 def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
     """Return the step time of skeletons with one number of stages, (rows,).
 
@@ -125,7 +132,7 @@ def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
     """
     column = take(time, np.arange(len(rows))[:, None])
     tau_s = total(stage_seconds(column, split, rows.vpp[:, None]))
-    weight_s = column.weight_s * split.layers
+    weight_s = stage_weight_seconds(column, split)
     schedule = (rows.schedule, rows.microbatches, rows.vpp)
     sync_s = total(stage_sync_seconds(column, split))
     return np.asarray(closed_form_s(tau_s, weight_s, *schedule) + sync_s.max(axis=1))
@@ -155,7 +162,7 @@ def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     return StageTimes(
         seconds=stage_seconds(time, split, vpp),
         forward_s=forward_s + at_ends,
-        weight_s=split.layers * time.weight_s,
+        weight_s=stage_weight_seconds(time, split),
         sync=stage_sync_seconds(time, split),
     )
 

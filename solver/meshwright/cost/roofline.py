@@ -148,5 +148,8 @@ def _attention_share(spec: Spec, peak_flops: float) -> float:
     others have FlashAttention-2, which keeps to A100's instructions (Shah et al. 2024,
     FlashAttention-3, section 1).
     """
-    is_reached = spec.framework == "megatron" or peak_flops <= AMPERE_KERNEL_FLOPS
-    return 1.0 if is_reached else AMPERE_KERNEL_SHARE
+    if spec.framework == "megatron":
+        return 1.0
+    # A GPU of a higher peak runs the same instructions no slower.
+    reached_flops = max(AMPERE_KERNEL_FLOPS, AMPERE_KERNEL_SHARE * peak_flops)
+    return min(1.0, reached_flops / peak_flops)

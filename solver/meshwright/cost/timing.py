@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from meshwright.cost.blocks import (
     head,
     layer,
 )
-from meshwright.cost.collectives import exposed_in_turn_s, exposed_s
-from meshwright.cost.compute import Kernels, kernels
+from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
+from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.framework import state_bytes
 from meshwright.cost.offload import copies
 from meshwright.cost.weights import Weights
@@ -45,6 +46,8 @@ class TimeCosts:
     recompute_s: Floats
     first: Parts
     """What leading layers without experts take less or more is in here."""
+    first_weight_s: Floats
+    """And what of their backward may wait less or more."""
     last: Parts
     send_s: Floats
     sync_layer: Parts
@@ -60,9 +63,8 @@ class BlockTimes:
     """Of embedding and head, of both passes."""
     backward: Parts
     sync: Parts
-
-
-NO_TIMES = BlockTimes({}, {}, {})
+    weight_s: Floats
+    """Of the backward: what only gradients of weights need, and may wait."""
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -71,14 +73,15 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     times = _block_times(job, rows, own)
     each, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
     count = job.spec.model.first_dense_layers
-    lead = _leading(times[DENSE_LAYER], each, count) if count else NO_TIMES
+    none = BlockTimes({}, {}, {}, np.zeros(len(rows)))
+    lead = _leading(times[DENSE_LAYER], each, count) if count else none
     return TimeCosts(
         forward=each.forward,
         backward=each.backward,
-        # A bubble is filled by no more than the least of a layer's three passes.
-        weight_s=np.minimum(own.weight_s, own.forward_s),
+        weight_s=each.weight_s,
         recompute_s=_recompute_s(rows, own, each.forward),
         first=added([lead.forward, first.forward]),
+        first_weight_s=lead.weight_s,
         last=last.forward,
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
         sync_layer=each.sync,
@@ -100,13 +103,9 @@ def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
 
 def _block_times(job: Job, rows: Skeletons, own: Kernels) -> dict[str, BlockTimes]:
     """Return the seconds of blocks; one at a time is built, for columns are long."""
-    attention = own.attention_s, own.attention_backward_s
-    passes = own.forward_s, own.backward_s
-    result = {LAYER: _layer(job, rows, layer(job, rows), passes, attention)}
+    result = {LAYER: _layer(job, rows, layer(job, rows), own.layer)}
     if job.spec.model.first_dense_layers:
-        passes = own.dense_forward_s, own.dense_backward_s
-        dense = _layer(job, rows, dense_layer(job, rows), passes, attention)
-        result[DENSE_LAYER] = dense
+        result[DENSE_LAYER] = _layer(job, rows, dense_layer(job, rows), own.dense)
     # Nothing runs beside the first gather and the last reduction of a step.
     alone = np.zeros(len(rows))
     result[EMBEDDING] = _end(job, rows, embedding(job, rows), own.embedding_s, alone)
@@ -114,64 +113,83 @@ def _block_times(job: Job, rows: Skeletons, own: Kernels) -> dict[str, BlockTime
     return result
 
 
-def _layer(
-    job: Job,
-    rows: Skeletons,
-    block: Block,
-    passes_s: tuple[Floats, Floats],
-    attention_s: tuple[Floats, Floats],
-) -> BlockTimes:
-    """Return the seconds of a layer, whose kernels take so long in each pass."""
-    moved, zero_s = copies(job, rows, block.weights), _zero_s(job, rows, block)
+def _layer(job: Job, rows: Skeletons, block: Block, own: LayerKernels) -> BlockTimes:
+    """Return the seconds of a layer of such kernels.
+
+    The end of the step hides behind what one backward has left: a second of compute
+    hides one second of traffic, once over the whole step.
+    """
+    moved = copies(job, rows, block.weights)
+    zero_s, zero_back_s = _zero_s(job, rows, block)
     exposed = {
         "tp": traffic.seconds(job, rows, block.tp),
         "ep": traffic.seconds(job, rows, block.ep),
     }
-    rings = [traffic.seconds(job, rows, own) for own in (block.ring, block.ring_back)]
-    copies_s = moved.forward_s, moved.backward_s
-    forward, backward = (
-        _pass(job, exposed, *own)
-        for own in zip(passes_s, attention_s, rings, zero_s, copies_s, strict=True)
+    hiding = traffic.seconds(job, rows, block.ring), zero_s, moved.forward_s
+    behind_s = own.attention_s + own.wait_s
+    forward = _pass(job, exposed, own.forward_s, behind_s, *hiding)
+    hiding = traffic.seconds(job, rows, block.ring_back), zero_back_s, moved.backward_s
+    behind_s = own.attention_backward_s + own.wait_backward_s
+    backward = _pass(job, exposed, own.backward_s, behind_s, *hiding)
+    return BlockTimes(
+        forward=forward.parts,
+        backward=backward.parts,
+        sync=_sync(job, rows, block, backward.left_s),
+        # Half of a wait for the host is one for the kernels of weight gradients. What
+        # is put off leaves the backward and fills a bubble: twice as much compute must
+        # hide no traffic.
+        weight_s=np.minimum(
+            own.weight_s + own.wait_backward_s / 2, backward.left_s / 2
+        ),
     )
-    return BlockTimes(forward, backward, _sync(job, rows, block, passes_s[1]))
+
+
+class _Pass(NamedTuple):
+    """One pass of a layer."""
+
+    parts: Parts
+    left_s: Floats
+    """Compute that hides no traffic yet."""
 
 
 def _pass(
     job: Job,
     exposed: Parts,
     compute_s: Floats,
-    attention_s: Floats,
+    behind_s: Floats,
     ring_s: Floats,
     zero_s: Floats,
     copies_s: Floats,
-) -> Parts:
-    """Return one pass by part; each second of compute hides one of traffic.
+) -> _Pass:
+    """Return one pass; each second of compute hides one of traffic.
 
-    What is `exposed` waits for compute, and compute for it. The ring hides behind the
-    attention that it feeds (Liu et al. 2023, section 3), ZeRO behind what is left of
-    the pass, copies to and from the host behind the rest.
+    What is `exposed` waits for compute, and compute for it. The ring hides behind
+    `behind_s`: the attention that it feeds (Liu et al. 2023, section 3), and where the
+    GPU waits for the host. ZeRO hides behind what is left of the pass, copies to and
+    from the host behind the rest.
     """
     overlap = job.efficiency.gather_overlap
-    exposed_ring_s = exposed_s(ring_s, attention_s, overlap)
-    left_s = compute_s - (ring_s - exposed_ring_s)
-    exposed_zero_s, exposed_copies_s = exposed_in_turn_s(
-        zero_s, copies_s, left_s, overlap
+    hidden_ring_s = hidden_s(ring_s, behind_s, overlap)
+    exposed_zero_s, exposed_copies_s, left_s = exposed_in_turn_s(
+        zero_s, copies_s, compute_s - hidden_ring_s, overlap
     )
-    return {
+    parts = {
         "compute": compute_s,
         **exposed,
-        "cp": exposed_ring_s,
+        "cp": ring_s - hidden_ring_s,
         "zero": exposed_zero_s,
         "offload": exposed_copies_s,
     }
+    return _Pass(parts, left_s)
 
 
 def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
-    """Return what leading dense layers take more than as many repeated ones."""
+    """Return what the leading dense layers take more than as many repeated ones."""
     more = [scaled(parts, count) for parts in (dense.forward, dense.backward)]
     less = [scaled(parts, -count) for parts in (layer.forward, layer.backward)]
     sync = added([scaled(dense.sync, count), scaled(layer.sync, -count)])
-    return BlockTimes(added([*more, *less]), {}, sync)
+    weight_s = count * (dense.weight_s - layer.weight_s)
+    return BlockTimes(added([*more, *less]), {}, sync, weight_s)
 
 
 def _recompute_s(rows: Skeletons, own: Kernels, forward: Parts) -> Floats:
@@ -205,7 +223,7 @@ def _end(
     moved, overlap = copies(job, rows, block.weights), job.efficiency.gather_overlap
     forward_s, backward_s = _zero_s(job, rows, block)
     copies_s = moved.forward_s + moved.backward_s
-    zero_s, copies_s = exposed_in_turn_s(
+    zero_s, copies_s, _ = exposed_in_turn_s(
         forward_s + backward_s, copies_s, hide_s, overlap
     )
     both = {
@@ -214,14 +232,15 @@ def _end(
         "zero": zero_s,
         "offload": copies_s,
     }
-    return BlockTimes(both, {}, _sync(job, rows, block, np.zeros(len(rows))))
+    none = np.zeros(len(rows))
+    return BlockTimes(both, {}, _sync(job, rows, block, none), none)
 
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
-    """Return the end of the step: traffic that nothing hides, and the update."""
+    """Return the end of the step: traffic left after `hide_s`, and the update."""
     ends = traffic.seconds(job, rows, block.end)
     overlap, moved = job.efficiency.grad_overlap, copies(job, rows, block.weights)
-    ends_s, down_s = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
+    ends_s, down_s, _ = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
     return {
         "dp": ends_s,
         "optimizer": _optimizer_s(job, rows, block.weights),
