@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from random import Random
 
 from meshwright.explain.conflict import costly_decisions, has_room
@@ -10,7 +11,7 @@ from meshwright.plan import Counts
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 from tests import oracle, serving_oracle
-from tests.laws.asked import Answer, ask, question
+from tests.laws.asked import Answer, ask, question, seconds_of
 from tests.laws.law import Checks, Data, Law
 from tests.laws.specs import every_data
 
@@ -24,7 +25,7 @@ ROUNDED_GIB = 2.0**-10
 
 def certificates_are_true(data: Data, _choice: Random) -> Checks:
     """Compare an answer with its certificate, and with every plan of small specs."""
-    spec, answer = question(data), ask(data)
+    spec, answer = question(data), ask(data, top=1 if "inference" in data else 3)
     status, known = answer.outcome.status, answer.outcome.certificate
     yield status in ("optimal", "infeasible"), f"{status} without a limit"
     yield (status == "optimal") == (known is not None), f"{status} with {known}"
@@ -34,12 +35,24 @@ def certificates_are_true(data: Data, _choice: Random) -> Checks:
         yield off_s <= known.rounding_s, f"{answer.step_s!r} s, proven {known}"
         yield _add_up(known.counts), f"{known.counts}"
         yield from _parts_add_up(answer)
+        yield from _in_order(answer)
     yield from _enumerated(spec, answer)
 
 
 def _add_up(counts: Counts) -> bool:
     known = counts.no_memory, counts.bounded, counts.survivors
     return min(known) >= 0 < counts.survivors and sum(known) == counts.skeletons
+
+
+def _in_order(answer: Answer) -> Checks:
+    """Hold the plans that come next against those before them."""
+    plans = [own for own in (answer.best, *answer.others) if own is not None]
+    slack_s = 2 * answer.rounding_s
+    for one, other in pairwise(plans):
+        told = f"{seconds_of(one)!r} s comes before {seconds_of(other)!r}"
+        yield seconds_of(one) <= seconds_of(other) + slack_s, told
+    distinct = {own.plan.model_dump_json() for own in plans}
+    yield len(distinct) == len(plans), f"alike: {plans}"
 
 
 def _parts_add_up(answer: Answer) -> Checks:
@@ -94,5 +107,5 @@ LAW = Law(
     "optimal is proven, infeasible is so by enumeration, and the numbers add up",
     every_data(),
     certificates_are_true,
-    tested=15,
+    tested=22,
 )

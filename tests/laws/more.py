@@ -14,7 +14,7 @@ from meshwright.check import broken_rules, check
 from meshwright.plan import PricedPlan
 from meshwright.profile import Profile
 from meshwright.spec.spec import Spec
-from tests.laws.asked import Answer, ask, question
+from tests.laws.asked import Answer, ask, question, training
 from tests.laws.law import Checks, Data, Law, plain
 from tests.laws.pins import some
 from tests.laws.specs import every_data
@@ -46,6 +46,7 @@ def more_never_hurts(data: Data, choice: Random) -> Checks:
         moved = f"{told}: {after.step_s!r} s, before {before.step_s!r}"
         yield after.is_no_slower(before), moved
     if "training" in data:
+        yield from _wider(data, before)
         more = plain(data)
         known = more["training"]["precision"] = _precisions(data, choice)
         after = ask(more)
@@ -89,6 +90,36 @@ def _plans_no_slower(before: Answer, data: Data, better: Data, told: str) -> Che
             yield not broken, f"plan, {told}: {broken} broken by {priced.plan}"
 
 
+def _wider(data: Data, before: Answer) -> Checks:
+    """Give the best plan twice the data-parallel ranks, for half the micro-batches.
+
+    Beside the traffic that ends the step it takes no longer and holds no more. More
+    shards of weights mean longer gathers: below ZeRO-2 all else shrinks.
+    """
+    best, levels = before.best, data["cluster"].get("topology", {}).get("levels")
+    is_tree = bool(levels) and "count" not in data["cluster"]
+    if not isinstance(best, PricedPlan) or not is_tree or best.plan.microbatches % 2:
+        return
+    wide, plan = plain(data), best.plan
+    wide["cluster"]["topology"]["levels"][-1]["size"] *= 2
+    axis = "dp_shard" if plan.zero else "dp_replicate"
+    fields = {
+        axis: 2 * getattr(plan, axis),
+        "microbatches": plan.microbatches // 2,
+        "mesh": plan.mesh | {axis: (*plan.mesh[axis][:-1], 2 * plan.mesh[axis][-1])},
+    }
+    own = check(Profile().job(training(wide)), plan.model_copy(update=fields))
+    told = f"twice the GPUs: {own} for {best}"
+    yield own.peak_gib <= best.peak_gib * (1 + FLOAT), told
+    if plan.zero < 2:
+        yield _without_dp_s(own) <= _without_dp_s(best) * (1 + FLOAT), told
+
+
+def _without_dp_s(priced: PricedPlan) -> float:
+    """Return the step time without the traffic that ends it."""
+    return priced.step_s - priced.time_parts["dp"]
+
+
 def _precisions(data: Data, choice: Random) -> list[str]:
     """Return the precisions of a spec and one more that its GPU has."""
     own = data["training"].get("precision", "bf16")
@@ -102,5 +133,5 @@ LAW = Law(
     "more of anything never hurts, neither a plan nor the optimum",
     every_data(),
     more_never_hurts,
-    tested=12,
+    tested=14,
 )

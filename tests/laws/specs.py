@@ -86,14 +86,28 @@ def _resized(draw: st.DrawFn, data: Data) -> None:
         data["training"]["global_batch"] *= times
 
 
+def _irregular() -> st.SearchStrategy[Data]:
+    """Return random specs on GPUs that are not alike, without a limit on links.
+
+    Under one not every order of GPUs is looked at, and answers say that nothing is
+    proven: `feasible` or `unknown`.
+    """
+
+    def unlimited(data: Data) -> Data:
+        data["limits"].pop("max_link_utilisation", None)
+        return data
+
+    return irregular_data().map(unlimited)
+
+
 def any_data() -> st.SearchStrategy[Data]:
     """Return random specs of training; few on irregular hosts and unlike parts."""
-    return _mixed([tree_data()] * 8 + [irregular_data(), unlike_data()])
+    return _mixed([tree_data()] * 8 + [_irregular(), unlike_data()])
 
 
 def one_cluster_data() -> st.SearchStrategy[Data]:
     """Return random specs of training on GPUs of one kind."""
-    return _mixed([tree_data()] * 9 + [irregular_data()])
+    return _mixed([tree_data()] * 9 + [_irregular()])
 
 
 def served_data() -> st.SearchStrategy[Data]:
