@@ -66,5 +66,5 @@ LAW = Law(
     "k batches take at least as long as one, and at most k times as long",
     one_cluster_data(),
     batches_scale,
-    tested=25,
+    tested=20,
 )

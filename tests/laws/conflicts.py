@@ -141,7 +141,7 @@ CONFLICTS = Law(
     "a conflict excludes every plan, and no smaller set of decisions does",
     tight_data(),
     conflicts_are_minimal,
-    tested=25,
+    tested=15,
     always=(leading_dense_data(),),
 )
 
@@ -150,5 +150,5 @@ REPAIRS = Law(
     "a repair, applied, gives the plan that is told, and nothing less repairs",
     tight_data(4),
     repairs_are_true,
-    tested=20,
+    tested=12,
 )

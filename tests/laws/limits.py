@@ -50,5 +50,5 @@ LAW = Law(
     "with any time limit bound <= optimum <= step, and the status is true",
     every_data(),
     limits_bracket_the_optimum,
-    tested=14,
+    tested=10,
 )

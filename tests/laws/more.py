@@ -133,5 +133,5 @@ LAW = Law(
     "more of anything never hurts, neither a plan nor the optimum",
     every_data(),
     more_never_hurts,
-    tested=14,
+    tested=8,
 )

@@ -93,5 +93,5 @@ LAW = Law(
     "a plan that is pinned, read, explained or checked again costs the same",
     every_data(),
     plans_cost_the_same_again,
-    tested=9,
+    tested=6,
 )
