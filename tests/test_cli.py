@@ -183,3 +183,43 @@ def test_progress_is_announced_only_once_an_answer_is_late(
         silent.say("second")
     silent._start()
     assert capsys.readouterr() == ("", "first\nsecond\n")
+
+
+LONG_NAME = "x" * 5_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["solve", LONG_NAME],
+        ["solve", FITS, "-o", LONG_NAME],
+        ["solve", FITS, "--ranks", LONG_NAME],
+        ["solve", FITS, "--profile", LONG_NAME],
+        ["solve", FITS, "--pin", LONG_NAME],
+        ["solve", FITS, "--pin", "tp=" + "9" * 5_000],
+        ["solve", FITS, "--seed", str(2**31)],
+        ["explain", FITS, "--plan", LONG_NAME],
+        ["explain", FITS, "--plan", "," * 100_000],
+        ["compare", FITS, "--vary", f"levels.{'9' * 5_000}=1:2"],
+        ["compare", FITS, "--vary", LONG_NAME],
+        ["search", LONG_NAME],
+        ["search", "[" + LONG_NAME],
+        ["search", FITS, "--store", LONG_NAME],
+        ["search", FITS, "--seed", str(2**31)],
+        ["search", FITS, "--best", LONG_NAME],
+        ["topology", LONG_NAME],
+        ["evidence", LONG_NAME],
+        ["calibrate", LONG_NAME, "-o", "profile.yaml"],
+        ["import", LONG_NAME, "file"],
+        ["import", "hostfile", LONG_NAME],
+        ["import", "nccl_tests", LONG_NAME, "--onto", "dgx-a100", "--ranks", "9" * 30],
+        ["gemm", "8", "8", "8", "--vram", LONG_NAME],
+        ["gemm", "8", "8", "8", "--gpu", LONG_NAME],
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_no_option_is_too_long_to_be_refused_in_a_few_lines(words: list[str]) -> None:
+    result = run(*words)
+    assert result.code == 2, result.stderr[-500:]
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr) < 2_100

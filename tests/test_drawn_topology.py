@@ -127,7 +127,7 @@ def test_a_drawing_is_a_picture_and_a_page(name: str, tmp_path: Path) -> None:
     assert width >= 900
     assert height >= 520
     text = page.read_text(encoding="utf-8")
-    found = re.search(r"const spec = (.*);", text)
+    found = re.search(r'<script type="application/json" id="data">(.*)</script>', text)
     assert found
     spec = json.loads(found[1])
     links = spec["datasets"][spec["layer"][0]["data"]["name"]]

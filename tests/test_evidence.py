@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.evidence.price import Priced, price_run, price_runs
@@ -192,6 +194,22 @@ def test_step_time_comes_from_what_was_published() -> None:
     assert Run.model_validate(row(measured=measured)).step_s == 2.1
 
 
+def test_cells_of_a_csv_table_may_have_lines(tmp_path: Path) -> None:
+    """What ends lines elsewhere ends no row: U+2028, and line ends in quotes."""
+    table = tmp_path / "runs.csv"
+    notes = "[two\nlines, and\u2028a\x0bthird"
+    wide = row(notes=notes, source="@x", id="=1")
+    cells = {name: own for name, own in wide.items() if not isinstance(own, dict)}
+    for part in ("model", "hardware", "config", "measured"):
+        cells |= {f"{part}.{name}": own for name, own in wide[part].items()}
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(cells))
+        writer.writeheader()
+        writer.writerow(cells)
+    (run,) = read_runs(table)
+    assert (run.notes, run.source, run.id) == (notes, "@x", "=1")
+
+
 def test_a_csv_table_reads_like_yaml(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     flat = {
@@ -207,23 +225,97 @@ def test_a_csv_table_reads_like_yaml(tmp_path: Path) -> None:
     assert price_run(run).step_s == priced().step_s
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "expected a list of runs"),
-        ("a: 1", "expected a list of runs"),
-        ("[1]", "run 1: row: input should be a valid dictionary"),
-        ("- {id: x}", "run x: source_id: field required"),
-        ("- [", "not valid YAML"),
-    ],
-)
-def test_broken_files_are_refused_by_row(
+ROW = yaml.safe_dump([row()])
+
+BROKEN = {
+    "empty": ("", ": empty; expected YAML fields"),
+    "a mapping": ("a: 1", ":1: expected a list of runs"),
+    "a number": ("[1]", ":1: 1: expected a mapping with the fields id, source_id"),
+    "no source": ("\n- {id: x}", ":2: source_id: missing; expected text"),
+    "open": ("- [", ":1: not valid YAML: "),
+    "brackets": ("[" * 40_000, ":1: expected at most 40 levels of nesting"),
+    "mappings": ("\n".join(" " * i + "a:" for i in range(1_000)),
+                 ":41: expected at most 40 levels of nesting"),
+    "many values": (f"[{'1,' * 300_001}]", ":1: expected at most 300,000 values"),
+    "tag": ("- !!python/object/apply:os.getcwd []", ":1: the tag "),
+    "twice": (ROW + ROW, f":{ROW.count(chr(10)) + 1}: id: 'a': already given at "),
+    "digits": (ROW.replace("step_time_s: 1.0", f"step_time_s: {'9' * 5_000}"),
+               ":20: measured.step_time_s: '99999"),
+    "tiny": (ROW.replace("step_time_s: 1.0", "step_time_s: 1e-320"),
+             ":20: measured.step_time_s: '1e-320': expected a number from 1e-6"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_are_refused_by_line(
     text: str, message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs.yaml"
     file.write_text(text)
-    with pytest.raises(SpecError, match=message):
+    with pytest.raises(SpecError) as error:
         read_runs(file)
+    assert str(error.value).startswith(f"{file}{message}")
+    assert len(str(error.value)) < 2_000
+
+
+HEADING = "id,source_id,model.seq_len,hardware.gpu,hardware.n_gpus"
+
+BROKEN_TABLES = {
+    "no rows": (HEADING, ": expected a list of runs"),
+    "open bracket": (f"{HEADING}\na,b,[1,h,8\n", ":2: model.seq_len: not valid YAML: "),
+    "column twice": ("id,id\na,b\n", ":1: column 'id': stands twice; expected each"),
+    "column in a column": ("id,model,model.d_ff\na,1,2\n",
+                           ":1: column 'model': given beside fields of it; keep one"),
+    "column far below": ("id," + "a." * 50_000 + "b\na,1\n",
+                         ":1: column 'a.a.a.a"),
+    "long row": (f"{HEADING}\na,b,1,h,8,9\n", ":2: 6 cells; expected at most 5"),
+    "short row": (f"{HEADING}\na,b,1\n", ":2: hardware: missing; expected a mapping"),
+    "open quote": (f'{HEADING}\na,"b,1,h,8\n', ":2: not valid CSV: "),
+    "long cell": (f"{HEADING}\na,{'b' * 200_000},1,h,8\n", ":2: not valid CSV: field"),
+    "digits": (f"{HEADING}\na,b,{'9' * 5_000},h,8\n", ":2: model.seq_len: '999"),
+    "brackets": (f"{HEADING}\na,b,{'[' * 40_000},h,8\n",
+                 ":2: model.seq_len: expected at most 40 levels of nesting"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN_TABLES.values(), ids=BROKEN_TABLES)
+def test_broken_tables_are_refused_by_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(text)
+    with pytest.raises(SpecError) as error:
+        read_runs(file)
+    assert str(error.value).startswith(f"{file}{message}")
+    assert len(str(error.value)) < 2_000
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(SpecError, match="/dev/zero: expected at most 10,000,000 bytes"):
+        read_runs(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"config__layers_per_stage": [5, 2]}, "7 layers in 2 stages, not 8 in 2"),
+        ({"config__layers_per_stage": [8]}, "8 layers in 1 stages, not 8 in 2"),
+        ({"hardware__inter_node": "800000000x 999999999"}, "levels.1.gb_s: expected a"),
+        ({"hardware__intra_node": "1.2.3.4 GB/s", "config__schedule":
+          "interleaved-vpp0"}, "config.schedule: interleaved-vpp0 is not modelled"),
+    ],
+)  # fmt: skip
+def test_a_run_that_no_spec_can_say_is_left_out_with_the_reason(
+    changes: dict[str, Any], reason: str
+) -> None:
+    run = Run.model_validate(row(**changes))
+    ((_, told),) = price_runs([run])[1]
+    assert reason in told
+
+
+def test_a_run_without_layers_in_a_stage_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"layers_per_stage\.1"):
+        Run.model_validate(row(config__layers_per_stage=[8, 0]))
 
 
 def test_the_shipped_runs_are_many_and_from_many_sources() -> None:

@@ -94,6 +94,48 @@ def test_training_adds_gradients_and_optimizer_state(
     assert training["needed"] == held + training["overhead"]
 
 
+def test_a_usable_budget_has_context_and_reserves_behind_it() -> None:
+    """1 GiB for 3 x 320 MiB and 32 MiB of workspace, and nothing besides.
+
+    Of 1 GiB of a GPU's memory the context alone would leave too little.
+    """
+    sizes = ("12800", "12800", "12800", "--usable")
+    data = told(*sizes, "1GiB")
+    over = data["overhead"]
+    assert over["context"] == 0
+    assert over["total"] == over["fragmentation"] + 32 * MIB
+    assert data["needed"] == 3 * 2 * 12800 * 12800 + over["total"]
+    assert (data["budget"], data["headroom"]) == ("usable", 0.0)
+    assert data["usable"] == data["memory"] == GIB
+    assert told(*sizes, f"{data['needed'] / GIB + 1e-6:.9f}")["fits"]
+    assert not told(*sizes, f"{data['needed'] / GIB - 1e-6:.9f}", code=1)["fits"]
+    whole = told(*sizes[:3], "--vram", "1GiB", code=1)
+    assert (whole["budget"], whole["headroom"]) == ("memory", 0.03)
+    assert whole["needed"] - data["needed"] == whole["overhead"]["context"] > 0
+
+
+def test_shards_have_their_context_behind_them_too() -> None:
+    sizes = ("65536", "65536", "65536", "--gpus", "8")
+    own, whole = (
+        told(*sizes, option, "5GiB", code=1) for option in ("--usable", "--vram")
+    )
+    for one, other in zip(own["splits"], whole["splits"], strict=True):
+        assert other["needed"] - one["needed"] == whole["overhead"]["context"]
+
+
+def test_the_answer_says_which_budget_was_given() -> None:
+    own = run("gemm", "64", "64", "64", "--gpu", "h100", "--usable", "1GiB").stdout
+    assert "on h100-sxm-80gb with 1 GiB usable" in own
+    assert "1.00 GiB usable, the CUDA context and all reserves taken off" in own
+    assert "Roofline" in own
+    whole = run("gemm", "64", "64", "64", "--vram", "4GiB").stdout
+    assert "= 4.00 GiB x (1 - 0.03 headroom)" in whole
+    for option, value in (("--vram", "2GiB"), ("--headroom", "0")):
+        told_so = refusal("64", "64", "64", "--usable", "1GiB", option, value)
+        assert f"--usable: given beside {option}; accepted: either" in told_so
+    assert "--usable '1GX': " in refusal("64", "64", "64", "--usable", "1GX")
+
+
 def test_training_may_not_fit_where_inference_does() -> None:
     """W is 16 GiB; its AdamW state 96 GiB, of 77.6 GiB usable."""
     data = told("1024", "65536", "131072", "--gpu", "A100-80GB")

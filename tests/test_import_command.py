@@ -12,7 +12,7 @@ import yaml
 from meshwright.imports.registry import PARSERS
 from meshwright.spec.file_kinds import FABRICS, MACHINES
 from tests.command import Result, run
-from tests.test_imports_fuzz import GOOD
+from tests.fuzz.good import IMPORTS
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
@@ -61,7 +61,7 @@ def notes_of(result: Result) -> list[str]:
 
 @pytest.mark.parametrize("kind", MACHINES)
 def test_machine_is_imported_and_solved(kind: str, tmp_path: Path) -> None:
-    result = imported(tmp_path, kind, GOOD[kind][0], "--gpu", GPU)
+    result = imported(tmp_path, kind, IMPORTS[kind][0], "--gpu", GPU)
     assert (result.code, result.stdout) == (0, "")
     comments, data = content(tmp_path)
     first = f"Made from {tmp_path / 'file.txt'} ({kind}) with a100-sxm-80gb."
@@ -79,7 +79,7 @@ def test_machine_is_imported_and_solved(kind: str, tmp_path: Path) -> None:
 def test_fabric_is_put_above_a_machine(
     kind: str, machines: int, machine: str, tmp_path: Path
 ) -> None:
-    result = imported(tmp_path, kind, GOOD[kind][0], "--machine", machine)
+    result = imported(tmp_path, kind, IMPORTS[kind][0], "--machine", machine)
     assert result.code == 0
     _, data = content(tmp_path)
     assert data["levels"][0]["name"] == "nvlink"
@@ -95,7 +95,7 @@ def test_imports_are_machines_too(tmp_path: Path) -> None:
     imported(tmp_path, "nvidia_smi", topo, "--gpu", GPU)
     (tmp_path / "cluster.yaml").rename(tmp_path / "node.yaml")
     words = ("--machine", str(tmp_path / "node.yaml"))
-    result = imported(tmp_path, "slurm", GOOD["slurm"][0], *words)
+    result = imported(tmp_path, "slurm", IMPORTS["slurm"][0], *words)
     _, data = content(tmp_path)
     assert [level["uplink"] for level in data["levels"]] == ["per_nic", "per_nic"]
     assert any("has no speeds" in note for note in notes_of(result))
@@ -110,7 +110,7 @@ def test_imports_are_machines_too(tmp_path: Path) -> None:
                             "worker-4": None, "b": 2})],
 )  # fmt: skip
 def test_other_kinds_are_facts(kind: str, key: str, value: Any, tmp_path: Path) -> None:
-    result = imported(tmp_path, kind, GOOD[kind][0])
+    result = imported(tmp_path, kind, IMPORTS[kind][0])
     assert result.code == 0
     (note,) = notes_of(result)
     assert note == "Facts, no topology: the file does not say how GPUs are joined."
@@ -134,7 +134,7 @@ LOG = DATA / "all_reduce.log"
 def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     """Return words after `import` by what is wrong, and what must be said."""
     topo, tree, own = str(DATA / "topo.txt"), tmp_path / "tree", tmp_path / "own.yaml"
-    tree.write_text(GOOD["slurm"][0], encoding="utf-8")
+    tree.write_text(IMPORTS["slurm"][0], encoding="utf-8")
     broken = tmp_path / "broken.txt"
     text = (DATA / "topo.txt").read_text(encoding="utf-8")
     broken.write_text(text.replace("\tPXB", "\tPXQ", 1), encoding="utf-8")

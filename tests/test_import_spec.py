@@ -10,9 +10,9 @@ from meshwright.errors import SpecError
 from meshwright.spec.load import load_spec
 from meshwright.spec.spec import Spec
 from tests.command import refusal, run
+from tests.fuzz.good import IMPORTS
 from tests.test_import_command import DATA, GPU, notes_of
 from tests.test_imports_fabric import fabric
-from tests.test_imports_fuzz import GOOD
 from tests.test_imports_slurm import TREE
 
 SPEC = """\
@@ -28,7 +28,7 @@ LEAF = "scale_out: {name: leaf, gb_s: 20, latency_us: 2, uplink: per_nic}"
 def folder(tmp_path: Path) -> Path:
     """A folder that has a file of each kind."""
     for kind in ("rocm_smi", "nccl_xml", "hwloc", "slurm_gres"):
-        (tmp_path / kind).write_text(GOOD[kind][0], encoding="utf-8")
+        (tmp_path / kind).write_text(IMPORTS[kind][0], encoding="utf-8")
     text = (DATA / "topo.txt").read_text(encoding="utf-8")
     (tmp_path / "topo.txt").write_text(text, encoding="utf-8")
     (tmp_path / "broken.txt").write_text(text.replace("\tPXB", "\tPXQ"), "utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from meshwright.imports.link_levels import apply
 from meshwright.imports.nccl_tests import NcclLog, parse
 from meshwright.spec.links import Level
 from meshwright.topology.levels import LevelFabric
+from tests.command import run
 from tests.test_nccl_tests import (
     HEADING,
     bus,
@@ -247,3 +249,14 @@ def test_an_all_reduce_of_few_bytes_is_a_tree() -> None:
     # 2 x ceil(log2(8)) = 6 steps of 8 us up and down the tree.
     assert predicted_s(fit, 8) == pytest.approx(48e-6, rel=0.05)
     assert fit.median_error < 0.02
+
+
+def test_links_slower_than_any_are_refused(tmp_path: Path) -> None:
+    log = tmp_path / "slow.log"
+    log.write_text("# size count type redop root time algbw busbw #wrong\n"
+                   "1024 256 float sum -1 9e9 0.01 0.01 0\n")  # fmt: skip
+    result = run("import", "nccl_tests", str(log), "--onto", "h100-nvlink-2", "--ranks",
+                 "2", "--op", "all_reduce")  # fmt: skip
+    assert result.code == 2
+    assert f"h100-nvlink-2, fitted to {log}: levels.0.gb_s: " in result.stderr
+    assert "expected a number from 0.001" in result.stderr

@@ -223,6 +223,8 @@ def test_one_test_of_several_is_chosen_by_the_user() -> None:
         (ROW.replace("50.00", "nan"), "x.log:2: time: 'nan'"),
         (ROW.replace("50.00", "-5"), "x.log:2: time: '-5'"),
         (ROW.replace("50.00", "0.00"), "x.log:2: time: '0.00': expected a number abov"),
+        (ROW.replace("50.00", "1e-320"), "x.log:2: time: '1e-320': expected a number "),
+        (ROW.replace("20.97", "1e308"), "x.log:2: algbw: '1e308': expected a number f"),
         (ROW.replace("49.00", "inf"), "x.log:2: time: 'inf'"),
         ("1048576 262144 float sum -1 50.00", "x.log:2: cut off"),
         (ROW + "\n# Avg bus bandwidth : XX.X", "x.log:3: average: 'XX.X'"),

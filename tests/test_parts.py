@@ -6,11 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from meshwright.arrangements import arrangements
 from meshwright.check import broken_rules, check
@@ -64,7 +66,11 @@ def answer(spec: Spec) -> Outcome:
     return outcome
 
 
-SMALL = {"recompute": ["none", "full"], "zero": [0, 1], "micro_batch": [1, 2]}
+SMALL: dict[str, Any] = {
+    "recompute": ["none", "full"],
+    "zero": [0, 1],
+    "micro_batch": [1, 2],
+}
 
 
 @settings(deadline=None, max_examples=4)
@@ -115,6 +121,56 @@ def test_slow_parts_are_left_out_where_that_wins() -> None:
     assert all(
         own.step_s is None or own.step_s >= alone for own in outcome.arrangements
     )
+
+
+PLAIN: dict[str, Any] = {"micro_batch": 1, "zero": 0, "recompute": "none"}
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        {"dp": 3, "pp": 1},
+        {"dp_replicate": 12},
+        {"tp": 8},
+        {"pp": 3},
+        {"mesh": {"tp": [1]}},
+    ],
+)
+def test_a_pin_holds_where_some_choice_of_parts_takes_it(pins: dict[str, Any]) -> None:
+    """Of 8 + 3 x 4 = 20 GPUs, 12 are left without the box of eight, and 8 without the
+    others: 3 and 12 divide 12, 8 divides 8; one level is what the box of eight has.
+    """
+    spec = mixed(part(8, 100, 80), part(4, 90, 80, count=3), batch=24, **PLAIN | pins)
+    outcome = answer(spec)
+    assert outcome.best is not None
+    assert outcome.best.plan.world_size in (8, 12)
+    taken = [own for own in outcome.arrangements if own.step_s is not None]
+    assert len(taken) < len(outcome.arrangements)
+
+
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        (
+            {"dp": 7},
+            "pins.dp: 7 does not divide the 20, 12 or 8 GPUs of any choice of "
+            "cluster.parts; 6 and 8 do",
+        ),
+        (
+            {"mesh": {"tp": [1, 1, 1]}},
+            "pins.mesh.tp: [1, 1, 1] has 3 factors; the cluster has 2 levels of [4, 3] "
+            "or 2 levels of [4, 5] or 1 level of [8], innermost first",
+        ),
+    ],
+)
+def test_a_pin_that_no_choice_of_parts_takes_is_refused(
+    pins: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        mixed(part(8, 100, 80), part(4, 90, 80, count=3), batch=24, **pins)
+    problems = raised.value.errors()[0]["ctx"]["problems"]
+    own = [f"{'.'.join(each.path)}: {each.value} {each.sentence}" for each in problems]
+    assert own == [told]
 
 
 def test_equal_parts_are_one_cluster() -> None:

@@ -233,6 +233,41 @@ def test_plans_are_those_of_brute_force(spec: Spec) -> None:
     assert outcome.status == "optimal" or is_limited
     assert outcome.best.step_s >= best.step_s - within
     assert broken_rules(make_job(spec), outcome.best.plan) == []
+    assert_no_less_is_proven_than_without_a_limit(spec, outcome)
+
+
+def assert_no_less_is_proven_than_without_a_limit(spec: Spec, own: Outcome) -> None:
+    """What no plan takes less than without a limit, none does with it.
+
+    The best plan without it that keeps it is the best one.
+    """
+    limits = spec.limits.model_copy(update={"max_link_utilisation": None})
+    free = solve(spec.model_copy(update={"limits": limits}))
+    assert free.certificate is not None
+    assert own.certificate is not None
+    assert own.certificate.bound_s >= free.certificate.bound_s
+    share = spec.limits.max_link_utilisation or 1.0
+    if best_of(free).link_utilisation <= share:
+        assert own.status == "optimal"
+    assert bool(own.certificate.left_open) == (own.status == "feasible")
+
+
+@pytest.mark.parametrize(("share", "is_kept"), [(0.2, True), (0.1, False)])
+def test_a_limit_that_the_fastest_plan_keeps_changes_nothing(
+    share: float, is_kept: bool
+) -> None:
+    """Eight V100 without a limit: no link is busy for more than 14.1 % of the step."""
+    pins = {"pp": 1, "cp": 1}
+    limited = loaded(
+        CUBE, training=FP16, pins=pins, limits={"max_link_utilisation": share}
+    )
+    free, own = solve(loaded(CUBE, training=FP16, pins=pins)), solve(limited)
+    assert free.certificate is not None
+    assert own.certificate is not None
+    assert own.certificate.bound_s >= free.certificate.bound_s
+    assert (own.status == "optimal") == is_kept
+    assert (best_of(own).plan == best_of(free).plan) == is_kept
+    assert own.certificate.left_open.startswith("" if is_kept else "Left open are")
 
 
 @pytest.mark.parametrize("pins", [{}, {"tp": 2}, {"tp": 4}, {"cp": 2, "dp_shard": 2}])

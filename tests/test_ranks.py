@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,6 +140,29 @@ def test_parts_hold_ranks_in_the_order_of_their_stages() -> None:
     ranks = rank_map(staged, plan_on(mesh))
     assert [ranks.hosts[host] for host in ranks.host] == ["b-0"] * 2 + ["a-0"] * 4
     assert ranks.device.tolist() == [0, 1, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [
+        (("dgx_h100", "A&B <lab>"), ["dgx_h100-0", "A-B-lab-0"]),
+        (("a b", "a;b"), ["part0-a-b-0", "part1-a-b-0"]),
+        (("<", "x"), ["part0-0", "part1-x-0"]),
+        (("own", "own"), ["part0-own-0", "part1-own-0"]),
+    ],
+)
+def test_hosts_have_names_that_are_one_word(
+    names: tuple[str, str], hosts: list[str]
+) -> None:
+    """Host files end names at blanks, and shells read them."""
+    level = {"name": "nvlink", "size": 2, "gb_s": 100, "latency_us": 1}
+    parts = [{"topology": {"name": n, "gpu": GPU, "levels": [level]}} for n in names]
+    join = {"name": "join", "gb_s": 10, "latency_us": 1}
+    every = Cluster.model_validate({"parts": parts, "join": join})
+    mesh = np.array([[2, 1], [1, 1], [1, 1], [1, 1], [1, 2]])
+    ranks = rank_map(every, plan_on(mesh))
+    assert list(ranks.hosts) == hosts
+    assert hostfile(ranks) == "".join(f"{host} slots=2\n" for host in hosts)
 
 
 def test_solve_writes_ranks(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from meshwright.economics.run import run_report
 from meshwright.job import make_job
 from meshwright.ledger.data import Entry
 from meshwright.plan import PricedPlan
+from meshwright.report.run import run_sections
+from meshwright.report.tables import Lines
 from meshwright.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.load import load_spec
@@ -196,6 +198,54 @@ def test_asynchronous_checkpoints_stall_for_the_copy_alone(plan: PricedPlan) -> 
     assert own.interval_s is not None
     assert own.write_s is not None
     assert own.interval_s >= own.write_s
+
+
+@pytest.mark.parametrize(
+    ("mtbf_gpu_hours", "how", "told"),
+    [
+        # 100 hours and 99 s to write: every 2.3 hours. Nothing else is to say.
+        (12_800, {"gb_s": 10}, None),
+        # The copy of 0.31 s and 1 hour: sqrt(2 x 0.31 x 3,600) = 47 s, and half of
+        # the 99 s that storage takes.
+        (
+            128,
+            {"gb_s": 10, "async": True},
+            "Storage sets that, not failures: one takes 98.78 s to write, and failures "
+            "ask for one every 46.94 s",
+        ),
+        # At 100 GB/s storage has one in 9.9 s: 9.9 / 47.2 = 21 % of the time. Useful
+        # are 1 - 0.31 / 47 - 47 / 7,200 = 98.69 %, each failure's 620 s left aside,
+        # and with 300 s between them 95.7 %;
+        # Daly's exponentials make it 2.45 % apart.
+        (
+            128,
+            {"gb_s": 100, "async": True},
+            "Failures do ask for that: it would write 21% of the time, 75.3 TB an "
+            "hour, and gain 2.45% of the time over one every 5 minutes",
+        ),
+        # 10 hours between failures: sqrt(2 x 0.31 x 36,000) = 149 s against 300 s,
+        # which lose 149 / 36,000 = 0.41 % and 0.1 + 0.42 = 0.52 %.
+        (
+            1_280,
+            {"gb_s": 100, "async": True},
+            "Storage sets what is practical, not failures: it would write 7% of the "
+            "time, 23.8 TB an hour, and gain 0.10% of the time over one every 5 "
+            "minutes",
+        ),
+    ],
+)
+def test_what_sets_the_interval_between_checkpoints(
+    plan: PricedPlan, mtbf_gpu_hours: float, how: dict[str, Any], told: str | None
+) -> None:
+    asked: dict[str, Any] = {"tokens": 1e12, "mtbf_gpu_hours": mtbf_gpu_hours}
+    own = report(plan, **asked, checkpoint=how)
+    (section,) = [each for each in run_sections(own) if isinstance(each, Lines)]
+    assert [
+        line for line in section.lines if "every 5" in line or "Storage sets" in line
+    ] == ([told] if told else [])
+    assert own.failures is not None
+    is_storage = told is not None and told.startswith("Storage")
+    assert own.failures.set_by == ("storage" if is_storage else "failures")
 
 
 def test_without_checkpoints_failures_are_counted_alone(plan: PricedPlan) -> None:

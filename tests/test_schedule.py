@@ -368,6 +368,59 @@ def test_in_flight_is_the_peak_of_the_order(
 any_case = st.one_of(interleaved(), st.tuples(stages, microbatches, st.just(1)))
 
 
+def sources(stage: int, task: Task, p: int, v: int) -> list[tuple[int, Task]]:
+    """Return what a task waits for on other stages, by what the tasks are."""
+    kind, i, chunk = task
+    if kind == "W":
+        return [(stage, Task("B", i, chunk))]
+    if kind == "F":
+        before = (stage - 1, chunk) if stage else (p - 1, chunk - 1)
+        return [(before[0], Task("F", i, before[1]))] if before[1] >= 0 else []
+    after = (stage + 1, chunk) if stage < p - 1 else (0, chunk + 1)
+    if after[1] == v:
+        return [(stage, Task("F", i, chunk))]
+    return [(after[0], Task("B", i, after[1]))]
+
+
+def plain_ends(
+    times: Times, m: int, schedule: int, v: int
+) -> dict[tuple[int, Task], float]:
+    """Return when each task ends, asking every stage for its next one in turn."""
+    p = len(times)
+    left = [stage_order(stage, p, m, schedule, v) for stage in range(p)]
+    ends: dict[tuple[int, Task], float] = {}
+    clocks = [0.0] * p
+    while any(left):
+        for stage, (forward, backward, weight) in enumerate(times):
+            apart = schedule == ZERO_BUBBLE_H1
+            seconds = {
+                "F": forward / v,
+                "B": (backward if apart else backward + weight) / v,
+                "W": weight / v,
+            }
+            if left[stage]:
+                task = left[stage][0]
+                waits = sources(stage, task, p, v)
+                if all(own in ends for own in waits):
+                    ready = max((ends[own] for own in waits), default=0.0)
+                    clocks[stage] = max(clocks[stage], ready) + seconds[task.kind]
+                    ends[stage, left[stage].pop(0)] = clocks[stage]
+    return ends
+
+
+@settings(deadline=None, max_examples=80)
+@given(any_case, schedules)
+def test_walk_is_that_of_one_task_at_a_time_to_the_last_digit(
+    case: tuple[Times, int, int], schedule: int
+) -> None:
+    times, m, v = case
+    schedule = schedule if v == 1 else ONE_F_ONE_B
+    ends = plain_ends(times, m, schedule, v)
+    assert walk(times, m, schedule, v) == max(ends.values())
+    ran = spans_of(case, schedule)
+    assert {(span.stage, span.task): span.end_s for span in ran} == ends
+
+
 def spans_of(case: tuple[Times, int, int], schedule: int) -> list[Span]:
     times, m, v = case
     forward, backward, weight = zip(*times, strict=True)

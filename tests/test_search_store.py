@@ -265,3 +265,72 @@ def test_failed_case_is_stored_and_tried_again(tmp_path: Path) -> None:
             run.solve(Here())
             assert [row.error for row in run.rows] == ["no such thing"]
     assert count(tmp_path / "own.sqlite") == 1
+
+
+def altered(tmp_path: Path, *statements: str) -> Path:
+    """Return a store with rows that somebody else has changed."""
+    solved(tmp_path)
+    path = tmp_path / "own.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement)
+    return path
+
+
+DEEP = "[" * 40_000
+
+ROWS = {
+    "no JSON": ("'{'", "Invalid JSON"),
+    "nothing": ("'null'", "row: nothing: Input should be an object"),
+    "deep": (f"'{DEEP}'", "Invalid JSON"),
+    "bytes": ("x'ff00ff'", "Invalid JSON"),
+    "a number": ("5", "row: 5: Input should be an object"),
+    "other fields": ("'{\"a\": 1}'", "key: "),
+    "other key": ("json_set(row, '$.key', 'b')", "key: 'b': expected that of the row"),
+    "endless": (
+        """replace(json_remove(row, '$.step_s'), '{"key"', '{"step_s":1e400,"key"')""",
+        "step_s: expected a finite number",
+    ),
+    "many digits": ("json_set(row, '$.gpus', '" + "9" * 5_000 + "')", "gpus: "),
+    "no stages": ("json_set(row, '$.plan.stages', 5)", "plan.stages: 5"),
+    "huge": ("hex(zeroblob(20000000))", "too big"),
+}
+
+
+@pytest.mark.parametrize(("value", "told"), ROWS.values(), ids=ROWS)
+def test_rows_that_are_none_are_told(tmp_path: Path, value: str, told: str) -> None:
+    path = altered(tmp_path, f"UPDATE results SET row = {value}")
+    own = cases(tmp_path)
+    with Store(path) as store, pytest.raises(StoreError) as error:
+        Run(own, Recipe(), store).resume()
+    assert str(error.value).startswith(f"--store {path}: ")
+    assert told in str(error.value)
+    assert len(str(error.value)) < 2_000
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE parts (key TEXT REFERENCES results (key))",
+        "CREATE VIEW other AS SELECT 1",
+        "CREATE TRIGGER t AFTER INSERT ON results BEGIN DELETE FROM results; END",
+        "ALTER TABLE results DROP COLUMN limits",
+        "ALTER TABLE results ADD COLUMN more TEXT",
+        "ALTER TABLE results RENAME COLUMN row TO line",
+        "ALTER TABLE results ADD COLUMN sum TEXT AS (row || row)",
+    ],
+)
+def test_stores_with_other_tables_are_refused(tmp_path: Path, statement: str) -> None:
+    path = altered(tmp_path, statement)
+    with pytest.raises(SpecError, match="has other tables or columns than a store"):
+        Store(path)
+
+
+def test_a_view_in_place_of_the_table_is_refused(tmp_path: Path) -> None:
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT '' key,"
+        " '' spec, '' version, '' name, '' status, '' limits, i row FROM n"
+    )
+    path = altered(tmp_path, "DROP TABLE results", f"CREATE VIEW results AS {endless}")
+    with pytest.raises(SpecError, match="has other tables or columns than a store"):
+        Store(path)

@@ -205,7 +205,8 @@ def test_filters_run_nothing(tmp_path: Path, text: str) -> None:
 
 
 def test_deep_filters_are_refused_and_not_walked(tmp_path: Path) -> None:
-    for text in ("(" * 900 + "1" + ")" * 90, "not " * 5_000 + "gpus == 1"):
+    chains = ("+".join(["gpus"] * 150) + " > 1", "-" * 900 + "gpus < 1", "not " * 99)
+    for text in ("(" * 900 + "1" + ")" * 90, "not " * 5_000 + "gpus == 1", *chains):
         with pytest.raises(SpecError, match="where: "):
             read(tmp_path, f'{SWEEP}where: "{text}"\n')
 
@@ -215,6 +216,31 @@ def test_grids_that_are_too_large_name_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"makes 2,700,000 cases; .* or a sample"):
         read(tmp_path, large)
     assert len(read(tmp_path, large + "sample: {cases: 5}\n").cases) == 5
+
+
+def test_many_terms_joined_by_and_are_read(tmp_path: Path) -> None:
+    text = " and ".join(["gpus > 0"] * 70)
+    assert len(read(tmp_path, f'{SWEEP}where: "{text}"\n').cases) == 6
+
+
+@pytest.mark.parametrize(
+    ("sweep", "told"),
+    [
+        ("  training.seq_len: {range: [1, 1%s]}\n" % ("0" * 30), "up to 1e18"),
+        ("".join(f"  pins.a{i}: {{range: [1, 100000]}}\n" for i in range(9)),
+         "expected at most 100,000 values in all"),
+        ("".join(f"  pins.a{i}: [1, 2]\n" for i in range(2_000)),
+         "makes more than 1,000,000,000,000,000 cases"),
+    ],
+    ids=["number", "values", "cases"],
+)  # fmt: skip
+def test_grids_without_end_are_refused_at_once(
+    tmp_path: Path, sweep: str, told: str
+) -> None:
+    text = SWEEP.partition("sweep:\n")[0] + f"sample: {{cases: 3}}\nsweep:\n{sweep}"
+    with pytest.raises(SpecError) as error:
+        read(tmp_path, text)
+    assert told in str(error.value)
 
 
 def test_folder_and_pattern_have_a_case_for_each_file(tmp_path: Path) -> None:

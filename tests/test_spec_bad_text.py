@@ -17,6 +17,8 @@ TEXTS = {
     "empty": ("", ": empty; expected YAML fields"),
     "only comments": ("# nothing\n\n", ": empty; expected YAML fields"),
     "a number": ("5", ":1: 5: expected a spec with model, cluster and training"),
+    "a script": ("#!/bin/sh\nset -e\n" + "run it\n" * 99,
+                 ":2: text alone; expected YAML fields"),
     "a list": ("[1, 2]", ":1: [1, 2]: expected a spec with model"),
     "no fields": ("{}", ":1: model: missing; expected a name, or a mapping with"),
     "prose": ("train it fast", ":1: 'train it fast': expected a spec with model"),
@@ -64,11 +66,13 @@ def test_tabs_get_a_hint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"\x89PNG\r\n\x1a\n\x00\x00", ":1: byte 0 is not UTF-8 text; expected a YAML"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", ": a picture; expected a YAML file"),
+        (b"%PDF-1.7\n%\xe2\xe3", ": a PDF; expected a YAML file"),
+        (b"\xfe\xfe\xfe\xfe", ":1: byte 0 is not UTF-8 text; expected a YAML file"),
         (b"a: 1\nb: caf\xe9\n", ":2: byte 11 is not UTF-8 text; expected a YAML file"),
         (b"a: 1\x00", ":1: not valid YAML: "),
     ],
-    ids=["image", "latin-1", "zero byte"],
+    ids=["image", "PDF", "bytes", "latin-1", "zero byte"],
 )
 def test_bytes_that_are_no_text_are_refused(
     content: bytes, expected: str, tmp_path: Path

@@ -32,18 +32,18 @@ def part(gpus: int, tflops: float, memory_gib: float, count: int = 1) -> dict[st
     return {"topology": topology | {"scale_out": out}, "count": count}
 
 
-def mixed(*parts: dict[str, Any], **pins: Any) -> Spec:
+def mixed(*parts: dict[str, Any], batch: int = 8, **pins: Any) -> Spec:
     """Return a spec on parts that one slow level joins."""
-    return Spec.model_validate(mixed_data(*parts, **pins))
+    return Spec.model_validate(mixed_data(*parts, batch=batch, **pins))
 
 
-def mixed_data(*parts: dict[str, Any], **pins: Any) -> dict[str, Any]:
+def mixed_data(*parts: dict[str, Any], batch: int = 8, **pins: Any) -> dict[str, Any]:
     """Return the data of a spec on parts that one slow level joins."""
     join = {"name": "join", "gb_s": 12.5, "latency_us": 3}
     return {
         "model": MODEL,
         "cluster": {"parts": list(parts), "join": join},
-        "training": {"seq_len": 1024, "global_batch": 8},
+        "training": {"seq_len": 1024, "global_batch": batch},
         "pins": {"cp": 1, "vpp": 1, "sequence_parallel": False} | pins,
     }
 
@@ -56,5 +56,9 @@ def unlike_data(draw: st.DrawFn) -> dict[str, Any]:
     gib = [draw(st.sampled_from([40.0, 4.6, 4.3])) for _ in gpus]
     counts = draw(st.sampled_from([(1, 1), (1, 2)]))
     parts = map(part, gpus, tflops, gib, counts)
-    pins = {"recompute": ["none", "full"], "zero": [0, 1], "micro_batch": [1, 2]}
+    pins: dict[str, Any] = {
+        "recompute": ["none", "full"],
+        "zero": [0, 1],
+        "micro_batch": [1, 2],
+    }
     return mixed_data(*parts, **pins)

@@ -6,6 +6,7 @@ It knows nothing of the solver, of integers or of pruning.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from meshwright.skeleton import Skeletons
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
+from meshwright.split_rules import split_rules
 from meshwright.topology.groups import GROUPS, price_groups, seen_by_kinds
 from meshwright.topology.paths import Place
 
@@ -45,6 +47,7 @@ MOST_TASKS = 16_000
 class _Scored:
     """A plan as columns of length one, its prices and its split."""
 
+    job: Job
     plan: Plan
     place: Place
     prices: Prices
@@ -55,15 +58,40 @@ class _Scored:
     def rows(self) -> Skeletons:
         return self.prices.rows
 
+    @cached_property
+    def link_s(self) -> Floats:
+        """Return for how long links carry traffic, (stages, groups, links)."""
+        return link_seconds(self.job, self.rows, self.split, self.place)
+
+    @property
+    def busy_s(self) -> Floats:
+        """Return the same of all groups together, (stages, links)."""
+        return np.asarray(self.link_s.sum(axis=1))
+
 
 def check(job: Job, plan: Plan) -> PricedPlan:
     """Return the plan with its time, memory and link loads."""
+    return _priced(_score(job, plan))
+
+
+def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
+    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
+    return _broken(_score(job, plan))
+
+
+def checked(job: Job, plan: Plan) -> tuple[PricedPlan, list[BrokenRule]]:
+    """Return what `check` and `broken_rules` do, of a plan scored once."""
     scored = _score(job, plan)
+    return _priced(scored), _broken(scored)
+
+
+def _priced(scored: _Scored) -> PricedPlan:
+    job, plan = scored.job, scored.plan
     time_parts = _step_parts(scored)
     step_s = sum(time_parts.values())
     training = job.spec.training
     gpus = plan.world_size
-    peak, loads = _peak_flops(job, plan), _link_loads(job, scored, step_s)
+    peak, loads = _peak_flops(job, plan), _link_loads(scored, step_s)
     flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
     tokens = training.seq_len * training.global_batch
     return PricedPlan(
@@ -71,10 +99,10 @@ def check(job: Job, plan: Plan) -> PricedPlan:
         step_s=step_s,
         time_parts=time_parts,
         schedule_s=_schedule_s(scored),
-        stages=_stage_memory(job, scored),
+        stages=_stage_memory(scored),
         links=_bottlenecks(loads),
         all_links=tuple(loads),
-        link_utilisation=float(_busy_s(job, scored).max() / step_s),
+        link_utilisation=float(scored.busy_s.max() / step_s),
         mfu=flops / (gpus * peak * step_s),
         tokens_per_s_per_gpu=tokens / step_s / gpus,
     )
@@ -89,7 +117,7 @@ def _peak_flops(job: Job, plan: Plan) -> float:
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
     """Return the step time of a plan, seconds, and its memory: what is measured."""
     scored = _score(job, plan)
-    return sum(_step_parts(scored).values()), _stage_memory(job, scored)
+    return sum(_step_parts(scored).values()), _stage_memory(scored)
 
 
 def schedule_s(job: Job, plan: Plan) -> float:
@@ -97,13 +125,12 @@ def schedule_s(job: Job, plan: Plan) -> float:
     return _schedule_s(_score(job, plan))
 
 
-def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
-    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
-    spec, scored = job.spec, _score(job, plan)
+def _broken(scored: _Scored) -> list[BrokenRule]:
+    job, spec = scored.job, scored.job.spec
     on_mesh = mesh_rules(spec, scored.place.mesh[None])
     rules = [*degree_rules(spec), *on_mesh, *plan_rules(spec)]
     legal = broken(rules, spec, scored.rows)
-    return [*legal, *_split_rules(job, plan), *_limit_rules(job, scored)]
+    return [*legal, *split_rules(job, scored.plan), *_limit_rules(scored)]
 
 
 def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Place]:
@@ -151,13 +178,13 @@ def _score(job: Job, plan: Plan) -> _Scored:
     prices, split = price(job, rows), split_of(plan)
     if not job.kinds:
         times = stage_times(rows, prices.time, split)
-        return _Scored(plan, place, prices, split, times)
+        return _Scored(job, plan, place, prices, split, times)
     each = [
         stage_times(own, price(kind, own).time, split)
         for kind, own in rows_by_kind(job, rows, place)
     ]
     times = times_on_kinds(each, job.kind_of_stage(plan.pp))
-    return _Scored(plan, place, prices, split, times)
+    return _Scored(job, plan, place, prices, split, times)
 
 
 def _step_parts(scored: _Scored) -> dict[str, float]:
@@ -193,9 +220,9 @@ def _walked(plan: Plan) -> int:
     return min(plan.microbatches, rounds * plan.pp)
 
 
-def _stage_memory(job: Job, scored: _Scored) -> tuple[StageMemory, ...]:
+def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
     parts = _gib(stage_bytes(scored.prices, scored.split))
-    usable = usable_gib(job, scored.plan.pp)
+    usable = usable_gib(scored.job, scored.plan.pp)
     whole = total(parts)
     host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
     return tuple(
@@ -219,10 +246,9 @@ def _gib(parts: Parts) -> Parts:
     return {name: part / GIB for name, part in parts.items()}
 
 
-def _link_loads(job: Job, scored: _Scored, step_s: float) -> list[LinkLoad]:
+def _link_loads(scored: _Scored, step_s: float) -> list[LinkLoad]:
     """Return what every link carries of each group, the most loaded links first."""
-    every = link_seconds(job, scored.prices.rows, scored.split, scored.place)
-    seconds = every.max(axis=0)
+    job, seconds = scored.job, scored.link_s.max(axis=0)
     loads = [
         LinkLoad(
             link=job.fabric.link_names[link],
@@ -242,43 +268,8 @@ def _bottlenecks(loads: list[LinkLoad]) -> tuple[LinkLoad, ...]:
     return tuple(by_phase[name] for name in GROUPS if name in by_phase)
 
 
-def _busy_s(job: Job, scored: _Scored) -> Floats:
-    """Return for how long each link of each stage carries traffic, (stages, links)."""
-    seconds = link_seconds(job, scored.prices.rows, scored.split, scored.place)
-    return np.asarray(seconds.sum(axis=1))
-
-
-def _split_rules(job: Job, plan: Plan) -> list[BrokenRule]:
-    layers = sum(stage.layers for stage in plan.stages)
-    sequences = plan.dp_replicate * plan.dp_shard * plan.micro_batch * plan.microbatches
-    own = job.spec.model.n_layers
-    batch = job.spec.training.global_batch
-    gpus = plan.world_size
-    world = int(np.prod(job.fabric.sizes))
-    over = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
-    again = sum(stage.recompute_layers for stage in plan.stages) > 0
-    checks = [
-        ("stages", "there is a stage per pipeline rank", len(plan.stages), plan.pp),
-        ("layers_placed", "the stages hold all layers", layers, own),
-        ("batch", "the micro-batches make up the global batch", sequences, batch),
-        ("world_size", "the degrees use every GPU", gpus, world),
-        ("recompute", "stages recompute no more layers than they have", over, 0),
-        (
-            "recompute_mode",
-            "layers are recomputed exactly where the mode is not none",
-            again,
-            plan.recompute != "none",
-        ),
-    ]
-    return [
-        BrokenRule(rule=rule, sentence=sentence, have=have, need=need)
-        for rule, sentence, have, need in checks
-        if have != need
-    ]
-
-
-def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
-    spec, limits = job.spec, job.spec.limits
+def _limit_rules(scored: _Scored) -> list[BrokenRule]:
+    job, spec, limits = scored.job, scored.job.spec, scored.job.spec.limits
     result = []
     needed = total(stage_bytes(scored.prices, scored.split)) / GIB
     usable = usable_gib(job, scored.plan.pp)
@@ -291,7 +282,7 @@ def _limit_rules(job: Job, scored: _Scored) -> list[BrokenRule]:
     if on_host > spec.usable_host_gib:
         fullest = int(each_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
-    share, busy_s = limits.max_link_utilisation, _busy_s(job, scored)
+    share, busy_s = limits.max_link_utilisation, scored.busy_s
     used = float(busy_s.max()) / sum(_step_parts(scored).values())
     if share is not None and used > share:
         busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]

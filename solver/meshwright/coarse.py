@@ -62,8 +62,11 @@ class Choices:
     @cached_property
     def rows(self) -> Skeletons:
         """Return the rows themselves."""
-        way: dict[str, Any] = take(self.codes, self.number % self._ways)
-        return replace(self.plain.take(self._which), **way)
+        ways: dict[str, Any] = take(self.codes, self.number % self._ways)
+        plain = {
+            name: own for name, own in vars(self.plain).items() if name not in ways
+        }
+        return Skeletons(**take(plain, self._which), **ways)
 
     @cached_property
     def degree(self) -> Ints:

@@ -9,9 +9,15 @@
 
 from __future__ import annotations
 
+from meshwright.escape import printable_lines
+
 
 class MeshwrightError(Exception):
     """The base of every error that is shown to the user without a traceback."""
+
+    def __str__(self) -> str:
+        """Return the message; what a terminal would obey in it is spelled out."""
+        return printable_lines(super().__str__())
 
 
 class SpecError(MeshwrightError):

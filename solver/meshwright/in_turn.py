@@ -7,7 +7,6 @@ leaves most of the others out by their bounds.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Floats
 from meshwright.cpsat.problem import Proof
+from meshwright.deadline import Deadline
 
 
 def prove_in_turn(
@@ -22,18 +22,18 @@ def prove_in_turn(
     upper: Floats,
     prove_one: Callable[[int], Proof],
     settle: Callable[[Proof], Proof],
-    deadline: float,
+    deadline: Deadline,
 ) -> Proof:
     """Return the proof of the best skeleton, settled; of equals, the first.
 
     `lower` and `upper` bound the ticks of each skeleton, (skeletons,). Once `deadline`
-    has passed, on the clock of `time.monotonic`, or a skeleton was left unproven, the
-    one with the least upper bound stands for all that are left.
+    has passed, or a skeleton was left unproven, the one with the least upper bound
+    stands for all that are left.
     """
     order = np.argsort(lower, kind="stable").tolist()
     best, left, is_over = Proof("infeasible", -1, (), 0, np.inf), np.inf, False
     while order and (best.skeleton < 0 or lower[order[0]] <= best.ticks):
-        if is_over or time.monotonic() > deadline:
+        if is_over or deadline.has_passed:
             left = min(left, float(lower[order[0]]))
             order = [min(order, key=lambda row: float(upper[row]))]
         row = order.pop(0)
@@ -43,7 +43,7 @@ def prove_in_turn(
     if best.skeleton < 0:
         return replace(best, bound=left)
     best = settle(best)
-    is_proven = best.status == "optimal" and left >= best.ticks
+    is_proven = left >= best.ticks
     return replace(
         best,
         status="optimal" if is_proven else "feasible",

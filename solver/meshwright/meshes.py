@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.deadline import NEVER, Deadline
 from meshwright.degrees import mesh_rows
 from meshwright.job import Job
 from meshwright.legality import mesh_rules
@@ -43,6 +44,9 @@ class Placed(NamedTuple):
     """Ticks of plans on other orders, at least; infinite if those are too slow."""
 
 
+FindAll = Callable[[Placer, Meshes, Share, Worth], list[Placements]]
+
+
 class Budget(NamedTuple):
     """How slow plans may be to be of interest, and how hard to look for orders."""
 
@@ -50,9 +54,10 @@ class Budget(NamedTuple):
     """Ticks up to which plans are of interest."""
     ticks: Callable[[int, Share, Paths], Floats]
     """What plans of some degrees take at least, by what groups pay."""
-    find: Callable[[Placer, Meshes, Share, Worth], list[Placements]]
+    find: FindAll
     reach: float
     """Ticks up to which no plan is missed."""
+    deadline: Deadline = NEVER
 
 
 AS_LISTED = Budget(
@@ -123,7 +128,8 @@ class MeshTable:
         orders: list[Order] = [()] * len(meshes)
         bound = np.inf
         if self._placer and self.has_choice:
-            worth = Worth(budget.best, partial(budget.ticks, number, share))
+            ticks = partial(budget.ticks, number, share)
+            worth = Worth(budget.best, ticks, budget.deadline)
             found = budget.find(self._placer, meshes, share, worth)
             bound = min((own.bound for own in found), default=np.inf)
             if job.spec.limits.max_link_utilisation is not None:

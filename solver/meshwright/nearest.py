@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from meshwright.check import broken_rules, check
+from meshwright.check import checked
 from meshwright.coarse import coarse_rows, even_chunks, with_choices
 from meshwright.cost.arrays import Floats, Ints
 from meshwright.decode import to_plan
@@ -44,11 +44,12 @@ def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
 
 def describe(job: Job, plan: Plan) -> NearMiss:
     """Return a plan as a near miss."""
-    stages = check(job, plan).stages
+    priced, rules = checked(job, plan)
+    stages = priced.stages
     state_gib = sum(stage.parts[name] for stage in stages for name in STATE)
     return NearMiss(
         description=str(plan),
-        broken_rules=tuple(broken_rules(job, plan)),
+        broken_rules=tuple(rules),
         memory=max(stages, key=lambda stage: stage.total_gib),
         state_gib=state_gib * plan.world_size / plan.pp,
         plan=plan,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from meshwright.deadline import Interrupt
 from meshwright.profile import Profile
 
 
@@ -30,3 +31,5 @@ class Options:
     profile: Profile = field(default_factory=Profile)
     """Fitted efficiencies and how far they lay off; the defaults if none is given."""
     on_progress: Callable[[str], None] = lambda _: None
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    """Brings on the end of the time limit."""

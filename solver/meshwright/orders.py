@@ -9,6 +9,7 @@ import numpy as np
 
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cpsat.goal import Goal, Seats
+from meshwright.deadline import Deadline
 from meshwright.topology.groups import EP, views
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.paths import Meshes, Order, Paths
@@ -46,6 +47,8 @@ class Worth:
     """Ticks of the best plan known."""
     ticks: Callable[[Paths], Floats]
     """What plans take at least; infinite where there are none."""
+    deadline: Deadline
+    """When no more orders are looked for."""
 
     def __call__(self, paths: Paths) -> Bools:
         """Return which prices are of interest."""

@@ -122,8 +122,11 @@ def _stage_pin(name: str, stages: int) -> Pin:
 def _mesh_pin(
     meshes: Meshes, axis: str, wanted: tuple[int, ...]
 ) -> RuleOf[object, Placed]:
-    index = AXES.index(axis)
-    return _pin(
-        f"mesh.{axis}: {list(wanted)}",
-        lambda _spec, rows: (meshes[rows.mesh, index] == wanted).all(axis=1),
-    )
+    def holds(_spec: object, rows: Placed) -> Bools:
+        own = meshes[rows.mesh, AXES.index(axis)]
+        # Some parts of a cluster may have other levels than all of them together.
+        if own.shape[1] != len(wanted):
+            return np.zeros(len(own), dtype=bool)
+        return np.asarray((own == wanted).all(axis=1))
+
+    return _pin(f"mesh.{axis}: {list(wanted)}", holds)

@@ -18,6 +18,7 @@ from meshwright.cost.arrays import Bools, take
 from meshwright.cpsat.climb import climbed
 from meshwright.cpsat.goal import Goal, Seats
 from meshwright.cpsat.seats import Found, best_orders, least_costs, listed_orders
+from meshwright.deadline import Deadline
 from meshwright.orders import (
     NO_LIMIT,
     UNIT_S,
@@ -45,7 +46,7 @@ FLOAT_ERROR = 1e-9
 RESTARTS = 7
 """Orders by chance from which good ones are looked for, besides as listed."""
 
-Find = Callable[["Question"], Found]
+Find = Callable[["Question", Deadline], Found]
 """How orders of one kind of host are found."""
 
 
@@ -122,11 +123,20 @@ class Placer:
             own = tuple(rings_of(self.fabric, meshes[[mesh]], ep))
             least = self._raised(own, take(floor, np.array([mesh])))
             if worth(least)[0]:
-                limits = limits_of(own, least, worth, 1 + self._has_many)
-                orders, is_all = self._search(own, limits, find)
-                bound = np.inf if is_all else float(worth.ticks(least)[0])
-                result[mesh] = Placements(((), *orders), bound)
+                result[mesh] = self._placed(own, least, worth, find)
         return result
+
+    def _placed(
+        self, own: tuple[Ring, ...], least: Paths, worth: Worth, find: Find
+    ) -> Placements:
+        """Return the orders of one mesh, as listed alone once the time is up."""
+        orders: list[Order] = []
+        is_all = False
+        if not worth.deadline.has_passed:
+            limits = limits_of(own, least, worth, 1 + self._has_many)
+            orders, is_all = self._search(own, limits, find, worth.deadline)
+        bound = np.inf if is_all else float(worth.ticks(least)[0])
+        return Placements(((), *orders), bound)
 
     @cached_property
     def _has_many(self) -> bool:
@@ -146,11 +156,11 @@ class Placer:
         return floor
 
     def _search(
-        self, own: tuple[Ring, ...], limits: Limits, find: Find
+        self, own: tuple[Ring, ...], limits: Limits, find: Find, deadline: Deadline
     ) -> tuple[list[Order], bool]:
         """Return orders of all kinds of hosts together, and whether those are all."""
         kinds = range(len(self.fabric.kinds))
-        found = [find(Question(kind, own, limits)) for kind in kinds]
+        found = [find(Question(kind, own, limits), deadline) for kind in kinds]
         orders = combined(own, self.fabric.kinds, [each.orders for each in found])
         return orders, all(each.is_all for each in found)
 
@@ -170,16 +180,16 @@ class Placer:
             for goal, ring in zip(goals, asked.own, strict=True)
         ]
 
-    def _front(self, asked: Question) -> Found:
+    def _front(self, asked: Question, deadline: Deadline) -> Found:
         """Return the orders of one kind of host that no other betters."""
         if asked not in self._fronts:
             known = self._known.get(asked[:2], [])
             self._fronts[asked] = best_orders(
-                self._goals(asked), self._before[asked.kind], known
+                self._goals(asked), self._before[asked.kind], known, deadline
             )
         return self._fronts[asked]
 
-    def _climb(self, asked: Question) -> Found:
+    def _climb(self, asked: Question, _deadline: Deadline) -> Found:
         """Return orders of one kind of host to which swaps of GPUs lead."""
         goals = self._goals(asked)
         found = [climbed(goals, start) for start in self._starts]

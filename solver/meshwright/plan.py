@@ -142,6 +142,7 @@ class Certificate(SpecModel):
     rounding_s: float = Field(description="Most that integer time may be off.")
     counts: Counts
     seed: int
+    left_open: str = Field("", description="Why it is no proof, where it is none.")
 
 
 class Rival(SpecModel):

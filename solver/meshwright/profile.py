@@ -7,6 +7,7 @@ so that pairs that nobody measured together learn from both.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -14,32 +15,39 @@ from meshwright import catalog
 from meshwright.cost.efficiency import Efficiency
 from meshwright.errors import SpecError
 from meshwright.job import Job, make_mixed_job
-from meshwright.spec.base import Positive, SpecModel
+from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
+from meshwright.spec.messages import explain
 from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
 
 Factors = dict[str, Positive]
 
+LogError = Annotated[float, number("from 0 to 20", lambda x: 0 <= x <= 20)]
+"""|ln(predicted / measured)|; at 20 they are 5e8 times apart."""
+
+MeanError = Annotated[float, number("from 0 to 1e9", lambda x: 0 <= x <= 1e9)]
+"""Of |predicted / measured - 1|."""
+
 
 class LeftOut(SpecModel):
     """Errors of step time on runs that no fit had seen when it priced them."""
 
-    rows: int
-    mape: float
-    median: float = Field(description="Of |ln(predicted / measured)|.")
-    p90: float = Field(description="Of the same: nine runs in ten lie within.")
+    rows: CountOrNone
+    mape: MeanError
+    median: LogError = Field(description="Of |ln(predicted / measured)|.")
+    p90: LogError = Field(description="Of the same: nine runs in ten lie within.")
     parts: str = Field(description="What was left out at a time: a source, or a third.")
 
 
 class Measured(SpecModel):
     """One GPU with one framework: which runs were fitted, and how well."""
 
-    gpu: str
-    framework: str
-    rows: int
-    sources: dict[str, int] = Field(description="Runs by source.")
-    mape_before: float = Field(description="Mean error of the defaults.")
-    mape_fitted: float = Field(description="Mean error on the fitted runs.")
+    gpu: Name
+    framework: Name
+    rows: CountOrNone
+    sources: dict[str, CountOrNone] = Field(description="Runs by source.")
+    mape_before: MeanError = Field(description="Mean error of the defaults.")
+    mape_fitted: MeanError = Field(description="Mean error on the fitted runs.")
     left_out: LeftOut | None = None
     unidentified: tuple[str, ...] = Field(
         (), description="Parameters that these runs say nothing about."
@@ -86,7 +94,4 @@ def load_profile(name: str) -> Profile:
     try:
         return Profile.model_validate(document.data)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "profile"
-        where = document.where(tuple(first["loc"]))
-        raise SpecError(f"{where}: {field}: {first['msg']}") from None
+        raise SpecError(explain(document, error, Profile)) from None

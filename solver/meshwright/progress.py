@@ -6,6 +6,8 @@ import sys
 import threading
 from typing import Any
 
+from meshwright.escape import printable
+
 DELAY_S = 1.0
 """Answers that come faster are not announced."""
 
@@ -26,11 +28,18 @@ class Progress:
     def say(self, text: str) -> None:
         """Announce what is being done."""
         with self._lock:
-            self._text = text
+            self._text = printable(text)
             if self._status is not None:
-                self._status.update(text)
+                self._status.update(self._shown)
             elif self._is_late:
-                print(text, file=sys.stderr)
+                print(self._text, file=sys.stderr)
+
+    @property
+    def _shown(self) -> Any:
+        """Return the text for rich, which reads markup in what is a mere string."""
+        from rich.text import Text
+
+        return Text(self._text)
 
     def _start(self) -> None:
         """Begin to announce, unless the answer came first."""
@@ -43,7 +52,7 @@ class Progress:
                 return
             from rich.console import Console
 
-            self._status = Console(stderr=True).status(self._text)
+            self._status = Console(stderr=True).status(self._shown)
             self._status.start()
 
     def __enter__(self) -> Progress:

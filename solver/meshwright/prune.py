@@ -9,7 +9,6 @@ bounded above the best plan is dropped; when the next bound is, all after it is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,10 +24,11 @@ from meshwright.candidates import (
     within,
 )
 from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.deadline import NEVER, Deadline
 from meshwright.job import Job
 from meshwright.kin import kin_of
 from meshwright.lattice import Lattice
-from meshwright.meshes import AS_LISTED, Budget
+from meshwright.meshes import AS_LISTED, Budget, FindAll
 from meshwright.needless import is_needless
 from meshwright.orders import Share
 from meshwright.placement import Placer
@@ -66,7 +66,7 @@ def prune(
     lattice: Lattice,
     keep: int = 1,
     spare: int = 1,
-    deadline: float = np.inf,
+    deadline: Deadline = NEVER,
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
 ) -> Pruned:
@@ -74,7 +74,7 @@ def prune(
 
     So many as `spare` are kept beside, unless they are the same plan with something
     freed.
-    `deadline` is on the clock of `time.monotonic`; at least one batch is done.
+    At least one batch is done, whatever the deadline.
     Without pruning every skeleton that fits is a candidate, for comparison.
     """
     search = _Search(job, lattice, keep, spare, is_pruning, deadline)
@@ -119,7 +119,7 @@ class _Search:
         keep: int,
         spare: int,
         is_pruning: bool,
-        deadline: float,
+        deadline: Deadline,
     ) -> None:
         self._job, self._lattice = job, lattice
         self._keep, self._wanted = keep, keep + spare
@@ -137,7 +137,7 @@ class _Search:
     @property
     def is_over(self) -> bool:
         """Return whether the time is up, and a batch was done."""
-        return len(self.found) > 1 and time.monotonic() > self._deadline
+        return len(self.found) > 1 and self._deadline.has_passed
 
     def look_at(self, index: Ints) -> None:
         """Bound some coarse rows, as far as they have room."""
@@ -170,7 +170,7 @@ class _Search:
         ticks = _ticks(self._job, self._lattice, every)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)
-        self._add(batch, Budget(self.best, ticks, Placer.placements, self.best))
+        self._add(batch, self._budget(ticks, Placer.placements, self.best))
 
     def _place_first(self, batch: Coarse, ticks: Ticks) -> None:
         """Look for a plan that exists, against which orders of GPUs are searched.
@@ -179,9 +179,12 @@ class _Search:
         """
         self._add(batch, AS_LISTED)
         if self._is_pruning:
-            self._add(batch, Budget(self.best, ticks, Placer.good, 0.0))
+            self._add(batch, self._budget(ticks, Placer.good, 0.0))
             alike = batch.take(_alike_to_best(self._lattice, batch, self.found))
-            self._add(alike, Budget(self.best, ticks, Placer.placements, self.best))
+            self._add(alike, self._budget(ticks, Placer.placements, self.best))
+
+    def _budget(self, ticks: Ticks, find: FindAll, reach: float) -> Budget:
+        return Budget(self.best, ticks, find, reach, self._deadline)
 
     def _add(self, batch: Coarse, budget: Budget) -> None:
         own = candidates_of(self._job, self._lattice, batch, self.best, budget)

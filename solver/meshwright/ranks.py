@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from meshwright.cost.arrays import Ints
 from meshwright.plan import Plan
 from meshwright.spec.cluster import Cluster, StagedCluster
+from meshwright.spec.parts import Part
 from meshwright.spec.pins import AXES
 
 
@@ -84,16 +85,28 @@ def _seated(plan: Plan, host: _Host) -> Ints:
 def _hosts(cluster: Cluster) -> Iterator[_Host]:
     """Yield the hosts of a cluster in the order in which places count them."""
     parts = cluster.order if isinstance(cluster, StagedCluster) else cluster.parts
-    for part in parts:
+    for part, name in zip(parts, _part_names(parts), strict=True):
         for i in range(part.count):
             devices = list(range(part.gpus_per_machine))
-            yield _Host(f"{part.topology.name}-{i}", 0, devices)
+            yield _Host(f"{name}-{i}", 0, devices)
     if not parts and cluster.is_tree:
         each = min(cluster.gpus_per_host, cluster.gpus)
         for i in range(cluster.gpus // each):
             yield _Host(f"node{i}", 0, list(range(each)))
     elif not parts:
         yield from _hosts_of_graphs(cluster)
+
+
+def _part_names(parts: Sequence[Part]) -> list[str]:
+    """Return a name for each part, of what host files and shells take for one word.
+
+    Parts that would have one name are told apart by their numbers.
+    """
+    strange = re.compile(r"[^A-Za-z0-9_.]+")
+    names = [strange.sub("-", part.topology.name).strip("-.") for part in parts]
+    if len({*names, ""}) > len(names):
+        return names
+    return [f"part{number}-{name}".rstrip("-") for number, name in enumerate(names)]
 
 
 def _hosts_of_graphs(cluster: Cluster) -> Iterator[_Host]:

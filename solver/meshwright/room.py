@@ -127,7 +127,10 @@ def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
 
 def by_count(costs: Scaled) -> list[tuple[Ints, Scaled]]:
     """Return the rows with each number of stages, and their costs."""
-    order = np.argsort(costs.rows.pp, kind="stable")
+    counts = costs.rows.pp
+    if len(counts) and (counts == counts[0]).all():
+        return [(np.arange(len(counts)), costs)]
+    order = np.argsort(counts, kind="stable")
     # Columns are copied once; those of each number of stages are a part of them.
     together = costs.take(order)
     _, starts = np.unique(together.rows.pp, return_index=True)

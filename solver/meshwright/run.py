@@ -10,10 +10,11 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.candidates import Candidates
-from meshwright.check import broken_rules, check, predict, row_of, schedule_s
+from meshwright.check import checked, predict, row_of, schedule_s
 from meshwright.cost.arrays import joined
 from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
+from meshwright.deadline import Deadline
 from meshwright.decode import to_plan
 from meshwright.errors import InternalError, SpecError
 from meshwright.in_turn import prove_in_turn
@@ -42,6 +43,12 @@ MOST_RIVALS = 16
 """Survivors that are walked through the schedule's task graph, fastest first."""
 
 
+ORDERS_OPEN = (
+    "Left open are orders of GPUs in which no group of ranks pays less: one of them "
+    "may load links more evenly, and so keep the limit on them with a faster plan."
+)
+
+
 @dataclass(frozen=True)
 class Run:
     """One lattice on its way to an outcome."""
@@ -49,7 +56,9 @@ class Run:
     job: Job
     lattice: Lattice
     options: Options
-    deadline: float
+    deadline: Deadline
+    floor: float = 0.0
+    """Ticks below which no plan gets, as is known beforehand."""
 
     def outcome(self) -> Outcome:
         """Return the best plans of the lattice with their certificate, or why none is.
@@ -75,8 +84,9 @@ class Run:
             return self._no_plan(pruned)
         plans = [plan for plan, _ in found]
         proof = found[0][1]
-        bound = min(proof.bound, pruned.open_bound, proof.ticks)
-        is_optimal = proof.status == "optimal" and bound == proof.ticks
+        bound = max(min(proof.bound, pruned.open_bound), self.floor)
+        bound = min(bound, proof.ticks)
+        is_optimal = bound == proof.ticks
         return self._outcome(
             "optimal" if is_optimal else "feasible",
             best=plans[0],
@@ -88,8 +98,17 @@ class Run:
                 rounding_s=self._rounding_s(plans[0].plan),
                 counts=pruned.counts,
                 seed=options.seed,
+                left_open="" if is_optimal else self._left_open(),
             ),
         )
+
+    def _left_open(self) -> str:
+        """Return what a proof leaves open, in a sentence."""
+        if self.deadline.has_passed:
+            return "It was stopped before all plans were looked at."
+        if self.lattice.table.has_choice and self.job.spec.limits.max_link_utilisation:
+            return ORDERS_OPEN
+        return "Its effort was spent before all plans were proven slower."
 
     def _how_sure(self, left: Candidates, best: PricedPlan) -> dict[str, object]:
         """Return what else might be the best plan, if that is asked for."""
@@ -168,7 +187,7 @@ class Run:
             InternalError: it breaks a rule, or its time is not what was proven.
         """
         plan = self._plan(candidates, proof.skeleton, proof.split)
-        priced, broken = check(self.job, plan), broken_rules(self.job, plan)
+        priced, broken = checked(self.job, plan)
         if broken:
             raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
         off_s = abs(priced.step_s - seconds(proof.ticks))

@@ -239,6 +239,14 @@ def ticks_up(amount_s: float) -> int:
     return math.ceil(amount_s / TICK_S)
 
 
+def ticks_down(amount_s: float) -> float:
+    """Return seconds as ticks, rounded down: for what no plan takes less than.
+
+    A hundredth of a tick makes up for how floats round whole ticks in seconds.
+    """
+    return float(math.floor(amount_s / TICK_S + 0.01))
+
+
 def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
     """Return how far a step time in ticks may lie from the one in floats, seconds.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from meshwright.arrangements import arrangements, best_of
+from meshwright.check import row_of
+from meshwright.deadline import Deadline
 from meshwright.degrees import degree_rows, enumerate_degrees
-from meshwright.economics.run import run_report
 from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
 from meshwright.lattice import Lattice, build_lattice
@@ -21,7 +21,7 @@ from meshwright.plan import (
     Outcome,
 )
 from meshwright.profile import Profile
-from meshwright.run import Run
+from meshwright.relaxation import best_outcome
 from meshwright.spec.spec import Spec
 
 EFFORT_OF_KINDS = 1.0
@@ -37,11 +37,13 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
         InternalError: the checker disagrees with the solver about a plan.
     """
     options = options or Options()
-    deadline = time.monotonic() + options.time_limit_s
+    deadline = Deadline(options.time_limit_s, options.interrupt)
     if spec.cluster.parts:
         outcome = _best_arrangement(spec, options, deadline)
     else:
         outcome = _solve(options.profile.job(spec), options, deadline)
+    # Who asked for the end gets what there is.
+    options.interrupt.is_heeded = True
     return _with_run(spec, outcome, options.profile)
 
 
@@ -49,44 +51,69 @@ def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
     """Return an outcome with the run around its best plan, where the spec has one."""
     if outcome.best is None or not spec.run.model_fields_set:
         return outcome
+    from meshwright.economics.run import run_report
+
     job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
     return outcome.model_copy(update={"run": run_report(job, outcome.best)})
 
 
-def _best_arrangement(spec: Spec, options: Options, deadline: float) -> Outcome:
+def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:
     """Return the best of all ways to lay a job over unlike parts."""
-    found = []
-    for own in arrangements(spec):
+    ways, found = list(arrangements(spec)), list[tuple[str, Outcome]]()
+    for own in ways:
         options.on_progress(own.sentence)
-        job = options.profile.job(own.spec)
-        found.append((own.sentence, _solve(job, options, deadline)))
-    return best_of(found)
+        try:
+            outcome = _solve(options.profile.job(own.spec), options, deadline)
+        except KeyboardInterrupt:
+            if not (found and options.interrupt.is_asked):
+                raise
+            break
+        found.append((own.sentence, outcome))
+        if options.interrupt.is_asked:
+            break
+    return best_of(found, is_whole=len(found) == len(ways))
 
 
-def _solve(job: Job, options: Options, deadline: float) -> Outcome:
+def _solve(job: Job, options: Options, deadline: Deadline) -> Outcome:
     options.on_progress("enumerating the lattice")
     lattice = build_lattice(job)
-    outcome = Run(job, lattice, options, deadline).outcome()
-    if not options.is_by_kind or outcome.best is None:
-        return outcome
-    each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
-    kinds = tuple(_by_kind(job, lattice, each, deadline))
-    return outcome.model_copy(update={"by_kind": kinds})
+    with options.interrupt.heeded():
+        outcome = best_outcome(job, lattice, options, deadline)
+        if not options.is_by_kind or outcome.best is None:
+            return outcome
+        each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
+        kinds = tuple(_by_kind(job, lattice, each, deadline, outcome))
+        return outcome.model_copy(update={"by_kind": kinds})
 
 
 def _by_kind(
-    job: Job, lattice: Lattice, options: Options, deadline: float
+    job: Job, lattice: Lattice, options: Options, deadline: Deadline, whole: Outcome
 ) -> Iterator[KindResult]:
-    """Yield the best plan of every kind that the cluster has room for."""
+    """Yield the best plan of every kind that the cluster has room for.
+
+    The proven best plan of the `whole` lattice is that of its own kind too. Kinds that
+    an interrupt leaves no time for are left out.
+    """
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
-    legal = kind_of(lattice.rows)
+    legal, solved = kind_of(lattice.rows), _kind_solved(job, whole)
     for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
-        if kind in legal:
+        if options.interrupt.is_asked:
+            return
+        if kind == solved:
+            best, miss, is_proven = whole.best, None, True
+        elif kind in legal:
             own = lattice.take(np.flatnonzero(legal == kind))
-            outcome = Run(job, own, options, deadline).outcome()
+            outcome = best_outcome(job, own, options, deadline)
             best, miss = outcome.best, outcome.near_miss
             is_proven = outcome.status != "feasible"
         else:
             best, miss, is_proven = None, nearest_legal(job, kind), True
         name = kind_name(kind)
         yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)
+
+
+def _kind_solved(job: Job, whole: Outcome) -> int | None:
+    """Return the kind of the best plan, if that is proven."""
+    if whole.best is None or whole.status != "optimal":
+        return None
+    return int(kind_of(row_of(job, whole.best.plan)[0])[0])

@@ -1,8 +1,7 @@
 """The command line: parse, call, print, exit code.
 
-Exit codes: 0 a plan was found, 1 none fits, 2 bad input, 3 stopped undecided. Data
-goes to stdout, progress and notes to stderr. Heavy modules are imported when needed,
-so that help and errors answer at once.
+Data goes to stdout, progress and notes to stderr. Heavy modules are imported when
+needed, so that help and errors answer at once.
 """
 
 from __future__ import annotations
@@ -24,14 +23,16 @@ from meshwright.cli import (
     solve,
     topology,
 )
-from meshwright.cli.options import EXIT_CODES
+from meshwright.cli.complaints import complain, complain_of_a_fault
+from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS
+from meshwright.cli.usage import Commands
 from meshwright.errors import InternalError, MeshwrightError
 
-BAD_INPUT = 2
-
 app = typer.Typer(
+    cls=Commands,
     name="meshwright",
     help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
+    epilog=IN_WORDS,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -78,8 +79,12 @@ def main() -> None:
     try:
         app()
     except InternalError as error:
-        print(f"internal error, please report it: {error}", file=sys.stderr)
-        sys.exit(EXIT_CODES["unknown"])
+        complain_of_a_fault(error)
+        sys.exit(FAULT)
     except MeshwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         sys.exit(BAD_INPUT)
+    except Exception as error:
+        # Whatever it is, nobody has foreseen it.
+        complain_of_a_fault(error)
+        sys.exit(FAULT)

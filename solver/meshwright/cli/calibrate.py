@@ -11,6 +11,7 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import ProfileOption, check_writable, write
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 
 
 def calibrate(
@@ -36,7 +37,7 @@ def calibrate(
         priced, unpriced = price_runs(read_runs(runs))
         fitted = fit_profile(priced, load_profile(profile), progress.say)
     if not fitted.measured:
-        raise SpecError(f"{runs}: no run with a time can be priced")
+        raise SpecError(f"{printable(str(runs))}: no run with a time can be priced")
     data = fitted.model_dump(mode="json")
     write(yaml.safe_dump(data, sort_keys=False), output)
     sys.stdout.write(sections_as_text(profile_sections(fitted, len(unpriced))))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli.exit_codes import FOUND, NONE_FITS
 from meshwright.cli.options import (
     Format,
     FormatOption,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from meshwright.options import Options
     from meshwright.spec.spec import Spec
     from meshwright.spec.vary import Varied
-
-EXIT_NONE_FITS = 1
 
 PAIR = 2
 """GPUs whose kinds are told in full, with what decides between them."""
@@ -82,7 +81,7 @@ def compare(
         lambda: found.model_dump(mode="json"),
     )
     write(text, output)
-    raise typer.Exit(0 if found.fits else EXIT_NONE_FITS)
+    raise typer.Exit(FOUND if found.fits else NONE_FITS)
 
 
 def _varied(name: str, spec: Spec, text: str | None, has_plans: bool) -> Varied | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli.exit_codes import FOUND, NONE_FITS, OF_STATUS, UNDECIDED
+from meshwright.cli.interrupts import interruptible
 from meshwright.cli.options import (
     Format,
     FormatOption,
@@ -20,10 +22,10 @@ from meshwright.cli.options import (
 from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
+    from meshwright.options import Options
     from meshwright.spec.pins import Pins
     from meshwright.spec.serving import ServingSpec
-
-EXIT_NONE_FITS = 1
+    from meshwright.spec.spec import Spec
 
 
 def explain(
@@ -59,57 +61,79 @@ def explain(
         return
     if spec is None:
         raise SpecError("SPEC: missing; expected a YAML file or a bundled spec's name")
+    with interruptible() as interrupt:
+        from meshwright.options import Options
+        from meshwright.profile import load_profile
+        from meshwright.progress import Progress
+
+        loaded, pins = _loaded(spec, plan)
+        with Progress() as progress:
+            progress.say("solving what is asked, and what is near it")
+            options = Options(
+                profile=load_profile(profile),
+                on_progress=progress.say,
+                interrupt=interrupt,
+            )
+            text, code = _answer(loaded, pins, options, output_format, collectives)
+        write(text, output)
+    if interrupt.is_asked:
+        tell(["stopped by Ctrl-C; what was not worked out is left out"])
+    raise typer.Exit(UNDECIDED if interrupt.is_asked else code)
+
+
+def _loaded(name: str, plan: str | None) -> tuple[Spec | ServingSpec, Pins | None]:
     from meshwright.spec.load import load_question
     from meshwright.spec.plan_text import read_plan
-    from meshwright.spec.serving import ServingSpec
 
     notes: list[str] = []
-    loaded = load_question(spec, notes=notes)
+    loaded = load_question(name, notes=notes)
     pins = read_plan(plan) if plan is not None else None
     tell(notes)
-    if isinstance(loaded, ServingSpec):
-        text, fits = _served(loaded, pins, output_format)
-        write(text, output)
-        raise typer.Exit(0 if fits else EXIT_NONE_FITS)
+    return loaded, pins
+
+
+def _answer(
+    spec: Spec | ServingSpec,
+    plan: Pins | None,
+    options: Options,
+    output_format: Format,
+    has_ledger: bool,
+) -> tuple[str, int]:
+    """Return what to print and the exit code."""
+    from meshwright.spec.serving import ServingSpec
+
+    if isinstance(spec, ServingSpec):
+        return _served(spec, plan, options, output_format)
     from meshwright.explain.explain import Explainer
     from meshwright.explain.ledger import with_ledger
-    from meshwright.options import Options
-    from meshwright.profile import load_profile
-    from meshwright.progress import Progress
     from meshwright.report.explain import explain_sections
 
-    with Progress() as progress:
-        progress.say("solving what is asked, and what is near it")
-        fitted = load_profile(profile)
-        explainer = Explainer(Options(profile=fitted, on_progress=progress.say))
-        told = explainer.plan(loaded, pins) if pins else explainer.spec(loaded)
-        told = with_ledger(loaded, told, fitted) if collectives else told
+    explainer = Explainer(options)
+    told = explainer.plan(spec, plan) if plan else explainer.spec(spec)
+    told = with_ledger(spec, told, options.profile) if has_ledger else told
     text = formatted(
         output_format,
         lambda: explain_sections(told),
         lambda: told.model_dump(mode="json"),
     )
-    write(text, output)
-    raise typer.Exit(0 if told.fits else EXIT_NONE_FITS)
+    return text, OF_STATUS.get(told.status, FOUND if told.fits else NONE_FITS)
 
 
 def _served(
-    spec: ServingSpec, plan: Pins | None, output_format: Format
-) -> tuple[str, bool]:
-    from meshwright.options import Options
-    from meshwright.progress import Progress
+    spec: ServingSpec, plan: Pins | None, options: Options, output_format: Format
+) -> tuple[str, int]:
+    from dataclasses import replace
+
     from meshwright.report.serving_explain import explanation_sections
     from meshwright.serving.explain import explain_serving
 
-    with Progress() as progress:
-        progress.say("solving what is asked, and what is near it")
-        told = explain_serving(spec, plan, Options(is_by_kind=plan is None))
+    told = explain_serving(spec, plan, replace(options, is_by_kind=plan is None))
     text = formatted(
         output_format,
         lambda: explanation_sections(told),
         lambda: told.model_dump(mode="json"),
     )
-    return text, told.fits
+    return text, FOUND if told.fits else NONE_FITS
 
 
 def _rules(framework: str | None, output_format: Format) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from meshwright.cli.exit_codes import FOUND, NONE_FITS
 from meshwright.cli.options import (
     Format,
     FormatOption,
@@ -20,9 +21,17 @@ from meshwright.errors import SpecError
 if TYPE_CHECKING:
     from meshwright.spec.gpu import Gpu
 
-EXIT_DOES_NOT_FIT = 1
-
 LARGEST = 10_000_000
+
+HEADROOM = 0.03
+"""Share of the memory that stays free unless told otherwise."""
+
+
+class Budget(NamedTuple):
+    """What there is, and the share of it that stays free."""
+
+    memory_gib: float
+    headroom: float
 
 
 class Dtype(StrEnum):
@@ -49,10 +58,19 @@ def gemm(
         str | None,
         typer.Option(help="Memory, such as 40GiB; replaces that of the GPU."),
     ] = None,
+    usable: Annotated[
+        str | None,
+        typer.Option(
+            help="What is left of the memory, such as 1GiB, once the CUDA context and "
+            "all reserves are taken off; instead of --vram and --headroom."
+        ),
+    ] = None,
     headroom: Annotated[
-        float,
-        typer.Option(min=0.0, max=0.99, help="Share of the memory that stays free."),
-    ] = 0.03,
+        float | None,
+        typer.Option(
+            min=0.0, max=0.99, help="Share of the memory that stays free; default 0.03."
+        ),
+    ] = None,
     gpus: Annotated[
         int | None,
         typer.Option(min=2, max=65_536, help="Split over so many, fit or not."),
@@ -70,21 +88,22 @@ def gemm(
     """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
     check_writable(output)
     own = _gpu(gpu, dtype) if gpu is not None else None
-    memory_gib = _memory_gib(vram, own)
+    budget = _budget(vram, usable, headroom, own)
 
     from meshwright.gemm.answer import answer
-    from meshwright.gemm.memory import Matmul
+    from meshwright.gemm.memory import CONTEXT, Matmul
     from meshwright.report.gemm import gemm_sections
 
-    matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual)
-    told = answer(matmul, own, memory_gib, headroom, gpus)
+    context = CONTEXT if usable is None else 0
+    matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual, context)
+    told = answer(matmul, own, budget.memory_gib, budget.headroom, gpus)
     text = formatted(
         output_format,
         lambda: gemm_sections(told),
         lambda: told.model_dump(mode="json"),
     )
     write(text, output)
-    raise typer.Exit(0 if told.fits else EXIT_DOES_NOT_FIT)
+    raise typer.Exit(FOUND if told.fits else NONE_FITS)
 
 
 def _gpu(name: str, dtype: Dtype) -> Gpu:
@@ -98,17 +117,37 @@ def _gpu(name: str, dtype: Dtype) -> Gpu:
     return gpu
 
 
-def _memory_gib(vram: str | None, gpu: Gpu | None) -> float:
+def _budget(
+    vram: str | None, usable: str | None, headroom: float | None, gpu: Gpu | None
+) -> Budget:
+    """Return what there is: of all memory a share stays free, of what is usable none.
+
+    Raises:
+        SpecError: nothing says how much there is, or two options say it.
+    """
+    if usable is not None:
+        for name, other in {"vram": vram, "headroom": headroom}.items():
+            if other is not None:
+                raise SpecError(f"--usable: given beside --{name}; accepted: either")
+        return Budget(_gib("--usable", usable), 0.0)
+    share = HEADROOM if headroom is None else headroom
+    if vram is not None:
+        return Budget(_gib("--vram", vram), share)
+    if gpu is None:
+        raise SpecError(
+            "--gpu: missing; expected --gpu NAME, --vram 40GiB or --usable 38GiB"
+        )
+    return Budget(gpu.memory_gib, share)
+
+
+def _gib(option: str, text: str) -> float:
     from pydantic import TypeAdapter, ValidationError
 
+    from meshwright.spec.messages import shown
     from meshwright.spec.units import GiB
 
-    if vram is None:
-        if gpu is None:
-            raise SpecError("--gpu: missing; expected --gpu NAME or --vram 40GiB")
-        return gpu.memory_gib
     try:
-        return float(TypeAdapter(GiB).validate_python(vram))
+        return float(TypeAdapter(GiB).validate_python(text))
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise SpecError(f"--vram {vram!r}: {reason}") from None
+        raise SpecError(f"{option} {shown(text)}: {reason}") from None

@@ -9,6 +9,8 @@ import typer
 
 from meshwright.cli.options import OutputOption, check_writable, tell, write
 
+MOST_RANKS = 1_000_000
+
 
 def import_files(
     words: Annotated[
@@ -26,7 +28,8 @@ def import_files(
     ] = None,
     op: Annotated[str | None, typer.Option(help="Test, if a log is silent.")] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=2, help="GPUs, if a log is silent.")
+        int | None,
+        typer.Option(min=2, max=MOST_RANKS, help="GPUs, if a log is silent."),
     ] = None,
     output: OutputOption = None,
 ) -> None:

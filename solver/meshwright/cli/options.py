@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.spec.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.report.tables import Section
 
-EXIT_CODES = {"optimal": 0, "feasible": 0, "infeasible": 1, "unknown": 3}
+LARGEST_SEED = 2**31 - 1
+"""That CP-SAT takes."""
 
 
 class Format(StrEnum):
@@ -42,9 +45,9 @@ ProfileOption = Annotated[
 
 def check_writable(output: Path | None, option: str = "--output") -> None:
     """Refuse an output that cannot be written before there is one to lose."""
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        reason = "is a directory" if output.is_dir() else "no such file or directory"
-        raise SpecError(f"{option} {output}: {reason}")
+    if output is not None and (is_folder(output) or not is_folder(output.parent)):
+        reason = "is a directory" if is_folder(output) else "no such file or directory"
+        raise SpecError(f"{option} {printable(str(output))}: {reason}")
 
 
 def check_plot(plot: Path | None) -> None:
@@ -75,7 +78,7 @@ def formatted(
 def tell(notes: Iterable[str]) -> None:
     """Say on stderr what was assumed."""
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
 
 
 def write(text: str, output: Path | None, option: str = "--output") -> None:
@@ -87,4 +90,4 @@ def write(text: str, output: Path | None, option: str = "--output") -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"{option} {output}: {reason}") from None
+        raise SpecError(f"{option} {printable(str(output))}: {reason}") from None

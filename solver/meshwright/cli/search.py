@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli.exit_codes import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
+    LARGEST_SEED,
     Format,
     FormatOption,
     ProfileOption,
@@ -21,9 +23,6 @@ from meshwright.cli.options import (
 
 if TYPE_CHECKING:
     from meshwright.search.summary import Summary
-
-FOUND, NONE_FITS, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
-"""Exit codes."""
 
 
 class Backend(StrEnum):
@@ -87,7 +86,9 @@ def search(
         float | None, typer.Option(min=0.1, help="GiB that a worker may hold.")
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
+    ] = 0,
     output_format: FormatOption = Format.table,
 ) -> None:
     """Solve many specs, and say what is best, what trades off, and what fits not."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli.exit_codes import OF_STATUS, UNDECIDED
+from meshwright.cli.interrupts import interruptible
 from meshwright.cli.options import (
-    EXIT_CODES,
+    LARGEST_SEED,
     Format,
     FormatOption,
     OutputOption,
@@ -19,7 +22,10 @@ from meshwright.cli.options import (
     tell,
     write,
 )
+from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.spec.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.options import Options
@@ -53,7 +59,9 @@ def solve(
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of CP-SAT.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
+    ] = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
     ] = 1,
@@ -68,50 +76,67 @@ def solve(
     output: OutputOption = None,
 ) -> None:
     """Find the fastest plan that fits, and prove it."""
+    check_writable(output)
+    if ranks is not None and not is_folder(ranks):
+        raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
+    with interruptible() as interrupt:
+        loaded = _loaded(spec, pin)
+        from meshwright.options import Options
+        from meshwright.profile import load_profile
+        from meshwright.progress import Progress
+
+        _refuse_beside_inference(loaded, top > 1, ranks, profile != DEFAULT_PROFILE)
+        is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
+        deadline = Deadline(inf if time_limit is None else time_limit, interrupt)
+        with Progress() as progress:
+            options = Options(
+                time_limit_s=deadline.left_s,
+                seed=seed,
+                workers=workers,
+                top=top,
+                is_by_kind=is_small if by_kind is None else by_kind,
+                profile=load_profile(profile),
+                on_progress=progress.say,
+                interrupt=interrupt,
+            )
+            text, status, outcome = _answer(loaded, options, output_format)
+        write(text, output)
+        if ranks is not None and outcome is not None:
+            _write_ranks(outcome, ranks)
+    raise typer.Exit(_exit_code(status, deadline))
+
+
+def _loaded(name: str, pins: list[str] | None) -> Spec | ServingSpec:
     from meshwright.spec.load import load_question
+
+    notes: list[str] = []
+    loaded = load_question(name, pins, notes)
+    tell(notes)
+    return loaded
+
+
+def _answer(
+    spec: Spec | ServingSpec, options: Options, output_format: Format
+) -> tuple[str, Status, Outcome | None]:
+    """Return what to print, the status, and the outcome of a training job."""
     from meshwright.spec.serving import ServingSpec
 
-    check_writable(output)
-    if ranks is not None and not ranks.is_dir():
-        raise SpecError(f"--ranks {ranks}: no such folder")
-    notes: list[str] = []
-    loaded = load_question(spec, pin, notes)
-    tell(notes)
-    is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
-
-    from meshwright.options import Options
-    from meshwright.profile import load_profile
-    from meshwright.progress import Progress
-
-    with Progress() as progress:
-        options = Options(
-            time_limit_s=float("inf") if time_limit is None else time_limit,
-            seed=seed,
-            workers=workers,
-            top=top,
-            is_by_kind=is_small if by_kind is None else by_kind,
-            profile=load_profile(profile),
-            on_progress=progress.say,
-        )
-        if isinstance(loaded, ServingSpec):
-            _refuse_beside_inference(
-                top > 1, ranks is not None, profile != DEFAULT_PROFILE
-            )
-            text, status = _served(loaded, options, output_format)
-            outcome = None
-        else:
-            outcome = _trained(loaded, options)
-            text, status = _rendered(loaded, outcome, output_format), outcome.status
-    write(text, output)
-    if ranks is not None and outcome is not None:
-        _write_ranks(outcome, ranks)
-    raise typer.Exit(EXIT_CODES[status])
-
-
-def _trained(spec: Spec, options: Options) -> Outcome:
+    if isinstance(spec, ServingSpec):
+        return *_served(spec, options, output_format), None
     from meshwright.solve import solve as solve_spec
 
-    return solve_spec(spec, options)
+    outcome = solve_spec(spec, options)
+    return _rendered(spec, outcome, output_format), outcome.status, outcome
+
+
+def _exit_code(status: Status, deadline: Deadline) -> int:
+    """Return the exit code; a plan so far is no answer to what is the fastest one."""
+    if deadline.interrupt.is_asked:
+        tell(["stopped by Ctrl-C"])
+        return UNDECIDED
+    if status == "feasible" and deadline.has_passed:
+        return UNDECIDED
+    return OF_STATUS[status]
 
 
 def _rendered(spec: Spec, outcome: Outcome, output_format: Format) -> str:
@@ -124,14 +149,19 @@ def _rendered(spec: Spec, outcome: Outcome, output_format: Format) -> str:
     }[output_format](spec.title, outcome)
 
 
-def _refuse_beside_inference(top: bool, ranks: bool, profile: bool) -> None:
-    """Refuse options that are about training.
+def _refuse_beside_inference(
+    spec: Spec | ServingSpec, top: bool, ranks: Path | None, profile: bool
+) -> None:
+    """Refuse options that are about training where a spec is about inference.
 
     Raises:
         SpecError: one was given.
     """
-    for name, is_given in {"top": top, "ranks": ranks, "profile": profile}.items():
-        if is_given:
+    from meshwright.spec.serving import ServingSpec
+
+    given = {"top": top, "ranks": ranks is not None, "profile": profile}
+    for name, is_given in given.items():
+        if is_given and isinstance(spec, ServingSpec):
             raise SpecError(f"--{name}: for specs with training; this has inference")
 
 

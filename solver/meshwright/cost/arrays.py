@@ -23,21 +23,40 @@ def total(parts: Parts) -> Floats:
     return np.asarray(sum(parts.values()), dtype=np.float64)
 
 
-def take(columns: T, index: Ints | slice | tuple[slice, None]) -> T:
+Index = Ints | slice | tuple[slice, None]
+
+
+def take(columns: T, index: Index) -> T:
     """Return rows of columns: of an array, of parts, or of a dataclass of them.
 
     What is one array under several names is taken once, and stays one.
     """
     if isinstance(columns, np.ndarray):
-        return cast("T", columns[index])
+        return cast("T", _rows_of(columns, index))
     if isinstance(columns, tuple):
         return cast("T", tuple(take(own, index) for own in columns))
     is_parts = isinstance(columns, dict)
     named: dict[str, Any] = cast("Any", columns) if is_parts else vars(columns)
-    arrays = {id(own): own for own in named.values()}
-    taken = {key: take(own, index) for key, own in arrays.items()}
-    rows = {name: taken[id(own)] for name, own in named.items()}
-    return cast("T", rows) if is_parts else type(columns)(**rows)
+    taken: dict[int, Any] = {}
+    rows = {}
+    for name, own in named.items():
+        key = id(own)
+        if key not in taken:
+            taken[key] = take(own, index)
+        rows[name] = taken[key]
+    if is_parts:
+        return cast("T", rows)
+    # Constructors of frozen dataclasses take longer than all of the above.
+    result = object.__new__(type(columns))
+    result.__dict__.update(rows)
+    return result
+
+
+def _rows_of(array: NDArray[Any], index: Index) -> NDArray[Any]:
+    """Return rows of an array; numbered rows of a table are copied as a whole."""
+    if array.ndim > 1 and isinstance(index, np.ndarray):
+        return array.take(index, axis=0)
+    return array[index]
 
 
 def joined(tables: list[T]) -> T:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from math import inf
 from typing import Literal, NamedTuple
 
 from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1
@@ -49,7 +49,9 @@ def longest_path_s(
     """
     graph = _Graph(len(forward_s), microbatches, schedule, vpp)
     seconds = _chunk_seconds(forward_s, backward_s, weight_s, schedule, vpp)
-    return max(run.clock_s for run in _walked(graph, seconds))
+    orders = graph.orders
+    ends_s = _ends_s(graph, orders, seconds)
+    return max(ends_s[order[-1]] for order in orders)
 
 
 def timeline(
@@ -63,12 +65,16 @@ def timeline(
     """Return when every task runs; the tasks of one stage are in their order."""
     graph = _Graph(len(forward_s), microbatches, schedule, vpp)
     seconds = _chunk_seconds(forward_s, backward_s, weight_s, schedule, vpp)
-    return [
-        Span(stage, graph.task(number), start_s, start_s + run.seconds[kind])
-        for stage, run in enumerate(_walked(graph, seconds))
-        for number, start_s in zip(run.order, run.start_s, strict=True)
-        for kind in [number // graph.of_a_kind]
-    ]
+    orders = graph.orders
+    ends_s = _ends_s(graph, orders, seconds)
+    spans = []
+    for stage, order in enumerate(orders):
+        clock_s = 0.0
+        for number in order:
+            start_s = max(ends_s[graph.source(number)], clock_s)
+            clock_s = ends_s[number]
+            spans.append(Span(stage, graph.task(number), start_s, clock_s))
+    return spans
 
 
 def stage_order(
@@ -104,6 +110,20 @@ class _Graph:
         step, microbatch = divmod(own, self.microbatches)
         chunk = step // self.stages
         return Task(KINDS[kind], microbatch, self.vpp - 1 - chunk if kind else chunk)
+
+    @property
+    def sources(self) -> tuple[int, int, int]:
+        """Return how far before a task of each kind that stands which it waits for."""
+        return self.microbatches, self.microbatches, self.of_a_kind
+
+    def source(self, number: int) -> int:
+        """Return the task that a task waits for; below 0 where there is none."""
+        return number - self.sources[number // self.of_a_kind]
+
+    @property
+    def orders(self) -> list[list[int]]:
+        """Return the tasks of every stage in order."""
+        return [self.order(stage) for stage in range(self.stages)]
 
     def order(self, stage: int) -> list[int]:
         """Return a stage's tasks: warm-up forwards, pairs, the last backwards."""
@@ -163,48 +183,36 @@ class _Graph:
         return result + list(waiting)
 
 
-class _Stage:
-    """A stage on its way through its tasks."""
+def _ends_s(
+    graph: _Graph, orders: list[list[int]], seconds: list[list[float]]
+) -> list[float]:
+    """Return when every task ends, by its number; then zeros, for the first sources.
 
-    def __init__(self, graph: _Graph, number: int, seconds: list[float]) -> None:
-        self.order = graph.order(number)
-        self.seconds = seconds
-        self.start_s: list[float] = []
-        self.clock_s = 0.0
-        self._graph = graph
-
-    def run(self, ended_s: list[float | None]) -> bool:
-        """Run the tasks whose sources have ended, and return whether there are any."""
-        of_a_kind, m = self._graph.of_a_kind, self._graph.microbatches
-        back = (m, m, of_a_kind)
-        first, clock_s, seconds = len(self.start_s), self.clock_s, self.seconds
-        for number in islice(self.order, first, None):
-            kind = number // of_a_kind
-            ready_s = ended_s[number - back[kind]]
-            if ready_s is None:
-                break
-            start_s = ready_s if ready_s > clock_s else clock_s
-            self.start_s.append(start_s)
-            clock_s = ended_s[number] = start_s + seconds[kind]
-        self.clock_s = clock_s
-        return len(self.start_s) > first
-
-
-def _walked(graph: _Graph, seconds: list[list[float]]) -> list[_Stage]:
-    """Return every stage after its last task.
-
-    A task waits for the one before it on its stage, and for its source on another.
+    A task waits for the one before it on its stage, and for its source on another. Each
+    stage runs until a source has not ended; then its neighbours may go on.
     """
-    count = graph.stages
-    stages = [_Stage(graph, e, [own[e] for own in seconds]) for e in range(count)]
+    stages, of_a_kind, sources = graph.stages, graph.of_a_kind, graph.sources
     # The first steps have no source: those are the last numbers, counted from behind.
-    ended_s = [None] * 3 * graph.of_a_kind + [0.0] * graph.microbatches
-    woken = deque(range(count))
+    ends_s = [inf] * (len(KINDS) * of_a_kind) + [0.0] * graph.microbatches
+    done, clocks_s, woken = [0] * stages, [0.0] * stages, deque(range(stages))
+    by_stage = list(zip(*seconds, strict=True))
     while woken:
         stage = woken.popleft()
-        if stages[stage].run(ended_s):
-            woken += [(stage + 1) % count, (stage - 1) % count]
-    return stages
+        order, clock_s, takes_s = orders[stage], clocks_s[stage], by_stage[stage]
+        first = index = done[stage]
+        while index < len(order):
+            number = order[index]
+            kind = number // of_a_kind
+            ready_s = ends_s[number - sources[kind]]
+            if ready_s == inf:
+                break
+            clock_s = (ready_s if ready_s > clock_s else clock_s) + takes_s[kind]
+            ends_s[number] = clock_s
+            index += 1
+        if index > first:
+            done[stage], clocks_s[stage] = index, clock_s
+            woken += [(stage + 1) % stages, (stage - 1) % stages]
+    return ends_s
 
 
 def _chunk_seconds(

@@ -7,16 +7,21 @@ solved to proof with the ones before it held, so any number of workers agrees.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from math import inf
 
-from ortools.sat.python import cp_model
-from ortools.sat.python.cp_model import CpModel, CpSolver, LinearExpr, LinearExprT
-
+from meshwright.cpsat.library import (
+    CpModel,
+    CpSolver,
+    LinearExpr,
+    LinearExprT,
+    cp_model,
+)
 from meshwright.cpsat.problem import Pairs, Problem, Proof
 from meshwright.cpsat.rules import RULES
+from meshwright.cpsat.solver import solved
 from meshwright.cpsat.variables import SkeletonVars, make_variables
+from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
 
 _STATUS = {
@@ -32,16 +37,15 @@ LARGEST_OBJECTIVE = 2**60
 
 def prove(
     problem: Problem,
-    deadline: float,
+    deadline: Deadline,
     seed: int,
     workers: int,
     most_effort: float = inf,
 ) -> Proof:
     """Return the fastest plan of a problem, with the bound that was proven.
 
-    `deadline` is on the clock of `time.monotonic`, `most_effort` in CP-SAT's
-    deterministic seconds. Which of several splits of equal time it has is left open:
-    see `settled`.
+    `most_effort` is in CP-SAT's deterministic seconds. Which of several splits of
+    equal time it has is left open: see `settled`.
     """
     model, every = build(problem)
     # One objective for time and preference: preference only decides between equals.
@@ -54,7 +58,7 @@ def prove(
     solver = _solver(deadline, seed, workers)
     if most_effort < inf:
         solver.parameters.max_deterministic_time = most_effort
-    status = _STATUS.get(solver.solve(model))
+    status = _STATUS.get(solved(solver, model, deadline))
     if status is None:
         raise InternalError(f"CP-SAT refuses the model: {model.validate()}")
     bound = solver.best_objective_bound / weight
@@ -69,7 +73,7 @@ def prove(
     return Proof(status, index, _split(solver, every[index]), ticks, bound)
 
 
-def _confirm_infeasible(model: CpModel, deadline: float, seed: int) -> None:
+def _confirm_infeasible(model: CpModel, deadline: Deadline, seed: int) -> None:
     """Solve once more another way: wrong verdicts of infeasibility are on record.
 
     Raises:
@@ -77,7 +81,7 @@ def _confirm_infeasible(model: CpModel, deadline: float, seed: int) -> None:
     """
     solver = _solver(deadline, seed + 1, 1)
     solver.parameters.cp_model_presolve = False
-    if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if solved(solver, model, deadline) in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         raise InternalError("CP-SAT calls a model infeasible that has a solution")
 
 
@@ -119,7 +123,7 @@ def _hint_not_chosen(model: CpModel, skeleton: SkeletonVars) -> None:
 
 
 def settled(
-    problem: Problem, proof: Proof, deadline: float, seed: int, workers: int
+    problem: Problem, proof: Proof, deadline: Deadline, seed: int, workers: int
 ) -> Proof:
     """Return a proof with the most even, then lexicographically first split.
 
@@ -134,7 +138,7 @@ def settled(
     for objective in _tie_breaks(model, problem, skeleton):
         model.minimize(objective)
         solver = _solver(deadline, seed, workers)
-        if solver.solve(model) != cp_model.OPTIMAL:
+        if solved(solver, model, deadline) != cp_model.OPTIMAL:
             break
         model.add(objective == solver.value(objective))
         proof = replace(proof, split=_split(solver, skeleton))
@@ -167,11 +171,11 @@ def _split(solver: CpSolver, skeleton: SkeletonVars) -> Pairs:
     return tuple((solver.value(n), solver.value(r)) for n, r in pairs)
 
 
-def _solver(deadline: float, seed: int, workers: int) -> CpSolver:
+def _solver(deadline: Deadline, seed: int, workers: int) -> CpSolver:
     solver = CpSolver()
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = workers
-    left_s = deadline - time.monotonic()
+    left_s = deadline.left_s
     if left_s < 1e6:
         solver.parameters.max_time_in_seconds = max(left_s, 0.001)
     return solver

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ortools.sat.python.cp_model import CpModel
-
+from meshwright.cpsat.library import CpModel
 from meshwright.cpsat.problem import Problem
 from meshwright.cpsat.variables import SkeletonVars
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortools.sat.python import cp_model
-from ortools.sat.python.cp_model import CpModel, CpSolver, Domain, IntVar, LinearExpr
-
 from meshwright.cpsat.goal import Goal, Hop, Seats
+from meshwright.cpsat.library import (
+    CpModel,
+    CpSolver,
+    Domain,
+    IntVar,
+    LinearExpr,
+    cp_model,
+)
+from meshwright.cpsat.solver import solved
+from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
 
 MOST_EFFORT = 4.0
@@ -134,7 +141,7 @@ class Seating:
             self.model.add(LinearExpr.sum(terms) <= longest)
         return longest
 
-    def solve(self) -> tuple[Seats | None, bool]:
+    def solve(self, deadline: Deadline) -> tuple[Seats | None, bool]:
         """Return an order; or None, and whether there is no other.
 
         Raises:
@@ -143,7 +150,7 @@ class Seating:
         solver = CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.max_deterministic_time = self.left
-        status = solver.solve(self.model)
+        status = solved(solver, self.model, deadline)
         self.left = max(self.left - solver.deterministic_time, 0.0)
         if status == cp_model.MODEL_INVALID:
             raise InternalError(f"CP-SAT refuses the model: {self.model.validate()}")

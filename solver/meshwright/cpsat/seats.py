@@ -16,6 +16,7 @@ from meshwright.cpsat.climb import climbed
 from meshwright.cpsat.goal import Goal, Hop, Ints, Seats
 from meshwright.cpsat.listed import front, orders_of
 from meshwright.cpsat.seating import Seating
+from meshwright.deadline import NEVER, Deadline
 
 MOST_LISTED = 10_000
 """Orders that are looked at one by one; more are left to CP-SAT."""
@@ -31,7 +32,10 @@ class Found:
 
 
 def best_orders(
-    goals: Sequence[Goal], before: Sequence[Hop], known: Sequence[Seats] = ()
+    goals: Sequence[Goal],
+    before: Sequence[Hop],
+    known: Sequence[Seats] = (),
+    deadline: Deadline = NEVER,
 ) -> Found:
     """Return an order for every least set of costs that is of interest.
 
@@ -51,7 +55,7 @@ def best_orders(
             orders.append(order)
             own = [goal.costs(np.array([order]))[0].tolist() for goal in goals]
             seating.ask_for_less(own)
-        seats, is_decided = seating.solve()
+        seats, is_decided = seating.solve(deadline)
         if seats is None:
             every = np.array(orders, dtype=np.int64).reshape(-1, len(goals[0].loads))
             return Found(_best(goals, every), is_decided)

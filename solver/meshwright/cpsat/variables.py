@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ortools.sat.python.cp_model import CpModel, IntVar, LinearExpr, LinearExprT
-
+from meshwright.cpsat.library import CpModel, IntVar, LinearExpr, LinearExprT
 from meshwright.cpsat.problem import Problem, SkeletonChoice
 
 

@@ -46,6 +46,21 @@ class Failures(SpecModel):
     young_s: float | None = Field(None, description="Interval by Young's formula.")
     interval_s: float | None = Field(None, description="By Daly's: the one used.")
     goodput: float | None = Field(None, description="Useful share of the days.")
+    set_by: Literal["failures", "storage"] = Field(
+        "failures",
+        description="Storage where it takes longer to write one than the interval that "
+        "failures ask for, or where one every five minutes loses hardly more.",
+    )
+    failures_alone_s: float | None = Field(
+        None, description="Daly's interval, were storage as fast as it needs."
+    )
+    storage_share: float | None = Field(
+        None, description="Of the time in which storage writes."
+    )
+    storage_tb_h: float | None = Field(None, description="What it writes in an hour.")
+    short_gains: float | None = Field(
+        None, description="Of the time, over one every five minutes, where shorter."
+    )
     lost_days: float | None = None
 
 

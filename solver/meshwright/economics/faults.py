@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import math
 
+SHORT_S = 300.0
+"""Between checkpoints: of less it is worth a word whether failures ask for that."""
+
+LITTLE = 0.01
+"""Of the time: what an interval may lose that nobody would take trouble over."""
+
 MOST = 700.0
 """Exponents of e that a float holds."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshwright.economics.data import Failures
-from meshwright.economics.faults import daly_s, goodput, young_s
+from meshwright.economics.faults import LITTLE, SHORT_S, daly_s, goodput, young_s
 from meshwright.economics.setup import Setup
 from meshwright.spec.run import Checkpoint
 from meshwright.spec.units import HOUR_S
@@ -47,9 +47,12 @@ def _checkpointed(own: Setup, how: Checkpoint, mtbf_hours: float) -> Failures:
     write_s, mtbf_s = size / (how.gb_s * 1e9), mtbf_hours * HOUR_S
     stall_s = _snapshot_s(own, size) if how.is_async else write_s
     restart_s = how.restart_s + write_s + (write_s if how.is_async else 0.0)
-    interval_s = daly_s(stall_s, mtbf_s)
-    if how.is_async:
-        interval_s = max(interval_s, write_s)
+    asked_s = daly_s(stall_s, mtbf_s)
+    interval_s = max(asked_s, write_s) if how.is_async else asked_s
+    useful = goodput(interval_s, stall_s, restart_s, mtbf_s)
+    gains = useful - goodput(SHORT_S, stall_s, restart_s, mtbf_s)
+    is_short = interval_s < SHORT_S
+    is_needless = is_short and gains < LITTLE
     return Failures(
         mtbf_hours=mtbf_hours,
         checkpoint_gb=size / 1e9,
@@ -57,7 +60,12 @@ def _checkpointed(own: Setup, how: Checkpoint, mtbf_hours: float) -> Failures:
         stall_s=stall_s,
         young_s=young_s(stall_s, mtbf_s),
         interval_s=interval_s,
-        goodput=goodput(interval_s, stall_s, restart_s, mtbf_s),
+        goodput=useful,
+        set_by="storage" if is_needless or interval_s > asked_s else "failures",
+        failures_alone_s=asked_s,
+        storage_share=write_s / (interval_s + stall_s),
+        storage_tb_h=size / 1e12 * HOUR_S / (interval_s + stall_s),
+        short_gains=gains if is_short else None,
     )
 
 

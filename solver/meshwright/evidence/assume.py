@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 T = TypeVar("T")
+Part = TypeVar("Part", bound=BaseModel)
 
 
 class Unpriced(Exception):
@@ -22,3 +25,18 @@ class Assumed:
         """Note a field as assumed and return the value taken for it."""
         self.fields[name] = value
         return value
+
+
+def checked(schema: type[Part], field: str, data: object) -> Part:
+    """Return a part of a spec, which stands in `field` of it.
+
+    Raises:
+        Unpriced: no spec has such a part; names the first thing that is wrong.
+    """
+    try:
+        return schema.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(filter(None, (field, *map(str, first["loc"]))))
+        told = first["msg"].removeprefix("Value error, ")
+        raise Unpriced(f"{path}: {told}") from None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshwright import catalog
-from meshwright.errors import SpecError
-from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.assume import Assumed, Unpriced, checked
 from meshwright.evidence.run import RunHardware
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
@@ -77,9 +76,10 @@ FIELD = "hardware.inter_node"
 GENERATION_GBIT_S = {"EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
 """Of one InfiniBand adapter with four lanes (InfiniBand Trade Association roadmap)."""
 
-_BOTH_WAYS = re.compile(r"([\d.]+) GB/s")
-_ADAPTERS = re.compile(r"(\d+)\s*x\s*(?:[EHNX]DR)?\s*(\d+)")
-_RATE = re.compile(r"([\d.]+) ?([GT])(?:b/s|bit/s|bps)")
+_DECIMAL = r"(\d{1,9}(?:\.\d{1,9})?)"
+_BOTH_WAYS = re.compile(rf"{_DECIMAL} GB/s")
+_ADAPTERS = re.compile(r"(\d{1,9})\s{0,9}x\s{0,9}(?:[EHNX]DR)?\s{0,9}(\d{1,9})")
+_RATE = re.compile(rf"{_DECIMAL} ?([GT])(?:b/s|bit/s|bps)")
 _GENERATION = re.compile(r"[EHNX]DR")
 
 
@@ -118,7 +118,8 @@ def find_cluster(hardware: RunHardware, assumed: Assumed) -> Cluster:
     """Return the cluster of a run; what was not published is noted as assumed.
 
     Raises:
-        Unpriced: the GPU is unknown, or nothing is known of its network.
+        Unpriced: the GPU is unknown, nothing is known of its network, or no cluster
+            has such rates.
     """
     gpu = find_gpu(hardware.gpu)
     node = find_node(gpu.name)
@@ -128,10 +129,7 @@ def find_cluster(hardware: RunHardware, assumed: Assumed) -> Cluster:
         gbit_s, uplink = _network(hardware, node, inside, assumed)
         levels.append(_level("network", hardware.n_gpus // inside, gbit_s / 8, uplink))
     topology = {"name": hardware.gpu, "gpu": gpu, "levels": levels}
-    try:
-        return Cluster.model_validate({"topology": topology})
-    except ValueError as error:
-        raise SpecError(str(error)) from None
+    return checked(Cluster, "cluster", {"topology": topology})
 
 
 def find_node(gpu: str) -> Node:

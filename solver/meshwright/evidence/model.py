@@ -6,10 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from meshwright import catalog
-from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.assume import Assumed, Unpriced, checked
 from meshwright.evidence.run import Run, RunModel
 from meshwright.spec.model import Model
 from meshwright.spec.source import read_yaml
@@ -47,12 +45,7 @@ def model_of(run: Run, assumed: Assumed) -> Model:
         raise Unpriced("model.mla: not published")
     if (run.model.arch_note or "").startswith("sliding"):
         assumed.value("model.arch_note", "full attention")
-    try:
-        return Model.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(("model", *map(str, first["loc"])))
-        raise Unpriced(f"{field}: {first['msg']}") from None
+    return checked(Model, "model", fields)
 
 
 def _published(model: RunModel) -> Fields:

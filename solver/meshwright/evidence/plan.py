@@ -17,7 +17,7 @@ from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Spec
 
-_GROUP = re.compile(r"shard group (\d+)")
+_GROUP = re.compile(r"shard group (\d{1,9})")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.evidence.price import Priced
 from meshwright.report.chart import plot_library, save_chart
 
@@ -30,14 +31,15 @@ def save_plot(priced: list[Priced], path: Path) -> list[Path]:
     timed = [one for one in priced if one.run.step_s]
     if not timed:
         raise SpecError("--plot: no run with a time can be priced")
-    return save_chart(_chart(timed), path)
+    title = f"{len(timed):,} runs; dashed: {BAND:.0%} off"
+    return save_chart(_chart(timed, title), title, path)
 
 
-def _chart(timed: list[Priced]) -> altair.LayerChart:
+def _chart(timed: list[Priced], title: str) -> altair.LayerChart:
     alt = plot_library()
     points = [_point(one) for one in timed]
     chart = alt.layer(_band(alt, points), _runs(alt, points)).properties(
-        title=f"{len(points):,} runs; dashed: {BAND:.0%} off",
+        title=title,
         width=SIZE_PX,
         height=SIZE_PX,
         autosize=alt.AutoSizeParams(type="fit", contains="padding"),
@@ -82,10 +84,10 @@ def _point(one: Priced) -> dict[str, str | float]:
     plan, run = one.plan, one.run
     degrees = f"tp {plan.tp}, pp {plan.pp}, dp {plan.dp_shard} x {plan.dp_replicate}"
     return {
-        "id": run.id,
-        "source": run.source_id,
-        "model": run.model.name,
-        "GPUs": f"{run.hardware.n_gpus} {run.hardware.gpu}",
+        "id": printable(run.id),
+        "source": printable(run.source_id),
+        "model": printable(run.model.name),
+        "GPUs": printable(f"{run.hardware.n_gpus} {run.hardware.gpu}"),
         "plan": f"{degrees}, micro-batch {plan.micro_batch}, ZeRO {plan.zero}, "
         f"recompute {plan.recompute}",
         "measured_s": float(f"{run.step_s:.5g}"),

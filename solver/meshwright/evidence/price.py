@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from meshwright.check import predict
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.framework import RESERVED_PER_ALLOCATED
-from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.assume import Assumed, Unpriced, checked
 from meshwright.evidence.layout import data_parallel
 from meshwright.evidence.machines import find_cluster
 from meshwright.evidence.model import model_of
@@ -124,25 +124,21 @@ def _with_batch(run: Run, assumed: Assumed) -> Run:
 
 def _spec(run: Run, assumed: Assumed) -> Spec:
     cluster = find_cluster(run.hardware, assumed)
-    return Spec.model_validate(
-        {
-            "model": model_of(run, assumed),
-            "cluster": cluster,
-            "framework": framework_of(run),
-            "training": Training.model_validate(
-                {
-                    "seq_len": run.model.seq_len,
-                    "global_batch": run.config.global_batch,
-                    "precision": precision_of(
-                        run.config, cluster.topology.gpu, assumed
-                    ),
-                    "attention": _attention(run, assumed),
-                    "gradients": gradients_of(run.config),
-                    "fused_loss": "foundry" in run.config.framework.lower() or None,
-                }
-            ),
-        }
-    )
+    training = {
+        "seq_len": run.model.seq_len,
+        "global_batch": run.config.global_batch,
+        "precision": precision_of(run.config, cluster.topology.gpu, assumed),
+        "attention": _attention(run, assumed),
+        "gradients": gradients_of(run.config),
+        "fused_loss": "foundry" in run.config.framework.lower() or None,
+    }
+    spec = {
+        "model": model_of(run, assumed),
+        "cluster": cluster,
+        "framework": framework_of(run),
+        "training": checked(Training, "training", training),
+    }
+    return checked(Spec, "", spec)
 
 
 def _attention(run: Run, assumed: Assumed) -> str:

@@ -1,88 +1,59 @@
-"""Reads evidence files: YAML lists and CSV tables, with the row in errors."""
+"""Reads evidence files: YAML lists and CSV tables of runs, with the line in errors."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
+from meshwright.evidence.columns import read_table
 from meshwright.evidence.run import Run
+from meshwright.spec.files import is_folder
+from meshwright.spec.guard import Limits
+from meshwright.spec.messages import explain, shown
+from meshwright.spec.places import Document, Where
+from meshwright.spec.source import read_yaml
 
-MAX_BYTES = 50_000_000
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+RUNS = Limits(most_bytes=10_000_000, most_values=300_000)
+"""Twice the largest collection that is known, of 1,300 runs."""
 
 
 def read_runs(path: Path) -> list[Run]:
     """Return the runs of a file, or of all YAML files in a folder.
 
     Raises:
-        SpecError: a file cannot be read, or a row is not a run; names both.
+        SpecError: a file cannot be read, or a row is not a run; names file, line,
+            field, value and what is accepted.
     """
-    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    files = sorted(path.glob("*.yaml")) if is_folder(path) else [path]
     if not files:
-        raise SpecError(f"{path}: no YAML files in this folder")
-    runs = [run for file in files for run in _runs_of(file)]
-    seen: set[str] = set()
-    for run in runs:
-        if run.id in seen:
-            raise SpecError(f"{path}: two runs have the id {run.id!r}")
-        seen.add(run.id)
+        raise SpecError(f"{Where(str(path))}: no YAML files in this folder")
+    runs: list[Run] = []
+    seen: dict[str, Where] = {}
+    for run, where in (found for file in files for found in _runs_of(file)):
+        first = seen.setdefault(run.id, where)
+        if first is not where:
+            raise SpecError(f"{where}: id: {shown(run.id)}: already given at {first}")
+        runs.append(run)
     return runs
 
 
-def _runs_of(path: Path) -> Iterator[Run]:
-    rows = _csv_rows(path) if path.suffix == ".csv" else _yaml_rows(path)
-    for index, row in enumerate(rows, 1):
-        yield _run(path, index, row)
+def _runs_of(path: Path) -> Iterator[tuple[Run, Where]]:
+    """Yield the runs of a file, and where each of them starts."""
+    is_table = path.suffix == ".csv"
+    document = read_table(path, RUNS) if is_table else read_yaml(path, RUNS)
+    if not isinstance(document.data, list) or not document.data:
+        raise SpecError(f"{document.where(())}: expected a list of runs")
+    for index, row in enumerate(document.data):
+        try:
+            yield Run.model_validate(row), document.where((index,))
+        except ValidationError as error:
+            raise SpecError(explain(_row(document, index), error, Run)) from None
 
 
-def _run(path: Path, index: int, row: object) -> Run:
-    try:
-        return Run.model_validate(row)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = row.get("id", index) if isinstance(row, dict) else index
-        field = ".".join(map(str, first["loc"])) or "row"
-        message = first["msg"][:1].lower() + first["msg"][1:]
-        raise SpecError(f"{path}: run {name}: {field}: {message}") from None
-
-
-def _yaml_rows(path: Path) -> list[object]:
-    try:
-        data = yaml.load(_text(path), Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(data, list) or not data:
-        raise SpecError(f"{path}: expected a list of runs")
-    return data
-
-
-def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield one nested mapping per line; empty cells are left out."""
-    for line in csv.DictReader(_text(path).splitlines()):
-        row: dict[str, Any] = {}
-        for column, cell in line.items():
-            if cell:
-                *parents, last = (column or "").split(".")
-                target = row
-                for parent in parents:
-                    target = target.setdefault(parent, {})
-                target[last] = yaml.load(cell, Loader=_Loader)
-        yield row
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SpecError(f"{path}: larger than {MAX_BYTES:,} bytes")
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: not UTF-8 text") from None
-    except OSError as error:
-        raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
+def _row(document: Document, index: int) -> Document:
+    """Return one row of a list with its places."""
+    places = {p[1:]: where for p, where in document.places.items() if p[:1] == (index,)}
+    return Document(document.data[index], places)

@@ -11,6 +11,16 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
+
+Words = Annotated[str, Field(max_length=400)]
+"""A name, or how a publication says what it used."""
+
+Parameters = Annotated[int, Field(gt=0, le=10**15)]
+
+Measure = Annotated[float, number("from 1e-6 to 1e12", lambda x: 1e-6 <= x <= 1e12)]
+"""Seconds, tokens per second or GB, in bounds that leave ratios of them numbers."""
+
 
 class RunPart(BaseModel):
     """A frozen part of a run."""
@@ -21,78 +31,80 @@ class RunPart(BaseModel):
 class RunExperts(RunPart):
     """The experts in place of an MLP."""
 
-    n_experts: int = Field(gt=0)
-    top_k: int = Field(gt=0)
-    expert_d_ff: int = Field(gt=0, description="Inner width of one expert.")
-    shared: int = Field(0, ge=0, description="Experts that every token visits.")
-    dense_layers: int = Field(0, ge=0, description="Leading layers without experts.")
+    n_experts: Count
+    top_k: Count
+    expert_d_ff: Count = Field(description="Inner width of one expert.")
+    shared: CountOrNone = Field(0, description="Experts that every token visits.")
+    dense_layers: CountOrNone = Field(0, description="Leading layers without experts.")
 
 
 class RunModel(RunPart):
     """The model that was trained."""
 
-    name: str = "unnamed"
-    n_layers: int | None = Field(None, gt=0)
-    d_model: int | None = Field(None, gt=0)
-    n_heads: int | None = Field(None, gt=0)
-    n_kv_heads: int | None = Field(None, gt=0)
-    head_dim: int | None = Field(None, gt=0)
-    d_ff: int | None = Field(None, gt=0)
-    vocab: int | None = Field(None, gt=0)
-    seq_len: int | None = Field(None, gt=0)
-    gated_mlp: bool | None = None
-    tied: bool | None = None
+    name: Words = "unnamed"
+    n_layers: LayerCount | None = None
+    d_model: Count | None = None
+    n_heads: Count | None = None
+    n_kv_heads: Count | None = None
+    head_dim: Count | None = None
+    d_ff: Count | None = None
+    vocab: Count | None = None
+    seq_len: Count | None = None
+    gated_mlp: Flag | None = None
+    tied: Flag | None = None
     moe: RunExperts | None = None
-    params: int | None = Field(None, description="As published.")
-    pos_emb: str | None = Field(None, description="'learned' counts as parameters.")
-    arch_note: str | None = Field(None, description="'MLA': latent attention.")
+    params: Parameters | None = Field(None, description="As published.")
+    pos_emb: Words | None = Field(None, description="'learned' counts as parameters.")
+    arch_note: Words | None = Field(None, description="'MLA': latent attention.")
 
 
 class RunHardware(RunPart):
     """The machines it ran on."""
 
-    gpu: str = Field(description="A name from topologies/gpus, or one it is known by.")
-    n_gpus: int = Field(gt=0)
-    gpus_per_node: int | None = Field(None, gt=0)
-    intra_node: str | None = None
-    inter_node: str | None = Field(None, description="'8x HDR200 per node', say.")
+    gpu: Words = Field(
+        description="A name from topologies/gpus, or one it is known by."
+    )
+    n_gpus: Count
+    gpus_per_node: Count | None = None
+    intra_node: Words | None = None
+    inter_node: Words | None = Field(None, description="'8x HDR200 per node', say.")
 
 
 class RunConfig(RunPart):
     """The plan that was run."""
 
-    dp: int | None = Field(None, gt=0)
-    tp: int | None = Field(None, gt=0)
-    pp: int | None = Field(None, gt=0)
-    vp: int | None = Field(None, gt=0)
-    cp: int | None = Field(None, gt=0)
-    ep: int | None = Field(None, gt=0)
-    sp: bool | None = None
+    dp: Count | None = None
+    tp: Count | None = None
+    pp: LayerCount | None = None
+    vp: LayerCount | None = None
+    cp: Count | None = None
+    ep: Count | None = None
+    sp: Flag | None = None
     zero_stage: int | None = Field(None, ge=0, le=3)
-    optimizer_shard_group: int | None = Field(None, gt=0)
-    fsdp: str | None = Field(None, description="'hybrid (shard group 128)', say.")
-    micro_batch: int | None = Field(None, gt=0)
-    global_batch: int | None = Field(None, gt=0, description="Sequences per step.")
-    recompute: str | None = None
-    precision: str = "bf16"
-    mixed_precision_mode: str | None = Field(None, description="Of LLM Foundry.")
-    framework: str = ""
-    task: str | None = Field(None, description="'lora' freezes weights.")
-    offload: str | None = None
-    optimizer: str | None = None
-    attention: str | None = None
-    schedule: str | None = None
-    layers_per_stage: tuple[int, ...] | None = None
+    optimizer_shard_group: Count | None = None
+    fsdp: Words | None = Field(None, description="'hybrid (shard group 128)', say.")
+    micro_batch: Count | None = None
+    global_batch: Count | None = Field(None, description="Sequences per step.")
+    recompute: Words | None = None
+    precision: Words = "bf16"
+    mixed_precision_mode: Words | None = Field(None, description="Of LLM Foundry.")
+    framework: Words = ""
+    task: Words | None = Field(None, description="'lora' freezes weights.")
+    offload: Words | None = None
+    optimizer: Words | None = None
+    attention: Words | None = None
+    schedule: Words | None = None
+    layers_per_stage: tuple[LayerCount, ...] | None = None
 
 
 class Measured(RunPart):
     """What its authors published."""
 
-    step_time_s: float | None = Field(None, gt=0)
-    tokens_per_s_per_gpu: float | None = Field(None, gt=0)
-    peak_memory_gb: float | None = Field(None, gt=0)
-    peak_memory_kind: str | None = None
-    fits: bool | None = Field(None, description="False: it ran out of memory.")
+    step_time_s: Measure | None = None
+    tokens_per_s_per_gpu: Measure | None = None
+    peak_memory_gb: Measure | None = None
+    peak_memory_kind: Words | None = None
+    fits: Flag | None = Field(None, description="False: it ran out of memory.")
 
 
 class RunCheck(RunPart):
@@ -107,8 +119,8 @@ class RunCheck(RunPart):
 class Run(RunPart):
     """One measured run."""
 
-    id: str
-    source_id: str
+    id: Words
+    source_id: Words
     source: str = ""
     date: Annotated[str, BeforeValidator(str)] = ""
     model: RunModel

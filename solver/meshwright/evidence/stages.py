@@ -10,11 +10,14 @@ def layers_of(run: Run, pp: int, vpp: int, assumed: Assumed) -> tuple[int, ...]:
     """Return the layers of each stage, and note uneven ones as assumed.
 
     Raises:
-        Unpriced: the stages outnumber the layers.
+        Unpriced: the stages outnumber the layers, or are not those of the model.
     """
-    if run.config.layers_per_stage is not None:
-        return run.config.layers_per_stage
-    total = run.model.n_layers or 0
+    published, total = run.config.layers_per_stage, run.model.n_layers or 0
+    if published is not None:
+        if (len(published), sum(published)) != (pp, total):
+            what = f"{sum(published)} layers in {len(published)} stages"
+            raise Unpriced(f"config.layers_per_stage: {what}, not {total} in {pp}")
+        return published
     each, over = divmod(total, pp * vpp)
     if not over:
         return (each * vpp,) * pp

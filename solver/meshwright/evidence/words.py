@@ -70,7 +70,7 @@ RECOMPUTE = {
 
 SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
 
-_CHUNKS = re.compile(r"interleaved-vpp(\d+)")
+_CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
 
 _ADAM = ("Adam", "AdamW", "adam", "adamw")
 

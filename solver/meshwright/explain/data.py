@@ -144,6 +144,9 @@ class Explanation(SpecModel):
     title: str
     status: Verdict
     fits: bool
+    is_stopped: bool = Field(
+        False, description="Whether it was stopped before all of it was worked out."
+    )
     plan: PricedPlan | None = None
     broken_rules: tuple[BrokenRule, ...] = ()
     memory: StageMemory | None = Field(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from meshwright.deadline import Interrupt
 from meshwright.explain.conflict import (
     Clash,
     clash_of,
@@ -59,19 +60,25 @@ class Explainer:
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
         outcome = self._solve(spec, is_by_kind=True)
-        if outcome.best is None:
+        best = outcome.best
+        if best is None:
             return self._none_fits(spec, outcome, "infeasible", None)
-        return Explanation(
+        told = Explanation(
             title=spec.title,
             status=outcome.status,
             fits=True,
-            plan=outcome.best,
+            plan=best,
             cluster=outcome.cluster,
-            slack=self._slack(spec, outcome.best),
+            slack=self._slack(spec, best),
             best=outcome,
-            degrees=degrees(spec, outcome.best, self._solve_briefly, self._say),
-            binding=tuple(self._binding(spec, outcome.best)),
-            marginal_values=tuple(marginal_values(spec, self._solve_briefly)),
+        )
+        return self._with(
+            told,
+            lambda: {
+                "degrees": degrees(spec, best, self._solve_briefly, self._say),
+                "binding": tuple(self._binding(spec, best)),
+                "marginal_values": tuple(marginal_values(spec, self._solve_briefly)),
+            },
         )
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
@@ -81,26 +88,42 @@ class Explainer:
         """
         asked, best = with_plan(spec, plan), self._solve(spec)
         own = self._solve(asked)
-        if own.best is None:
+        priced = own.best
+        if priced is None:
             return self._none_fits(asked, own, "does_not_fit", best)
-        return Explanation(
+        told = Explanation(
             title=spec.title,
             status="fits",
             fits=True,
-            plan=own.best,
+            plan=priced,
             cluster=own.cluster,
-            slack=self._slack(asked, own.best),
-            standing=standing(self._job(spec), own.best.step_s),
-            gap=gap(own.best, best.best) if best.best else None,
+            slack=self._slack(asked, priced),
+            gap=gap(priced, best.best) if best.best else None,
             best=best,
-            helps=tuple(self._helps(asked, plan, own.best)),
+        )
+        return self._with(
+            told,
+            lambda: {
+                "standing": standing(self._job(spec), priced.step_s),
+                "helps": tuple(self._helps(asked, plan, priced)),
+            },
+        )
+
+    def _with(
+        self, told: Explanation, more: Callable[[], dict[str, object]]
+    ) -> Explanation:
+        """Return an explanation with more of it, unless an interrupt comes first."""
+        return self._options.interrupt.unless_asked(
+            lambda: told.model_copy(update=more()),
+            told.model_copy(update={"is_stopped": True}),
         )
 
     def _solve(self, spec: Spec, is_by_kind: bool = False) -> Outcome:
         return solve(spec, replace(self._options, is_by_kind=is_by_kind))
 
     def _solve_briefly(self, spec: Spec) -> Outcome:
-        return solve(spec, replace(self._options, is_brief=True))
+        own = replace(self._options, is_brief=True, interrupt=Interrupt())
+        return solve(spec, own)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -111,12 +134,9 @@ class Explainer:
     def _none_fits(
         self, spec: Spec, outcome: Outcome, status: Verdict, best: Outcome | None
     ) -> Explanation:
-        """Return what conflicts in a spec without a plan, and what would mend it."""
+        """Return that a spec has no plan and why, or that this is open."""
         miss = outcome.near_miss
-        clash = clash_of(spec, self._has_plan)
-        conflict = _conflict(spec, clash, miss)
-        best_s = best.best.step_s if best and best.best else None
-        return Explanation(
+        told = Explanation(
             title=spec.title,
             status=status,
             fits=False,
@@ -124,10 +144,22 @@ class Explainer:
             memory=miss.memory if miss else None,
             cluster=outcome.cluster,
             nearest=miss.plan if miss else None,
-            conflict=conflict,
-            repairs=tuple(priced(self._repairs(spec, clash, miss), best_s)),
             best=best,
         )
+        if outcome.status == "unknown":
+            return told.model_copy(update={"status": "unknown"})
+        best_s = best.best.step_s if best and best.best else None
+        return self._with(told, lambda: self._reasons(spec, miss, best_s))
+
+    def _reasons(
+        self, spec: Spec, miss: NearMiss | None, best_s: float | None
+    ) -> dict[str, object]:
+        """Return what conflicts in a spec without a plan, and what would mend it."""
+        clash = clash_of(spec, self._has_plan)
+        return {
+            "conflict": _conflict(spec, clash, miss),
+            "repairs": tuple(priced(self._repairs(spec, clash, miss), best_s)),
+        }
 
     def _repairs(self, spec: Spec, clash: Clash, miss: NearMiss | None) -> list[Repair]:
         found = given_up(spec, clash, self._solve_briefly)

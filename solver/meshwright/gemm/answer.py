@@ -36,6 +36,7 @@ def answer(
         bytes=own.bytes,
         overhead=overhead(own),
         needed=held,
+        budget="memory" if own.context else "usable",
         memory=memory,
         headroom=headroom,
         usable=usable,

@@ -23,7 +23,9 @@ class Matrices(SpecModel):
 class Overhead(SpecModel):
     """What takes memory beside the matrices."""
 
-    context: int = Field(description="CUDA context with its kernels.")
+    context: int = Field(
+        description="CUDA context with its kernels; 0 if gone from the budget."
+    )
     workspace: int = Field(description="Of cuBLAS.")
     split_k: int = Field(
         description="fp32 sums of the parts of K; a matmul in one part adds up in "
@@ -96,7 +98,11 @@ class Told(SpecModel):
     bytes: Matrices
     overhead: Overhead
     needed: int = Field(description="A, W, Y and overhead.")
-    memory: int
+    budget: Literal["memory", "usable"] = Field(
+        description="Whether the GPU's memory was given, or what of it is left once "
+        "the CUDA context and all reserves are taken off."
+    )
+    memory: int = Field(description="As given, all of the GPU's or what is usable.")
     headroom: float = Field(description="Share of the memory that is left free.")
     usable: int
     training: Training

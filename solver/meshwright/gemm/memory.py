@@ -17,6 +17,9 @@ WORKSPACE = 32 * MIB
 """What PyTorch gives cuBLAS on Hopper; 8.125 MiB elsewhere (aten/src/ATen/cuda/
 CublasHandlePool.cpp, `parseChosenWorkspaceSize`)."""
 
+CONTEXT = round(CONTEXT_GIB * GIB)
+"""Bytes of a CUDA context."""
+
 FP32_BYTES = 4
 
 
@@ -32,6 +35,8 @@ class Matmul:
     """Parts of k that are added up at the end."""
     bias: bool = False
     residual: bool = False
+    context: int = CONTEXT
+    """Bytes of the CUDA context; 0 where the budget is what it has left."""
 
     @property
     def element(self) -> int:
@@ -61,15 +66,14 @@ def overhead(own: Matmul, more: Iterable[int] = ()) -> Overhead:
     partial = own.split_k * own.m * own.n * FP32_BYTES if own.split_k > 1 else 0
     tensors = (own.bytes.a, own.bytes.w, own.bytes.y, bias, residual, partial, *more)
     rounded = sum(reserved(size) - size for size in tensors)
-    context = round(CONTEXT_GIB * GIB)
     return Overhead(
-        context=context,
+        context=own.context,
         workspace=WORKSPACE,
         split_k=partial,
         bias=bias,
         residual=residual,
         fragmentation=rounded,
-        total=context + WORKSPACE + partial + bias + residual + rounded,
+        total=own.context + WORKSPACE + partial + bias + residual + rounded,
     )
 
 

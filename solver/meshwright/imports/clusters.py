@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.imports.imported import Imported
 from meshwright.imports.reading import read_text
 from meshwright.imports.registry import KINDS, detect
@@ -23,7 +24,7 @@ def read_facts(kind: str, path: Path, **given: Any) -> Any:
     """
     text = read_text(path)
     try:
-        return KINDS[kind]().parse(text, str(path), **given)
+        return KINDS[kind]().parse(text, printable(str(path)), **given)
     except SpecError as error:
         seen = detect(text)
         hint = f"; this looks like {seen}" if seen not in (None, kind) else ""
@@ -54,9 +55,10 @@ def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
 
 def _of_file(path: Path, make: Callable[[], Imported]) -> Imported:
     """Return what is made; its errors name the file."""
+    name = printable(str(path))
     try:
         return make()
     except SpecError as error:
-        if str(error).startswith(f"{path}:"):
+        if str(error).startswith(f"{name}:"):
             raise
-        raise SpecError(f"{path}: {error}") from None
+        raise SpecError(f"{name}: {error}") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from meshwright.cost.arrays import Floats
 from meshwright.errors import SpecError
@@ -16,6 +17,8 @@ from meshwright.imports.link_graph import apply_to_nodes, price_on_nodes
 from meshwright.imports.link_levels import apply, price
 from meshwright.imports.nccl_tests import NcclLog
 from meshwright.report.tables import Table
+from meshwright.spec.messages import explain
+from meshwright.spec.places import Document, Where
 from meshwright.spec.topology import Topology
 
 HUGE_BYTES = 2.0**40
@@ -51,10 +54,26 @@ def fit_files(
     except SpecError as error:
         raise SpecError(f"--onto {topology.name}: {error}") from None
     told = [f"{log.name}: {note}" for log in logs for note in log.notes]
-    result = Topology.model_validate({**fitted, "gpu": topology.gpu})
+    result = _fitted_topology(fitted, topology, paths)
     tables = [_table(result, *pair) for pair in zip(logs, fits, strict=True)]
     slower = [note for fit in fits for note in _slower(result, fit)]
     return fitted, (*told, *notes, *slower), tables
+
+
+def _fitted_topology(
+    fields: dict[str, Any], topology: Topology, paths: Sequence[Path]
+) -> Topology:
+    """Return a topology with fits on its links.
+
+    Raises:
+        SpecError: no link is as fast or slow as a log says.
+    """
+    try:
+        return Topology.model_validate({**fields, "gpu": topology.gpu})
+    except ValidationError as error:
+        place = Where(f"--onto {topology.name}, fitted to {paths[0]}")
+        document = Document(fields, {(): place})
+        raise SpecError(explain(document, error, Topology)) from None
 
 
 def _price(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:

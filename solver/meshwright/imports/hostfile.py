@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshwright.imports.hostlist import MAX_HOSTS, expand
+from meshwright.imports.hostlist import HostLists
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 
 KEYS = ("slots", "max_slots", "max-slots", "gpus", "ifhn", "user", "port")
@@ -44,12 +44,11 @@ def parse(text: str, name: str) -> Hostfile:
     """
     slots: dict[str, int | None] = {}
     lines: dict[str, int] = {}
+    lists = HostLists(name)
     for line in read_lines(text, name):
         words = line.text.split("#", 1)[0].split()
         if words:
-            _read(words, line, name, slots, lines)
-        if len(slots) > MAX_HOSTS:
-            fail(name, line.number, f"expected at most {MAX_HOSTS:,} hosts")
+            _read(words, line, lists, slots, lines)
     if not slots:
         fail(name, 0, "no host; expected one a line, such as worker-1 slots=8")
     repeated = [host for host, count in lines.items() if count > 1]
@@ -62,7 +61,7 @@ def parse(text: str, name: str) -> Hostfile:
 def _read(
     words: list[str],
     line: Line,
-    name: str,
+    lists: HostLists,
     slots: dict[str, int | None],
     lines: dict[str, int],
 ) -> None:
@@ -71,9 +70,9 @@ def _read(
     )  # fmt: skip
     if match is None and words[0].count(":") < 2:
         sentence = "expected a host, such as worker-1 slots=8"
-        fail(name, line.number, f"{shown(words[0])}: {sentence}")
-    hosts = expand(match[1], name, line.number) if match else (words[0],)
-    count = _slots(words[1:], line, name)
+        fail(lists.name, line.number, f"{shown(words[0])}: {sentence}")
+    hosts = lists.expand(match[1], line.number) if match else (words[0],)
+    count = _slots(words[1:], line, lists.name)
     if match and match[2] and count is None:
         count = int(match[2])
     for host in hosts:

@@ -13,6 +13,26 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 
 
+class HostLists:
+    """The host lists of one file, which name so many hosts together at most."""
+
+    def __init__(self, name: str) -> None:
+        """Begin with a file of this name."""
+        self.name, self._left = name, MAX_HOSTS
+
+    def expand(self, text: str, line: int) -> tuple[str, ...]:
+        """Return the hosts of a list, in order.
+
+        Raises:
+            SpecError: see `expand`; or they are too many with those before.
+        """
+        hosts = expand(text, self.name, line)
+        self._left -= len(hosts)
+        if self._left < 0:
+            fail(self.name, line, f"expected at most {MAX_HOSTS:,} hosts in a file")
+        return hosts
+
+
 def expand(text: str, name: str, line: int) -> tuple[str, ...]:
     """Return the hosts of a list, in order.
 

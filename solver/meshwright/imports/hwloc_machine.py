@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.machine import Machine, Nic, Pair, Peers
+from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
 from meshwright.imports.safe_xml import Element
 
 MB_PER_GB = 1_000
@@ -64,7 +64,12 @@ class Placed:
 def to_machine(
     gpus: Sequence[Placed], nics: Sequence[Placed], matrix: Matrix | None
 ) -> Machine:
-    """Return devices, links and PCIe relations."""
+    """Return devices, links and PCIe relations.
+
+    Raises:
+        SpecError: there are more devices than in one machine.
+    """
+    check_count(len(gpus) + len(nics))
     devices = {f"GPU{i}": gpu for i, gpu in enumerate(gpus)}
     names = tuple(devices)
     for nic in nics:

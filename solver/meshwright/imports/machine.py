@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from meshwright.errors import SpecError
+
+MAX_DEVICES = 256
+"""GPUs and network ports of one machine: three times those of a rack of 72."""
+
 Pair = frozenset[str]
 """The names of two devices."""
 
@@ -52,6 +57,17 @@ class Machine:
     port_rate_gb_s: float | None = None
     """Rate of a GPU's PCIe link per direction, where the file has it."""
     notes: tuple[str, ...] = ()
+
+
+def check_count(devices: int) -> None:
+    """Refuse more devices than one machine has: each pair of them is looked at.
+
+    Raises:
+        SpecError: names the limit.
+    """
+    if devices > MAX_DEVICES:
+        accepted = f"expected at most {MAX_DEVICES} in one machine"
+        raise SpecError(f"{devices:,} GPUs and network ports; {accepted}")
 
 
 def components(names: Iterable[str], pairs: Iterable[Pair]) -> list[tuple[str, ...]]:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from meshwright.imports.machine import MAX_DEVICES
 from meshwright.imports.text import Line, fail, known, shown
-
-MAX_DEVICES = 256
 
 KNOWN = ("X", "NV<k>", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "MX<k>", "ICN<k>")
 """SOC is what old drivers call SYS; MX and ICN are MetaX' and Alibaba's NVLinks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from meshwright.imports.machine import Machine, Nic, Pair, Peers
+from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
 from meshwright.imports.nccl_parts import UNNUMBERED, Cpu, Device
 from meshwright.spec.gpu import Gpu
 
@@ -29,7 +29,12 @@ def to_machine(
     notes: tuple[str, ...],
     gpu: Gpu,
 ) -> Machine:
-    """Return devices, links and PCIe relations of a file."""
+    """Return devices, links and PCIe relations of a file.
+
+    Raises:
+        SpecError: there are more devices than in one machine.
+    """
+    check_count(len(gpus) + sum(max(1, len(nic.nets)) for nic in nics))
     named = {f"GPU{i}": device for i, device in enumerate(gpus)}
     ports = _ports(nics, taken=set(named))
     placed = named | {nic.name: device for nic, device in ports}

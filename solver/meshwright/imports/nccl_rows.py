@@ -23,6 +23,12 @@ _START = re.compile(
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
 _ROOT = re.compile(r"-1|\d{1,6}")
 
+LARGEST = 1e12
+"""Of a time in microseconds, eleven days, or a bandwidth in GB/s."""
+
+LEAST_US = 1e-3
+"""Of a time that is not 0: nothing is faster than a nanosecond."""
+
 TIMING = ("time", "algbw", "busbw")
 WHOLE = 8
 """Numbers after the root: twice time, algbw, busbw and what was wrong."""
@@ -122,8 +128,9 @@ def _timing(words: list[str], where: str, size_bytes: int) -> Timing:
     values = [
         _number(name, word, where) for name, word in zip(TIMING, words, strict=False)
     ]
-    if size_bytes and not values[0]:
-        raise SpecError(f"{where}: time: {words[0]!r}: expected a number above 0")
+    if size_bytes and values[0] < LEAST_US:
+        least = f"expected a number above 0, from {LEAST_US:g} us"
+        raise SpecError(f"{where}: time: {words[0]!r:.40}: {least}")
     return Timing(*values)
 
 
@@ -132,6 +139,7 @@ def _number(name: str, word: str, where: str) -> float:
         value = float(word)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise SpecError(f"{where}: {name}: {word!r:.40}: expected a number from 0")
+    if not 0 <= value <= LARGEST:
+        accepted = f"expected a number from 0 to {LARGEST:g}"
+        raise SpecError(f"{where}: {name}: {word!r:.40}: {accepted}")
     return value

@@ -21,7 +21,7 @@ from meshwright.imports.nccl_ops import (
     possible_ops,
     ratio_of,
 )
-from meshwright.imports.nccl_rows import Row, read_row
+from meshwright.imports.nccl_rows import LARGEST, Row, read_row
 
 MOST_CHARACTERS = 50_000_000
 
@@ -144,7 +144,7 @@ def _average(word: str, where: str) -> float:
         value = float(word)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not abs(value) <= LARGEST:
         raise SpecError(f"{where}: average: {word!r:.40}: expected a number, in GB/s")
     return value
 

@@ -6,6 +6,8 @@ import codecs
 from pathlib import Path
 
 from meshwright.errors import SpecError
+from meshwright.spec.files import read_bytes
+from meshwright.spec.places import Where
 
 MAX_BYTES = 50_000_000
 """Above what any kind takes; most take less."""
@@ -13,21 +15,25 @@ MAX_BYTES = 50_000_000
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """How PowerShell starts what `>` writes."""
 
+_MARKS = ("\ufffd", "\0")
+"""What stands for a byte that is no text, and what no text has."""
+
+EXPECTED = "what a tool has printed"
+
+MOST_MARKS = 0.1
+"""Share of a text; a terminal's log has a few, other files are full of them."""
+
 
 def read_text(path: Path) -> str:
     """Return the text of a file; bytes that are no text become a mark.
 
     Raises:
-        SpecError: there is no such file, it cannot be read, or it is too long.
+        SpecError: there is no such file, it cannot be read, it is too long, or it is
+            hardly text.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
-    except ValueError:
-        raise SpecError(f"{str(path)!r}: no such file") from None
-    if len(content) > MAX_BYTES:
-        raise SpecError(f"{path}: expected at most {MAX_BYTES:,} bytes")
+    content = read_bytes(path, MAX_BYTES, EXPECTED)
     encoding = "utf-16" if content.startswith(_WIDE) else "utf-8-sig"
-    return content.decode(encoding, errors="replace")
+    text = content.decode(encoding, errors="replace")
+    if sum(map(text.count, _MARKS)) > MOST_MARKS * len(text):
+        raise SpecError(f"{Where(str(path))}: not text; expected {EXPECTED}")
+    return text

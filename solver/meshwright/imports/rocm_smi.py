@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
-from meshwright.imports.machine import Machine, Pair, Peers, pairs_of
+from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers, pairs_of
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
 
@@ -22,8 +22,6 @@ BLOCKS = {
     "link type between two gpus": "type",
     "numa nodes": "numa",
 }
-
-MAX_GPUS = 256
 
 SAME_ROOT_WEIGHT = 40
 """Weight of two GPUs that PCIe joins below one root."""
@@ -112,8 +110,8 @@ def _read_row(
     if not names:
         return columns
     if len(names) == len(words) and (len(words) > 1 or not columns):
-        if len(set(names)) < len(names) or len(names) > MAX_GPUS:
-            fail(name, line.number, f"expected up to {MAX_GPUS} columns, each once")
+        if len(set(names)) < len(names) or len(names) > MAX_DEVICES:
+            fail(name, line.number, f"expected up to {MAX_DEVICES} columns, each once")
         return names
     label, cells = names[0], words[1:]
     if not columns or not _GPU.fullmatch(words[0]):

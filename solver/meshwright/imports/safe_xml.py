@@ -23,7 +23,13 @@ class Element:
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
+    """What stands between its children."""
+
+    @property
+    def text(self) -> str:
+        """Return what stands in the element, its children left out."""
+        return "".join(self.texts)
 
     def get(self, key: str, default: str = "") -> str:
         """Return an attribute, without blanks around it."""
@@ -99,7 +105,7 @@ class _Builder:
         self.open.pop()
 
     def _text(self, text: str) -> None:
-        self.open[-1].text += text
+        self.open[-1].texts.append(text)
 
     def _doctype(
         self, root: str, system: str | None, _public: str | None, has_subset: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from meshwright.imports.hostlist import expand
+from meshwright.imports.hostlist import HostLists
 from meshwright.imports.slurm_groups import Group, SlurmTopology
 from meshwright.imports.slurm_levels import to_levels
 from meshwright.imports.slurm_yaml import parse_topologies
@@ -38,17 +38,21 @@ def parse(text: str, name: str) -> SlurmTopology:
 
 def _joined(lines: list[Line]) -> list[Line]:
     """Return lines without comments, those that end in a backslash made one."""
-    joined: list[Line] = []
+    joined: list[tuple[int, list[str]]] = []
     is_open = False
     for line in lines:
         text = line.text.split("#", 1)[0].rstrip()
         if is_open:
-            text = joined[-1].text[:-1] + text.lstrip()
-            joined[-1] = Line(joined[-1].number, text)
+            joined[-1][1].append(text.lstrip())
         elif text:
-            joined.append(Line(line.number, text))
+            joined.append((line.number, [text]))
         is_open = text.endswith("\\")
-    return joined
+    return [Line(number, _without_ends(texts)) for number, texts in joined]
+
+
+def _without_ends(texts: list[str]) -> str:
+    """Return lines as one, without the backslash at the end of all but the last."""
+    return "".join([*(text[:-1] for text in texts[:-1]), texts[-1]])
 
 
 def _parse_conf(lines: list[Line], name: str) -> SlurmTopology:
@@ -56,6 +60,7 @@ def _parse_conf(lines: list[Line], name: str) -> SlurmTopology:
     sizes: tuple[int, ...] = ()
     kinds: dict[str, int] = {}
     notes: list[str] = []
+    hosts = HostLists(name)
     for line in lines:
         fields = _fields(line, name)
         first = next(iter(fields))
@@ -65,7 +70,7 @@ def _parse_conf(lines: list[Line], name: str) -> SlurmTopology:
         if first == "blocksizes":
             sizes = _sizes(fields[first], line, name)
             continue
-        group = _group(fields[first], fields, line, name)
+        group = _group(fields[first], fields, line, name, hosts)
         if group.name in groups:
             fail(name, line.number, f"{shown(group.name)} stands twice")
         groups[group.name] = group
@@ -85,9 +90,11 @@ def _fields(line: Line, name: str) -> dict[str, str]:
     return fields
 
 
-def _group(group: str, fields: Mapping[str, str], line: Line, name: str) -> Group:
-    nodes = expand(fields.get("nodes", ""), name, line.number)
-    switches = expand(fields.get("switches", ""), name, line.number)
+def _group(
+    group: str, fields: Mapping[str, str], line: Line, name: str, hosts: HostLists
+) -> Group:
+    nodes = hosts.expand(fields.get("nodes", ""), line.number)
+    switches = hosts.expand(fields.get("switches", ""), line.number)
     if not nodes and not switches and "blockname" not in fields:
         fail(name, line.number, f"{shown(group)} has no Nodes= and no Switches=")
     return Group(group, nodes, switches, line.number)

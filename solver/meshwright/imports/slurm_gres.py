@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from meshwright.imports.graph import to_graph
 from meshwright.imports.hostlist import expand
 from meshwright.imports.imported import Imported
-from meshwright.imports.machine import Machine, Pair, Peers
+from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
-
-MAX_GPUS = 256
 
 ABSENT = ("", "(null)", "N/A")
 
@@ -75,6 +73,7 @@ def parse(text: str, name: str) -> SlurmGres:
             node = fields.get("nodename", "") if node is None else node
             if fields.get("nodename", "") == node:
                 gpus += _gpus(fields, line, name)
+                _check_count(len(gpus), line, name)
             else:
                 notes.append(f"Nodes other than {node} are left out.")
     if not gpus:
@@ -93,11 +92,15 @@ def _gpus(fields: Mapping[str, str], line: Line, name: str) -> list[GresGpu]:
     files = expand(fields.get("file", ""), name, line.number)
     count = _count(fields.get("count") or str(len(files) or 1), line, name)
     total = max(len(files), count)
-    if total > MAX_GPUS:
-        fail(name, line.number, f"{total:,} GPUs; expected at most {MAX_GPUS}")
+    _check_count(total, line, name)
     values = [fields.get(key, "") for key in ("type", "cores")]
     kind, cores = ("" if value in ABSENT else value for value in values)
     return [GresGpu(kind, cores, _links(fields, line, name), line.number)] * total
+
+
+def _check_count(gpus: int, line: Line, name: str) -> None:
+    if gpus > MAX_DEVICES:
+        fail(name, line.number, f"{gpus:,} GPUs; expected at most {MAX_DEVICES}")
 
 
 def _count(text: str, line: Line, name: str) -> int:

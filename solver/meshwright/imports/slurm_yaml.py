@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.imports.hostlist import expand
+from meshwright.imports.hostlist import HostLists
 from meshwright.imports.slurm_groups import KINDS, Group, SlurmTopology
 from meshwright.imports.text import fail, known, shown
 from meshwright.spec.places import Document, FieldPath
@@ -51,8 +51,9 @@ def _topology(
     list_key, name_key = ITEMS[kind]
     path = (index, kind, list_key)
     groups: dict[str, Group] = {}
+    hosts = HostLists(name)
     for place, group in enumerate(_list(document, path, name)):
-        read = _group(document, (*path, place), group, name_key, name)
+        read = _group(document, (*path, place), group, name_key, hosts)
         if read.name in groups:
             fail(name, read.line, f"{shown(read.name)} stands twice")
         groups[read.name] = read
@@ -69,13 +70,13 @@ def _list(document: Document, path: FieldPath, name: str) -> list[Any]:
 
 
 def _group(
-    document: Document, path: FieldPath, group: Any, name_key: str, name: str
+    document: Document, path: FieldPath, group: Any, name_key: str, hosts: HostLists
 ) -> Group:
-    line = document.where(path).line
+    name, line = document.where(path).file, document.where(path).line
     if not isinstance(group, dict) or name_key not in group:
         fail(name, line, f"expected a mapping with {name_key}, and nodes or children")
-    nodes = expand(str(group.get("nodes") or ""), name, line)
-    children = expand(str(group.get("children") or ""), name, line)
+    nodes = hosts.expand(str(group.get("nodes") or ""), line)
+    children = hosts.expand(str(group.get("children") or ""), line)
     if not nodes and not children and name_key != "block":
         fail(name, line, f"{shown(str(group[name_key]))} has no nodes and no children")
     return Group(str(group[name_key]), nodes, children, line)

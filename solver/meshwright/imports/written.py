@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from meshwright.escape import printable, printable_lines
+
 WIDTH = 100
 """Columns of the data; comments stay on one line each."""
 
@@ -12,7 +14,7 @@ WIDTH = 100
 def as_yaml(made_from: str, notes: Iterable[str], data: dict[str, Any]) -> str:
     """Return data as YAML, below comments."""
     lines = [f"Made from {made_from}.", *notes]
-    comments = "".join(f"# {_printable(line)}\n" for line in lines)
+    comments = "".join(f"# {printable(line)}\n" for line in lines)
     return comments + "".join(_field(name, value) for name, value in data.items())
 
 
@@ -27,20 +29,12 @@ def _field(name: str, value: Any) -> str:
 
 
 def _dump(data: Any, style: bool | None) -> str:
+    """Return data as YAML; other letters stay, but for what cannot be seen."""
     import yaml
 
     width = float("inf") if style else WIDTH
-    return str(
-        yaml.safe_dump(
-            data,
-            sort_keys=False,
-            default_flow_style=style,
-            width=width,
-            allow_unicode=True,
-        )
-    )
-
-
-def _printable(line: str) -> str:
-    """Return a line that stays one, whatever the names of files are."""
-    return "".join(c if c.isprintable() else "?" for c in line)
+    form: dict[str, Any] = {"sort_keys": False, "default_flow_style": style}
+    text = str(yaml.safe_dump(data, width=width, allow_unicode=True, **form))
+    if printable_lines(text) == text:
+        return text
+    return str(yaml.safe_dump(data, width=width, **form))

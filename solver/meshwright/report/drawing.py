@@ -46,13 +46,13 @@ def draw_topology(cluster: Cluster, path: Path) -> list[Path]:
     Raises:
         SpecError: a library is missing, or a file is not writable.
     """
-    return save_chart(_chart(cluster), path)
+    title = f"{cluster.topology.name}: {cluster.gpus:,} x {cluster.topology.gpu.name}"
+    return save_chart(_chart(cluster, title), title, path)
 
 
-def _chart(cluster: Cluster) -> Any:
+def _chart(cluster: Cluster, title: str) -> Any:
     alt = plot_library()
     sketch = sketch_cluster(cluster)
-    title = f"{cluster.topology.name}: {cluster.gpus:,} x {cluster.topology.gpu.name}"
     chart = alt.layer(_links(alt, sketch), _points(alt, sketch), _names(alt, sketch))
     return (
         chart.properties(

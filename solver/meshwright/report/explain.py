@@ -20,6 +20,14 @@ from meshwright.report.tables import (
 
 MOST_REPAIRS = 8
 
+STOPPED = "Stopped before changes were looked at."
+
+UNDECIDED = (
+    "Undecided.",
+    "No plan was found, and not all were looked at.",
+    "Whether one fits is open.",
+)
+
 
 def explain_sections(own: Explanation) -> list[Section]:
     """Return what there is to say, the verdict, the reason and the mend first."""
@@ -47,13 +55,23 @@ def _verdict(own: Explanation) -> tuple[str, str, str]:
     step = seconds_text(own.plan.step_s)
     if own.status != "fits":
         plan = plan_lines(own.plan.plan)[0]
-        return "A plan fits.", f"The best takes {step} a step.", plan
+        return "A plan fits.", f"The best takes {step} a step.{_doubt(own)}", plan
     best = own.best.best if own.best else None
     place = _place(own.standing) if own.standing else ""
     loss = own.plan.step_s / best.step_s - 1 if best else 0.0
     told = f"{loss:.1%} slower than the best plan" if loss > 1e-9 else "the best plan"
     change = f"Change {own.helps[0].change}." if own.helps else "No one field gains."
+    change = STOPPED if own.is_stopped else change
     return "Fits.", f"It takes {step} a step, {told}{place}.", change
+
+
+def _doubt(own: Explanation) -> str:
+    """Return how much faster another plan may be, where that is open."""
+    certificate = own.best.certificate if own.best else None
+    if own.status == "optimal" or certificate is None:
+        return ""
+    least = seconds_text(certificate.bound_s)
+    return f" Not proven: none takes less than {least} (gap {certificate.gap:.2%})."
 
 
 def _place(standing: Standing) -> str:
@@ -65,7 +83,11 @@ def _place(standing: Standing) -> str:
 
 
 def _refusal(own: Explanation) -> tuple[str, str, str]:
+    if own.status == "unknown":
+        return UNDECIDED
     verdict = "Does not fit." if own.status == "does_not_fit" else "No plan fits."
+    if own.is_stopped:
+        return verdict, f"What clashes was not worked out{_needs(own)}.", STOPPED
     rules = own.conflict.rules if own.conflict else ()
     names = _joined([rule.rule for rule in rules])
     why = f"Because of {names or 'the model, the GPUs and the framework alone'}"

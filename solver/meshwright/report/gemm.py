@@ -19,7 +19,9 @@ def gemm_sections(told: Told) -> list[Section]:
 
 
 def _title(told: Told) -> str:
-    on = told.gpu or f"{told.memory / GIB:g} GiB"
+    given = f"{told.memory / GIB:g} GiB"
+    left = f"{given} usable" if told.budget == "usable" else ""
+    on = " with ".join(filter(None, (told.gpu, left))) or given
     shapes = f"{told.m:,} x {told.n:,} = ({told.m:,} x {told.k:,}) ({told.k:,} x "
     return f"Y = A W: {shapes}{told.n:,}) in {told.dtype} on {on}"
 
@@ -28,15 +30,21 @@ def _verdict(told: Told) -> tuple[str, ...]:
     sign = "<=" if told.fits else ">"
     own = told.bytes
     sums = f"{_size(own.a)} A + {_size(own.w)} W + {_size(own.y)} Y"
-    usable = f"{_size(told.memory)} x (1 - {told.headroom:g} headroom)"
     training = told.training
     return (
         "Fits." if told.fits else "Does not fit.",
         f"{sums} + {_size(told.overhead.total)} overhead = {_size(told.needed)} {sign} "
-        f"{_size(told.usable)} = {usable}",
+        f"{_size(told.usable)} {_budget(told)}",
         f"A step of training {'fits' if training.fits else 'does not fit'}: "
         f"{_size(training.needed)}",
     )
+
+
+def _budget(told: Told) -> str:
+    """Return where the usable memory comes from."""
+    if told.budget == "usable":
+        return "usable, the CUDA context and all reserves taken off before"
+    return f"= {_size(told.memory)} x (1 - {told.headroom:g} headroom)"
 
 
 def _memory(told: Told) -> Table:

@@ -6,6 +6,7 @@ import io
 import json
 from typing import Any
 
+from meshwright.escape import in_markdown, printable
 from meshwright.plan import Outcome, PricedPlan
 from meshwright.report.run import run_sections
 from meshwright.report.tables import Lines, Section, Table, sections
@@ -43,10 +44,10 @@ def _print(console: Any, section: Section) -> None:
     from rich import box
     from rich.table import Table as RichTable
 
+    console.print(_plain(section.title))
     if isinstance(section, Lines):
-        console.print(section.title, markup=False, highlight=False)
         for line in section.lines:
-            console.print("  " + line, markup=False, highlight=False, soft_wrap=True)
+            console.print(_plain("  " + line), soft_wrap=True)
         console.print()
         return
     table = RichTable(
@@ -54,12 +55,20 @@ def _print(console: Any, section: Section) -> None:
     )
     for index, name in enumerate(section.heading):
         is_text = index == 0 or _is_text(section, index)
-        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
+        table.add_column(
+            _plain(name), justify="left" if is_text else "right", overflow="fold"
+        )
     for row in section.rows:
-        table.add_row(*row)
-    console.print(section.title, markup=False, highlight=False)
+        table.add_row(*map(_plain, row))
     console.print(table)
     console.print()
+
+
+def _plain(text: str) -> Any:
+    """Return text in which rich reads neither markup nor names of emoji."""
+    from rich.text import Text
+
+    return Text(printable(text))
 
 
 def _is_text(table: Table, column: int) -> bool:
@@ -72,14 +81,19 @@ def sections_as_markdown(parts: list[Section]) -> str:
     """Return sections as markdown."""
     blocks = []
     for section in parts:
-        blocks.append(f"### {section.title}\n")
+        blocks.append(f"### {in_markdown(section.title)}\n")
         if isinstance(section, Lines):
-            blocks += [f"- {line.strip()}" for line in section.lines]
+            blocks += [f"- {in_markdown(line.strip())}" for line in section.lines]
         else:
-            rows = [section.heading, tuple("---" for _ in section.heading)]
-            blocks += ["| " + " | ".join(r) + " |" for r in (*rows, *section.rows)]
+            rule = "|" + " --- |" * len(section.heading)
+            blocks += [_row(section.heading), rule, *map(_row, section.rows)]
         blocks.append("")
     return "\n".join(blocks)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    """Return a row of a table in markdown."""
+    return "| " + " | ".join(map(in_markdown, cells)) + " |"
 
 
 def as_json(title: str, outcome: Outcome) -> str:

@@ -96,8 +96,29 @@ def _failures(own: Failures) -> Iterator[str]:
         f"{own.interval_s / 60:,.3g} minutes (Daly; {(own.young_s or 0) / 60:,.3g} by "
         f"Young), each stalls {seconds_text(own.stall_s or 0.0)}"
     )
+    yield from _what_sets_it(own)
     lost = "" if own.lost_days is None else f", {own.lost_days:,.2f} days lost"
     yield f"Goodput {own.goodput:.2%}{lost}"
+
+
+def _what_sets_it(own: Failures) -> Iterator[str]:
+    """Yield what sets the interval between checkpoints, where that is not plain."""
+    if own.write_s is None or own.failures_alone_s is None:
+        return
+    if own.set_by == "storage" and own.failures_alone_s < own.write_s:
+        yield (
+            "Storage sets that, not failures: one takes "
+            f"{seconds_text(own.write_s)} to write, and failures ask for one every "
+            f"{seconds_text(own.failures_alone_s)}"
+        )
+    elif own.short_gains is not None:
+        is_storage = own.set_by == "storage"
+        who = "Storage sets what is practical, not failures"
+        yield (
+            f"{who if is_storage else 'Failures do ask for that'}: it would write "
+            f"{own.storage_share:.0%} of the time, {own.storage_tb_h:,.3g} TB an hour, "
+            f"and gain {own.short_gains:.2%} of the time over one every 5 minutes"
+        )
 
 
 def _straggler(own: StragglerPrice) -> Iterator[str]:

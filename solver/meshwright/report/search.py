@@ -138,4 +138,6 @@ def _conflict_table(summary: Summary) -> Table:
 
 def _error_lines(summary: Summary) -> Iterator[str]:
     for own in summary.errors:
-        yield f"{own.cases:,} x {own.names[0]}"
+        first, *more = own.names[0].split("\n")
+        yield f"{own.cases:,} x {first}"
+        yield from (f"    {line}" for line in more)

@@ -43,7 +43,8 @@ def _fitting(own: ServingExplanation) -> list[Section]:
         (worth.change, *_change(worth.best, priced)) for worth in own.marginal_values
     )
     heading = ("change", "tokens/s", "request", "plan")
-    return [*parts, Table("Worth of a little more", heading, rows)]
+    worth = [Table("Worth of a little more", heading, rows)] if rows else []
+    return [*parts, *worth]
 
 
 def _gap_table(

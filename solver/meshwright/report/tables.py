@@ -250,6 +250,7 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
     else:
         gap = f"(gap {certificate.gap:.2%})"
         yield f"Not proven: {least}, this one {step_s:.6f} s {gap}."
+        yield certificate.left_open
     counts = certificate.counts
     yield (
         f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
@@ -260,7 +261,7 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
 def _no_plan(outcome: Outcome) -> tuple[str, ...]:
     miss = outcome.near_miss
     if miss is None:
-        return ("Undecided: time ran out before any plan was found.",)
+        return ("Undecided: no plan was found, and not all were looked at.",)
     return (
         "No plan fits. The nearest miss",
         f"    {miss.description}",

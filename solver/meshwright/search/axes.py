@@ -12,7 +12,10 @@ from meshwright.spec.messages import shown
 from meshwright.spec.places import Document, FieldPath, Where, field_path
 
 MOST_VALUES = 100_000
-"""Values of one axis; more are slips."""
+"""Values of all axes together; more are slips."""
+
+LARGEST = 10**18
+"""Number of a series."""
 
 
 class Setting(NamedTuple):
@@ -68,7 +71,13 @@ def _columns(document: Document, section: str) -> list[list[Setting]]:
             f"{at}: {section}: {shown(fields)}: expected fields of a spec with lists "
             "of values, such as cluster.count: [1, 2, 4]"
         )
-    return [list(_settings(document, section, name)) for name in fields]
+    columns: list[list[Setting]] = []
+    for name in fields:
+        columns.append(list(_settings(document, section, name)))
+        if sum(map(len, columns)) > MOST_VALUES:
+            at, most = document.where((section, name)), f"{MOST_VALUES:,}"
+            raise SpecError(f"{at}: {section}: expected at most {most} values in all")
+    return columns
 
 
 def _settings(document: Document, section: str, name: str) -> Iterator[Setting]:
@@ -115,7 +124,8 @@ def _series(place: str, kind: str, numbers: Any) -> list[int]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole and 0 < value <= LARGEST
 
 
 def _doublings(low: int, high: int) -> list[int]:
@@ -128,7 +138,7 @@ def _steps(low: int, high: int, step: int = 1) -> range:
 
 
 _SERIES: dict[str, tuple[tuple[int, ...], str, Callable[..., Any]]] = {
-    "log2": ((2,), "[LOW, HIGH], whole numbers above 0", _doublings),
-    "range": ((2, 3), "[LOW, HIGH] or [LOW, HIGH, STEP], above 0", _steps),
+    "log2": ((2,), "[LOW, HIGH], whole numbers above 0, up to 1e18", _doublings),
+    "range": ((2, 3), "[LOW, HIGH] or [LOW, HIGH, STEP], above 0, up to 1e18", _steps),
 }
 """Of each kind of series: how many numbers it has, which, and how it goes on."""

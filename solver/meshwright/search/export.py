@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.escape import in_csv, printable
 from meshwright.search.row import METRICS, Row
 
 Write = Callable[[Sequence[Row], Path], None]
@@ -23,7 +23,7 @@ def check_kind(path: Path) -> None:
     """
     if path.suffix not in _WRITERS:
         accepted = ", ".join(f"NAME{suffix}" for suffix in _WRITERS)
-        raise SpecError(f"--output {path}: expected {accepted}")
+        raise SpecError(f"--output {printable(str(path))}: expected {accepted}")
     if path.suffix == ".parquet":
         _pyarrow()
     if path.suffix == ".html":
@@ -42,7 +42,7 @@ def export(rows: Sequence[Row], path: Path) -> None:
         _WRITERS[path.suffix](rows, path)
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {path}: {reason}") from None
+        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
 
 
 def flat(row: Row) -> dict[str, Any]:
@@ -72,11 +72,24 @@ def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
 
 def _csv(rows: Sequence[Row], path: Path) -> None:
     names, flats = _columns(rows)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flats)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    lines = _Lines()
+    writer = csv.writer(lines)
+    writer.writerow(map(in_csv, names))
+    writer.writerows([in_csv(own.get(name)) for name in names] for own in flats)
+    path.write_text("".join(lines.written), encoding="utf-8")
+
+
+class _Lines:
+    r"""Rows of a table that end as lines do here.
+
+    The module quotes a carriage return in a cell only where rows end with `\r\n` too.
+    """
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write(self, row: str) -> None:
+        self.written.append(row.removesuffix("\r\n") + "\n")
 
 
 def _json(rows: Sequence[Row], path: Path) -> None:

@@ -1,21 +1,18 @@
 """The HTML page of a search: charts, a table with filters, every plan in full.
 
-The page holds its scripts and its data. What it shows is set as text, never as HTML,
-and a policy in its head keeps browsers from running or loading anything else.
+What it shows is set as text, never as HTML.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
-from html import escape
 from pathlib import Path
-from string import Template
 
 from pydantic_core import to_json
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.report.page import filled_page
 from meshwright.search.page_data import page_data
 from meshwright.search.row import Row
 
@@ -26,12 +23,6 @@ SCRIPTS = (
     *("front", "chart", "scatter", "parallel", "heat", "page"),
 )
 """In the order in which the page runs them, after the library that draws."""
-
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'; script-src 'unsafe-eval'"
-)
-"""Parallel coordinates compile their own drawing code, hence the eval."""
 
 
 def write_page(
@@ -47,7 +38,7 @@ def write_page(
         path.write_bytes(content)
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {path}: {reason}") from None
+        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
 
 
 def page_library() -> str:
@@ -65,27 +56,14 @@ def page_library() -> str:
 
 
 def _page(rows: Sequence[Row], title: str) -> str:
-    own = [_file(f"{name}.js") for name in SCRIPTS]
-    scripts = [script.strip() for script in (page_library(), *own)]
-    return Template(_file("page.html")).substitute(
-        policy=" ".join([POLICY, *map(_fingerprint, scripts)]),
-        title=escape(title),
-        style=_file("page.css"),
-        data=_embedded(page_data(rows)),
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+    return filled_page(
+        _file("page.html"),
+        title,
+        to_json(page_data(rows), inf_nan_mode="null").decode(),
+        [page_library(), *(_file(f"{name}.js") for name in SCRIPTS)],
+        _file("page.css"),
     )
 
 
 def _file(name: str) -> str:
     return (FILES / name).read_text(encoding="utf-8")
-
-
-def _embedded(data: object) -> str:
-    """Return JSON in which nothing can end the element that it stands in."""
-    text = to_json(data, inf_nan_mode="null").decode()
-    return text.replace("<", "\\u003c")
-
-
-def _fingerprint(script: str) -> str:
-    """Return what lets this very script run."""
-    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"

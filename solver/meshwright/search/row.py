@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.plan import Certificate, Plan, StageMemory, Status
-from meshwright.spec.base import SpecModel
+from meshwright.spec.base import Count, CountOrNone, SpecModel
 
 Value = str | int | float | bool | None
 
@@ -27,7 +27,7 @@ class Row(SpecModel):
         (), description="Names of the rules that leave no plan."
     )
     sentence: str = Field("", description="Why no plan fits, in one line.")
-    gpus: int | None = None
+    gpus: Count | None = None
     step_s: float | None = None
     tokens_per_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
@@ -37,7 +37,7 @@ class Row(SpecModel):
     usd_per_mtoken: float | None = Field(None, description="Per million tokens.")
     kwh_per_mtoken: float | None = Field(None, description="Of the GPUs' TDP.")
     train_days: float | None = Field(None, description="For the `run` of the spec.")
-    ways: int | None = Field(
+    ways: CountOrNone | None = Field(
         None, description="That the plan uses beyond data parallelism: tp, zero, ..."
     )
     plan: Plan | None = None

@@ -7,17 +7,22 @@ killed loses nothing it has stored, and other processes read and write beside it
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from meshwright import __version__
 from meshwright.errors import MeshwrightError, SpecError
+from meshwright.escape import printable
 from meshwright.search.case import Case
-from meshwright.search.row import Row
+from meshwright.search.row import METRICS, Row
+from meshwright.spec.messages import shown
 
 SCHEMA = 1
 """Version of the tables below."""
@@ -42,6 +47,11 @@ CREATE TABLE IF NOT EXISTS results (
 ) WITHOUT ROWID;
 """
 
+_COLUMNS = ["key", "spec", "version", "name", "status", "limits", "row"]
+
+MOST_BYTES = 10_000_000
+"""Of a value: a row of a thousand stages takes a tenth of a million."""
+
 _PUT = """
 INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
@@ -52,6 +62,10 @@ WHERE results.status NOT IN ('optimal', 'infeasible')
 
 FINAL = ("optimal", "infeasible")
 """Answers that are proven: no other limits change them."""
+
+
+_FOREIGN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG", "SQLITE_ERROR")
+"""What SQLite says of files that no search has written."""
 
 
 class StoreError(MeshwrightError):
@@ -67,9 +81,10 @@ class Store:
         Raises:
             SpecError: it cannot be opened or made, or is not a store.
         """
-        self.path = path
+        self.path, self._name = path, printable(str(path))
         with self._told(SpecError):
             self._db = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+            self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             try:
                 self._prepare_in_turn()
             except BaseException:
@@ -84,7 +99,7 @@ class Store:
                 return self._prepare()
             except sqlite3.OperationalError as error:
                 is_late = time.monotonic() > deadline
-                if error.sqlite_errorname != "SQLITE_BUSY" or is_late:
+                if _code(error) != "SQLITE_BUSY" or is_late:
                     raise
                 self._roll_back()
                 time.sleep(RETRY_S)
@@ -98,10 +113,10 @@ class Store:
         tables = self._number("SELECT count(*) FROM sqlite_master")
         version = self._number("PRAGMA user_version")
         if tables and self._number("PRAGMA application_id") != APPLICATION:
-            raise SpecError(f"--store {self.path}: holds something else; name another")
+            raise SpecError(f"--store {self._name}: holds something else; name another")
         if version not in (0, SCHEMA):
             raise SpecError(
-                f"--store {self.path}: has schema {version}, this version reads "
+                f"--store {self._name}: has schema {version}, this version reads "
                 f"{SCHEMA}; name another, or use the version that wrote it"
             )
         (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
@@ -113,6 +128,25 @@ class Store:
             f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION};"
             f"PRAGMA user_version = {SCHEMA}; COMMIT;"
         )
+        self._check_tables()
+
+    def _check_tables(self) -> None:
+        """Refuse views, triggers, and columns that we did not make: they may do more.
+
+        Raises:
+            SpecError: there are some.
+        """
+        others = "name != 'results' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        count = self._number(f"SELECT count(*) FROM sqlite_master WHERE {others}")
+        kinds = self._db.execute(
+            "SELECT type FROM sqlite_master WHERE name = 'results'"
+        ).fetchall()
+        columns = self._db.execute(
+            "SELECT name FROM pragma_table_xinfo('results')"
+        ).fetchall()
+        if count or kinds != [("table",)] or [own for (own,) in columns] != _COLUMNS:
+            told = "has other tables or columns than a store; name another"
+            raise SpecError(f"--store {self.path}: {told}")
 
     def _number(self, query: str) -> int:
         (number,) = self._db.execute(query).fetchone()
@@ -145,7 +179,31 @@ class Store:
                     "SELECT status, limits, row FROM results WHERE key = ?", (key,)
                 ).fetchone()
                 if found and _holds(found[0], found[1], limits):
-                    yield Row.model_validate(json.loads(found[2]))
+                    yield self._row(key, found[2])
+
+    def _row(self, key: str, text: Any) -> Row:
+        """Return a row from what is stored.
+
+        Raises:
+            StoreError: somebody else has changed it, so that it is none.
+        """
+        try:
+            row = Row.model_validate_json(text if isinstance(text, str) else "")
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            field = ".".join(map(str, first["loc"]))[:60] or "row"
+            problem = f"{field}: {shown(first['input'])}: {first['msg']}"
+            raise self._bad_row(key, problem) from None
+        if row.key != key:
+            raise self._bad_row(key, f"key: {shown(row.key)}: expected that of the row")
+        for name in METRICS:
+            if not math.isfinite(getattr(row, name) or 0):
+                raise self._bad_row(key, f"{name}: expected a finite number")
+        return row
+
+    def _bad_row(self, key: str, problem: str) -> StoreError:
+        place = f"--store {self.path}: row {key}"
+        return StoreError(f"{place}: {problem}; move the file away or name another")
 
     def __enter__(self) -> Store:
         """Return the store."""
@@ -161,16 +219,21 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeError) as reason:
-            raise error(f"--store {self.path}: {reason}; {_advice(reason)}") from None
+            raise error(f"--store {self._name}: {reason}; {_advice(reason)}") from None
 
 
 def _holds(status: str, limits: str, asked: str) -> bool:
     return status in FINAL or (status != "failed" and limits == asked)
 
 
+def _code(reason: Exception) -> str:
+    """Return SQLite's name of an error; the module's own errors have none."""
+    return str(getattr(reason, "sqlite_errorname", ""))
+
+
 def _advice(reason: Exception) -> str:
-    name = getattr(reason, "sqlite_errorname", "")
-    if name in ("SQLITE_CORRUPT", "SQLITE_NOTADB") or not name:
+    name = _code(reason)
+    if name in _FOREIGN or not name:
         return "expected a store of `meshwright search`; move it away or name another"
     if name == "SQLITE_FULL":
         return "what was stored is safe; make room and run it again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import math
+import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,19 +15,24 @@ from pydantic import ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.search.axes import Axis, Setting, read_axes
 from meshwright.search.builder import Builder, Disagreement
 from meshwright.search.case import Case
 from meshwright.search.fields import SweepFields
 from meshwright.search.point import Point
 from meshwright.search.where import Filter, read_filter
+from meshwright.spec.files import is_folder
 from meshwright.spec.load import load_spec
 from meshwright.spec.messages import explain, shown
-from meshwright.spec.places import Document
+from meshwright.spec.places import Document, Where
 from meshwright.spec.source import read_yaml
 
 MOST_POINTS = 1_000_000
 """Points of a sweep that are looked at, before filters and samples."""
+
+MOST_DRAWN_FROM = 10**15
+"""Points that a sample may be drawn from."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +57,15 @@ def read_search(name: str) -> Search:
         SpecError: names the file, line, field, value and what is accepted.
     """
     path = Path(name)
-    if path.is_dir() or glob.has_magic(name):
-        pattern = str(path / "*.yaml") if path.is_dir() else name
+    if is_folder(path) or glob.has_magic(name):
+        pattern = str(path / "*.yaml") if is_folder(path) else name
         files = sorted(glob.glob(pattern, recursive=True))
         if not files:
-            raise SpecError(f"{name}: no file of this folder or pattern; expected YAML")
+            told = "no file of this folder or pattern; expected YAML"
+            raise SpecError(f"{Where(name)}: {told}")
         notes: list[str] = []
-        return Search(name, [_of_file(own, notes) for own in files], notes=notes)
+        cases = [_of_file(own, notes) for own in files]
+        return Search(printable(name), cases, notes=notes)
     file = catalog.locate("sweeps", name, Path())
     document = read_yaml(file)
     if isinstance(document.data, dict) and {"base", "sweep", "zip"} & set(
@@ -70,11 +78,13 @@ def read_search(name: str) -> Search:
 
 
 def _of_file(file: str, notes: list[str]) -> Case:
-    axes: dict[str, Any] = {"spec": Path(file).stem}
+    """Return the case of a file; bytes of its name that are no text are spelled out."""
+    name = os.fsencode(file).decode("utf-8", "backslashreplace")
+    axes: dict[str, Any] = {"spec": Path(name).stem}
     try:
         spec = load_spec(file, notes=notes)
     except SpecError as error:
-        return Case(file, axes, None, str(error))
+        return Case(name, axes, None, str(error))
     return Case(spec.title, axes, spec)
 
 
@@ -142,10 +152,14 @@ def _drawn(
 ) -> list[Point]:
     """Return the points that pass all filters, or a draw of so many, in order."""
     total = math.prod(map(len, axes))
+    at = document.where(("sweep",))
+    if total > MOST_DRAWN_FROM:
+        told = f"makes more than {MOST_DRAWN_FROM:,} cases"
+        raise SpecError(f"{at}: sweep: {told}; accepted: up to {MOST_POINTS:,}")
     if fields.sample is None:
         if total > MOST_POINTS:
-            at, most = document.where(("sweep",)), f"accepted: up to {MOST_POINTS:,}"
-            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}, or a sample")
+            most = f"accepted: up to {MOST_POINTS:,}, or a sample"
+            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}")
         return [own for _, own in _passing(range(total), axes, filters, builder)]
     rng = random.Random(fields.sample.seed)
     order = rng.sample(range(total), min(total, MOST_POINTS))

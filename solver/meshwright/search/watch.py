@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from meshwright.escape import printable
 from meshwright.search.row import Row, Value
 from meshwright.search.summary import keep_best
 
@@ -66,7 +67,8 @@ class Watch:
         best = [
             f"{name} {_short(row, self.metric)}" for name, row in self._best.items()
         ]
-        return f"{told}; best {self.metric}: {', '.join(best[:MOST_GROUPS]) or '-'}"
+        shown = ", ".join(best[:MOST_GROUPS]) or "-"
+        return printable(f"{told}; best {self.metric}: {shown}")
 
     def _pace(self, now: float) -> str:
         per_s = self._per_s(now)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,10 @@ from meshwright.spec.messages import shown
 from meshwright.spec.places import Where
 
 LONGEST = 1_000
-"""Characters of a filter; nested deeper than these allow is not parsed."""
+"""Characters of a filter."""
+
+DEEPEST = 40
+"""Operations in each other: a chain of + or - counts each, of and or or one."""
 
 ACCEPTED = (
     "expected comparisons of fields, numbers and 'text' (< <= > >= == != in), joined "
@@ -154,7 +158,22 @@ def read_filter(text: Any, where: Where) -> Filter:
     if not isinstance(text, str) or len(text) > LONGEST:
         raise SpecError(f"{place}: {ACCEPTED}")
     try:
-        return Filter(text, ast.parse(text.strip(), mode="eval").body, where)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         quotes = "; put names such as 'llama3-8b' in quotes"
         raise SpecError(f"{place}: cannot be read; {ACCEPTED}{quotes}") from None
+    if _depth(tree) > DEEPEST:
+        raise SpecError(f"{place}: expected at most {DEEPEST} operations in each other")
+    return Filter(text, tree, where)
+
+
+def _depth(tree: ast.expr) -> int:
+    """Return how many operations lie in each other at most, however many there are."""
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        below = (own for node in level for own in ast.iter_child_nodes(node))
+        level = [own for own in below if isinstance(own, ast.expr)]
+    return depth

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
 from pydantic import ValidationError
 
+from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explain.clusters import with_count
 from meshwright.explain.conflict import smallest_conflict
@@ -29,6 +31,7 @@ from meshwright.serving.explanation import ServingExplanation, ServingRepair
 from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.margins import marginal_values
+from meshwright.serving.plan import ServingOutcome
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.messages import explain
 from meshwright.spec.pins import Pins
@@ -60,30 +63,33 @@ def explain_serving(
     """
     asked = _asked(spec, plan) if plan else spec
     outcome = solve_serving(asked, options)
-    if outcome.best is not None:
-        best = solve_serving(spec, options) if plan else outcome
-        assert best.best is not None
-        return ServingExplanation(
-            title=asked.title,
-            fits=True,
-            outcome=outcome,
-            best=best if plan else None,
-            gap=differences(outcome.best.objective_parts, best.best.objective_parts)
-            if plan
-            else {},
-            marginal_values=tuple(marginal_values(asked)),
-        )
-    miss = outcome.near_miss
-    fixed = list(_fixed_in(asked))
-    return ServingExplanation(
-        title=asked.title,
-        fits=False,
-        outcome=outcome,
-        broken_rules=miss.broken_rules if miss else (),
-        memory=miss.memory if miss else None,
-        conflict=_smallest_conflict(asked, fixed, miss.description if miss else ""),
-        repairs=tuple(_repairs(asked, _edits(fixed, miss.memory if miss else None))),
+    told = ServingExplanation(
+        title=asked.title, fits=outcome.best is not None, outcome=outcome
     )
+    return options.interrupt.unless_asked(
+        lambda: told.model_copy(update=_reasons(spec, asked, outcome, options)), told
+    )
+
+
+def _reasons(
+    spec: ServingSpec, asked: ServingSpec, outcome: ServingOutcome, options: Options
+) -> dict[str, object]:
+    """Return why a plan wins, or loses to the best one, or why there is none."""
+    if outcome.best is not None:
+        values: dict[str, object] = {"marginal_values": tuple(marginal_values(asked))}
+        if asked is spec:
+            return values
+        best = solve_serving(spec, replace(options, interrupt=Interrupt()))
+        assert best.best is not None
+        own = outcome.best.objective_parts, best.best.objective_parts
+        return {**values, "best": best, "gap": differences(*own)}
+    miss, fixed = outcome.near_miss, list(_fixed_in(asked))
+    return {
+        "broken_rules": miss.broken_rules if miss else (),
+        "memory": miss.memory if miss else None,
+        "conflict": _smallest_conflict(asked, fixed, miss.description if miss else ""),
+        "repairs": tuple(_repairs(asked, _edits(fixed, miss.memory if miss else None))),
+    }
 
 
 def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 
 import numpy as np
@@ -11,6 +10,7 @@ from meshwright import __version__
 from meshwright.cost.arrays import Ints
 from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
+from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.options import Options
 from meshwright.plan import Certificate, Counts, Status
@@ -39,26 +39,38 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
         InternalError: the checker disagrees with the solver about a plan.
     """
     options = options or Options()
-    deadline = time.monotonic() + options.time_limit_s
+    deadline = Deadline(options.time_limit_s, options.interrupt)
     job = make_serving_job(spec)
     options.on_progress("bounding deployments")
     lattice = build_lattice(job)
     if not lattice.possible.any():
         return _outcome(job, "infeasible", near_miss=miss_among(lattice))
+    options.interrupt.is_heeded = True
     outcome = _proven(lattice, options, deadline)
-    if outcome.best is None:
+    best = outcome.best
+    if best is None:
         return outcome
-    update: dict[str, object] = {"largest": largest(job, outcome.best.plan)}
-    update["degrees"] = tuple(degrees(lattice, outcome.best))
+    return options.interrupt.unless_asked(
+        lambda: outcome.model_copy(update=_around(lattice, best, options)), outcome
+    )
+
+
+def _around(
+    lattice: Lattice, best: PricedServing, options: Options
+) -> dict[str, object]:
+    """Return what there is to say of other plans than the best one."""
+    job = lattice.job
+    update: dict[str, object] = {"largest": largest(job, best.plan)}
+    update["degrees"] = tuple(degrees(lattice, best))
     if options.is_by_kind:
         options.on_progress("comparing kinds of plans")
         update["by_kind"] = tuple(by_kind(lattice))
-        update["flips"] = tuple(flips(spec))
-        update["tp_against_pp"] = tuple(flips(spec, ("TP", "PP")))
-    return outcome.model_copy(update=update)
+        update["flips"] = tuple(flips(job.spec))
+        update["tp_against_pp"] = tuple(flips(job.spec, ("TP", "PP")))
+    return update
 
 
-def _proven(lattice: Lattice, options: Options, deadline: float) -> ServingOutcome:
+def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOutcome:
     """Return the best plan of a lattice that has one, with its certificate."""
     job, best = lattice.job, int(lattice.upper.min())
     if best > LARGEST_HORIZON:
@@ -79,7 +91,7 @@ def _proven(lattice: Lattice, options: Options, deadline: float) -> ServingOutco
 
 
 def _proof(
-    lattice: Lattice, left: Ints, options: Options, deadline: float
+    lattice: Lattice, left: Ints, options: Options, deadline: Deadline
 ) -> tuple[Proof, ServingPlan]:
     """Return CP-SAT's proof and its plan, or the bounds' own where its time is up.
 

@@ -7,11 +7,12 @@ answer, which is that nothing fits and why.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
-from typing import TYPE_CHECKING
+from itertools import chain, product
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.spec.base import Problem
-from meshwright.spec.divisors import nearest
+from meshwright.spec.divisors import divisors, nearest_of
 
 if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
@@ -59,23 +60,43 @@ def _positions(spec: Spec) -> Iterable[Problem]:
         yield Problem(("training", "seq_len"), asked, sentence)
 
 
+class Whole(NamedTuple):
+    """What a degree is a share of: one number, or one of several."""
+
+    name: str
+    counts: tuple[int, ...]
+
+    def is_divided(self, value: int) -> bool:
+        """Return whether a degree divides any of the numbers."""
+        return value > 0 and any(count % value == 0 for count in self.counts)
+
+
 def _degrees(spec: Spec) -> Iterable[Problem]:
     """Refuse single degrees that do not divide what they are a share of."""
-    gpus = {f"the {spec.cluster.gpus} GPUs": spec.cluster.gpus}
-    heads = {f"model.n_heads {spec.model.n_heads}": spec.model.n_heads}
-    batch = spec.training.global_batch
-    sequences = {f"training.global_batch {batch}": batch}
-    shared = {"tp": gpus | heads, "pp": gpus}
-    shared |= dict.fromkeys(_DATA_AXES, gpus | sequences)
-    layers = {f"model.n_layers {spec.model.n_layers}": spec.model.n_layers}
-    shared |= {"cp": gpus, "vpp": layers}
-    if spec.model.moe is not None:
-        count = spec.model.moe.n_experts
-        shared["ep"] = {f"model.moe.n_experts {count}": count}
+    model, batch = spec.model, spec.training.global_batch
+    gpus, heads = _gpus(spec), Whole(f"model.n_heads {model.n_heads}", (model.n_heads,))
+    sequences = Whole(f"training.global_batch {batch}", (batch,))
+    shared = {"tp": (gpus, heads), "pp": (gpus,), "cp": (gpus,)}
+    shared |= dict.fromkeys(_DATA_AXES, (gpus, sequences))
+    shared["vpp"] = (Whole(f"model.n_layers {model.n_layers}", (model.n_layers,)),)
+    if model.moe is not None:
+        count = model.moe.n_experts
+        shared["ep"] = (Whole(f"model.moe.n_experts {count}", (count,)),)
     for axis, wholes in shared.items():
         pin = getattr(spec.pins, axis)
         if pin is not None and pin.single is not None:
             yield from _indivisible(axis, pin.single, wholes)
+
+
+def _gpus(spec: Spec) -> Whole:
+    """Return how many GPUs a plan may use: of unlike parts it may leave some out."""
+    counts = sorted({own.gpus for _, own in spec.cluster.ways()}, reverse=True)
+    if not spec.cluster.parts:
+        return Whole(f"the {spec.cluster.gpus} GPUs", tuple(counts))
+    tried = " or ".join(
+        filter(None, (", ".join(map(str, counts[:-1])), str(counts[-1])))
+    )
+    return Whole(f"the {tried} GPUs of any choice of cluster.parts", tuple(counts))
 
 
 def _experts(spec: Spec) -> Iterable[Problem]:
@@ -84,11 +105,13 @@ def _experts(spec: Spec) -> Iterable[Problem]:
         yield Problem(("pins", "ep"), value, "without model.moe; accepted: 1")
 
 
-def _indivisible(axis: str, value: int, wholes: dict[str, int]) -> Iterable[Problem]:
-    for name, whole in wholes.items():
-        if value == 0 or whole % value:
-            near = nearest(value, *wholes.values())
-            yield Problem(("pins", axis), value, f"does not divide {name}; {near}")
+def _indivisible(axis: str, value: int, wholes: tuple[Whole, ...]) -> Iterable[Problem]:
+    for whole in wholes:
+        if not whole.is_divided(value):
+            every = product(*(own.counts for own in wholes))
+            near = nearest_of(value, {d for own in every for d in divisors(gcd(*own))})
+            sentence = f"does not divide {whole.name}; {near}"
+            yield Problem(("pins", axis), value, sentence)
             return
 
 
@@ -126,12 +149,13 @@ def _recomputed(spec: Spec) -> Iterable[Problem]:
 
 
 def _mesh(spec: Spec) -> Iterable[Problem]:
-    sizes = spec.cluster.fan_outs
+    sizes = sorted({own.fan_outs for _, own in spec.cluster.ways()})
+    told = " or ".join(f"{_counted(own, 'level')} of {list(own)}" for own in sizes)
     for axis, factors in spec.pins.mesh or ():
-        if factors is not None and len(factors) != len(sizes):
+        if factors is not None and len(factors) not in map(len, sizes):
             sentence = (
-                f"has {_counted(factors, 'factor')}; the cluster has "
-                f"{_counted(sizes, 'level')} of {list(sizes)}, innermost first"
+                f"has {_counted(factors, 'factor')}; the cluster has {told}, "
+                "innermost first"
             )
             yield Problem(("pins", "mesh", axis), list(factors), sentence)
 

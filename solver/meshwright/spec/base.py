@@ -22,7 +22,7 @@ FOLLOWS = "follows"
 class SpecModel(BaseModel):
     """A frozen part of a spec that refuses fields it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Problem(NamedTuple):
@@ -75,7 +75,9 @@ def _spelled_out(value: object) -> str:
     return f"; {why}write {number:.0f}"
 
 
-def _number(accepted: str, is_inside: Callable[[float], bool]) -> BeforeValidator:
+def number(accepted: str, is_inside: Callable[[float], bool]) -> BeforeValidator:
+    """Return the check of a field that takes finite numbers inside some bounds."""
+
     def check(value: object) -> float:
         number = to_number(value)
         if number is None or not is_inside(number):
@@ -85,10 +87,21 @@ def _number(accepted: str, is_inside: Callable[[float], bool]) -> BeforeValidato
     return BeforeValidator(check)
 
 
+LONGEST_NAME = 100
+
+
 def _printable(value: Any) -> Any:
-    if isinstance(value, str) and not (value.isprintable() and 0 < len(value) <= 100):
-        raise ValueError("expected 1 to 100 characters that can be printed")
+    if not isinstance(value, str):
+        return value
+    if not (value.isprintable() and 0 < len(value) <= LONGEST_NAME):
+        accepted = f"expected 1 to {LONGEST_NAME} characters that can be printed"
+        raise ValueError(accepted)
     return value
+
+
+def shortened(name: str) -> str:
+    """Return a name that was made of several, cut to the length of one."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
 
 
 def _count(low: int, high: int) -> Any:
@@ -107,25 +120,25 @@ CountOrNone = Annotated[int, _count(0, MAX_COUNT), _whole(0, MAX_COUNT)]
 LayerCount = Annotated[int, _count(1, 1_000), _whole(1, 1_000)]
 """A number of transformer layers: the deepest published model has a few hundred."""
 
-Peak = Annotated[float, _number("from 0.001 to 1,000,000", lambda x: 1e-3 <= x <= 1e6)]
+Peak = Annotated[float, number("from 0.001 to 1,000,000", lambda x: 1e-3 <= x <= 1e6)]
 """TFLOP/s, with wide bounds so that times stay numbers that can be compared."""
 
-Positive = Annotated[float, _number("above 0", lambda x: x > 0)]
+Positive = Annotated[float, number("above 0", lambda x: x > 0)]
 """A finite number above zero."""
 
-TokenCount = Annotated[float, _number("from 1 to 1e18", lambda x: 1 <= x <= 1e18)]
+TokenCount = Annotated[float, number("from 1 to 1e18", lambda x: 1 <= x <= 1e18)]
 """Tokens of a run; published ones have up to 4e13."""
 
-Flops = Annotated[float, _number("from 1e12 to 1e32", lambda x: 1e12 <= x <= 1e32)]
+Flops = Annotated[float, number("from 1e12 to 1e32", lambda x: 1e12 <= x <= 1e32)]
 """FLOPs of a run; published ones have up to 5e26."""
 
-Hours = Annotated[float, _number("from 1 to 1e12", lambda x: 1 <= x <= 1e12)]
+Hours = Annotated[float, number("from 1 to 1e12", lambda x: 1 <= x <= 1e12)]
 """GPU hours between failures."""
 
-Margin = Annotated[float, _number("from 0 to below 1", lambda x: 0 <= x < 1)]
+Margin = Annotated[float, number("from 0 to below 1", lambda x: 0 <= x < 1)]
 """A share that leaves something."""
 
-Share = Annotated[float, _number("from 0.0001 to 1", lambda x: 1e-4 <= x <= 1)]
+Share = Annotated[float, number("from 0.0001 to 1", lambda x: 1e-4 <= x <= 1)]
 """A share that is something; CP-SAT compares shares in hundredths of a percent."""
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -115,6 +116,19 @@ class Cluster(SpecModel):
         refuse(broken_overrides(self.overrides, *own, hosts))
         refuse(broken_hosts(self.hosts, self.overrides))
         return self
+
+    def ways(self) -> Iterator[tuple[tuple[Part, ...], Cluster]]:
+        """Yield the parts that a plan may use with their cluster, one part alone first.
+
+        A cluster without parts is used as it is.
+        """
+        if not self.parts:
+            yield (), self
+        for part in self.parts:
+            yield (part,), Cluster(topology=part.topology, count=part.count)
+        for size in range(2, len(self.parts) + 1):
+            for chosen in combinations(self.parts, size):
+                yield chosen, Cluster(parts=chosen, join=self.join)
 
     @property
     def levels(self) -> tuple[Level, ...]:

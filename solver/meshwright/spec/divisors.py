@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 
 def nearest(value: int, *wholes: int) -> str:
@@ -10,9 +11,14 @@ def nearest(value: int, *wholes: int) -> str:
 
     As in '50 and 125 do', to follow 'does not divide 1000;'.
     """
-    dividing = divisors(math.gcd(*wholes))
-    below = [d for d in dividing if d < value][-1:]
-    above = [d for d in dividing if d > value][:1]
+    return nearest_of(value, divisors(math.gcd(*wholes)))
+
+
+def nearest_of(value: int, accepted: Iterable[int]) -> str:
+    """Return the accepted numbers next to `value`, in the same words."""
+    ascending = sorted(accepted)
+    below = [own for own in ascending if own < value][-1:]
+    above = [own for own in ascending if own > value][:1]
     verb = "do" if below and above else "does"
     return f"{' and '.join(map(str, (*below, *above)))} {verb}"
 

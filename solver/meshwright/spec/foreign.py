@@ -160,7 +160,7 @@ def _told_at(source: Source) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        if str(error).startswith(f"{source.path}:"):
+        if str(error).startswith(f"{Where(str(source.path))}:"):
             raise
         raise SpecError(f"{source.place}: cluster.{source.kind}: {error}") from None
 

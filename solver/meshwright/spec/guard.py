@@ -6,15 +6,26 @@ values is refused before the reader spends memory or time on it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from meshwright.errors import SpecError
 from meshwright.spec.places import Where
 
-MAX_VALUES = 20_000
 MAX_DEPTH = 40
+"""Levels of nesting in any file."""
+
+
+class Limits(NamedTuple):
+    """How large a file of some kind may be."""
+
+    most_bytes: int = 1_000_000
+    most_values: int = 20_000
+    """After anchors are expanded."""
+
+
+SPECS = Limits()
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -24,7 +35,7 @@ def line_of(name: str, mark: Any, has_lines: bool = True) -> Where:
     return Where(name, mark.line + 1 if mark and has_lines else 0)
 
 
-def guard(text: str, name: str, has_lines: bool = True) -> None:
+def guard(text: str, name: str, has_lines: bool = True, limits: Limits = SPECS) -> None:
     """Refuse YAML text that is empty, too large, too deep, tagged, or in two parts.
 
     Raises:
@@ -41,19 +52,19 @@ def guard(text: str, name: str, has_lines: bool = True) -> None:
             _check_tag(event, here)
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        check_size(values, depth, here)
+        check_size(values, depth, here, limits)
     if not values:
         raise SpecError(f"{name}: empty; expected YAML fields")
 
 
-def check_size(values: int, depth: int, here: Where) -> None:
-    """Refuse more values or deeper nesting than any spec has.
+def check_size(values: int, depth: int, here: Where, limits: Limits) -> None:
+    """Refuse more values or deeper nesting than any file of a kind has.
 
     Raises:
         SpecError: names the line and the limit.
     """
-    if values > MAX_VALUES:
-        raise SpecError(f"{here}: expected at most {MAX_VALUES:,} values")
+    if values > limits.most_values:
+        raise SpecError(f"{here}: expected at most {limits.most_values:,} values")
     if depth > MAX_DEPTH:
         raise SpecError(f"{here}: expected at most {MAX_DEPTH} levels of nesting")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,6 +15,12 @@ from meshwright.spec.file_kinds import FABRICS, MACHINES
 from meshwright.spec.places import Document, FieldPath
 
 MOST_LINES = 10
+
+MOST_CHARACTERS = 1_800
+"""Of all lines but the first: a screen."""
+
+LONGEST_NAME = 100
+"""Characters of the path of a field, in a message."""
 
 _PRESETS = {("model",), ("cluster", "topology"), ("cluster", "topology", "gpu")}
 """Where `preset` is a field too."""
@@ -36,10 +43,16 @@ def explain(document: Document, error: ValidationError, schema: Any) -> str:
     lines: list[str] = []
     for detail in error.errors(include_url=False):
         lines += _lines(document, detail, schema)
-    lines = list(dict.fromkeys(lines))
-    if len(lines) > MOST_LINES:
-        lines[MOST_LINES:] = [f"... and {len(lines) - MOST_LINES} more"]
-    return "\n".join(lines)
+    return "\n".join(_first(list(dict.fromkeys(lines))))
+
+
+def _first(lines: list[str]) -> list[str]:
+    """Return as many lines as fit on a screen, and how many there are besides."""
+    sizes = itertools.accumulate(len(line) + 1 for line in lines)
+    fitting = sum(size <= MOST_CHARACTERS for size in sizes)
+    count = min(max(fitting, 1), MOST_LINES)
+    left = len(lines) - count
+    return [*lines[:count], *([f"... and {left} more"] if left else [])]
 
 
 def shown(value: Any) -> str:
@@ -72,6 +85,7 @@ def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
 
 def _line(document: Document, path: FieldPath, text: str) -> str:
     name = document.name(path)
+    name = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
     field = f"{name}: " if name else ""
     return f"{document.where(path)}: {field}{text}"
 
@@ -114,9 +128,13 @@ def _fields_near(schema: Any, loc: FieldPath) -> str:
 
 
 def _section(schema: Any, loc: FieldPath) -> str:
-    name = "a name, or " if loc in _PRESETS or loc == ("cluster",) else ""
-    fields = ", ".join(_fields_of(_model_at(schema, loc)))
-    return f"{name}a mapping with the fields {fields}"
+    can_be_named = "cluster" in _fields_of(schema)
+    can_be_named &= loc in _PRESETS or loc == ("cluster",)
+    name = "a name, or " if can_be_named else ""
+    model = _model_at(schema, loc)
+    if model is None:
+        return "a mapping"
+    return f"{name}a mapping with the fields {', '.join(_fields_of(model))}"
 
 
 def _model_at(schema: Any, loc: FieldPath) -> Any:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from meshwright.spec.base import Count, Problem, SpecModel
+from meshwright.spec.base import Count, Problem, SpecModel, shortened
 from meshwright.spec.gpu import PRECISIONS, Gpu, PeakTflops
 from meshwright.spec.links import Level, ScaleOut
 from meshwright.spec.places import FieldPath
@@ -106,7 +106,7 @@ def _topology(
             (join.name, sum(part.gpus for part in parts) // size, across),
         )
     ]
-    return Topology(name=name, gpu=gpu, levels=tuple(levels))
+    return Topology(name=shortened(name), gpu=gpu, levels=tuple(levels))
 
 
 def _inside(part: Part) -> Rates:
@@ -157,4 +157,4 @@ def _least_gpu(gpus: Sequence[Gpu]) -> Gpu:
     }
     names = dict.fromkeys(gpu.name for gpu in gpus)
     name = names.popitem()[0] if len(names) == 1 else "least of " + ", ".join(names)
-    return Gpu(name=name, peak_tflops=PeakTflops(**peaks), **least)
+    return Gpu(name=shortened(name), peak_tflops=PeakTflops(**peaks), **least)

@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshwright.escape import printable
+
 FieldPath = tuple[str | int, ...]
 
-_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\.\d+|\[\d+\])*", re.ASCII)
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\.\d{1,9}|\[\d{1,9}\])*", re.ASCII)
 _STEP = re.compile(r"([A-Za-z_]\w*)|(\d+)", re.ASCII)
 
 
@@ -21,7 +23,8 @@ class Where:
 
     def __str__(self) -> str:
         """Return `file:line`, or the file alone where there is no line."""
-        return f"{self.file}:{self.line}" if self.line else self.file
+        file = printable(self.file)
+        return f"{file}:{self.line}" if self.line else file
 
 
 @dataclass
@@ -84,7 +87,7 @@ class Document:
 
 def dotted(path: FieldPath) -> str:
     """Return a path as a user would say it, such as `cluster.topology.levels.0`."""
-    return ".".join(map(str, path))
+    return printable(".".join(map(str, path)))
 
 
 def field_path(text: str) -> FieldPath | None:

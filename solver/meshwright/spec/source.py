@@ -15,35 +15,46 @@ from typing import Any
 import yaml
 
 from meshwright.errors import SpecError
-from meshwright.spec.guard import Loader, check_size, guard, line_of
+from meshwright.spec.files import read_text
+from meshwright.spec.guard import SPECS, Limits, Loader, check_size, guard, line_of
 from meshwright.spec.places import Document, FieldPath, Where, dotted
 
-MAX_BYTES = 1_000_000
+MAX_BITS = 4_096
+"""Of a whole number; longer ones stay text, as Python does not print them."""
+
+LONGEST_WORD = 60
+"""Characters of text that stands where fields should, to be quoted."""
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _SURPRISE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
 """What YAML 1.1 reads as octal (010 is 8) or base 60 (1:30 is 90): kept as text."""
 
 
-def read_yaml(path: Path) -> Document:
+def read_yaml(path: Path, limits: Limits = SPECS) -> Document:
     """Return the content of one YAML file as data with places.
 
     Raises:
         SpecError: the file cannot be read, is not YAML, or passes a limit.
     """
-    return parse_yaml(_read_text(path), str(path))
+    text = read_text(path, limits.most_bytes, "a YAML file")
+    document = parse_yaml(text, str(path), limits=limits)
+    if isinstance(document.data, str) and len(document.data) > LONGEST_WORD:
+        raise SpecError(f"{document.where(())}: text alone; expected YAML fields")
+    return document
 
 
-def parse_yaml(text: str, name: str, has_lines: bool = True) -> Document:
+def parse_yaml(
+    text: str, name: str, has_lines: bool = True, limits: Limits = SPECS
+) -> Document:
     """Return the content of YAML text as data with places; `name` stands for it.
 
     Raises:
         SpecError: the text is not YAML, is empty, or passes a limit.
     """
     try:
-        guard(text, name, has_lines)
+        guard(text, name, has_lines, limits)
         loader = Loader(text)
-        builder = _Builder(name, loader, has_lines)
+        builder = _Builder(name, loader, has_lines, limits)
         builder.document.data = builder.build(loader.get_single_node(), (), 0)
     except (yaml.YAMLError, UnicodeError) as error:
         line, problem = _diagnosis(text, error)
@@ -67,21 +78,6 @@ def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
     return line, f"{getattr(error, 'problem', error)}{hint}"
 
 
-def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise SpecError(f"{path}: expected at most {MAX_BYTES:,} bytes")
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        problem = f"byte {error.start} is not UTF-8 text; expected a YAML file"
-        raise SpecError(f"{path}:{line}: {problem}") from None
-    except OSError as error:
-        raise SpecError(f"{path}: {(error.strerror or 'unreadable').lower()}") from None
-
-
 @dataclass
 class _Builder:
     """Turns composed nodes into plain data, counting values so that none explode."""
@@ -89,13 +85,14 @@ class _Builder:
     name: str
     loader: Any
     has_lines: bool
+    limits: Limits
     document: Document = field(default_factory=lambda: Document(None))
     values: int = 0
 
     def build(self, node: yaml.Node, path: FieldPath, depth: int) -> Any:
         here = line_of(self.name, node.start_mark, self.has_lines)
         self.values += 1
-        check_size(self.values, depth, here)
+        check_size(self.values, depth, here, self.limits)
         self.document.places[path] = here
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
@@ -111,9 +108,11 @@ class _Builder:
         if node.tag == _TIMESTAMP or (is_plain and _SURPRISE.fullmatch(node.value)):
             return node.value
         try:
-            return self.loader.construct_object(node)
+            value = self.loader.construct_object(node)
         except ValueError:  # digits without end, or none behind 0x
             return node.value
+        is_endless = isinstance(value, int) and value.bit_length() > MAX_BITS
+        return node.value if is_endless else value
 
     def _mapping(self, node: yaml.MappingNode, path: FieldPath, depth: int) -> Any:
         result: dict[str, Any] = {}

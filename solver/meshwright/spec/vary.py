@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.spec.base import to_number
 from meshwright.spec.load import read_spec
-from meshwright.spec.messages import explain
+from meshwright.spec.messages import explain, shown
 from meshwright.spec.places import Document, FieldPath, field_path
 from meshwright.spec.spec import Spec
 
@@ -70,11 +70,13 @@ def vary(spec: str, text: str) -> Varied:
     path_text, _, span = text.partition("=")
     low, high = (to_number(own) for own in (*span.split(":"), "", "")[:2])
     if low is None or high is None or not 0 < low < high or span.count(":") != 1:
-        raise SpecError(f"--vary {text}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
+        raise SpecError(f"{_option(text)}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
     document = read_spec(spec)
     path = _path(document.data, _steps(text, path_text))
     if path is None or _number(document.data, path) is None:
-        raise SpecError(f"--vary {text}: no number of the spec is at {path_text!r}")
+        raise SpecError(
+            f"{_option(text)}: no number of the spec is at {shown(path_text)}"
+        )
     is_whole = isinstance(_value(document.data, path), int)
 
     def at(number: float) -> Spec:
@@ -94,10 +96,14 @@ def _checked(document: Document, data: Any) -> Spec:
         raise SpecError(explain(document, error, Spec)) from None
 
 
+def _option(text: str) -> str:
+    return f"--vary {shown(text)[1:-1]}"
+
+
 def _steps(text: str, path: str) -> FieldPath:
     found = field_path(path)
     if found is None:
-        raise SpecError(f"--vary {text}: expected a path such as training.seq_len")
+        raise SpecError(f"{_option(text)}: expected a path such as training.seq_len")
     return found
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from meshwright.spec.links import Level
 from meshwright.spec.machine import Machine, machine_of_levels
 
+if TYPE_CHECKING:
+    import networkx as nx
+
 
 def machine_graph(machine: Machine) -> nx.Graph[str]:
     """Return the graph of one machine."""
+    import networkx as nx
+
     graph: nx.Graph[str] = nx.Graph()
     rank = 0
     for node in machine.nodes:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +17,9 @@ from meshwright.topology.levels import LevelFabric
 from meshwright.topology.paths import Meshes, Order, Paths
 from meshwright.topology.rings import hops_of
 from meshwright.topology.routes import Routes
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Hop = tuple[str, str]
 
@@ -35,6 +38,8 @@ class Routes:
 
     def __init__(self, graph: nx.Graph[str]) -> None:
         """Keep the graph, its GPUs in the order of hosts and ranks."""
+        import networkx as nx
+
         self.graph = graph
         ranks = nx.get_node_attributes(graph, "rank")
         hosts = nx.get_node_attributes(graph, "host")
@@ -76,6 +81,8 @@ class Routes:
         def length(here: str, _there: str, link: dict[str, float]) -> float:
             passes = here != start and self.graph.nodes[here]["kind"] != "switch"
             return 1 / link["gb_s"] + DETOUR * passes
+
+        import networkx as nx
 
         before, distance = nx.dijkstra_predecessor_and_distance(
             self.graph, start, weight=length

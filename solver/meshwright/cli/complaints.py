@@ -1,0 +1,68 @@
+"""What is said on stderr when a command fails: at most a screen of it."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from meshwright import __version__
+from meshwright.escape import printable, printable_lines
+
+MOST_LINES = 20
+
+MOST_CHARACTERS = 1_500
+"""Twenty lines of a terminal of 80 columns, nearly."""
+
+
+def complain(text: str) -> None:
+    """Print a message, cut to a screen, in which each character can be seen."""
+    print(a_screen_of(printable_lines(text)), file=sys.stderr)
+
+
+def a_screen_of(text: str) -> str:
+    """Return the beginning of a text, and how much of it is left out."""
+    lines = text.splitlines()
+    if len(lines) > MOST_LINES:
+        text = "\n".join(lines[:MOST_LINES])
+    text = text[:MOST_CHARACTERS]
+    left = sum(map(len, lines)) - len(text.replace("\n", ""))
+    return f"{text.rstrip()}\n... and {left:,} more characters" if left > 0 else text
+
+
+def complain_of_a_fault(error: Exception) -> None:
+    """Say that Meshwright is at fault, where, and what to report."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
+    complain(f"internal error: {type(error).__name__}: {error} ({where})")
+    circumstances = _circumstances()
+    path = _written("".join(traceback.format_exception(error)) + circumstances + "\n")
+    print(
+        "This is a fault of Meshwright's, not of what it was given. Please report it "
+        f"with the spec,\nthe traceback in {path}, and this:\n{circumstances}",
+        file=sys.stderr,
+    )
+
+
+def _circumstances() -> str:
+    """Return what it takes to see the fault again."""
+    words = sys.argv[1:]
+    seed = "" if any(word.startswith("--seed") for word in words) else ", seed 0"
+    python = f"Python {platform.python_version()} on {platform.system()}"
+    command = a_screen_of(printable(shlex.join(["meshwright", *words])))
+    return f"meshwright {__version__}, {python}; command: {command}{seed}"
+
+
+def _written(text: str) -> str:
+    """Return the file that holds a text, or the text where no file can be written."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="meshwright-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text)
+    except OSError:
+        return f"these lines:\n{text}"
+    return file.name

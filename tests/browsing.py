@@ -1,0 +1,62 @@
+"""A browser, and pages in it that are watched for errors and for requests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+OpenFile = Callable[[Path, tuple[int, int]], "Page"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Start the system's browser; it draws in software where there is no GPU."""
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="needs Playwright: pip install playwright"
+    )
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("needs the command chromium: apt-get install chromium")
+    flags = ["--no-sandbox", "--enable-unsafe-swiftshader"]
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def watched(browser: Browser) -> Iterator[OpenFile]:
+    """Open files; afterwards none may have failed, or asked for more than itself."""
+    wrong: list[str] = []
+    asked: list[str] = []
+    opened: list[tuple[Page, str]] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            wrong.append(message.text)
+
+    def open_file(file: Path, size: tuple[int, int]) -> Page:
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        opened.append((page, file.as_uri()))
+        page.on("console", listen)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda own: wrong.append(own.message))
+        page.on("request", lambda own: asked.append(own.url))
+        page.goto(file.as_uri())
+        return page
+
+    yield open_file
+    hacked = [page.evaluate("window.hacked") for page, _ in opened]
+    for page, _ in opened:
+        page.close()
+    assert wrong == []
+    assert asked == [url for _, url in opened]
+    assert set(hacked) <= {None}

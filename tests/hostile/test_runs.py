@@ -1,0 +1,153 @@
+"""Hostile text in measured runs and in profiles: boards and plots have it as text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from meshwright.escape import printable
+from meshwright.evidence.run import Run
+from meshwright.profile import Profile
+from tests.command import run
+from tests.hostile.marks import HIDDEN, MARKS, SHOWN, FieldPath, text_fields
+from tests.hostile.readers import Parts, expect_seen, markdown_texts
+from tests.test_evidence import row
+
+WHOLE = {"shown": " ".join(SHOWN.values()), "hidden": " ".join(HIDDEN.values())}
+"""All marks at once: texts of a run may be of any length."""
+
+each_mark = pytest.mark.parametrize("mark", WHOLE.values(), ids=WHOLE)
+
+FREE = ("id",), ("source_id",), ("source",), ("notes",)
+"""Texts of a run that do not decide whether it can be priced."""
+
+
+def put(data: dict[str, Any], path: FieldPath, value: Any) -> None:
+    """Put a value into a run, into a list where the path says so."""
+    *parents, last = path
+    if last == "*":
+        *parents, last = parents
+        value = [value]
+    for parent in parents:
+        data = data.setdefault(parent, {})
+    data[last] = value
+
+
+def marked_runs(mark: str) -> list[dict[str, Any]]:
+    """Return runs with a mark in one text each, and one with all that are free."""
+    found = []
+    for path in sorted(text_fields(Run)):
+        own = row(id=f"run-{'.'.join(path)}")
+        put(own, path, mark)
+        found.append(own)
+    whole = row()
+    for path in FREE:
+        put(whole, path, f"{mark} of all")
+    return [*found, whole]
+
+
+@pytest.fixture
+def runs(mark: str, tmp_path: Path) -> Path:
+    path = tmp_path / "runs.yaml"
+    path.write_text(json.dumps(marked_runs(mark)), encoding="utf-8")
+    return path
+
+
+@each_mark
+def test_scoreboard_shows_text(runs: Path, mark: str) -> None:
+    outputs = {}
+    for form in ("table", "markdown", "json"):
+        result = run("evidence", str(runs), "--format", form)
+        assert result.code == 0, result.stderr
+        expect_seen(result.stderr)
+        outputs[form] = result.stdout
+    expect_seen(outputs["table"])
+    assert f"{printable(mark)} of all" in markdown_texts(outputs["markdown"])
+    data = json.loads(outputs["json"])
+    assert {mark, f"{mark} of all"} <= data["by_source"].keys()
+
+
+@each_mark
+def test_fitted_profile_shows_text(runs: Path, mark: str, tmp_path: Path) -> None:
+    result = run("calibrate", str(runs), "-o", str(tmp_path / "own.yaml"))
+    assert result.code == 0, result.stderr
+    expect_seen(result.stdout + result.stderr)
+    expect_seen((tmp_path / "own.yaml").read_text(encoding="utf-8"))
+
+
+@each_mark
+def test_a_wrong_run_is_refused_in_a_line(mark: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    wrong = row(id=mark, model={"n_layers": mark}), row(measured={"fits": mark}), mark
+    for own in wrong:
+        path.write_text(json.dumps([own]), encoding="utf-8")
+        result = run("evidence", str(path))
+        assert (result.code, result.stdout) == (2, "")
+        expect_seen(result.stderr)
+        assert result.stderr.startswith(f"error: {path}: run ")
+        assert result.stderr.count("\n") == 1
+    path.write_text(json.dumps([row(id=mark), row(id=mark)]), encoding="utf-8")
+    result = run("evidence", str(path))
+    assert result.code == 2
+    expect_seen(result.stderr)
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def plots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Draw harmless runs, and runs with all marks."""
+    folder = tmp_path_factory.mktemp("plots")
+    marked = [
+        row(id=f"{mark}{i}", source_id=f"{mark} source")
+        for i, mark in enumerate(MARKS.values())
+    ]
+    for own, mark in zip(marked, SHOWN.values(), strict=False):
+        own["model"]["name"] = mark
+    for name, rows in {"plain": [row()], "marked": marked}.items():
+        (folder / f"{name}.yaml").write_text(json.dumps(rows), encoding="utf-8")
+        plot = str(folder / f"{name}.html")
+        result = run("evidence", str(folder / f"{name}.yaml"), "--plot", plot)
+        assert result.code == 0, result.stderr
+    return {name: folder / f"{name}.html" for name in ("plain", "marked")}
+
+
+def test_plot_has_the_elements_of_its_template(plots: dict[str, Path]) -> None:
+    plain, marked = (Parts(own.read_text(encoding="utf-8")) for own in plots.values())
+    assert marked.elements == plain.elements
+    texts = json.dumps(marked.data)
+    expect_seen(texts)
+    points = [own for rows in marked.data["datasets"].values() for own in rows]
+    shown = {own["id"] for own in points if "id" in own}
+    assert shown == {printable(f"{mark}{i}") for i, mark in enumerate(MARKS.values())}
+
+
+PROFILE_TEXTS = {
+    ("measured", "*", "gpu"),
+    ("measured", "*", "framework"),
+    ("measured", "*", "left_out", "parts"),
+    ("measured", "*", "unidentified", "*"),
+    ("left_out", "parts"),
+}
+
+
+@each_mark
+def test_texts_of_a_profile_are_shown_or_refused(mark: str, tmp_path: Path) -> None:
+    assert text_fields(Profile) == PROFILE_TEXTS
+    bundled = Path(__file__).parents[2] / "profiles" / "measured.yaml"
+    data = yaml.safe_load(bundled.read_text(encoding="utf-8"))
+    for own in data["measured"]:
+        own |= {"gpu": mark + own["gpu"], "framework": mark, "unidentified": [mark]}
+        if own.get("left_out"):
+            own["left_out"]["parts"] = mark
+    if data.get("left_out"):
+        data["left_out"]["parts"] = mark
+    path = tmp_path / "own.yaml"
+    for fields in (data, {mark: 1}, {"efficiency": {mark: mark}}):
+        path.write_text(json.dumps(fields), encoding="utf-8")
+        result = run("solve", "gpt-1.3b-2x3090-nvlink", "--profile", str(path))
+        assert result.code in (0, 2)
+        expect_seen(result.stdout + result.stderr)
