@@ -26,6 +26,7 @@ from tests.laws.specs import every_data
 Spelling = Callable[[Data, Random, Path], Data]
 """Writes a spec in another way; files that it names are put into a folder."""
 
+
 def spellings_are_equal(data: Data, choice: Random) -> Checks:
     """Write a spec to a file in every way that it can be written, and solve each."""
     with tempfile.TemporaryDirectory() as name:
