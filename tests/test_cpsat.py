@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -20,15 +19,13 @@ from meshwright.cpsat.problem import (
     SkeletonChoice,
     StageChoice,
 )
+from meshwright.deadline import NEVER, Deadline
 from meshwright.errors import InternalError
 
 HORIZON = 100_000
 
 MANY = 120
 """Random problems; each takes some hundredths of a second."""
-
-LATER = 1e12
-"""On the clock of `time.monotonic`: never."""
 
 
 def random_stage(random: Random, layers: int, recomputes: bool) -> StageChoice:
@@ -138,7 +135,7 @@ def test_the_proof_is_the_least_of_all_splits(seed: int) -> None:
         min((ticks(choice, own) for own in all_own), default=math.inf)
         for choice, all_own in zip(problem.skeletons, every, strict=True)
     ]
-    proof = prove(problem, LATER, seed, 1)
+    proof = prove(problem, NEVER, seed, 1)
     if min(least) == math.inf:
         assert (proof.status, proof.skeleton, proof.split) == ("infeasible", -1, ())
         return
@@ -150,7 +147,7 @@ def test_the_proof_is_the_least_of_all_splits(seed: int) -> None:
     assert proof.split in own
     assert ticks(choice, proof.split) == proof.ticks
     equals = [split for split in own if ticks(choice, split) == proof.ticks]
-    final = settled(problem, proof, LATER, seed, 1)
+    final = settled(problem, proof, NEVER, seed, 1)
     assert final == replace(proof, split=min(equals, key=evenness))
 
 
@@ -163,8 +160,8 @@ def test_problems_have_everything() -> None:
     ]
     limited = [own for own in solved if own.link_share is not None]
     changed = [
-        prove(own, LATER, 0, 1).ticks
-        != prove(replace(own, link_share=None), LATER, 0, 1).ticks
+        prove(own, NEVER, 0, 1).ticks
+        != prove(replace(own, link_share=None), NEVER, 0, 1).ticks
         for own in limited
     ]
     assert sum(changed) > 3
@@ -196,20 +193,20 @@ def test_a_wrong_verdict_is_found_out() -> None:
     model = CpModel()
     model.new_bool_var("")
     with pytest.raises(InternalError, match="has a solution"):
-        _confirm_infeasible(model, LATER, 0)
+        _confirm_infeasible(model, NEVER, 0)
     model.add_bool_or([])
-    _confirm_infeasible(model, LATER, 0)
+    _confirm_infeasible(model, NEVER, 0)
 
 
 def test_without_time_or_effort_nothing_is_claimed() -> None:
     """A bound is none, or true; what is not proven is not settled."""
     problem = random_problem(2)
-    proven = prove(problem, LATER, 0, 1)
+    proven = prove(problem, NEVER, 0, 1)
     assert proven.status == "optimal"
     for proof in (
-        prove(problem, time.monotonic() - 1, 0, 1),
-        prove(problem, LATER, 0, 1, most_effort=0.0),
+        prove(problem, Deadline(0.0), 0, 1),
+        prove(problem, NEVER, 0, 1, most_effort=0.0),
     ):
         assert proof.bound <= proven.ticks
         if proof.status != "optimal":
-            assert settled(problem, proof, LATER, 0, 1) == proof
+            assert settled(problem, proof, NEVER, 0, 1) == proof

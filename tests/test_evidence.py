@@ -262,7 +262,10 @@ HEADING = "id,source_id,model.seq_len,hardware.gpu,hardware.n_gpus"
 
 BROKEN_TABLES = {
     "no rows": (HEADING, ": expected a list of runs"),
-    "open bracket": (f"{HEADING}\na,b,[1,h,8\n", ":2: model.seq_len: not valid YAML: "),
+    "open bracket": (
+        f"{HEADING}\na,b,[1,h,8\n",
+        ":2: model.seq_len: '[1': expected a whole number",
+    ),
     "column twice": ("id,id\na,b\n", ":1: column 'id': stands twice; expected each"),
     "column in a column": ("id,model,model.d_ff\na,1,2\n",
                            ":1: column 'model': given beside fields of it; keep one"),

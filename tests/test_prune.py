@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from meshwright import prune as pruning
 from meshwright.candidates import kth_best
+from meshwright.deadline import Deadline
 from meshwright.job import Job, make_job
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.prune import Pruned, prune
@@ -105,11 +105,11 @@ def test_what_time_ran_out_on_is_bounded(
 ) -> None:
     """At least one batch is done, and no plan is below what is left open."""
     in_portions(monkeypatch, (8, 2, 1, 1))
-    hurried = prune(*asked, deadline=time.monotonic() - 1)
+    hurried = prune(*asked, deadline=Deadline(0.0))
     assert len(hurried.candidates.lower)
     best = best_of(prune(*asked), 1)
     assert min(hurried.open_bound, best_of(hurried, 1)) <= best
-    in_time = prune(*asked, deadline=time.monotonic() + 1_000)
+    in_time = prune(*asked, deadline=Deadline(1_000))
     assert in_time.open_bound > best
 
 
@@ -126,5 +126,5 @@ def test_orders_of_gpus_are_sought_within_their_time() -> None:
     """On an irregular host what was not looked at stays open."""
     job = make_job(load_spec("gpt-1.3b-dgx-1v"))
     lattice = build_lattice(job)
-    hurried = prune(job, lattice, deadline=time.monotonic() - 1)
+    hurried = prune(job, lattice, deadline=Deadline(0.0))
     assert hurried.open_bound <= best_of(hurried, 1)

@@ -28,7 +28,7 @@ def cheap_bound(costs: Scaled, layers: int) -> Floats:
     # A first stage whose leading layers are cheap may be the largest one.
     alone = largest * costs.pace_layer + np.minimum(costs.pace_first, 0)
     slowest = np.maximum((paces + sends * costs.pace_send) / rows.pp, alone)
-    return _next_tick(work + slowest + _least_sync(costs, layers))
+    return next_tick(work + slowest + _least_sync(costs, layers))
 
 
 def lower_bound(stages: Stages, best: float) -> Floats:
@@ -40,36 +40,67 @@ def lower_bound(stages: Stages, best: float) -> Floats:
     costs = stages.costs
     pace = least_pace(stages)
     work = stages.layers * costs.layer + stages.extra.sum(axis=1)
-    floor = work + pace + _least_sync(costs, stages.layers)
+    sync = _least_sync(costs, stages.layers)
+    floor = work + pace + sync
     # A tick looser, lest float noise cut off a plan that equals the best.
     loosest = pace + np.maximum(best - floor, 0.0) + 1.0
-    forced = np.maximum(_least_recompute(stages, loosest), recomputes(costs))
-    slower = _least_slower(stages, loosest)
-    return _next_tick(floor + slower + costs.recompute * forced)
+    most = most_layers(stages, loosest)
+    forced = np.maximum(_least_recompute(stages, most), recomputes(costs))
+    slower = _least_slower(stages, most)
+    later = np.maximum(_least_sync_behind(stages, most) - sync, 0)
+    return next_tick(floor + slower + later + costs.recompute * forced)
 
 
-def _least_slower(stages: Stages, pace: Floats) -> Floats:
-    """Return the ticks that layers on slower GPUs add at least, within a pace.
+def _least_sync_behind(stages: Stages, most: Floats) -> Floats:
+    """Return ticks of sync that the stages after the first have at least.
 
-    The fastest stages take all the layers that they can.
+    `most` says how many layers each stage may have, (rows, stages). Leading layers
+    without experts make the first stage's sync short, so it is no measure of the
+    others': of the layers that it cannot take, one of those has an even share or more.
+    """
+    if stages.count == 1:
+        return np.zeros(len(most))
+    left = np.maximum(stages.layers - most[:, 0], 0)
+    largest = np.ceil(left / (stages.count - 1))
+    least = stages.sync_layer[:, 1:].min(axis=1)
+    return np.asarray(largest * least + np.minimum(stages.sync[:, -1], 0))
+
+
+def _least_slower(stages: Stages, most: Floats) -> Floats:
+    """Return the ticks that layers on slower GPUs add at least.
+
+    The fastest stages take all the layers that they can: `most`, (rows, stages).
     """
     more = stages.layer - stages.costs.layer[:, None]
     if not more.any():
         return np.zeros(len(more))
     order = np.argsort(more, axis=1, kind="stable")
-    most = np.take_along_axis(most_layers(stages, pace), order, axis=1)
+    most = np.take_along_axis(most, order, axis=1)
     before = np.cumsum(most, axis=1) - most
     taken = np.clip(stages.layers - before, 0, most)
     return np.asarray((taken * np.take_along_axis(more, order, axis=1)).sum(axis=1))
 
 
-def _next_tick(bound: Floats) -> Floats:
+def next_tick(bound: Floats) -> Floats:
     """Return the whole tick that a bound implies, float errors taken off first.
 
     Step times are whole ticks; a bound that is a hair above one must not exclude it.
     """
     result: Floats = np.ceil(bound - (1e-3 + FLOAT_ERROR * bound))
     return result
+
+
+def most_ticks(stages: Stages, largest: Ints | int) -> Floats:
+    """Return ticks that no split passes whose stages have `largest` layers at most.
+
+    All layers lie on the slowest stage and are recomputed, and the slowest is the
+    largest.
+    """
+    fill = stages.layers * (stages.layer + stages.recompute).max(axis=1)
+    pace = largest * (stages.pace_layer + stages.pace_recompute).max(axis=1)
+    sync = largest * stages.sync_layer.max(axis=1) + stages.sync.max(axis=1)
+    ends = stages.extra.sum(axis=1) + stages.pace_extra.max(axis=1)
+    return np.asarray(fill + pace + sync + ends, dtype=np.float64)
 
 
 def least_pace(stages: Stages) -> Floats:
@@ -139,9 +170,8 @@ def _fluid_pace(stages: Stages, layers: Floats | Ints) -> Floats:
     return own + stages.pace_extra
 
 
-def _least_recompute(stages: Stages, pace: Floats) -> Floats:
-    """Return recomputed layers that any split within a pace needs; fluid."""
-    most = most_layers(stages, pace)
+def _least_recompute(stages: Stages, most: Floats) -> Floats:
+    """Return recomputed layers that any split needs whose stages take `most`; fluid."""
     plain = np.minimum(most, stages.plain_cap)
     short = np.maximum(stages.layers - plain.sum(axis=1), 0)
     room = most - plain

@@ -9,14 +9,14 @@ import numpy as np
 
 from meshwright import bounds, splits
 from meshwright.cost.arrays import Bools, Floats, Ints, joined, take
-from meshwright.cost.links import busy_seconds
 from meshwright.job import Job
 from meshwright.lattice import Lattice
+from meshwright.link_limit import LinkLimit
 from meshwright.meshes import Budget
 from meshwright.room import by_stages, stages_by_count, timed
-from meshwright.scaling import TICK_S, Scaled, free
-from meshwright.splits import pinned_split, real_split
-from meshwright.stages import Stages
+from meshwright.scaling import Scaled, free
+from meshwright.splits import pinned_split
+from meshwright.stages import Stages, has_one_split
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,10 @@ class Candidates:
     costs: Scaled
     coarse: Ints
     """Of each: its row in the lattice. Plans on one row differ by mesh alone."""
+    floor: Floats
+    """Ticks that no split gets below, limits on links left aside."""
     lower: Floats
+    """The same with those in mind; infinite where no split keeps them."""
     upper: Floats
     """Ticks of the constructive split; infinite where that breaks a limit or pin."""
 
@@ -75,36 +78,28 @@ def candidates_of(
     lower = by_stages(job, costs, lower_bound_at(best))
     near = np.flatnonzero(lower <= best)
     costs, coarse, lower = costs.take(near), coarse[near], lower[near]
-    upper = np.empty(len(costs))
+    floor, upper = lower.copy(), np.empty(len(costs))
+    share = job.spec.limits.max_link_utilisation
+    limit = None if share is None else LinkLimit(job, lattice, share)
     for index, stages in stages_by_count(job, costs):
-        layers, recomputed = pinned_split(job.spec.pins, stages)
-        ticks = splits.split_ticks(stages, layers, recomputed)
-        allowed = splits.split_fits(stages, layers, recomputed)
-        allowed &= _keeps_link_limit(job, lattice, stages, layers, recomputed, ticks)
-        upper[index] = np.where(allowed, ticks, np.inf)
-    return Candidates(costs, coarse, lower, upper)
+        upper[index] = _constructed_ticks(job, limit, stages)
+        if limit is not None:
+            lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
+    if not job.kinds:
+        # What has no other split, and recomputes no more than it must, is the fastest.
+        is_exact = has_one_split(costs.rows) & np.isfinite(upper)
+        lower = np.where(is_exact, upper, lower)
+    return Candidates(costs, coarse, floor, lower, upper)
 
 
-def _keeps_link_limit(
-    job: Job,
-    lattice: Lattice,
-    stages: Stages,
-    layers: Ints,
-    recomputed: Ints,
-    ticks: Floats,
-) -> Bools:
-    """Return which splits leave every link idle for as long as the limit asks."""
-    share, rows = job.spec.limits.max_link_utilisation, stages.costs.rows
-    if share is None:
-        return np.ones(len(layers), dtype=bool)
-    busy_s = np.empty(len(layers))
-    for mesh in np.unique(rows.mesh):
-        own = np.flatnonzero(rows.mesh == mesh)
-        placed = rows.take(own)
-        split = real_split(job, placed, layers[own], recomputed[own])
-        each = busy_seconds(job, placed, split, lattice.place(placed))
-        busy_s[own] = each.max(axis=(1, 2))
-    return np.asarray(busy_s <= share * ticks * TICK_S)
+def _constructed_ticks(job: Job, limit: LinkLimit | None, stages: Stages) -> Floats:
+    """Return ticks of constructive splits, infinite where pins or limits are broken."""
+    layers, recomputed = pinned_split(job.spec.pins, stages)
+    ticks = splits.split_ticks(stages, layers, recomputed)
+    allowed = splits.split_fits(stages, layers, recomputed)
+    if limit is not None:
+        allowed &= limit.keeps(stages, layers, recomputed, ticks)
+    return np.where(allowed, ticks, np.inf)
 
 
 def kth_best(found: list[Candidates], keep: int) -> float:

@@ -26,11 +26,11 @@ def prove_in_turn(
 ) -> Proof:
     """Return the proof of the best skeleton, settled; of equals, the first.
 
-    `lower` and `upper` bound the ticks of each skeleton, (skeletons,). Once `deadline`
-    has passed, or a skeleton was left unproven, the one with the least upper bound
-    stands for all that are left.
+    `lower` and `upper` bound the ticks of each skeleton, (skeletons,); one without a
+    split has no bound, but an infinite one. Once `deadline` has passed, or a skeleton
+    was left unproven, the one with the least upper bound stands for all that are left.
     """
-    order = np.argsort(lower, kind="stable").tolist()
+    order = np.argsort(lower, kind="stable")[: np.isfinite(lower).sum()].tolist()
     best, left, is_over = Proof("infeasible", -1, (), 0, np.inf), np.inf, False
     while order and (best.skeleton < 0 or lower[order[0]] <= best.ticks):
         if is_over or deadline.has_passed:

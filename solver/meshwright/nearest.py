@@ -9,7 +9,7 @@ import numpy as np
 
 from meshwright.check import checked
 from meshwright.coarse import coarse_rows, even_chunks, with_choices
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.decode import to_plan
 from meshwright.degrees import degree_rows, enumerate_degrees, mesh_rows
 from meshwright.job import Job
@@ -68,12 +68,31 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
 
 
 def _least_full(job: Job, costs: Scaled) -> int:
-    """Return the row that needs the least memory on its fullest GPU."""
-    needed = np.empty(len(costs))
+    """Return the first of the rows that need the least memory on their fullest GPU.
+
+    Among plans that fit, which break another rule, the first is as good as any. Rows
+    that do not fit where others do are left out: those need less.
+    """
+    left, low = np.arange(len(costs)), capacity_chunks(job.spec.usable_gib)
+    high = low
+    while not len(own := left[_fit(job, costs.take(left), high)]):
+        if high >= 2**BISECTIONS:
+            return int(left[0])
+        low, high = high, 2 * high + 1
+    left = own
+    while high - low > 1 and len(left) > 1:
+        middle = (low + high) // 2
+        own = left[_fit(job, costs.take(left), middle)]
+        left, low, high = (own, low, middle) if len(own) else (left, middle, high)
+    return int(left[0])
+
+
+def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
+    """Return which rows fit in so many chunks per GPU."""
+    result = np.empty(len(costs), dtype=bool)
     for index, own in by_count(costs):
-        needed[index] = _least_capacity(job, own)
-    # Among plans that fit, which break another rule, the first is as good as any.
-    return int(np.argmin(np.maximum(needed, capacity_chunks(job.spec.usable_gib))))
+        result[index] = fits(stages_of(own, job.spec.model, capacity))
+    return result
 
 
 def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:

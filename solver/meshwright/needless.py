@@ -10,6 +10,7 @@ from meshwright.job import Job
 from meshwright.lattice import Lattice
 from meshwright.skeleton import KEEPS_ALL, NONE
 from meshwright.spec.pins import OFFLOADS, RECOMPUTE_MODES
+from meshwright.stages import has_one_split
 
 
 def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
@@ -27,8 +28,7 @@ def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     if is_never_faster(job):
         kin = kin * len(RECOMPUTE_MODES) + recompute
         result |= _follows(kin, offload == KEEPS_ALL)
-    has_one_split = (rows.pp == 1) | (rows.vpp > 1)
-    return np.asarray(result & has_one_split[fitting])
+    return np.asarray(result & has_one_split(rows)[fitting])
 
 
 def _follows(kin: Ints, is_first: Bools) -> Bools:

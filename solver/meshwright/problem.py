@@ -6,8 +6,9 @@ from dataclasses import fields
 
 import numpy as np
 
+from meshwright.bounds import most_ticks
 from meshwright.candidates import Candidates
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.arrays import Ints
 from meshwright.cost.links import busy_seconds
 from meshwright.cpsat.problem import (
     LARGEST_HORIZON,
@@ -19,8 +20,8 @@ from meshwright.cpsat.problem import (
 )
 from meshwright.job import Job
 from meshwright.lattice import Lattice
-from meshwright.room import stages_by_count
-from meshwright.scaling import Scaled, ticks_up
+from meshwright.room import by_stages, stages_by_count
+from meshwright.scaling import ticks_up
 from meshwright.skeleton import NONE, Skeletons
 from meshwright.splits import pinned_split, real_split
 from meshwright.stages import Stages, recomputes
@@ -87,10 +88,9 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
         for index, stages in stages_by_count(job, candidates.costs)
         for row, own in enumerate(index)
     }
+    slowest = by_stages(job, candidates.costs, lambda own: most_ticks(own, own.layers))
     best = int(np.argmin(candidates.upper))
     has_plan = bool(np.isfinite(candidates.upper[best]))
-    every = candidates.costs.kinds or (candidates.costs,)
-    slowest = np.max([_worst(job, costs) for costs in every], axis=0)
     worst = np.where(np.isfinite(candidates.upper), candidates.upper, slowest)
     horizon = min(float(worst.max()), LARGEST_HORIZON)
     return Problem(
@@ -102,17 +102,6 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
         pinned_recompute=job.spec.pins.stage_recompute,
         link_share=job.spec.limits.max_link_utilisation,
     )
-
-
-def _worst(job: Job, costs: Scaled) -> Floats:
-    """Return ticks that no split passes: every stage holds and recomputes all."""
-    layers = float(job.spec.model.n_layers)
-    sends = 2 * costs.rows.vpp
-    fill = layers * (costs.layer + costs.recompute) + sends * costs.send
-    pace = layers * (costs.pace_layer + costs.pace_recompute) + sends * costs.pace_send
-    ends = np.abs(costs.first) + np.abs(costs.pace_first) + np.abs(costs.sync_first)
-    ends = ends + costs.last + costs.pace_last + np.abs(costs.sync_last)
-    return np.asarray(costs.rows.pp * fill + pace + layers * costs.sync_layer + ends)
 
 
 def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:

@@ -126,7 +126,7 @@ class Run:
         Raises:
             SpecError: even the fastest skeleton is bounded by more than the horizon.
         """
-        if len(candidates.lower) and candidates.lower.min() > LARGEST_HORIZON:
+        if len(candidates.floor) and candidates.floor.min() > LARGEST_HORIZON:
             days = seconds(LARGEST_HORIZON) / 86_400
             raise SpecError(
                 f"{self.job.spec.title}: every plan takes more than {days:.1f} days a "
@@ -263,7 +263,7 @@ class Run:
         """Return the nearest miss; what memory admits breaks a pin or a limit."""
         if not len(left.lower):
             return nearest_miss(self.job, self.lattice)
-        row = int(np.argmin(left.lower))
+        row = int(np.argmin(left.floor))
         split = constructed(self.job, left, row)
         return describe(self.job, self._plan(left, row, split))
 

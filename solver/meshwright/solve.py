@@ -24,7 +24,7 @@ from meshwright.profile import Profile
 from meshwright.relaxation import best_outcome
 from meshwright.spec.spec import Spec
 
-EFFORT_OF_KINDS = 1.0
+EFFORT_OF_KINDS = 0.25
 """Deterministic seconds for the best plan of a kind: that is no answer, but tells how
 far it is from the one that is. Pipelines of very many stages take minutes to prove."""
 

@@ -20,7 +20,7 @@ import numpy as np
 from meshwright.cost.arrays import Bools, Floats, Ints
 from meshwright.cost.schedule import heads_in_flight
 from meshwright.scaling import Scaled
-from meshwright.skeleton import GPIPE, NONE
+from meshwright.skeleton import GPIPE, NONE, Skeletons
 from meshwright.spec.model import Model
 
 MOST = 2**50
@@ -190,6 +190,11 @@ def fits(stages: Stages) -> Bools:
     has_all = (stages.full_cap >= stages.least).all(axis=1)
     result: Bools = has_all & (stages.full_cap.sum(axis=1) >= stages.layers)
     return result
+
+
+def has_one_split(rows: Skeletons) -> Bools:
+    """Return which rows have their layers split in one way: over equal chunks."""
+    return np.asarray((rows.pp == 1) | (rows.vpp > 1))
 
 
 def recomputes(costs: Scaled) -> Bools:

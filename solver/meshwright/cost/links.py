@@ -64,7 +64,7 @@ def link_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Float
     split is (stages,).
     """
     one = Split(split.layers[None], split.recomputed[None])
-    loads = _loads(job, rows, place)
+    loads = link_loads(job, rows, place)
     return np.asarray(group_bytes(job, rows, one)[0][:, :, None] * loads[None])
 
 
@@ -73,11 +73,14 @@ def busy_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Float
 
     All rows are on one mesh; their split is (rows, stages).
     """
-    return np.asarray(group_bytes(job, rows, split) @ _loads(job, rows, place))
+    return np.asarray(group_bytes(job, rows, split) @ link_loads(job, rows, place))
 
 
-def _loads(job: Job, rows: Skeletons, place: Place) -> Floats:
-    """Return seconds per byte of each group on each link, (groups, links)."""
+def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
+    """Return seconds per byte of each group on each link, (groups, links).
+
+    All rows are on one mesh.
+    """
     fabric = job.fabric.placed(place.order)
     return group_loads(fabric, place.mesh, int(rows.ep[0]))
 

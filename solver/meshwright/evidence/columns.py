@@ -1,4 +1,4 @@
-"""Reads CSV tables whose columns are dotted fields: `config.tp`; cells are YAML."""
+"""Reads CSV tables of dotted columns, `config.tp`, with cells of YAML or of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshwright.spec.files import read_text
 from meshwright.spec.guard import MAX_DEPTH, Limits
 from meshwright.spec.messages import shown
 from meshwright.spec.places import Document, FieldPath, Where
-from meshwright.spec.source import parse_yaml
+from meshwright.spec.source import NotYaml, parse_yaml
 
 
 def read_table(path: Path, limits: Limits) -> Document:
@@ -79,8 +79,16 @@ class _Table:
             raise SpecError(f"{where}: expected at most {most} values")
         if cell not in self.known:
             place = f"{where}: {shown(column)[1:-1]}"
-            self.known[cell] = parse_yaml(cell, place, has_lines=False).data
+            self.known[cell] = _meaning(cell, place)
         return self.known[cell]
+
+
+def _meaning(cell: str, place: str) -> Any:
+    """Return what a cell means in YAML, or its text where that is no YAML."""
+    try:
+        return parse_yaml(cell, place, has_lines=False).data
+    except NotYaml:
+        return cell
 
 
 def _heading(cells: Sequence[str], where: Where) -> list[str]:

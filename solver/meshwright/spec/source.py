@@ -30,6 +30,10 @@ _SURPRISE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
 """What YAML 1.1 reads as octal (010 is 8) or base 60 (1:30 is 90): kept as text."""
 
 
+class NotYaml(SpecError):
+    """A text that is no YAML at all, as opposed to YAML that passes a limit."""
+
+
 def read_yaml(path: Path, limits: Limits = SPECS) -> Document:
     """Return the content of one YAML file as data with places.
 
@@ -49,7 +53,8 @@ def parse_yaml(
     """Return the content of YAML text as data with places; `name` stands for it.
 
     Raises:
-        SpecError: the text is not YAML, is empty, or passes a limit.
+        NotYaml: the text is not YAML.
+        SpecError: it is empty, or passes a limit.
     """
     try:
         guard(text, name, has_lines, limits)
@@ -59,7 +64,7 @@ def parse_yaml(
     except (yaml.YAMLError, UnicodeError) as error:
         line, problem = _diagnosis(text, error)
         here = Where(name, line if has_lines else 0)
-        raise SpecError(f"{here}: not valid YAML: {problem}") from None
+        raise NotYaml(f"{here}: not valid YAML: {problem}") from None
     return builder.document
 
 

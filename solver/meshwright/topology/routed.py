@@ -25,6 +25,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+HostMesh = tuple[bytes, int, bool]
+"""A mesh inside hosts, the axis of a group, and whether all send to each other."""
+
+
 class RoutedFabric:
     """Hosts given as graphs, and levels above them; links count once per direction.
 
@@ -51,7 +55,9 @@ class RoutedFabric:
         # The links of GPUs and of NICs, the tree's first two, are in the graphs.
         self.link_names = (*within, *self._tree.link_names[2:])
         self.link_gb_s = (*rates, *self._tree.link_gb_s[2:])
-        self._known: dict[tuple[bytes, int, bool], Floats] = {}
+        self._known: dict[HostMesh, Floats] = {}
+        self._longest_us: dict[HostMesh, float] = {}
+        self._placed: dict[Order, RoutedFabric] = {}
 
     @classmethod
     def of_graph(cls, graph: nx.Graph[str], sizes: tuple[int, ...]) -> RoutedFabric:
@@ -62,9 +68,11 @@ class RoutedFabric:
         """Return the fabric with ranks on the GPUs of an order, one for each kind."""
         if not order:
             return self
-        pairs = zip(self.kinds, order, strict=True)
-        kinds = [replace(kind, order=own) for kind, own in pairs]
-        return RoutedFabric(kinds, self.sizes, self.outer)
+        if order not in self._placed:
+            pairs = zip(self.kinds, order, strict=True)
+            kinds = [replace(kind, order=own) for kind, own in pairs]
+            self._placed[order] = RoutedFabric(kinds, self.sizes, self.outer)
+        return self._placed[order]
 
     def loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, from the rings that cross it."""
@@ -191,10 +199,21 @@ class RoutedFabric:
         on_tree = self._on_tree(meshes)
         result = self._outside_s(on_tree)
         for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
-            pairs = hops_of(self.inside(meshes[row]), int(axis), is_exchange)
-            longest_us = max(kind.longest_us(pairs) for kind in self.kinds)
-            result[row, axis] = max(result[row, axis], longest_us * 1e-6)
+            host = self.inside(meshes[row])
+            inside_s = self._within_us(host, int(axis), is_exchange) * 1e-6
+            result[row, axis] = max(result[row, axis], inside_s)
         return result
+
+    def _within_us(
+        self, host: NDArray[np.int64], axis: int, is_exchange: bool
+    ) -> float:
+        """Return the latency of the longest way of a group inside a host, us."""
+        key = (host.tobytes(), axis, is_exchange)
+        if key not in self._longest_us:
+            pairs = hops_of(host, axis, is_exchange)
+            longest_us = max(kind.longest_us(pairs) for kind in self.kinds)
+            self._longest_us[key] = longest_us
+        return self._longest_us[key]
 
     def _outside_s(self, on_tree: Meshes) -> Floats:
         """Return the longest way between hosts; 0 for groups that leave none."""
