@@ -55,6 +55,8 @@ def test_what_the_allocator_reserves() -> None:
 def test_overhead_is_itemised_and_adds_up() -> None:
     plain = told("4096", "4096", "4096", "--vram", "40GiB")["overhead"]
     assert plain.pop("total") == sum(plain.values())
+    # CUDA and its kernels take 1.1 GiB at least.
+    assert plain["context"] == round(1.1 * 2**30)
     # 32 MiB a matrix are whole pages: nothing is rounded.
     assert plain["fragmentation"] == plain["bias"] == plain["residual"] == 0
     more = ("--bias", "--residual", "--split-k", "4")

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from fnmatch import fnmatch
 from pathlib import Path
 
 import networkx
@@ -29,7 +28,7 @@ import pytest
 import scipy.optimize
 
 from tests.mutants.changes import Change, changes
-from tests.mutants.judges import JUDGES
+from tests.mutants.judges import JUDGES, judges
 
 LIBRARIES = (networkx, numpy, ortools, pydantic, scipy)
 """What every process of tests would import again."""
@@ -48,7 +47,7 @@ def main() -> None:
         tree = _copied(Path(folder))
         os.chdir(tree)
         found = _chosen(words)
-        for tests in {tuple(_judges(change.path)) for change in found}:
+        for tests in {tuple(judges(change.path)) for change in found}:
             if _verdict(list(tests)) != "SURVIVED":
                 sys.exit(f"these fail without any change: {' '.join(tests)}")
         counts: Counter[str] = Counter()
@@ -109,14 +108,9 @@ def _judged(change: Change) -> str:
     before = path.read_text(encoding="utf-8")
     path.write_text(change.source, encoding="utf-8")
     try:
-        return _verdict(_judges(change.path))
+        return _verdict(judges(change.path))
     finally:
         path.write_text(before, encoding="utf-8")
-
-
-def _judges(path: str) -> list[str]:
-    tests = next(own for pattern, own in JUDGES.items() if fnmatch(path, pattern))
-    return [f"tests/{name}" for name in tests]
 
 
 def _verdict(tests: list[str]) -> str:

@@ -89,8 +89,14 @@ def _is_text(node: ast.AST) -> bool:
     """Return whether a node is a docstring, an alias of types, or an import."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
-        return isinstance(node.targets[0], ast.Name) and node.col_offset == 0
+    if isinstance(node, ast.Assign) and isinstance(
+        node.value, ast.Subscript | ast.BinOp
+    ):
+        # A name with lower-case letters for something at the top level is a type's.
+        name = node.targets[0]
+        return (
+            isinstance(name, ast.Name) and not name.id.isupper() and not node.col_offset
+        )
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
