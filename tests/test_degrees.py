@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from meshwright.explain.data import AxisDegrees, Degrees, OtherDegree
-from meshwright.explain.degrees import degrees
+from meshwright.explain.degrees import degrees, solver_at
+from meshwright.job import make_job
 from meshwright.legality import rules_of
-from meshwright.plan import PricedPlan
+from meshwright.plan import Outcome, PricedPlan
+from meshwright.prepared import Prepared, prepare
 from meshwright.report.degrees import LEAST, degree_sections
 from meshwright.report.tables import Lines, Table
 from meshwright.solve import solve
@@ -56,9 +58,15 @@ def bundled(name: str) -> tuple[Spec, PricedPlan, Degrees]:
 
 def looked_at(spec: Spec) -> tuple[Spec, PricedPlan, Degrees]:
     """Return a spec with its best plan, and what sets its degrees."""
-    best = solve(spec).best
+    prepared = None if spec.cluster.parts else prepare(make_job(spec))
+    best = solve(spec, prepared=prepared).best
     assert best is not None
-    return spec, best, degrees(spec, best, solve, said.append)
+
+    def solve_part(asked: Spec, part: Prepared | None) -> Outcome:
+        return solve(asked, prepared=part)
+
+    solve_at = solver_at(spec, prepared, solve_part)
+    return spec, best, degrees(spec, best, solve_at, said.append)
 
 
 said: list[str] = []

@@ -66,7 +66,8 @@ def test_undominated_is_what_nothing_dominates(costs: list[tuple[int, ...]]) -> 
 def test_front_of_rows_knows_which_way_is_better(costs: list[tuple[int, ...]]) -> None:
     names = ("step_s", "tokens_per_s", "gpus")
     rows = [
-        row(i, step_s=a, tokens_per_s=-b, gpus=c) for i, (a, b, c) in enumerate(costs)
+        row(i, step_s=a, tokens_per_s=-b, gpus=c + 1)
+        for i, (a, b, c) in enumerate(costs)
     ]
     keys = {own.key for own in front(rows, names)}
     expected = undominated(np.array(costs, dtype=float)).tolist()
@@ -80,7 +81,7 @@ def test_rows_that_lack_a_metric_are_on_no_front() -> None:
 
 
 def test_groups_have_their_own_best_and_front() -> None:
-    rows = [row(i, step_s=float(9 - i), gpus=i) for i in range(5)]
+    rows = [row(i, step_s=float(9 - i), gpus=i + 1) for i in range(5)]
     assert {n: r.key for n, r in best_of_groups(rows, "step_s", "model").items()} == {
         "a": "4",
         "b": "3",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.bounds import cheap_bound
-from meshwright.cost.arrays import Floats, Ints, ranges
+from meshwright.cost.arrays import Bools, Floats, Ints, ranges
 from meshwright.cost.offload import is_never_faster
 from meshwright.job import Job
 from meshwright.lattice import Lattice
@@ -37,6 +37,15 @@ class Kin:
             return index, index[:0]
         order = np.argpartition(self.floor[index], count)
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
+
+    def among(self, rows: Bools) -> Kin:
+        """Return those of the part of a lattice that some coarse rows make up.
+
+        A family is in that part as a whole or not at all.
+        """
+        own = np.flatnonzero(rows[self.start])
+        count = self.count[own]
+        return Kin(np.cumsum(count) - count, count, self.floor[own])
 
     def rows(self, index: Ints) -> Ints:
         """Return the coarse rows of some kin."""

@@ -26,7 +26,7 @@ from meshwright.candidates import (
 from meshwright.cost.arrays import Floats, Ints, take
 from meshwright.deadline import NEVER, Deadline
 from meshwright.job import Job
-from meshwright.kin import kin_of
+from meshwright.kin import Kin, kin_of
 from meshwright.lattice import Lattice
 from meshwright.meshes import AS_LISTED, Budget, FindAll
 from meshwright.needless import is_needless
@@ -69,16 +69,18 @@ def prune(
     deadline: Deadline = NEVER,
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
+    kin: Kin | None = None,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct coarse rows.
 
     So many as `spare` are kept beside, unless they are the same plan with something
     freed.
     At least one batch is done, whatever the deadline.
-    Without pruning every skeleton that fits is a candidate, for comparison.
+    Without pruning every skeleton that fits is a candidate, for comparison. Who knows
+    the families of the lattice already gives them.
     """
     search = _Search(job, lattice, keep, spare, is_pruning, deadline)
-    kin = kin_of(job, lattice)
+    kin = kin or kin_of(job, lattice)
     # Orders of GPUs are looked for against all rows of some degrees at once.
     is_whole = lattice.table.has_choice or not is_pruning
     left, size = np.arange(len(kin)), len(kin) if is_whole else FIRST_PART

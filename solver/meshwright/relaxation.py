@@ -14,29 +14,28 @@ from dataclasses import replace
 from meshwright.check import broken_rules
 from meshwright.deadline import Deadline
 from meshwright.job import Job
-from meshwright.lattice import Lattice
 from meshwright.meshes import MeshTable
 from meshwright.options import Options
 from meshwright.plan import Outcome, Plan
+from meshwright.prepared import Prepared
 from meshwright.run import Run
 from meshwright.scaling import ticks_down
 
 
-def best_outcome(
-    job: Job, lattice: Lattice, options: Options, deadline: Deadline
-) -> Outcome:
+def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
     """Return the best plans of a lattice with their certificate, or why none is.
 
     Raises:
         SpecError: steps take days.
         InternalError: the checker disagrees with the solver about a plan.
     """
-    own = Run(job, lattice, options, deadline)
+    job, lattice, kin = prepared.job, prepared.lattice, prepared.kin
+    own = Run(job, lattice, options, deadline, kin)
     if job.spec.limits.max_link_utilisation is None or not lattice.table.has_choice:
         return own.outcome()
     free_job = _without_limit(job)
     free_lattice = replace(lattice, table=MeshTable(free_job))
-    free = Run(free_job, free_lattice, options, deadline).outcome()
+    free = Run(free_job, free_lattice, options, deadline, kin).outcome()
     if free.status == "infeasible":
         return free
     if free.best and all(_keeps(job, each.plan) for each in (free.best, *free.others)):

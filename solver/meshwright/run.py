@@ -19,6 +19,7 @@ from meshwright.decode import to_plan
 from meshwright.errors import InternalError, SpecError
 from meshwright.in_turn import prove_in_turn
 from meshwright.job import Job
+from meshwright.kin import Kin
 from meshwright.lattice import Lattice
 from meshwright.nearest import describe, nearest_miss
 from meshwright.options import Options
@@ -57,6 +58,8 @@ class Run:
     lattice: Lattice
     options: Options
     deadline: Deadline
+    kin: Kin | None = None
+    """The families of the lattice, if they are known."""
     floor: float = 0.0
     """Ticks below which no plan gets, as is known beforehand."""
 
@@ -76,6 +79,7 @@ class Run:
             self.deadline,
             options.on_progress,
             options.is_pruning,
+            self.kin,
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")

@@ -13,13 +13,13 @@ from meshwright.deadline import Deadline
 from meshwright.degrees import degree_rows, enumerate_degrees
 from meshwright.job import Job
 from meshwright.kinds import kind_name, kind_of
-from meshwright.lattice import Lattice, build_lattice
 from meshwright.nearest import nearest_legal
 from meshwright.options import Options
 from meshwright.plan import (
     KindResult,
     Outcome,
 )
+from meshwright.prepared import Prepared, prepare
 from meshwright.profile import Profile
 from meshwright.relaxation import best_outcome
 from meshwright.spec.spec import Spec
@@ -29,8 +29,12 @@ EFFORT_OF_KINDS = 0.25
 far it is from the one that is. Pipelines of very many stages take minutes to prove."""
 
 
-def solve(spec: Spec, options: Options | None = None) -> Outcome:
+def solve(
+    spec: Spec, options: Options | None = None, prepared: Prepared | None = None
+) -> Outcome:
     """Return the fastest plan of a spec with its certificate, or why there is none.
+
+    Who has the spec's job prepared already gives it.
 
     Raises:
         SpecError: steps take days, so that their times do not fit the solver.
@@ -41,7 +45,9 @@ def solve(spec: Spec, options: Options | None = None) -> Outcome:
     if spec.cluster.parts:
         outcome = _best_arrangement(spec, options, deadline)
     else:
-        outcome = _solve(options.profile.job(spec), options, deadline)
+        options.on_progress("enumerating the lattice")
+        own = prepared or prepare(options.profile.job(spec))
+        outcome = _solve(own, options, deadline)
     # Who asked for the end gets what there is.
     options.interrupt.is_heeded = True
     return _with_run(spec, outcome, options.profile)
@@ -63,7 +69,8 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
     for own in ways:
         options.on_progress(own.sentence)
         try:
-            outcome = _solve(options.profile.job(own.spec), options, deadline)
+            job = options.profile.job(own.spec)
+            outcome = _solve(prepare(job), options, deadline)
         except KeyboardInterrupt:
             if not (found and options.interrupt.is_asked):
                 raise
@@ -74,36 +81,36 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
     return best_of(found, is_whole=len(found) == len(ways))
 
 
-def _solve(job: Job, options: Options, deadline: Deadline) -> Outcome:
-    options.on_progress("enumerating the lattice")
-    lattice = build_lattice(job)
+def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
     with options.interrupt.heeded():
-        outcome = best_outcome(job, lattice, options, deadline)
+        outcome = best_outcome(prepared, options, deadline)
         if not options.is_by_kind or outcome.best is None:
             return outcome
         each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
-        kinds = tuple(_by_kind(job, lattice, each, deadline, outcome))
+        kinds = tuple(_by_kind(prepared, each, deadline, outcome))
         return outcome.model_copy(update={"by_kind": kinds})
 
 
 def _by_kind(
-    job: Job, lattice: Lattice, options: Options, deadline: Deadline, whole: Outcome
+    prepared: Prepared, options: Options, deadline: Deadline, whole: Outcome
 ) -> Iterator[KindResult]:
     """Yield the best plan of every kind that the cluster has room for.
 
     The proven best plan of the `whole` lattice is that of its own kind too. Kinds that
     an interrupt leaves no time for are left out.
     """
+    job, lattice = prepared.job, prepared.lattice
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
-    legal, solved = kind_of(lattice.rows), _kind_solved(job, whole)
+    legal = kind_of(degree_rows(lattice.degrees))[lattice.degree]
+    solved = _kind_solved(job, whole)
     for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
         if options.interrupt.is_asked:
             return
         if kind == solved:
             best, miss, is_proven = whole.best, None, True
         elif kind in legal:
-            own = lattice.take(np.flatnonzero(legal == kind))
-            outcome = best_outcome(job, own, options, deadline)
+            own = prepared.among(legal == kind)
+            outcome = best_outcome(own, options, deadline)
             best, miss = outcome.best, outcome.near_miss
             is_proven = outcome.status != "feasible"
         else:

@@ -88,7 +88,7 @@ def test_a_wrong_run_is_refused_in_a_line(mark: str, tmp_path: Path) -> None:
         result = run("evidence", str(path))
         assert (result.code, result.stdout) == (2, "")
         expect_seen(result.stderr)
-        assert result.stderr.startswith(f"error: {path}: run ")
+        assert result.stderr.startswith(f"error: {path}:1: ")
         assert result.stderr.count("\n") == 1
     path.write_text(json.dumps([row(id=mark), row(id=mark)]), encoding="utf-8")
     result = run("evidence", str(path))

@@ -15,9 +15,9 @@ from meshwright.explain.data import AxisDegrees, Degrees, Fixed, OtherDegree, Sh
 from meshwright.explain.fixed import fixed_in, with_plan, without
 from meshwright.explain.framework import rules_behind
 from meshwright.explain.gap import gap
-from meshwright.explain.repairs import Solve
 from meshwright.job import make_job
 from meshwright.plan import Outcome, Plan, PricedPlan
+from meshwright.prepared import Prepared
 from meshwright.skeleton import Skeletons
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
@@ -42,13 +42,20 @@ TALKERS = {
 """Parts of the step that are traffic, and the groups whose it is."""
 
 
+Solve = Callable[[Spec, Prepared | None], Outcome]
+"""Solves a spec, which may be prepared already."""
+
+SolveAt = Callable[[str, int], Outcome]
+"""Solves with a degree of an axis decided."""
+
+
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A spec, its best plan, and how to find the best plans with other degrees."""
+    """A spec, its best plan, and how to find the best plan with another degree."""
 
     spec: Spec
     best: PricedPlan
-    solve: Solve
+    solve: SolveAt
 
     def axis(self, axis: str) -> AxisDegrees:
         """Return what other degrees of an axis take."""
@@ -67,10 +74,9 @@ class Neighbourhood:
         )
 
     def _other(self, axis: str, degree: int) -> OtherDegree:
-        asked = with_plan(self.spec, Pins.model_validate({axis: degree}))
-        outcome = self.solve(asked) if self._may_fit(asked, axis, degree) else None
+        outcome = self.solve(axis, degree) if self._is_open(axis, degree) else None
         if outcome is None or outcome.best is None:
-            rules = self._rules(asked, axis, degree, outcome)
+            rules = self._rules(axis, degree, outcome)
             return OtherDegree(degree=degree, rules=rules)
         found = outcome.best
         return OtherDegree(
@@ -82,21 +88,20 @@ class Neighbourhood:
             links=fullest_links(found),
         )
 
-    def _may_fit(self, asked: Spec, axis: str, degree: int) -> bool:
-        """Return whether there may be a plan: where none is, to solve takes longest."""
-        if asked.cluster.parts:
-            return True
-        return degree in getattr(self._legal, axis) and has_room(asked)
+    def _is_open(self, axis: str, degree: int) -> bool:
+        """Return whether there may be a plan; of unlike parts only a solve can tell."""
+        is_mixed = bool(self.spec.cluster.parts)
+        return is_mixed or degree in getattr(self._legal, axis)
 
     def _rules(
-        self, asked: Spec, axis: str, degree: int, outcome: Outcome | None
+        self, axis: str, degree: int, outcome: Outcome | None
     ) -> tuple[Fixed, ...]:
         """Return what clashes with a degree: decisions, and rules of the framework.
 
         Of unlike parts it is what the nearest plan breaks, unless rules bar the degree
         wherever it lies.
         """
-        pin = f"pins.{axis}"
+        asked, pin = with_degree(self.spec, axis, degree), f"pins.{axis}"
         is_legal = degree in getattr(self._legal, axis)
         if asked.cluster.parts:
             if is_legal and outcome is not None:
@@ -118,12 +123,13 @@ class Neighbourhood:
 def degrees(
     spec: Spec,
     best: PricedPlan,
-    solve: Solve,
+    solve: SolveAt,
     say: Callable[[str], None],
 ) -> Degrees:
     """Return what other degrees take than those of a spec's best plan.
 
-    Each is decided instead of what the spec pins of its axis, and all else chosen anew.
+    `solve` answers the spec with a degree of an axis decided, instead of what the spec
+    pins of it, and all else chosen anew.
     """
     near = Neighbourhood(spec, best, solve)
 
@@ -133,6 +139,29 @@ def degrees(
             yield near.axis(axis)
 
     return Degrees(shares=shares(spec.model, best), axes=tuple(every()))
+
+
+def solver_at(spec: Spec, prepared: Prepared | None, solve: Solve) -> SolveAt:
+    """Return how to solve a spec with a degree of an axis decided.
+
+    What a spec leaves open of an axis is a part of what was `prepared` for it, which
+    need not be listed and bounded again.
+    """
+
+    def solve_at(axis: str, degree: int) -> Outcome:
+        asked = with_degree(spec, axis, degree)
+        if prepared is None or getattr(spec.pins, axis) is not None:
+            return solve(asked, None)
+        lattice = prepared.lattice
+        has_degree = getattr(degree_rows(lattice.degrees), axis) == degree
+        return solve(asked, prepared.among(has_degree[lattice.degree]))
+
+    return solve_at
+
+
+def with_degree(spec: Spec, axis: str, degree: int) -> Spec:
+    """Return a spec with a degree decided instead of what it pins of the axis."""
+    return with_plan(spec, Pins.model_validate({axis: degree}))
 
 
 def degree_of(plan: Plan, axis: str) -> int:

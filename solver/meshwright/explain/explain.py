@@ -21,7 +21,7 @@ from meshwright.explain.data import (
     Slack,
     Verdict,
 )
-from meshwright.explain.degrees import degrees
+from meshwright.explain.degrees import degrees, solver_at
 from meshwright.explain.fixed import (
     HOST_MEMORY,
     MEMORY,
@@ -41,6 +41,7 @@ from meshwright.explain.standing import standing
 from meshwright.job import Job, make_job
 from meshwright.options import Options
 from meshwright.plan import NearMiss, Outcome, PricedPlan
+from meshwright.prepared import Prepared, prepare
 from meshwright.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
@@ -59,10 +60,14 @@ class Explainer:
 
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
-        outcome = self._solve(spec, is_by_kind=True)
+        is_mixed = bool(spec.cluster.parts)
+        prepared = None if is_mixed else prepare(self._options.profile.job(spec))
+        own = replace(self._options, is_by_kind=True)
+        outcome = solve(spec, own, prepared)
         best = outcome.best
         if best is None:
             return self._none_fits(spec, outcome, "infeasible", None)
+        solve_at = solver_at(spec, prepared, self._solve_briefly)
         told = Explanation(
             title=spec.title,
             status=outcome.status,
@@ -75,7 +80,7 @@ class Explainer:
         return self._with(
             told,
             lambda: {
-                "degrees": degrees(spec, best, self._solve_briefly, self._say),
+                "degrees": degrees(spec, best, solve_at, self._say),
                 "binding": tuple(self._binding(spec, best)),
                 "marginal_values": tuple(marginal_values(spec, self._solve_briefly)),
             },
@@ -118,12 +123,12 @@ class Explainer:
             told.model_copy(update={"is_stopped": True}),
         )
 
-    def _solve(self, spec: Spec, is_by_kind: bool = False) -> Outcome:
-        return solve(spec, replace(self._options, is_by_kind=is_by_kind))
+    def _solve(self, spec: Spec) -> Outcome:
+        return solve(spec, self._options)
 
-    def _solve_briefly(self, spec: Spec) -> Outcome:
+    def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         own = replace(self._options, is_brief=True, interrupt=Interrupt())
-        return solve(spec, own)
+        return solve(spec, own, prepared)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
