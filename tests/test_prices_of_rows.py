@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from random import Random
 from typing import Any
 
@@ -39,14 +39,10 @@ def many_rows(seed: int) -> tuple[Job, Skeletons]:
 
 def columns(value: Any, name: str = "") -> dict[str, Any]:
     """Return all columns of costs, by what they are called."""
-    if isinstance(value, dict):
-        pairs = value.items()
-    elif is_dataclass(value):
-        pairs = ((own.name, getattr(value, own.name)) for own in fields(value))
-    else:
+    if not isinstance(value, dict) and not is_dataclass(value):
         return {name: value}
     found: dict[str, Any] = {}
-    for key, own in pairs:
+    for key, own in (value if isinstance(value, dict) else vars(value)).items():
         found |= columns(own, f"{name}.{key}")
     return found
 
