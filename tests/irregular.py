@@ -137,9 +137,14 @@ FORCED: list[dict[str, Any]] = [
 """Choices that would rarely win by themselves."""
 
 
+def irregular_specs() -> st.SearchStrategy[Spec]:
+    """Return random small specs on three or four GPUs that are not alike."""
+    return irregular_data().map(Spec.model_validate)
+
+
 @st.composite
-def irregular_specs(draw: st.DrawFn) -> Spec:
-    """Return a random small spec on three or four GPUs that are not alike."""
+def irregular_data(draw: st.DrawFn) -> dict[str, Any]:
+    """Return the data of a random small spec on GPUs that are not alike."""
     forced = draw(st.sampled_from(FORCED))
     topology = draw(machines(4 if "dp_shard" in forced else 3))
     data = small_spec(topology)
@@ -161,7 +166,7 @@ def irregular_specs(draw: st.DrawFn) -> Spec:
         shares = st.sampled_from([0.05, 0.2, 0.5, 0.8])
         limits["max_link_utilisation"] = draw(shares)
     data["limits"] = limits
-    return Spec.model_validate(data)
+    return data
 
 
 def loaded(cluster: dict[str, Any], **fields: Any) -> Spec:

@@ -29,41 +29,7 @@ from meshwright.spec.load import load_spec
 from meshwright.spec.parts import alike
 from meshwright.spec.spec import Spec
 from tests.command import refusal
-
-MODEL = {
-    "n_layers": 4,
-    "d_model": 1024,
-    "n_heads": 8,
-    "n_kv_heads": 8,
-    "d_ff": 4096,
-    "vocab": 8192,
-}
-
-
-def part(gpus: int, tflops: float, memory_gib: float, count: int = 1) -> dict[str, Any]:
-    """Return a part: machines of some GPUs on one switch."""
-    gpu = {
-        "name": f"gpu-{tflops:g}-{memory_gib:g}",
-        "memory_gib": memory_gib,
-        "memory_gb_s": tflops * 6,
-        "peak_tflops": {"bf16": tflops},
-    }
-    level = {"name": "nvlink", "size": gpus, "gb_s": 200, "latency_us": 1}
-    out = {"name": "leaf", "gb_s": 25, "latency_us": 2}
-    topology = {"name": f"box-{tflops:g}", "gpu": gpu, "levels": [level]}
-    return {"topology": topology | {"scale_out": out}, "count": count}
-
-
-def mixed(*parts: dict[str, Any], batch: int = 8, **pins: Any) -> Spec:
-    join = {"name": "join", "gb_s": 12.5, "latency_us": 3}
-    return Spec.model_validate(
-        {
-            "model": MODEL,
-            "cluster": {"parts": list(parts), "join": join},
-            "training": {"seq_len": 1024, "global_batch": batch},
-            "pins": {"cp": 1, "vpp": 1, "sequence_parallel": False} | pins,
-        }
-    )
+from tests.unlike import mixed, part
 
 
 def splits(job: Job, stages: int, recomputes: bool) -> Iterator[tuple[int, ...]]:

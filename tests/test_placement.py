@@ -35,6 +35,7 @@ from tests.irregular import (
     irregular_specs,
     islands,
     loaded,
+    machine,
     machines,
     on_sockets,
     renamed,
@@ -338,3 +339,26 @@ def test_workers_and_seeds_change_nothing() -> None:
         for workers, seed in ((1, 0), (2, 0), (1, 7))
     ]
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_skeleton_counts_once_however_its_ranks_sit() -> None:
+    """Of few skeletons in many orders of GPUs more were once left than there are."""
+    links = [
+        ("gpu0", "cpu", 12.5, 1.0),
+        ("gpu1", "cpu", 6.0, 1.0),
+        ("gpu2", "cpu", 6.0, 0.0),
+        ("gpu3", "cpu", 12.5, 1.0),
+        ("gpu0", "gpu1", 50.0, 1.0),
+        ("gpu0", "gpu3", 25.0, 1.0),
+        ("gpu2", "gpu3", 25.0, 0.0),
+    ]
+    pins = {"cp": 2, "dp_shard": 2, "vpp": 1, "recompute": "none"}
+    own = small_spec(machine(4, ["cpu"], links), framework="torchtitan", pins=pins)
+    own["model"] |= {"n_layers": 3, "d_ff": 3072}
+    own["training"] = {"seq_len": 480, "global_batch": 4}
+    own["limits"] = {"tp_min_link_gb_s": 5.0}
+    certificate = solve(Spec.model_validate(own)).certificate
+    assert certificate is not None
+    counts = certificate.counts
+    assert counts.bounded >= 0
+    assert 0 < counts.survivors <= counts.skeletons

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from meshwright.options import Options
 from meshwright.serving.explain import explain_serving
@@ -15,9 +14,8 @@ from meshwright.serving.plan import PricedServing, ServingOutcome
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.pins import Pins
 from tests.serving_oracle import brute_force
-from tests.serving_specs import TINY, serving_spec
+from tests.serving_specs import MIB, TINY, questions, serving_spec
 
-MIB = 1 / 1024
 KIB = MIB / 1024
 UNPRUNED = Options(is_pruning=False)
 
@@ -25,49 +23,6 @@ UNPRUNED = Options(is_pruning=False)
 def best_of(outcome: ServingOutcome) -> PricedServing:
     assert outcome.best is not None
     return outcome.best
-
-
-@st.composite
-def questions(draw: st.DrawFn) -> dict[str, Any]:
-    heads = draw(st.sampled_from([(4, 4), (4, 2), (6, 3)]))
-    moe = {"n_experts": 4, "top_k": 2, "d_ff": 192, "first_dense_layers": 1}
-    shape = {
-        "n_layers": draw(st.integers(1, 6)),
-        "n_heads": heads[0],
-        "n_kv_heads": heads[1],
-        "d_model": 192,
-        "moe": moe if draw(st.booleans()) else None,
-    }
-    if shape["n_layers"] == 1:
-        shape["moe"] = None
-    # Of context and communicators; what comes on top is what models have room in.
-    pins, overhead_gib = draw(
-        st.sampled_from(
-            [
-                ({}, 1.5),
-                ({"dp_replicate": 1}, 2.3),
-                ({"pp": {"min": 2}}, 1.9),
-                ({"pp": {"min": 2}, "tp": 1}, 1.9),
-                ({"tp": {"min": 2}, "pp": 1}, 1.9),
-            ]
-        )
-    )
-    slo = {"tpot_ms": draw(st.floats(0.1, 5))} if draw(st.booleans()) else {}
-    return {
-        "model": TINY | shape,
-        "gpus": draw(st.sampled_from([(1,), (2,), (4,), (2, 2), (3, 2)])),
-        "gpu": {"memory_gb_s": draw(st.sampled_from([5, 1000]))},
-        "gb_s": draw(st.sampled_from([1, 100])),
-        "pins": pins,
-        "limits": {"memory_gib": overhead_gib + draw(st.floats(1, 12)) * MIB},
-        "batch": draw(st.integers(1, 5)),
-        "prompt_len": draw(st.sampled_from([1, 40, 300])),
-        "output_len": draw(st.sampled_from([1, 2, 30])),
-        "prefill_tokens": draw(st.sampled_from([64, 8192])),
-        "objective": draw(st.sampled_from(["latency", "throughput"])),
-        "precision": draw(st.sampled_from(["bf16", "fp8", "int4"])),
-        "slo": slo,
-    }
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from meshwright.spec.spec import Spec
 from tests.strategies import spec_data
 
 CHOICES: dict[str, list[Any]] = {
@@ -23,8 +22,8 @@ CHOICES: dict[str, list[Any]] = {
 
 
 @st.composite
-def tight_specs(draw: st.DrawFn, most_gpus: int = 6) -> Spec:
-    """Return a random spec of few GPUs and layers; most have no plan."""
+def tight_data(draw: st.DrawFn, most_gpus: int = 6) -> dict[str, Any]:
+    """Return the data of a random spec of few GPUs and layers; most have no plan."""
     data = draw(spec_data(4).filter(lambda own: _gpus(own) <= most_gpus))
     gpu = data["cluster"]["topology"]["gpu"]
     gpu["memory_gib"] *= draw(st.sampled_from([0.3, 0.6, 0.9, 1.0]))
@@ -34,13 +33,10 @@ def tight_specs(draw: st.DrawFn, most_gpus: int = 6) -> Spec:
     # Which links are idle enough only a solve tells: few specs ask for it.
     if draw(st.integers(0, 7)):
         data["limits"].pop("max_link_utilisation", None)
-    # As a plan is asked about: a spec refuses degrees that divide nothing.
-    own = Spec.model_validate({**data, "pins": {}})
-    pins = type(own.pins).model_validate(data["pins"])
-    return own.model_copy(update={"pins": pins})
+    return data
 
 
-def leading_dense_spec() -> Spec:
+def leading_dense_data() -> dict[str, Any]:
     """Return a spec whose leading layer saves far less than those with experts."""
     experts = {"n_experts": 4, "top_k": 2, "d_ff": 1024, "shared_d_ff": 2048}
     model = {
@@ -50,16 +46,14 @@ def leading_dense_spec() -> Spec:
     host = {"gpus": 2, "memory_gib": 1, "pcie_gb_s": 25, "memory_gb_s": 400}
     gpu = {"memory_gib": 80, "memory_gb_s": 3_000, "peak_tflops": {"bf16": 300}}
     link = {"name": "link", "size": 2, "gb_s": 300, "latency_us": 1}
-    return Spec.model_validate(
-        {
-            "model": model,
-            "cluster": {"topology": {"gpu": gpu, "levels": [link], "host": host}},
-            "framework": "fsdp",
-            "training": {"seq_len": 4_096, "global_batch": 8},
-            "limits": {"memory_gib": 2.9, "memory_margin": 0},
-            "pins": {"offload": ["none", "optimizer"]},
-        }
-    )
+    return {
+        "model": model,
+        "cluster": {"topology": {"gpu": gpu, "levels": [link], "host": host}},
+        "framework": "fsdp",
+        "training": {"seq_len": 4_096, "global_batch": 8},
+        "limits": {"memory_gib": 2.9, "memory_margin": 0},
+        "pins": {"offload": ["none", "optimizer"]},
+    }
 
 
 def _gpus(data: dict[str, Any]) -> int:

@@ -17,10 +17,14 @@ The way through the house, each step importing only what stands before it:
     stages.py    what a stage can hold; bounds.py and splits.py: at least, and attained
     kin.py       families of rows with one bound; candidates.py: rows bounded both ways
     prune.py     branch and bound over the lattice
+    link_limit.py  what a limit on links asks of a row at least
     cpsat/       the exact model over what is left, and the proof
     check.py     a plan re-scored in floats: the specification of what a plan is
+    split_rules.py  rules that a plan keeps whatever it costs
     in_turn.py   skeletons proven one after the other, those with the least bounds first
     run.py       one lattice on its way to an outcome
+    relaxation.py  a limit on links left out first, where unlike GPUs carry it
+    deadline.py  when a solve ends with what it has: a time limit, Ctrl-C
     arrangements.py  ways to lay a job over unlike parts
     solve.py     all of it, in order
     ranks.py     where each rank of a plan runs
@@ -31,6 +35,7 @@ The way through the house, each step importing only what stands before it:
     explain/     why a plan is rejected, what would mend it, at what price
     search/      many specs at once: cases, workers, the store, fronts, a page
     report/      outcomes and clusters as text, markdown and JSON; pictures
+    escape.py    text of users as each kind of output shows it
     cli/         the commands
 
 From Python: `meshwright.spec.load.load_spec`, `meshwright.solve.solve`,

@@ -88,7 +88,7 @@ def prune(
         search.look_at(kin.rows(part))
         left, size = others[kin.floor[others] <= search.best], size * GROWTH_OF_PARTS
     candidates = within(job, search.found, search.best)
-    survivors = len(candidates.lower)
+    survivors = _skeletons(lattice, candidates)
     counts = Counts(
         skeletons=lattice.skeletons,
         no_memory=search.no_memory,
@@ -97,6 +97,16 @@ def prune(
     )
     late = float(kin.floor[left].min(initial=np.inf))
     return Pruned(candidates, counts, min(late, search.open_bound()))
+
+
+def _skeletons(lattice: Lattice, candidates: Candidates) -> int:
+    """Return how many skeletons there are, those in several orders of GPUs once."""
+    if not lattice.table.has_choice:
+        return len(candidates.lower)
+    meshes = candidates.costs.rows.mesh.tolist()
+    lie = {own: lattice.table.place(own).mesh.tobytes() for own in set(meshes)}
+    pairs = zip(candidates.coarse.tolist(), meshes, strict=True)
+    return len({(row, lie[mesh]) for row, mesh in pairs})
 
 
 class _Search:

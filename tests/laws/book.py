@@ -1,0 +1,29 @@
+"""The laws, in order."""
+
+from __future__ import annotations
+
+from tests.laws import (
+    batches,
+    certificate,
+    conflicts,
+    limits,
+    more,
+    pins,
+    replans,
+    spellings,
+    workers,
+)
+
+LAWS = (
+    pins.LAW,
+    replans.LAW,
+    more.LAW,
+    workers.LAW,
+    limits.LAW,
+    spellings.LAW,
+    batches.LAW,
+    conflicts.CONFLICTS,
+    conflicts.REPAIRS,
+    certificate.LAW,
+)
+"""Each stands in a file of its own."""

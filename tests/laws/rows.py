@@ -1,0 +1,80 @@
+"""Conflicts against brute force, over rows that break any rule."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.cost.price import Prices, price
+from meshwright.explain.fixed import HOST_MEMORY, MEMORY, fixed_in, without
+from meshwright.explain.framework import CHUNKS, WORLD, rules_behind
+from meshwright.job import make_job
+from meshwright.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.pin_rules import degree_pins, plan_pins
+from meshwright.rule import Rule, holding
+from meshwright.skeleton import Skeletons
+from meshwright.spec.spec import Spec
+from meshwright.topology.groups import price_groups
+from meshwright.topology.paths import free_paths
+from tests import oracle
+from tests.laws.law import Checks
+
+ROUNDING_BYTES = 2**20
+"""More than rounding up to kibibytes adds to a stage: some 250 amounts at most."""
+
+MOST_GPUS = 4
+"""Of clusters whose every row is looked at."""
+
+
+def excludes_every_row(spec: Spec, decided: set[str]) -> Checks:
+    """Hold a conflict and the rules behind it against every row of a small spec."""
+    if spec.cluster.gpus > MOST_GPUS:
+        return
+    behind = {rule.rule for rule in rules_behind(spec, decided)}
+    own = without(spec, {rule.rule for rule in fixed_in(spec)} - decided)
+    if behind & {WORLD.rule, CHUNKS.rule}:
+        yield not len(_rows(own, set())), f"{decided} with {behind} leave rows"
+        return
+    told = f"{decided} with {behind}"
+    yield not _any_plan(own, decided, behind, ROUNDING_BYTES), f"{told} leave a plan"
+    # What divides no batch, or has more stages than layers, is no row of the oracle's.
+    for rule in behind - {"batch_divisible", "layers_cover_stages"}:
+        is_needed = _any_plan(own, decided, behind - {rule})
+        yield is_needed, f"{told} leave no plan without {rule} either"
+
+
+def _named(spec: Spec, names: set[str]) -> list[Rule]:
+    rules = [*degree_rules(spec), *plan_rules(spec)]
+    return [rule for rule in rules if rule.name in names]
+
+
+def _rows(spec: Spec, names: set[str]) -> Skeletons:
+    """Return every row of a spec that keeps its pins and some rules of legality."""
+    fabric = make_job(spec).fabric
+    meshes = np.array(list(oracle._meshes(fabric.sizes)))
+    rows = oracle._every_row(spec, meshes)
+    rows = rows.on_meshes(price_groups(fabric, meshes[rows.mesh]), rows.mesh)
+    pins = [*degree_pins(spec), *plan_pins(spec), *mesh_rules(spec, meshes)]
+    kept = holding([*pins, *_named(spec, names)], spec, rows)
+    return rows.take(np.flatnonzero(kept))
+
+
+def _any_plan(spec: Spec, decided: set[str], names: set[str], spare: int = 0) -> bool:
+    """Return whether some row has a split with room, if room is asked for.
+
+    `spare` bytes of it are left over.
+    """
+    rows = _rows(spec, names)
+    if not decided & {MEMORY, HOST_MEMORY}:
+        return bool(len(rows))
+    rows = rows.take(np.flatnonzero(rows.pp <= spec.model.n_layers))
+    prices = price(make_job(spec), rows.on_meshes(free_paths(len(rows), 8), rows.mesh))
+    return any(_has_split(spec, prices, row, spare) for row in range(len(rows)))
+
+
+def _has_split(spec: Spec, prices: Prices, row: int, spare: int) -> bool:
+    one = oracle._one(prices, row)
+    layers, again = oracle._possible_splits(spec, one.rows)
+    on_host = oracle._host_bytes(one, layers)
+    fits = oracle._peak_bytes(one, layers, again) <= spec.usable_gib * 2**30 - spare
+    fits &= on_host + spare * (on_host > 0) <= oracle._host_room_bytes(spec)
+    return bool(fits.any())
