@@ -42,7 +42,11 @@ JUDGES: dict[str, list[str]] = {
     "cpsat/listed.py": ORDERS,
     "cpsat/*.py": ["test_cpsat.py", "test_two_gpus.py"],
     "explain/degrees.py": ["test_degrees.py"],
-    "explain/compare*.py": ["test_compare.py", "test_compare_rules.py"],
+    "explain/compare*.py": [
+        "test_compare.py",
+        "test_compare_rules.py",
+        "test_compare_in_full.py",
+    ],
     "explain/turns.py": ["test_compare.py", "test_compare_rules.py"],
     "explain/*.py": ["test_repairs.py", "test_explain.py"],
 }
