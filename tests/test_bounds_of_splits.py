@@ -24,7 +24,7 @@ from meshwright.spec.model import Model
 from meshwright.splits import constructive_split, split_fits, split_ticks
 from meshwright.stages import Stages, fits, on_kinds, stages_of
 
-MANY = 400
+MANY = 600
 
 SHAPE = {"n_layers": 6, "d_model": 64, "n_heads": 4, "d_ff": 64, "vocab": 64}
 MODEL = Model.model_validate(SHAPE)
@@ -49,13 +49,13 @@ class Drawn(NamedTuple):
 
 def drawn(seed: int) -> Drawn:
     random = Random(seed)
-    count, layers = random.choice([1, 1, 2, 2, 3]), random.randint(3, 6)
-    recomputes = random.random() < 0.6
+    count, layers = random.choice([1, 2, 2, 3, 3]), random.randint(3, 7)
+    recomputes = random.random() < 0.7
     model = MODEL.model_copy(update={"n_layers": layers})
     base = costs(random, count, recomputes)
     capacity = random.randint(10, 60)
     stages = stages_of(base, model, capacity)
-    if count > 1 and random.random() < 0.3:
+    if count > 1 and random.random() < 0.4:
         stages = unlike(random, base, model, capacity)
     own = np.array(list(every_split(layers, count, recomputes)))
     return Drawn(stages, own[:, 0], own[:, 1])
@@ -89,7 +89,7 @@ def costs(random: Random, count: int, recomputes: bool) -> Scaled:
     ):
         own[name] = random.randint(-own[of_layer], 9)
     own["first_state"] = random.randint(0, 3)
-    if random.random() < 0.5:
+    if random.random() < 0.3:
         # One term alone: what it is bounded by has nothing to hide behind.
         alone = random.choice(TERMS)
         own |= dict.fromkeys({name for term in TERMS for name in term} - alone, 0)
@@ -165,7 +165,7 @@ def test_a_stage_alone_is_bounded_exactly() -> None:
         if is_one and not math.isinf(least):
             assert lower_bound(own.stages, math.inf)[0] == least
             exact += 1
-    assert exact > 20
+    assert exact > 10
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -213,6 +213,6 @@ def test_bounds_are_no_looser_than_they_were() -> None:
         if not math.isinf(least):
             fluid += least - lower_bound(own.stages, math.inf)[0]
             known += least - lower_bound(own.stages, least)[0]
-    assert known <= 620
-    assert fluid <= 646
-    assert cheap <= 1047
+    assert known <= 1479
+    assert fluid <= 1541
+    assert cheap <= 2642

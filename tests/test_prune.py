@@ -92,6 +92,23 @@ def test_no_plan_as_fast_as_those_wanted_is_lost(
     assert found.open_bound > best_of(found, keep + spare)
 
 
+ONLY = {
+    "tp": 1, "pp": 1, "cp": 1, "dp_shard": 8, "zero": 2, "micro_batch": 1, "vpp": 1,
+    "recompute": ["none", "selective", "full"], "recompute_layers": "any",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("keep", "rows"), [(1, 1), (2, 3), (3, 3)])
+def test_what_need_not_be_freed_is_next_best(keep: int, rows: int) -> None:
+    """Where one plan is asked for, rows that recompute for nothing are none."""
+    data = {**SPEC, "pins": ONLY, "training": {**SPEC["training"], "precision": "bf16"}}
+    job = make_job(Spec.model_validate(data))
+    found = prune(job, build_lattice(job), keep=keep, spare=1)
+    assert len(set(found.candidates.coarse.tolist())) == rows
+    whole = prune(job, build_lattice(job), is_pruning=False)
+    assert len(set(whole.candidates.coarse.tolist())) == 3
+
+
 def test_every_skeleton_is_counted_once(asked: tuple[Job, Lattice]) -> None:
     counts = prune(*asked).counts
     assert counts.skeletons == asked[1].skeletons

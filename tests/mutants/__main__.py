@@ -36,7 +36,7 @@ LIBRARIES = (networkx, numpy, ortools, pydantic, scipy)
 ROOT = Path(__file__).parents[2]
 CODE = Path("solver/meshwright")
 
-LIMIT_S = 400.0
+LIMIT_S = 200.0
 """Of one change: tests that take longer have seen it."""
 
 

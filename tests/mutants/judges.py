@@ -15,7 +15,11 @@ ORDERS = [
 JUDGES: dict[str, list[str]] = {
     "cost/schedule.py": ["test_recomputed.py", "test_schedule.py"],
     "cost/tasks.py": ["test_recomputed.py", "test_schedule.py"],
-    "cost/arrays.py": ["test_recomputed.py", "test_bounds.py"],
+    "cost/arrays.py": [
+        "test_prices_of_rows.py",
+        "test_recomputed.py",
+        "test_bounds.py",
+    ],
     "cost/framework.py": [
         "test_state_bytes.py",
         "test_recomputed.py",
@@ -25,7 +29,11 @@ JUDGES: dict[str, list[str]] = {
     "cost/efficiency.py": ["test_efficiency.py", "test_recomputed.py"],
     "cost/transformer.py": ["test_transformer.py", "test_recomputed.py"],
     "cost/offload.py": ["test_recomputed.py", "test_offload.py", "test_bounds.py"],
-    "cost/*.py": ["test_recomputed.py", "test_known_answers.py"],
+    "cost/*.py": [
+        "test_recomputed.py",
+        "test_prices_of_rows.py",
+        "test_known_answers.py",
+    ],
     "bounds.py": ["test_bounds_of_splits.py", "test_bounds.py"],
     "prune.py": ["test_prune.py"],
     "cpsat/goal.py": ORDERS,
@@ -34,7 +42,11 @@ JUDGES: dict[str, list[str]] = {
     "cpsat/listed.py": ORDERS,
     "cpsat/*.py": ["test_cpsat.py", "test_two_gpus.py"],
     "explain/degrees.py": ["test_degrees.py"],
-    "explain/compare*.py": ["test_compare.py", "test_compare_rules.py"],
+    "explain/compare*.py": [
+        "test_compare.py",
+        "test_compare_rules.py",
+        "test_compare_in_full.py",
+    ],
     "explain/turns.py": ["test_compare.py", "test_compare_rules.py"],
     "explain/*.py": ["test_repairs.py", "test_explain.py"],
 }

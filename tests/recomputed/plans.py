@@ -55,7 +55,7 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
     while True:
         has_host = column == "offload" or random.random() < 0.3
         spec = random_spec(random, frameworks, has_host)
-        job = make_job(spec, _efficiency(random))
+        job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):
             rows, row = _row(lattice, random, column, least)
@@ -93,7 +93,7 @@ def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
     return Split(np.array(layers), np.array(recomputed))
 
 
-def _efficiency(random: Random) -> Efficiency:
+def random_efficiency(random: Random) -> Efficiency:
     """Return efficiencies anywhere within their limits, so that all terms matter.
 
     Half of all hosts are so fast that small kernels wait for nobody.
