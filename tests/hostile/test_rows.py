@@ -52,6 +52,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         own |= {"key": f"Xkey{i}X", "name": f"Xname{i}X", "axes": {AXIS: f"Xvalue{i}X"}}
         own["plan"]["stages"][0]["gpu"] = f"Xgpu{i}X"
         own["certificate"]["objective"] = "Xobjective0X"
+        own["certificate"]["left_open"] = "Xopen0X"
     base = {"axes": {AXIS: "Xvalue2X"}, "conflict": []}
     miss = {"conflict": ["Xrule0X", "Xrule1X"], "sentence": "Xsentence0X"}
     return [
