@@ -7,6 +7,7 @@ from pathlib import Path
 
 from meshwright.errors import SpecError
 from meshwright.spec.files import read_bytes
+from meshwright.spec.places import Where
 
 MAX_BYTES = 50_000_000
 """Above what any kind takes; most take less."""
@@ -34,5 +35,5 @@ def read_text(path: Path) -> str:
     encoding = "utf-16" if content.startswith(_WIDE) else "utf-8-sig"
     text = content.decode(encoding, errors="replace")
     if sum(map(text.count, _MARKS)) > MOST_MARKS * len(text):
-        raise SpecError(f"{path}: not text; expected {EXPECTED}")
+        raise SpecError(f"{Where(str(path))}: not text; expected {EXPECTED}")
     return text
