@@ -15,8 +15,8 @@ from tests.command import SPEC, changed, run
 
 SMALL = "llama3-8b-2xh100-nvlink"
 
-LINES, CHARACTERS = 24, 24 * 80
-"""Of a terminal."""
+LINES, CHARACTERS = 24, 41 * 100
+"""Of a message; a terminal breaks long lines."""
 
 
 def is_a_screen(text: str) -> bool:

@@ -14,8 +14,8 @@ from meshwright.escape import printable, printable_lines
 
 MOST_LINES = 20
 
-MOST_CHARACTERS = 1_500
-"""Twenty lines of a terminal of 80 columns, nearly."""
+MOST_CHARACTERS = 4_000
+"""Forty lines of a terminal of 100 columns: ten wrong fields, each with its line."""
 
 
 def complain(text: str) -> None:
