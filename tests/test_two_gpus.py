@@ -65,6 +65,22 @@ def test_exactly_one_kind_wins(model: str, box: str) -> None:
     assert {name for name, degree in degrees.items() if degree == 2} == {winner}
 
 
+ALONE = {
+    "TP": ["tp=2"],
+    "PP": ["pp=2"],
+    "CP": ["cp=2"],
+    "DP/ZeRO": ["tp=1", "pp=1", "cp=1"],
+}
+
+
+@pytest.mark.parametrize(("model", "box"), FITTING[:2])
+def test_a_kind_has_the_plan_that_its_pins_have(model: str, box: str) -> None:
+    """That of the best plan is not solved again, so it is here."""
+    for name, kind in kinds_of(model, box).items():
+        if kind.best is not None:
+            assert solved(model, box, *ALONE[name]).best == kind.best, name
+
+
 @pytest.mark.parametrize(("model", "box"), FITTING)
 def test_every_kind_has_a_plan_or_a_reason(model: str, box: str) -> None:
     """Kinds are what the axes say; one without a plan names memory, with numbers.
