@@ -33,20 +33,19 @@ def read_bytes(path: Path, most: int, expected: str) -> bytes:
         SpecError: the file cannot be read, is longer than `most` bytes, or is of a
             kind that holds no text; says what is `expected`.
     """
+    here = Where(str(path))
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise SpecError(
-            f"{Where(str(path))}: {(error.strerror or 'unreadable').lower()}"
-        ) from None
+        raise SpecError(f"{here}: {(error.strerror or 'unreadable').lower()}") from None
     except ValueError:
         raise SpecError(f"{str(path)!r}: no such file") from None
     if len(content) > most:
-        raise SpecError(f"{Where(str(path))}: expected at most {most:,} bytes")
+        raise SpecError(f"{here}: expected at most {most:,} bytes")
     for start, kind in KINDS.items():
         if content.startswith(start):
-            raise SpecError(f"{Where(str(path))}: {kind}; expected {expected}")
+            raise SpecError(f"{here}: {kind}; expected {expected}")
     return content
 
 
@@ -61,6 +60,6 @@ def read_text(path: Path, most: int, expected: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        here = Where(str(path), content.count(b"\n", 0, error.start) + 1)
         problem = f"byte {error.start} is not UTF-8 text; expected {expected}"
-        raise SpecError(f"{Where(str(path), line)}: {problem}") from None
+        raise SpecError(f"{here}: {problem}") from None
