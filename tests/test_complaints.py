@@ -118,3 +118,10 @@ def test_a_long_message_says_how_much_is_left_out() -> None:
     assert wide == "x" * MOST_CHARACTERS + "\n... and 1,234 more characters"
     high = a_screen_of("\n".join(["12345"] * (MOST_LINES + 200)))
     assert high == "\n".join(["12345"] * MOST_LINES) + "\n... and 1,000 more characters"
+
+
+def test_words_that_no_command_takes_are_cut() -> None:
+    result = run("solve", SMALL, "--format", "y" * 9_000)
+    assert result.code == BAD_INPUT
+    assert result.stderr.count("y") < MOST_CHARACTERS + 100
+    assert "more characters" in result.stderr.replace("\n", " ")

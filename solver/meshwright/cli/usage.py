@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from meshwright.cli.complaints import a_screen_of
 from meshwright.escape import printable
 
 UsageError: Any = typer.BadParameter.__base__
@@ -16,7 +17,7 @@ UsageError: Any = typer.BadParameter.__base__
 
 
 class Commands(TyperGroup):
-    """Commands that refuse words in lines where each character can be seen."""
+    """Commands that refuse words in at most a screen of visible characters."""
 
     def make_context(self, *words: Any, **more: Any) -> Any:
         """Read the options before the command."""
@@ -34,5 +35,5 @@ def _seen() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        error.message = printable(error.message)
+        error.message = a_screen_of(printable(error.message))
         raise
