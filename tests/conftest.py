@@ -1,11 +1,13 @@
-"""Random tests draw the same examples on every run, unless asked otherwise.
+"""One browser for all pages; random tests draw the same examples on every run.
 
-`python -m tests --hypothesis-profile random` looks for new ones.
+`python -m tests --hypothesis-profile random` looks for new examples.
 """
 
 from __future__ import annotations
 
 from hypothesis import Phase, settings
+
+from tests.browsing import browser as browser
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)

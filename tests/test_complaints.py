@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from meshwright import __version__
-from meshwright.cli.complaints import MOST_CHARACTERS, MOST_LINES, a_screen_of
+from meshwright.cli.complaints import (
+    LONGEST_LINE,
+    MOST_CHARACTERS,
+    MOST_LINES,
+    a_screen_of,
+)
 from meshwright.cli.exit_codes import BAD_INPUT, FAULT
 from meshwright.errors import InternalError
 from tests.command import SPEC, changed, run
@@ -114,8 +119,11 @@ def test_no_message_on_options_is_longer_than_a_screen(arguments: list[str]) -> 
 
 def test_a_long_message_says_how_much_is_left_out() -> None:
     assert a_screen_of("short") == "short"
-    wide = a_screen_of("x" * (MOST_CHARACTERS + 1_234))
-    assert wide == "x" * MOST_CHARACTERS + "\n... and 1,234 more characters"
+    wide = a_screen_of("x" * (LONGEST_LINE + 1_234))
+    assert wide == "x" * LONGEST_LINE + "\n... and 1,234 more characters"
+    both = a_screen_of("\n".join(["x" * LONGEST_LINE] * 3))
+    shown, left = both.rsplit("\n", 1)
+    assert (len(shown), left) == (MOST_CHARACTERS, "... and 1,702 more characters")
     high = a_screen_of("\n".join(["12345"] * (MOST_LINES + 200)))
     assert high == "\n".join(["12345"] * MOST_LINES) + "\n... and 1,000 more characters"
 

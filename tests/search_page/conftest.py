@@ -11,7 +11,6 @@ import pytest
 
 from meshwright.search.page import write_page
 from meshwright.search.row import Row
-from tests.browsing import browser as browser
 from tests.browsing import watched
 from tests.search_page.reading import WIDE, choose_view, expect_count
 from tests.search_page.rows import HOSTILE, rows

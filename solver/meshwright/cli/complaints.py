@@ -14,6 +14,9 @@ from meshwright.escape import printable, printable_lines
 
 MOST_LINES = 20
 
+LONGEST_LINE = 1_900
+"""What a terminal of 80 columns breaks into 24 lines."""
+
 MOST_CHARACTERS = 4_000
 """Forty lines of a terminal of 100 columns: ten wrong fields, each with its line."""
 
@@ -26,11 +29,10 @@ def complain(text: str) -> None:
 def a_screen_of(text: str) -> str:
     """Return the beginning of a text, and how much of it is left out."""
     lines = text.splitlines()
-    if len(lines) > MOST_LINES:
-        text = "\n".join(lines[:MOST_LINES])
-    text = text[:MOST_CHARACTERS]
-    left = sum(map(len, lines)) - len(text.replace("\n", ""))
-    return f"{text.rstrip()}\n... and {left:,} more characters" if left > 0 else text
+    shown = "\n".join(line[:LONGEST_LINE] for line in lines[:MOST_LINES])
+    shown = shown[:MOST_CHARACTERS]
+    left = sum(map(len, lines)) - len(shown.replace("\n", ""))
+    return f"{shown.rstrip()}\n... and {left:,} more characters" if left > 0 else shown
 
 
 def complain_of_a_fault(error: Exception) -> None:
