@@ -13,6 +13,7 @@ from meshwright.deadline import Deadline
 from meshwright.job import Job, make_job
 from meshwright.lattice import Lattice, build_lattice
 from meshwright.prune import Pruned, prune
+from meshwright.solve import solve
 from meshwright.spec.load import load_spec
 from meshwright.spec.spec import Spec
 
@@ -145,3 +146,11 @@ def test_orders_of_gpus_are_sought_within_their_time() -> None:
     lattice = build_lattice(job)
     hurried = prune(job, lattice, deadline=Deadline(0.0))
     assert hurried.open_bound <= best_of(hurried, 1)
+
+
+def test_pinned_counts_are_recomputed_where_nothing_else_asks_for_it() -> None:
+    """Rows that recompute nothing fit, but cannot have what is pinned."""
+    spec = load_spec("gpt-1.3b-2xa100-pcie", ["pp=1", "recompute_layers=[3]"])
+    best = solve(spec).best
+    assert best is not None
+    assert [own.recompute_layers for own in best.plan.stages] == [3]

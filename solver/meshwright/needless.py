@@ -18,13 +18,16 @@ def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
 
     Where layers have one split only, a row that recomputes takes no less time than the
     one that is like it and does not, if that fits too; nor does one that offloads. A
-    limit on links is another matter: slower plans may keep it.
+    limit on links is another matter: slower plans may keep it. So are pinned counts of
+    recomputed layers, which plans that recompute nothing may not have.
     """
     if job.spec.limits.max_link_utilisation is not None:
         return np.zeros(len(fitting), dtype=bool)
     rows, kin = lattice.rows, lattice.choices.kin[fitting]
     offload, recompute = rows.offload[fitting], rows.recompute[fitting]
-    result = _follows(kin * len(OFFLOADS) + offload, recompute == NONE)
+    result = np.zeros(len(fitting), dtype=bool)
+    if job.spec.pins.stage_recompute is None:
+        result = _follows(kin * len(OFFLOADS) + offload, recompute == NONE)
     if is_never_faster(job):
         kin = kin * len(RECOMPUTE_MODES) + recompute
         result |= _follows(kin, offload == KEEPS_ALL)
