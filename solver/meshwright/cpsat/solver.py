@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
+from threading import Thread
 
 from meshwright.cpsat.library import CpModel, CpSolver, cp_model
 from meshwright.deadline import Deadline
 
 LOOK_S = 0.05
 """How often a solve that runs is looked after."""
+
+Solved = Future[cp_model.CpSolverStatus]
 
 
 def solved(
@@ -18,16 +21,26 @@ def solved(
 
     CP-SAT has a thread to itself: Python takes note of signals in the main one alone,
     and only between its own steps. CP-SAT would take SIGINT away from Python for good.
+    A pool of threads would now and then lose Ctrl-C: it tidies up in callbacks of weak
+    references, out of which no exception comes.
     """
     solver.parameters.catch_sigint_signal = False
-    with ThreadPoolExecutor(1) as executor:
-        future = executor.submit(solver.solve, model)
-        try:
-            while not wait([future], LOOK_S).done:
-                if deadline.has_passed:
-                    solver.stop_search()
-        finally:
-            while not future.done():
+    future: Solved = Future()
+    Thread(target=_solve, args=(solver, model, future), daemon=True).start()
+    try:
+        while not wait([future], LOOK_S).done:
+            if deadline.has_passed:
                 solver.stop_search()
-                wait([future], LOOK_S)
-        return future.result()
+    finally:
+        while not future.done():
+            solver.stop_search()
+            wait([future], LOOK_S)
+    return future.result()
+
+
+def _solve(solver: CpSolver, model: CpModel, future: Solved) -> None:
+    """Solve, and hand over the status or what went wrong."""
+    try:
+        future.set_result(solver.solve(model))
+    except BaseException as error:
+        future.set_exception(error)
