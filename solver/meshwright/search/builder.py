@@ -114,7 +114,7 @@ def _open(document: Document, path: FieldPath, setting: Setting) -> None:
     elif isinstance(parent, dict) and isinstance(parent[step], str):
         field = "topology" if path == ("cluster",) else "preset"
         parent[step] = {field: parent[step]}
-    elif not _has(parent, step):
+    elif not _has(parent, step) or not isinstance(parent[step], dict | list):
         raise _no_field(setting, path)
 
 
@@ -143,5 +143,5 @@ def _no_field(setting: Setting, path: FieldPath) -> SpecError:
     name = ".".join(map(str, path))
     return SpecError(
         f"{setting.where}: {setting.name}: {shown(setting.value)}: the spec has no "
-        f"{name}; expected the path of a field of the base"
+        f"fields in {name}; expected the path of a field of the base"
     )

@@ -66,8 +66,20 @@ def _field(spec: Spec, path: FieldPath | None) -> Any:
         if isinstance(value, BaseModel):
             value = _of_model(value, str(step))
         else:
-            value = value[step]
+            value = _of_data(value, step)
     return value
+
+
+def _of_data(value: Any, step: str | int) -> Any:
+    """Return what a list or a mapping has at a step.
+
+    Raises:
+        LookupError: it has nothing there, or there is nothing in it at all.
+    """
+    try:
+        return value[step]
+    except TypeError:
+        raise KeyError(step) from None
 
 
 def _of_model(model: BaseModel, field: str) -> Any:
