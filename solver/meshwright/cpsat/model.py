@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from meshwright.cpsat.library import (
+from meshwright.cpsat.ortools_import import (
     CpModel,
     CpSolver,
     LinearExpr,

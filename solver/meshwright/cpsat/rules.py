@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meshwright.cpsat.library import CpModel
+from meshwright.cpsat.ortools_import import CpModel
 from meshwright.cpsat.problem import Problem
 from meshwright.cpsat.variables import SkeletonVars
 

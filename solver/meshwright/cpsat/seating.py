@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshwright.cpsat.goal import Goal, Hop, Seats
-from meshwright.cpsat.library import (
+from meshwright.cpsat.ortools_import import (
     CpModel,
     CpSolver,
     Domain,

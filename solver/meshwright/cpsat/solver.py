@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, wait
 from threading import Thread
 
-from meshwright.cpsat.library import CpModel, CpSolver, cp_model
+from meshwright.cpsat.ortools_import import CpModel, CpSolver, cp_model
 from meshwright.deadline import Deadline
 
 LOOK_S = 0.05

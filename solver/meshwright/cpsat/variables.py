@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.cpsat.library import CpModel, IntVar, LinearExpr, LinearExprT
+from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr, LinearExprT
 from meshwright.cpsat.problem import Problem, SkeletonChoice
 
 
