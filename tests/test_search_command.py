@@ -181,6 +181,8 @@ def test_ctrl_c_ends_with_a_summary_and_a_store_to_go_on_from(tmp_path: Path) ->
         text=True,
         env=ENVIRONMENT,
         start_new_session=True,
+        # What runs in the background of a shell was told to ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         log = tmp_path / "sweep.sqlite-wal"
         while not (log.exists() and log.stat().st_size > 100_000):
