@@ -223,3 +223,9 @@ def test_no_option_is_too_long_to_be_refused_in_a_few_lines(words: list[str]) ->
     assert result.code == 2, result.stderr[-500:]
     assert "Traceback" not in result.stderr
     assert len(result.stderr) < 2_100
+
+
+def test_a_plan_of_endless_text_is_refused_at_once() -> None:
+    result = run("explain", FITS, "--plan", "tp=1," * 200_000)
+    assert result.code == 2
+    assert "--plan: 1,000,000 characters; expected a file, or at most" in result.stderr

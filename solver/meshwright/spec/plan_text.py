@@ -22,6 +22,9 @@ _SAME = (
 )  # fmt: skip
 """Fields of an answer's plan that are pins too."""
 
+LONGEST_PLAN = 10_000
+"""Characters of a plan on the command line; all fields take a few hundred."""
+
 
 def read_plan(text: str) -> Pins:
     """Return the fields of a plan, from text or from a file.
@@ -46,6 +49,9 @@ def _document(text: str) -> Document:
         if isinstance(document.data.get("plan"), dict):
             document.data = _of_answer(document.data["plan"])
         return document
+    if len(text) > LONGEST_PLAN:
+        told = f"expected a file, or at most {LONGEST_PLAN:,} characters"
+        raise SpecError(f"--plan: {len(text):,} characters; {told}")
     document = Document({}, {(): Where("--plan")})
     for part in _parts(text):
         add_pin(document, part.strip(), (), "--plan")
