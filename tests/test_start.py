@@ -79,6 +79,7 @@ def test_help_loads_no_schemas(word: str) -> None:
         (["solve", "--bogus"], 2),
         (["solve", "x", "--top", "none"], 2),
         (["solve", "no-such-spec"], 2),
+        (["explain", "no-such-spec"], 2),
     ],
 )
 def test_help_and_errors_load_nothing_heavy(words: list[str], code: int) -> None:

@@ -80,7 +80,7 @@ def prune(
     the families of the lattice already gives them.
     """
     search = _Search(job, lattice, keep, spare, is_pruning, deadline)
-    kin = kin or kin_of(job, lattice)
+    kin = kin_of(job, lattice) if kin is None else kin
     # Orders of GPUs are looked for against all rows of some degrees at once.
     is_whole = lattice.table.has_choice or not is_pruning
     left, size = np.arange(len(kin)), len(kin) if is_whole else FIRST_PART

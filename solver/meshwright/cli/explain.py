@@ -62,11 +62,11 @@ def explain(
     if spec is None:
         raise SpecError("SPEC: missing; expected a YAML file or a bundled spec's name")
     with interruptible() as interrupt:
+        loaded, pins = _loaded(spec, plan)
         from meshwright.options import Options
         from meshwright.profile import load_profile
         from meshwright.progress import Progress
 
-        loaded, pins = _loaded(spec, plan)
         with Progress() as progress:
             progress.say("solving what is asked, and what is near it")
             options = Options(
