@@ -1,0 +1,1 @@
+"""What a few hundred commands print, recorded before a change and compared after it."""
