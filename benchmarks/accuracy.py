@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.runs_of import SINGLE_NODE, STRONG, priced_runs
-from meshwright.cost.arrays import Bools, Floats, Ints
+from meshwright.cost.profile import Profile
 from meshwright.evidence.calibrate import left_out_errors
 from meshwright.evidence.cases import Cases
 from meshwright.evidence.fit import fit
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
-from meshwright.profile import Profile
+from meshwright.plans.columns import Bools, Floats, Ints
 
 
 def main() -> None:

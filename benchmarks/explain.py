@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.timing import Times, peak_mib, timed
-from meshwright.explain.data import Explanation
-from meshwright.explain.explain import Explainer
-from meshwright.options import Options
-from meshwright.spec.load import load_spec
-from meshwright.spec.plan_text import read_plan
+from meshwright.explanations.explain import Explainer
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.results.explanation import Explanation
+from meshwright.solver.options import Options
 
 RUNS = 3
 

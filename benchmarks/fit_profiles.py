@@ -14,10 +14,10 @@ import yaml
 from benchmarks.accuracy import print_errors, unseen_errors
 from benchmarks.runs_of import STRONG, priced_runs
 from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import Profile
 from meshwright.evidence.calibrate import profile_of
 from meshwright.evidence.cases import Cases
 from meshwright.evidence.fit import fit
-from meshwright.profile import Profile
 
 PROFILE = Path(__file__).parents[1] / "profiles" / f"{DEFAULT_PROFILE}.yaml"
 

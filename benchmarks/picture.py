@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.options import Options
-from meshwright.profile import load_profile
+from meshwright.cost.profile import load_profile
+from meshwright.loading.load import load_spec
 from meshwright.report.render import WIDTH, as_text
-from meshwright.solve import solve
-from meshwright.spec.load import load_spec
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
 
 SPEC = "llama3-8b-2xh100-nvlink"
 TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"

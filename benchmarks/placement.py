@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.timing import timed
-from meshwright.job import make_job
-from meshwright.lattice import build_lattice
-from meshwright.meshes import MeshTable
-from meshwright.prune import prune
-from meshwright.scaling import seconds
-from meshwright.solve import solve
-from meshwright.spec.load import load_spec
+from meshwright.bounds.branch_and_bound import prune
+from meshwright.bounds.integer_costs import seconds
+from meshwright.cost.job import make_job
+from meshwright.lattice.lattice import build_lattice
+from meshwright.lattice.mesh_table import MeshTable
+from meshwright.loading.load import load_spec
+from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 
 RUNS = 3

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.family import Used, used_by
-from meshwright.search.case import Case
-from meshwright.search.sweep import read_search
+from meshwright.sweeps.case import Case
+from meshwright.sweeps.sweep import read_search
 
 SWEEP = Path(__file__).with_name("search.yaml")
 PART = 300

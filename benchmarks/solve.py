@@ -42,10 +42,10 @@ MOST_MIB = 1024
 def main() -> None:
     """Measure and print."""
     start = time.process_time()
-    from meshwright.job import make_job
-    from meshwright.lattice import build_lattice
-    from meshwright.solve import solve
-    from meshwright.spec.load import load_spec
+    from meshwright.cost.job import make_job
+    from meshwright.lattice.lattice import build_lattice
+    from meshwright.loading.load import load_spec
+    from meshwright.solver.pipeline import solve
 
     import_s = time.process_time() - start
     table = Table(title=f"Seconds to a proven optimum, median of {RUNS}")

@@ -12,16 +12,17 @@ CHECKS = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
     ("mypy",),
+    ("importlinter.cli", "lint"),
     ("pytest", "-n", "auto"),
 )
 
 
 def main() -> None:
     """Run the checks in order and stop at the first that fails."""
-    for tool, *words in CHECKS:
-        further = sys.argv[1:] if tool == "pytest" else []
-        command = [sys.executable, "-m", tool, *words, *further]
-        print("+", " ".join([tool, *words, *further]), flush=True)
+    for words in CHECKS:
+        further = sys.argv[1:] if "pytest" in words else []
+        command = [sys.executable, *words, *further]
+        print("+", "python", *words, *further, flush=True)
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if code:
             sys.exit(code)

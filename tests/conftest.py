@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import Phase, settings
 
-from tests.browsing import browser as browser
+from tests.helpers.browsing import browser as browser
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)

@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from meshwright import catalog
+from meshwright.loading.load import load_cluster, resolved
+from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.serving.around import largest_batch
 from meshwright.serving.check import check
 from meshwright.serving.job import ServingJob, make_serving_job
-from meshwright.serving.plan import PricedServing, ServingPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.inference import Inference
-from meshwright.spec.load import load_cluster, resolved
 from meshwright.spec.model import Model
 from meshwright.spec.pins import AXES
 from meshwright.spec.serving import ServingSpec

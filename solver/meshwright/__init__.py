@@ -1,45 +1,30 @@
 """Meshwright picks the fastest parallelism plan that fits, with a proof.
 
-The way through the house, each step importing only what stands before it:
+The way through the house, each room importing only those above it:
 
-    spec/        the user's question, read from YAML, with lines in errors
-    imports/     files of other tools about a cluster, as facts and as topologies
-    topology/    the cluster as a NetworkX graph; what groups pay on its links
-    cost/        bytes and seconds, pure functions over numpy columns
-    legality.py  the rules of each framework, and pins, as data; shared_rules.py: those
-                 that serving has too
-    degrees.py   how many GPUs each axis has; coarse.py: times all other choices
-    placement.py on which GPU of an irregular host each rank sits; orders.py: what for
-    meshes.py    where the axes lie, listed when it is asked for (listing.py)
-    lattice.py   every legal skeleton (a plan without its per-stage choices)
-    scaling.py   seconds and bytes to whole numbers: the only rounding
-    room.py      which rows have room for the model
-    stages.py    what a stage can hold; bounds.py and splits.py: at least, and attained
-    kin.py       families of rows with one bound; candidates.py: rows bounded both ways
-    prune.py     branch and bound over the lattice
-    link_limit.py  what a limit on links asks of a row at least
-    cpsat/       the exact model over what is left, and the proof
-    check.py     a plan re-scored in floats: the specification of what a plan is
-    split_rules.py  rules that a plan keeps whatever it costs
-    in_turn.py   skeletons proven one after the other, those with the least bounds first
-    run.py       one lattice on its way to an outcome
-    relaxation.py  a limit on links left out first, where unlike GPUs carry it
-    deadline.py  when a solve ends with what it has: a time limit, Ctrl-C
-    arrangements.py  ways to lay a job over unlike parts
-    solve.py     all of it, in order
-    ranks.py     where each rank of a plan runs
-    ledger/      every collective of a plan, from the formulas that price them
-    economics/   the run around the step: days, money, failures
-    gemm/        one matmul: does it fit, how fast, how to cut it
-    serving/     the same house for inference: passes, memory, stages, proof, check
-    explain/     why a plan is rejected, what would mend it, at what price
-    search/      many specs at once: cases, workers, the store, fronts, a page
-    report/      outcomes and clusters as text, markdown and JSON; pictures
-    escape.py    text of users as each kind of output shows it
-    cli/         the commands
-
-From Python: `meshwright.spec.load.load_spec`, `meshwright.solve.solve`,
-`meshwright.check.check`.
+    reading/      text of others, read within limits, with the line of every value
+    spec/         the user's question, as frozen models
+    imports/      files of other tools about a cluster, as facts and as topologies
+    loading/      from files, presets and imported clusters to a spec
+    topology/     the cluster as a NetworkX graph; what groups pay on its links
+    plans/        what a plan is, alone and as columns
+    results/      what Meshwright answers, as data
+    frameworks/   what each training framework launches, keeps and fuses
+    rules/        the rules that a plan must keep
+    cost/         bytes and seconds, pure functions over numpy columns
+    check/        one plan re-scored in floats: the specification of what a plan is
+    cpsat/        the exact model, on whole numbers alone
+    placement/    which rank sits on which GPU of an irregular host
+    lattice/      every legal skeleton (a plan without its per-stage choices)
+    bounds/       lower and upper bounds, and branch and bound over the lattice
+    economics/    around the step: the training run, the collectives, one matmul
+    solver/       from a spec to the best plan and its proof
+    explanations/ why a plan is rejected, what would fix it, at what price
+    serving/      the same questions for inference
+    report/       results as text, markdown, JSON and pictures
+    sweeps/       many specs at once
+    evidence/     predictions against measured runs, and calibration
+    cli/          the commands
 """
 
 __version__ = "0.1.0"

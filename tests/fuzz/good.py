@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 
 from meshwright import catalog
-from meshwright.plan import Certificate, Counts, Plan, Stage, StageMemory
-from meshwright.search.row import Row
-from tests.command import SPEC
-from tests.searches import SWEEP
-from tests.test_imports_fabric import fabric
-from tests.test_imports_hosts import NODE
-from tests.test_imports_nvidia_smi import LEGEND, TABBED, as_table, uniform
-from tests.test_imports_rocm_smi import HIVES, WEIGHTS, block, numa
-from tests.test_imports_slurm import BLOCKS, TREE, YAML, gres
-from tests.test_imports_xml import BRIDGED, distances, hwloc_xml
-from tests.test_nccl_tests import HEADING, ROW
+from meshwright.plans.plan import Plan, Stage
+from meshwright.results.outcome import Certificate, Counts
+from meshwright.results.priced_plan import StageMemory
+from meshwright.sweeps.row import Row
+from tests.helpers.command import SPEC
+from tests.helpers.searches import SWEEP
+from tests.imports.test_hosts import NODE
+from tests.imports.test_infiniband import fabric
+from tests.imports.test_nccl_tests_log import HEADING, ROW
+from tests.imports.test_nvidia import LEGEND, TABBED, as_table, uniform
+from tests.imports.test_rocm import HIVES, WEIGHTS, block, numa
+from tests.imports.test_slurm import BLOCKS, TREE, YAML, gres_conf
+from tests.imports.test_xml import BRIDGED, distances, hwloc_xml
 
 IMPORTS = {
     "nvidia_smi": [TABBED + LEGEND, as_table([0, 1, 2, 3, 4, 5]), uniform(4, "NV4")],
@@ -24,7 +26,7 @@ IMPORTS = {
     "nccl_xml": [BRIDGED],
     "hwloc": [hwloc_xml(distances(["OSDev:60", "OSDev:61"], [0, 9, 9, 0]))],
     "slurm": [TREE, YAML, BLOCKS],
-    "slurm_gres": [gres(["-1,4,0", "4,-1,0", "0,0,-1"])],
+    "slurm_gres": [gres_conf(["-1,4,0", "4,-1,0", "0,0,-1"])],
     "scontrol": [NODE.format(gres="gpu:a100:8(S:0-1)", tres="gres/gpu=8")],
     "ibnetdiscover": [fabric()],
     "ibstat": ["VM_hostname a\n0f0000000001\nCA 'x'\nPort GUID: 0x1\n"],

@@ -15,31 +15,31 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from unittest import mock
 
+from meshwright.cost.profile import load_profile
 from meshwright.errors import SpecError
+from meshwright.evidence.fitted_logs import fit_files
 from meshwright.evidence.read import read_runs
 from meshwright.evidence.score import judge
 from meshwright.evidence.tables import evidence_data, evidence_sections
 from meshwright.imports.clusters import read_facts, read_levels, read_machine
-from meshwright.imports.fitted import fit_files
 from meshwright.imports.plain import plain
-from meshwright.imports.reading import read_text
-from meshwright.imports.registry import PARSERS, detect
-from meshwright.profile import load_profile
+from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.text_file import read_text
+from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.loading.vary import vary
+from meshwright.reading.file_kinds import FABRICS, MACHINES
 from meshwright.report.render import sections_as_text
-from meshwright.report.search import search_data, search_sections
 from meshwright.report.topology import topology_data, topology_sections
-from meshwright.search.case import Case
-from meshwright.search.store import Store
-from meshwright.search.summary import summarise
-from meshwright.search.sweep import read_search
-from meshwright.spec.file_kinds import FABRICS, MACHINES
-from meshwright.spec.load import load_cluster, load_gpu, load_question, load_spec
-from meshwright.spec.plan_text import read_plan
 from meshwright.spec.topology import Topology
-from meshwright.spec.vary import vary
-from tests.command import run
+from meshwright.sweeps.case import Case
+from meshwright.sweeps.store import Store
+from meshwright.sweeps.summary import summarise
+from meshwright.sweeps.sweep import read_search
+from meshwright.sweeps.tables import search_data, search_sections
 from tests.fuzz import good
-from tests.import_gpus import A100, validated
+from tests.helpers.command import run
+from tests.helpers.import_gpus import A100, validated
 
 MOST_CASES = 50
 """Of a sweep: a mutated one may ask for a million, rightly."""
@@ -114,7 +114,7 @@ def _topology(path: Path) -> None:
 
 
 def _sweep(path: Path) -> None:
-    with mock.patch("meshwright.search.sweep.MOST_POINTS", MOST_CASES):
+    with mock.patch("meshwright.sweeps.sweep.MOST_POINTS", MOST_CASES):
         read_search(str(path))
 
 
@@ -211,7 +211,7 @@ def _fit(path: Path) -> None:
 
 
 def _detect(path: Path) -> None:
-    assert detect(read_text(path)) in (*PARSERS, None)
+    assert detect(read_text(path)) in (*KINDS, None)
 
 
 def _dies(_path: Path) -> None:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshwright.escape import printable
-from meshwright.search.export import export
-from meshwright.search.row import Row
-from tests.browsing import OpenFile, watched
-from tests.command import run
+from meshwright.sweeps.export import export
+from meshwright.sweeps.row import Row
+from tests.evidence.test_runs import row
+from tests.helpers.browsing import OpenFile, watched
+from tests.helpers.command import run
 from tests.hostile import documents
 from tests.hostile.marks import MARKS, SHOWN, substituted
 from tests.hostile.readers import Parts
-from tests.test_evidence import row
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

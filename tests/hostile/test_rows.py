@@ -10,14 +10,15 @@ import pytest
 
 from meshwright.escape import printable
 from meshwright.report import render
-from meshwright.report.search import search_data, search_sections
-from meshwright.search.export import export, flat
-from meshwright.search.fields import SweepFields
-from meshwright.search.page_data import page_data
-from meshwright.search.row import Row
-from meshwright.search.summary import Summary, summarise
-from meshwright.search.watch import Watch
-from tests.command import run
+from meshwright.sweeps.export import export, flat
+from meshwright.sweeps.fields import SweepFields
+from meshwright.sweeps.page_data import page_data
+from meshwright.sweeps.row import Row
+from meshwright.sweeps.summary import Summary, summarise
+from meshwright.sweeps.tables import search_data, search_sections
+from meshwright.sweeps.watch import Watch
+from tests.helpers.command import run
+from tests.helpers.searches import SWEEP, changed, solved, written
 from tests.hostile.marks import (
     HIDDEN,
     MARKS,
@@ -28,7 +29,6 @@ from tests.hostile.marks import (
     tokens,
 )
 from tests.hostile.readers import Parts, csv_rows, expect_seen, markdown_texts
-from tests.searches import SWEEP, changed, solved, written
 
 each_mark = pytest.mark.parametrize("mark", MARKS.values(), ids=MARKS)
 
@@ -179,7 +179,7 @@ def test_progress_shows_text(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("meshwright.search.watch.EVERY_S", -1.0)
+    monkeypatch.setattr("meshwright.sweeps.watch.EVERY_S", -1.0)
     with Watch(len(rows), "step_s", next(iter(rows[0].axes))) as watch:
         for row in rows:
             watch.take(row, False)

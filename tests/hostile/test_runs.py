@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from meshwright.cost.profile import Profile
 from meshwright.escape import printable
 from meshwright.evidence.run import Run
-from meshwright.profile import Profile
-from tests.command import run
+from tests.evidence.test_runs import row
+from tests.helpers.command import run
 from tests.hostile.marks import HIDDEN, MARKS, SHOWN, FieldPath, text_fields
 from tests.hostile.readers import Parts, expect_seen, markdown_texts
-from tests.test_evidence import row
 
 WHOLE = {"shown": " ".join(SHOWN.values()), "hidden": " ".join(HIDDEN.values())}
 """All marks at once: texts of a run may be of any length."""

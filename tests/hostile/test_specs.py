@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
+from meshwright.loading.load import load_question
 from meshwright.report import render
-from meshwright.spec.load import load_question
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
-from tests.command import run
+from tests.helpers.command import run
 from tests.hostile import documents
 from tests.hostile.marks import (
     HIDDEN,

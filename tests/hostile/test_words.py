@@ -14,18 +14,18 @@ import typer
 import yaml
 
 from meshwright.cli import app
+from meshwright.cli.import_files import TAKES, Options
+from meshwright.cli.import_files import run as run_import
 from meshwright.cli.options import tell
+from meshwright.cli.progress import Progress
 from meshwright.errors import SpecError
-from meshwright.imports.command import TAKES, Options
-from meshwright.imports.command import run as run_import
-from meshwright.progress import Progress
-from tests.command import Result, run
+from tests.evidence.test_runs import row
 from tests.fuzz.good import IMPORTS
+from tests.helpers.command import Result, run
+from tests.helpers.searches import SWEEP, written
 from tests.hostile import documents
 from tests.hostile.marks import HIDDEN, SHOWN
 from tests.hostile.readers import Parts, csv_rows, expect_seen, markdown_texts
-from tests.searches import SWEEP, written
-from tests.test_evidence import row
 
 WORDS = {
     "shown": " ".join(SHOWN.values()),
@@ -205,7 +205,7 @@ def test_files_of_others_become_text_that_can_be_seen(
 def test_progress_obeys_no_text(
     is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("meshwright.progress.DELAY_S", 0.0)
+    monkeypatch.setattr("meshwright.cli.progress.DELAY_S", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
     with Progress() as progress:
         progress._timer.join()

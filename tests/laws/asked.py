@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshwright.job import Job
-from meshwright.options import Options
-from meshwright.plan import Outcome, Plan, PricedPlan
-from meshwright.profile import Profile
-from meshwright.serving.plan import PricedServing, ServingOutcome, ServingPlan
+from meshwright.cost.job import Job
+from meshwright.cost.profile import Profile
+from meshwright.plans.plan import Plan
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.solve import solve_serving
-from meshwright.solve import solve
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec

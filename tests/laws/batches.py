@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from random import Random
 
-from meshwright.check import broken_rules, check
-from meshwright.plan import PricedPlan
-from meshwright.profile import Profile
+from meshwright.check.check import broken_rules, check
+from meshwright.cost.profile import Profile
+from meshwright.results.priced_plan import PricedPlan
 from tests.laws.asked import ask, training
 from tests.laws.law import Checks, Data, Law, plain
 from tests.laws.specs import one_cluster_data

@@ -6,11 +6,11 @@ import math
 from itertools import pairwise
 from random import Random
 
-from meshwright.explain.conflict import costly_decisions, has_room
-from meshwright.plan import Counts
+from meshwright.explanations.conflict import costly_decisions, has_room
+from meshwright.results.outcome import Counts
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
-from tests import oracle, serving_oracle
+from tests.helpers import oracle, serving_oracle
 from tests.laws.asked import Answer, ask, question, seconds_of
 from tests.laws.law import Checks, Data, Law
 from tests.laws.specs import every_data

@@ -10,22 +10,22 @@ from typing import Any
 import yaml
 
 from meshwright import catalog
-from meshwright.check import broken_rules, check
-from meshwright.explain.conflict import Clash, clash_of, costly_decisions, has_room
-from meshwright.explain.data import Repair
-from meshwright.explain.explain import Explainer
-from meshwright.explain.fixed import HOST_MEMORY, MEMORY, with_plan, without
-from meshwright.explain.repairs import given_up
-from meshwright.job import make_job
-from meshwright.options import Options
-from meshwright.solve import solve
+from meshwright.check.check import broken_rules, check
+from meshwright.cost.job import make_job
+from meshwright.explanations.conflict import Clash, clash_of, costly_decisions, has_room
+from meshwright.explanations.explain import Explainer
+from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, with_plan, without
+from meshwright.explanations.repairs import given_up
+from meshwright.reading.yaml_text import read_yaml
+from meshwright.results.explanation import Repair
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
-from meshwright.spec.source import read_yaml
 from meshwright.spec.spec import Spec
+from tests.helpers.tight import leading_dense_data, tight_data
 from tests.laws.asked import training
 from tests.laws.law import Checks, Data, Law
 from tests.laws.rows import excludes_every_row
-from tests.tight import leading_dense_data, tight_data
 
 FLOAT = 1e-9
 """Of a step time: what a plan may be off that was found in another way."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from meshwright.check import broken_rules, check
-from meshwright.plan import PricedPlan
-from meshwright.profile import Profile
+from meshwright.check.check import broken_rules, check
+from meshwright.cost.profile import Profile
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.spec import Spec
 from tests.laws.asked import Answer, ask, question, training
 from tests.laws.law import Checks, Data, Law, plain

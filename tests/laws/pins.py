@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from random import Random
 from typing import TypeVar
 
+from tests.helpers.tight import CHOICES
 from tests.laws.asked import Answer, ask, pinned, pins_of, seconds_of
 from tests.laws.law import Checks, Data, Law
 from tests.laws.specs import every_data
-from tests.tight import CHOICES
 
 MOST_FIELDS = 3
 """Fields of each plan that are pinned, each alone."""

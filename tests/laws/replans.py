@@ -8,14 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from meshwright.check import broken_rules, check
-from meshwright.explain.explain import Explainer
-from meshwright.explain.fixed import with_plan
-from meshwright.options import Options
-from meshwright.plan import Outcome, Plan, PricedPlan
+from meshwright.check.check import broken_rules, check
+from meshwright.explanations.explain import Explainer
+from meshwright.explanations.fixed import with_plan
+from meshwright.loading.plan_text import read_plan
+from meshwright.plans.plan import Plan
 from meshwright.report.render import as_json
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.solver.options import Options
 from meshwright.spec.pins import Pins
-from meshwright.spec.plan_text import read_plan
 from meshwright.spec.spec import Spec
 from tests.laws.asked import Answer, ask, job_of, pinned, pins_of, question
 from tests.laws.law import Checks, Data, Law

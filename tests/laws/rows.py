@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshwright.cost.job import make_job
 from meshwright.cost.price import Prices, price
-from meshwright.explain.fixed import HOST_MEMORY, MEMORY, fixed_in, without
-from meshwright.explain.framework import CHUNKS, WORLD, rules_behind
-from meshwright.job import make_job
-from meshwright.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.pin_rules import degree_pins, plan_pins
-from meshwright.rule import Rule, holding
-from meshwright.skeleton import Skeletons
+from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, fixed_in, without
+from meshwright.explanations.framework_rules import CHUNKS, WORLD, rules_behind
+from meshwright.plans.rule import Rule, holding
+from meshwright.plans.skeletons import Skeletons
+from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rules.pins import degree_pins, plan_pins
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 from meshwright.topology.paths import free_paths
-from tests import oracle
+from tests.helpers import oracle
 from tests.laws.law import Checks
 
 ROUNDING_BYTES = 2**20

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.irregular import irregular_data
+from tests.helpers.irregular import irregular_data
+from tests.helpers.serving_specs import questions, serving_data
+from tests.helpers.strategies import spec_data
+from tests.helpers.unlike import unlike_data
 from tests.laws.law import Data
-from tests.serving_specs import questions, serving_data
-from tests.strategies import spec_data
-from tests.unlike import unlike_data
 
 SWITCHES: dict[str, list[Any]] = {
     "norm": ["layernorm", "rmsnorm"],

@@ -18,7 +18,7 @@ import yaml
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.spec.load import load_question
+from meshwright.loading.load import load_question
 from tests.laws.asked import Answer, ask, question
 from tests.laws.law import Checks, Data, Law, as_yaml, plain
 from tests.laws.specs import every_data

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from random import Random
 
-from meshwright.options import Options
-from meshwright.plan import Outcome
 from meshwright.report.render import as_json, as_text
+from meshwright.results.outcome import Outcome
 from meshwright.serving.solve import solve_serving
-from meshwright.solve import solve
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
 from meshwright.spec.serving import ServingSpec
 from tests.laws.asked import question
 from tests.laws.law import Checks, Data, Law, as_yaml

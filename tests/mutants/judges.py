@@ -5,50 +5,69 @@ from __future__ import annotations
 from fnmatch import fnmatch
 
 ORDERS = [
-    "test_placement.py::test_orders_are_those_of_brute_force",
-    "test_placement.py::test_cube_mesh_has_the_orders_of_brute_force",
-    "test_placement.py::test_rings_in_rings_cannot_be_turned_by_one",
-    "test_placement.py::test_goals_hold_back_what_is_of_no_interest",
-    "test_placement.py::test_ring_of_eight_takes_double_links_throughout",
+    "placement/test_placement.py::test_orders_are_those_of_brute_force",
+    "placement/test_placement.py::test_cube_mesh_has_the_orders_of_brute_force",
+    "placement/test_placement.py::test_rings_in_rings_cannot_be_turned_by_one",
+    "placement/test_placement.py::test_goals_hold_back_what_is_of_no_interest",
+    "placement/test_placement.py::test_ring_of_eight_takes_double_links_throughout",
 ]
 
 JUDGES: dict[str, list[str]] = {
-    "cost/schedule.py": ["test_recomputed.py", "test_schedule.py"],
-    "cost/tasks.py": ["test_recomputed.py", "test_schedule.py"],
-    "cost/arrays.py": [
-        "test_prices_of_rows.py",
-        "test_recomputed.py",
-        "test_bounds.py",
+    "cost/schedule.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
+    "cost/schedule_tasks.py": [
+        "recomputed/test_recomputed.py",
+        "cost/test_schedule.py",
     ],
-    "cost/framework.py": [
-        "test_state_bytes.py",
-        "test_recomputed.py",
-        "test_gemm.py::test_overhead_is_itemised_and_adds_up",
-        "test_evidence.py::test_memory_is_scored_by_what_was_counted",
+    "plans/columns.py": [
+        "cost/test_prices_of_rows.py",
+        "recomputed/test_recomputed.py",
+        "bounds/test_admissible.py",
     ],
-    "cost/efficiency.py": ["test_efficiency.py", "test_recomputed.py"],
-    "cost/transformer.py": ["test_transformer.py", "test_recomputed.py"],
-    "cost/offload.py": ["test_recomputed.py", "test_offload.py", "test_bounds.py"],
+    "frameworks/*.py": [
+        "cost/test_state_bytes.py",
+        "recomputed/test_recomputed.py",
+        "economics/test_gemm.py::test_overhead_is_itemised_and_adds_up",
+        "evidence/test_runs.py::test_memory_is_scored_by_what_was_counted",
+    ],
+    "cost/efficiency.py": ["cost/test_efficiency.py", "recomputed/test_recomputed.py"],
+    "cost/transformer.py": [
+        "cost/test_transformer.py",
+        "recomputed/test_recomputed.py",
+    ],
+    "cost/offload.py": [
+        "recomputed/test_recomputed.py",
+        "cost/test_offload.py",
+        "bounds/test_admissible.py",
+    ],
     "cost/*.py": [
-        "test_recomputed.py",
-        "test_prices_of_rows.py",
-        "test_known_answers.py",
+        "recomputed/test_recomputed.py",
+        "cost/test_prices_of_rows.py",
+        "golden/test_published_numbers.py",
     ],
-    "bounds.py": ["test_bounds_of_splits.py", "test_bounds.py"],
-    "prune.py": ["test_prune.py"],
+    "bounds/lower.py": [
+        "bounds/test_split_bounds_by_brute_force.py",
+        "bounds/test_admissible.py",
+    ],
+    "bounds/branch_and_bound.py": ["bounds/test_branch_and_bound.py"],
     "cpsat/goal.py": ORDERS,
     "cpsat/climb.py": ORDERS,
     "cpsat/seat*.py": ORDERS,
     "cpsat/listed.py": ORDERS,
-    "cpsat/*.py": ["test_cpsat.py", "test_two_gpus.py"],
-    "explain/degrees.py": ["test_degrees.py"],
-    "explain/compare*.py": [
-        "test_compare.py",
-        "test_compare_rules.py",
-        "test_compare_in_full.py",
+    "cpsat/*.py": ["cpsat/test_model.py", "golden/test_two_gpus.py"],
+    "explanations/degrees.py": ["explanations/test_degrees.py"],
+    "explanations/compare*.py": [
+        "explanations/test_compare.py",
+        "explanations/test_crossovers.py",
+        "explanations/test_compare_in_full.py",
     ],
-    "explain/turns.py": ["test_compare.py", "test_compare_rules.py"],
-    "explain/*.py": ["test_repairs.py", "test_explain.py"],
+    "explanations/crossovers.py": [
+        "explanations/test_compare.py",
+        "explanations/test_crossovers.py",
+    ],
+    "explanations/*.py": [
+        "explanations/test_repairs.py",
+        "explanations/test_explain.py",
+    ],
 }
 """By pattern, of which the first that fits a file counts; paths below the package."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from meshwright.plan import Plan
+from meshwright.plans.plan import Plan
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training

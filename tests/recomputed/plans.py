@@ -9,13 +9,12 @@ from random import Random
 import numpy as np
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.price import Split
-from meshwright.decode import to_plan
-from meshwright.job import Job, make_job
-from meshwright.lattice import Lattice, build_lattice
-from meshwright.meshes import AS_LISTED
-from meshwright.plan import Plan
-from meshwright.skeleton import (
+from meshwright.cost.job import Job, make_job
+from meshwright.lattice.lattice import Lattice, build_lattice
+from meshwright.lattice.mesh_table import AS_LISTED
+from meshwright.plans.decoding import to_plan
+from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import (
     GPIPE,
     GRADIENTS,
     OPTIMIZER,
@@ -23,9 +22,10 @@ from meshwright.skeleton import (
     ZERO_BUBBLE_H1,
     Skeletons,
 )
+from meshwright.plans.split import Split
 from meshwright.spec.spec import Framework
+from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
-from tests.strategies import FRAMEWORKS
 
 COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute",
     "dp_replicate", "dp_shard",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshwright.plan import Plan
+from meshwright.plans.plan import Plan
 
 
 class Task(NamedTuple):

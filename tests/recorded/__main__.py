@@ -1,4 +1,4 @@
-"""Records what commands print, or compares: `python -m tests.recorded write|compare FILE`.
+"""Records what commands print: `python -m tests.recorded write|compare FILE`.
 
 MESHWRIGHT_SHARED names the folder with the real files that imports read; without it
 those commands are left out.
@@ -15,7 +15,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.command import run
+from tests.helpers.command import run
 from tests.recorded.commands import Command, commands
 from tests.recorded.specs import ROOT, write_specs
 
@@ -56,7 +56,9 @@ def _printed(command: Command) -> Printed:
     if command[0] == "search" and Path("rows.json").exists():
         printed["rows"] = Path("rows.json").read_text()
         Path("rows.json").unlink()
-    return {k: MEASURED.sub("", v) if isinstance(v, str) else v for k, v in printed.items()}
+    return {
+        k: MEASURED.sub("", v) if isinstance(v, str) else v for k, v in printed.items()
+    }
 
 
 def _start(folder: Path) -> None:
@@ -80,10 +82,16 @@ def _record(workers: int) -> dict[str, Printed]:
         shutil.copytree(runs, folder / "runs")
         listed = commands()
         recorded: dict[str, Printed] = {}
-        with ProcessPoolExecutor(workers, initializer=_start, initargs=(folder,)) as pool:
-            for command, printed in zip(listed, pool.map(_printed, listed), strict=True):
+        with ProcessPoolExecutor(
+            workers, initializer=_start, initargs=(folder,)
+        ) as pool:
+            for command, printed in zip(
+                listed, pool.map(_printed, listed), strict=True
+            ):
                 recorded[" ".join(command)] = printed
-                print(f"{len(recorded)}/{len(listed)}", " ".join(command), file=sys.stderr)
+                print(
+                    f"{len(recorded)}/{len(listed)}", " ".join(command), file=sys.stderr
+                )
         return recorded
 
 

@@ -25,12 +25,12 @@ def calibrate(
     check_writable(output)
     import yaml
 
+    from meshwright.cli.progress import Progress
+    from meshwright.cost.profile import load_profile
     from meshwright.evidence.calibrate import calibrate as fit_profile
     from meshwright.evidence.price import price_runs
     from meshwright.evidence.read import read_runs
     from meshwright.evidence.tables import profile_sections
-    from meshwright.profile import load_profile
-    from meshwright.progress import Progress
     from meshwright.report.render import sections_as_text
 
     with Progress() as progress:

@@ -20,11 +20,11 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from meshwright.explain.compare import Named
-    from meshwright.explain.compared import Comparison
-    from meshwright.options import Options
+    from meshwright.explanations.compare import Named
+    from meshwright.loading.vary import Varied
+    from meshwright.results.comparison import Comparison
+    from meshwright.solver.options import Options
     from meshwright.spec.spec import Spec
-    from meshwright.spec.vary import Varied
 
 PAIR = 2
 """GPUs whose kinds are told in full, with what decides between them."""
@@ -54,12 +54,12 @@ def compare(
 ) -> None:
     """Put plans side by side, part by part."""
     check_writable(output)
-    from meshwright.options import Options
-    from meshwright.profile import load_profile
-    from meshwright.progress import Progress
+    from meshwright.cli.progress import Progress
+    from meshwright.cost.profile import load_profile
+    from meshwright.loading.load import load_spec
+    from meshwright.loading.plan_text import read_plan
     from meshwright.report.compare import compare_sections
-    from meshwright.spec.load import load_spec
-    from meshwright.spec.plan_text import read_plan
+    from meshwright.solver.options import Options
 
     notes: list[str] = []
     loaded = load_spec(spec, notes=notes)
@@ -86,7 +86,7 @@ def compare(
 
 def _varied(name: str, spec: Spec, text: str | None, has_plans: bool) -> Varied | None:
     """Return what to vary: what is asked for, or the link of two GPUs."""
-    from meshwright.spec.vary import innermost_link, vary
+    from meshwright.loading.vary import innermost_link, vary
 
     if text is None and not has_plans and spec.cluster.gpus == PAIR:
         text = innermost_link(spec)
@@ -97,9 +97,9 @@ def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
     """Return the plans, or the best of each kind, those of two GPUs in full."""
     from dataclasses import replace
 
-    from meshwright.explain.compare import compare as compare_plans
-    from meshwright.explain.compare import in_full, of_kinds
-    from meshwright.solve import solve
+    from meshwright.explanations.compare import compare as compare_plans
+    from meshwright.explanations.compare import in_full, of_kinds
+    from meshwright.solver.pipeline import solve
 
     if plans:
         found = compare_plans(spec, plans, lambda own: solve(own, options))
@@ -113,9 +113,9 @@ def _turned(
     spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
 ) -> Comparison:
     """Return a comparison with the turns of its plans, or of their kinds."""
-    from meshwright.explain.compare import kind_pins
-    from meshwright.explain.decision import turned
-    from meshwright.solve import solve
+    from meshwright.explanations.compare import kind_pins
+    from meshwright.explanations.decision import turned
+    from meshwright.solver.pipeline import solve
 
     kinds = [own.name for own in found.plans if own.plan]
     named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]

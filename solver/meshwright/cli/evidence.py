@@ -37,12 +37,12 @@ def evidence(
     """Compare predictions with runs that others measured."""
     check_writable(output)
     check_plot(plot)
+    from meshwright.cli.progress import Progress
+    from meshwright.cost.profile import load_profile
     from meshwright.evidence.plot import save_plot
     from meshwright.evidence.read import read_runs
     from meshwright.evidence.score import judge
     from meshwright.evidence.tables import evidence_data, evidence_sections
-    from meshwright.profile import load_profile
-    from meshwright.progress import Progress
 
     with Progress() as progress:
         progress.say("pricing runs")

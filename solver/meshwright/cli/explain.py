@@ -22,7 +22,7 @@ from meshwright.cli.options import (
 from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
-    from meshwright.options import Options
+    from meshwright.solver.options import Options
     from meshwright.spec.pins import Pins
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
@@ -63,9 +63,9 @@ def explain(
         raise SpecError("SPEC: missing; expected a YAML file or a bundled spec's name")
     with interruptible() as interrupt:
         loaded, pins = _loaded(spec, plan)
-        from meshwright.options import Options
-        from meshwright.profile import load_profile
-        from meshwright.progress import Progress
+        from meshwright.cli.progress import Progress
+        from meshwright.cost.profile import load_profile
+        from meshwright.solver.options import Options
 
         with Progress() as progress:
             progress.say("solving what is asked, and what is near it")
@@ -82,8 +82,8 @@ def explain(
 
 
 def _loaded(name: str, plan: str | None) -> tuple[Spec | ServingSpec, Pins | None]:
-    from meshwright.spec.load import load_question
-    from meshwright.spec.plan_text import read_plan
+    from meshwright.loading.load import load_question
+    from meshwright.loading.plan_text import read_plan
 
     notes: list[str] = []
     loaded = load_question(name, notes=notes)
@@ -104,8 +104,8 @@ def _answer(
 
     if isinstance(spec, ServingSpec):
         return _served(spec, plan, options, output_format)
-    from meshwright.explain.explain import Explainer
-    from meshwright.explain.ledger import with_ledger
+    from meshwright.explanations.explain import Explainer
+    from meshwright.explanations.ledger import with_ledger
     from meshwright.report.explain import explain_sections
 
     explainer = Explainer(options)
@@ -137,9 +137,9 @@ def _served(
 
 
 def _rules(framework: str | None, output_format: Format) -> str:
-    from meshwright.legality import rules_of
+    from meshwright.plans.rule import ALL
     from meshwright.report.rules import rule_data, rule_sections
-    from meshwright.rule import ALL
+    from meshwright.rules.legality import rules_of
 
     known = next((own for own in ALL if own == framework), None)
     if framework is not None and known is None:

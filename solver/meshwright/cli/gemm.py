@@ -90,8 +90,8 @@ def gemm(
     own = _gpu(gpu, dtype) if gpu is not None else None
     budget = _budget(vram, usable, headroom, own)
 
-    from meshwright.gemm.answer import answer
-    from meshwright.gemm.memory import CONTEXT, Matmul
+    from meshwright.economics.gemm import answer
+    from meshwright.economics.gemm_memory import CONTEXT, Matmul
     from meshwright.report.gemm import gemm_sections
 
     context = CONTEXT if usable is None else 0
@@ -107,7 +107,7 @@ def gemm(
 
 
 def _gpu(name: str, dtype: Dtype) -> Gpu:
-    from meshwright.spec.load import load_gpu
+    from meshwright.loading.load import load_gpu
 
     gpu = load_gpu("--gpu", name)
     known = gpu.peak_tflops.known
@@ -143,7 +143,7 @@ def _budget(
 def _gib(option: str, text: str) -> float:
     from pydantic import TypeAdapter, ValidationError
 
-    from meshwright.spec.messages import shown
+    from meshwright.reading.messages import shown
     from meshwright.spec.units import GiB
 
     try:

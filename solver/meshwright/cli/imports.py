@@ -35,7 +35,7 @@ def import_files(
 ) -> None:
     """Make a topology of what other tools print about a cluster."""
     check_writable(output)
-    from meshwright.imports.command import Options, run
+    from meshwright.cli.import_files import Options, run
     from meshwright.report.render import sections_as_text
 
     made = run(words or [], Options(gpu, machine, onto, op, ranks))

@@ -13,7 +13,7 @@ import typer
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.spec.files import is_folder
+from meshwright.reading.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.report.tables import Section

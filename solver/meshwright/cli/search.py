@@ -22,7 +22,7 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from meshwright.search.summary import Summary
+    from meshwright.sweeps.summary import Summary
 
 
 class Backend(StrEnum):
@@ -94,11 +94,11 @@ def search(
     """Solve many specs, and say what is best, what trades off, and what fits not."""
     for path in output or ():
         check_writable(path)
-    from meshwright.profile import load_profile
-    from meshwright.report.search import search_data, search_sections
-    from meshwright.search.case import Recipe
-    from meshwright.search.command import Asked, run_search
-    from meshwright.search.sweep import read_search
+    from meshwright.cost.profile import load_profile
+    from meshwright.sweeps.case import Recipe
+    from meshwright.sweeps.command import Asked, run_search
+    from meshwright.sweeps.sweep import read_search
+    from meshwright.sweeps.tables import search_data, search_sections
 
     asked = Asked(
         store=store or Path(f"{Path(sweep).stem or 'search'}.sqlite"),

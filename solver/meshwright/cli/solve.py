@@ -25,11 +25,11 @@ from meshwright.cli.options import (
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.spec.files import is_folder
+from meshwright.reading.files import is_folder
 
 if TYPE_CHECKING:
-    from meshwright.options import Options
-    from meshwright.plan import Outcome, Status
+    from meshwright.results.outcome import Outcome, Status
+    from meshwright.solver.options import Options
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
@@ -81,9 +81,9 @@ def solve(
         raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)
-        from meshwright.options import Options
-        from meshwright.profile import load_profile
-        from meshwright.progress import Progress
+        from meshwright.cli.progress import Progress
+        from meshwright.cost.profile import load_profile
+        from meshwright.solver.options import Options
 
         _refuse_beside_inference(loaded, top > 1, ranks, profile != DEFAULT_PROFILE)
         is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
@@ -107,7 +107,7 @@ def solve(
 
 
 def _loaded(name: str, pins: list[str] | None) -> Spec | ServingSpec:
-    from meshwright.spec.load import load_question
+    from meshwright.loading.load import load_question
 
     notes: list[str] = []
     loaded = load_question(name, pins, notes)
@@ -123,7 +123,7 @@ def _answer(
 
     if isinstance(spec, ServingSpec):
         return *_served(spec, options, output_format), None
-    from meshwright.solve import solve as solve_spec
+    from meshwright.solver.pipeline import solve as solve_spec
 
     outcome = solve_spec(spec, options)
     return _rendered(spec, outcome, output_format), outcome.status, outcome
@@ -181,7 +181,7 @@ def _served(
 
 
 def _write_ranks(outcome: Outcome, folder: Path) -> None:
-    from meshwright.ranks import FILES, rank_map
+    from meshwright.plans.ranks import FILES, rank_map
 
     if outcome.best is None or outcome.cluster is None:
         return

@@ -37,7 +37,7 @@ def topology(
     """Show a cluster: levels, hosts, what two GPUs reach, what is broken."""
     check_writable(output)
     check_plot(plot)
-    from meshwright.spec.load import load_cluster
+    from meshwright.loading.load import load_cluster
 
     notes: list[str] = []
     loaded = load_cluster(cluster, notes)

@@ -23,10 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats
-from meshwright.cost.precision import ELEMENT_BYTES, fp8_input_bytes
 from meshwright.cost.saved import FUSED_KERNELS, Layer, Saved
-from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import (
     input_norms,
     kv_shards,
@@ -34,6 +31,9 @@ from meshwright.cost.transformer import (
     output_norms,
     query_width,
 )
+from meshwright.plans.columns import Floats
+from meshwright.plans.precision import ELEMENT_BYTES, fp8_input_bytes
+from meshwright.plans.shards import Shards
 from meshwright.spec.model import Experts, LatentAttention, Model
 from meshwright.spec.spec import Spec
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats
 from meshwright.cost.roofline import MISALIGNED, Work
 from meshwright.cost.transformer import (
     kv_shards,
@@ -18,6 +17,7 @@ from meshwright.cost.transformer import (
     value_dim,
     value_width,
 )
+from meshwright.plans.columns import Floats
 from meshwright.spec.model import LatentAttention
 
 

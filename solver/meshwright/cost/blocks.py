@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost import traffic
+from meshwright.cost.job import Job
 from meshwright.cost.traffic import Collective
 from meshwright.cost.weights import (
     Weights,
@@ -16,8 +17,7 @@ from meshwright.cost.weights import (
     head_weights,
     layer_weights,
 )
-from meshwright.job import Job
-from meshwright.skeleton import Skeletons
+from meshwright.plans.skeletons import Skeletons
 
 Operations = list[Collective]
 

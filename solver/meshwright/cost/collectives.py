@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.plans.columns import Floats, Ints
 
 
 def all_gather_s(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats
 from meshwright.cost.attention import Attention, attention
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
 from meshwright.cost.roofline import MISALIGNED, Work, work
-from meshwright.cost.shards import Shards
 from meshwright.cost.transformer import input_norms, output_norms
+from meshwright.plans.columns import Floats
+from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
 
 MOE_DISPATCH = 3

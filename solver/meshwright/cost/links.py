@@ -8,13 +8,14 @@ from itertools import chain
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.arrays import Floats, Ints
 from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD, LAYER, blocks
-from meshwright.cost.price import Split, per_row
+from meshwright.cost.job import Job
+from meshwright.cost.price import per_row
 from meshwright.cost.schedule import sends
 from meshwright.cost.traffic import Collective
-from meshwright.job import Job
-from meshwright.skeleton import FULL, Skeletons
+from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.skeletons import FULL, Skeletons
+from meshwright.plans.split import Split
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.topology.groups import GROUPS, group_loads
 from meshwright.topology.paths import Place

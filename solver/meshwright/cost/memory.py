@@ -12,8 +12,18 @@ from meshwright.cost.activations import (
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.arrays import Floats, Parts, added, scaled, take
-from meshwright.cost.framework import (
+from meshwright.cost.job import Job
+from meshwright.cost.offload import host_bytes, kept_state, streams_weights
+from meshwright.cost.traffic import hidden_bytes
+from meshwright.cost.transformer import mlp_inputs
+from meshwright.cost.weights import (
+    Weights,
+    dense_layer_weights,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+)
+from meshwright.frameworks.state import (
     HAS_CAST_WEIGHTS,
     HAS_SEPARATE_GRADIENTS,
     KEEPS_STAGE_OUTPUTS,
@@ -24,20 +34,10 @@ from meshwright.cost.framework import (
     sharded_bytes,
     state_bytes,
 )
-from meshwright.cost.offload import host_bytes, kept_state, streams_weights
-from meshwright.cost.precision import ELEMENT_BYTES, fp8_weight_bytes
-from meshwright.cost.shards import Shards
-from meshwright.cost.traffic import hidden_bytes
-from meshwright.cost.transformer import mlp_inputs
-from meshwright.cost.weights import (
-    Weights,
-    dense_layer_weights,
-    embedding_weights,
-    head_weights,
-    layer_weights,
-)
-from meshwright.job import Job
-from meshwright.skeleton import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
+from meshwright.plans.columns import Floats, Parts, added, scaled, take
+from meshwright.plans.precision import ELEMENT_BYTES, fp8_weight_bytes
+from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats
 from meshwright.cost.roofline import Sizes, Work
 from meshwright.cost.transformer import mlp_inputs
+from meshwright.plans.columns import Floats
 from meshwright.spec.model import Experts
 
 FP32_BYTES = 4

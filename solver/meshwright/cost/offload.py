@@ -10,16 +10,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Parts, total
-from meshwright.cost.framework import (
+from meshwright.cost.job import Job
+from meshwright.cost.weights import Weights
+from meshwright.frameworks.state import (
     StateBytes,
     sharded_bytes,
     state_bytes,
     summed_gradients,
 )
-from meshwright.cost.weights import Weights
-from meshwright.job import Job
-from meshwright.skeleton import GRADIENTS, KEEPS_ALL, OPTIMIZER, PARAMETERS, Skeletons
+from meshwright.plans.columns import Bools, Floats, Parts, total
+from meshwright.plans.skeletons import (
+    GRADIENTS,
+    KEEPS_ALL,
+    OPTIMIZER,
+    PARAMETERS,
+    Skeletons,
+)
 
 UPDATE_SHARE = 0.5
 """Of the rated host memory bandwidth, what a fused update on the CPU reaches: an

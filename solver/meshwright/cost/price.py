@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from meshwright.cost.arrays import (
+from meshwright.cost.job import Job
+from meshwright.cost.memory import MemoryCosts, memory_costs
+from meshwright.cost.schedule import (
+    closed_form_s,
+    heads_in_flight,
+    in_flight,
+    sends,
+)
+from meshwright.cost.timing import TimeCosts, time_costs
+from meshwright.plans.columns import (
     Bools,
     Floats,
     Ints,
@@ -20,16 +29,8 @@ from meshwright.cost.arrays import (
     total,
     where,
 )
-from meshwright.cost.memory import MemoryCosts, memory_costs
-from meshwright.cost.schedule import (
-    closed_form_s,
-    heads_in_flight,
-    in_flight,
-    sends,
-)
-from meshwright.cost.timing import TimeCosts, time_costs
-from meshwright.job import Job
-from meshwright.skeleton import Skeletons
+from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.split import Split
 from meshwright.spec.gpu import PRECISIONS
 
 T = TypeVar("T")
@@ -71,14 +72,6 @@ def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T
         for code in codes
     ]
     return take(joined(parts), np.argsort(order))
-
-
-@dataclass(frozen=True)
-class Split:
-    """Layers and recomputed layers of every stage of one skeleton, (stages,)."""
-
-    layers: Ints
-    recomputed: Ints
 
 
 def per_row(column: Bools, split: Ints) -> Bools:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.arrays import Floats
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.precision import FORMATS
-from meshwright.cost.shards import Shards
+from meshwright.plans.columns import Floats
+from meshwright.plans.precision import FORMATS
+from meshwright.plans.shards import Shards
 from meshwright.spec.gpu import Gpu, Precision
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
-from meshwright.skeleton import GPIPE, ZERO_BUBBLE_H1
+from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.arrays import Floats, Parts, added, scaled, take
 from meshwright.cost.blocks import (
     DENSE_LAYER,
     EMBEDDING,
@@ -22,11 +21,12 @@ from meshwright.cost.blocks import (
 )
 from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.compute import Kernels, LayerKernels, kernels
-from meshwright.cost.framework import state_bytes
+from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
 from meshwright.cost.weights import Weights
-from meshwright.job import Job
-from meshwright.skeleton import FULL, KEEPS_ALL, SELECTIVE, Skeletons
+from meshwright.frameworks.state import state_bytes
+from meshwright.plans.columns import Floats, Parts, added, scaled, take
+from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 
 @dataclass(frozen=True)

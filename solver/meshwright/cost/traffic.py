@@ -13,9 +13,7 @@ from typing import Literal
 import numpy as np
 
 from meshwright.cost import collectives
-from meshwright.cost.arrays import Floats, Ints
-from meshwright.cost.framework import state_bytes
-from meshwright.cost.precision import ELEMENT_BYTES
+from meshwright.cost.job import Job
 from meshwright.cost.transformer import (
     kv_shards,
     kv_width,
@@ -23,8 +21,10 @@ from meshwright.cost.transformer import (
     value_width,
 )
 from meshwright.cost.weights import Weights
-from meshwright.job import Job
-from meshwright.skeleton import Skeletons
+from meshwright.frameworks.state import state_bytes
+from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.precision import ELEMENT_BYTES
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
 from meshwright.topology.groups import CP, EP, PP, TP
 

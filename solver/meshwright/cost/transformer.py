@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.model import Model
 
 ONE = np.ones(1, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.job import Job
 from meshwright.cost.transformer import (
     dense_layer_params,
     embedding_params,
@@ -12,8 +12,8 @@ from meshwright.cost.transformer import (
     head_params,
     layer_params,
 )
-from meshwright.job import Job
-from meshwright.skeleton import Skeletons
+from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.skeletons import Skeletons
 from meshwright.topology.groups import (
     DP_REPLICATE,
     DP_SHARD,

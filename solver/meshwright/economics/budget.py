@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from meshwright.economics.data import Chinchilla
+from meshwright.results.training_run import Chinchilla
 
 DAY_S = 86_400.0
 

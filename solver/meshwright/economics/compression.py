@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.economics.data import Scheme
-from meshwright.ledger.data import Entry
+from meshwright.results.ledger import Entry
+from meshwright.results.training_run import Scheme
 
 SCHEMES: tuple[Scheme, ...] = ("fp16", "1-bit", "top-k", "powersgd")
 

@@ -13,10 +13,10 @@ from meshwright.economics.compression import (
     count,
     gradients,
 )
-from meshwright.economics.data import Compression, Scheme, StragglerPrice
+from meshwright.economics.ledger import ledger
 from meshwright.economics.setup import Setup
-from meshwright.ledger.data import Entry
-from meshwright.ledger.entries import ledger
+from meshwright.results.ledger import Entry
+from meshwright.results.training_run import Compression, Scheme, StragglerPrice
 
 
 def compressions(own: Setup, hours: float | None) -> Iterator[Compression]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.economics.data import Failures
 from meshwright.economics.faults import LITTLE, SHORT_S, daly_s, goodput, young_s
 from meshwright.economics.setup import Setup
+from meshwright.results.training_run import Failures
 from meshwright.spec.run import Checkpoint
 from meshwright.spec.units import HOUR_S
 

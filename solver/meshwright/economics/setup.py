@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.cost.framework import StateBytes, state_bytes
+from meshwright.cost.job import Job
 from meshwright.cost.transformer import (
     active_params,
     recomputed_flops,
@@ -12,8 +12,9 @@ from meshwright.cost.transformer import (
     total_params,
 )
 from meshwright.economics.prices import usd_per_hour
-from meshwright.job import Job
-from meshwright.plan import Plan, PricedPlan
+from meshwright.frameworks.state import StateBytes, state_bytes
+from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.model import Model
 from meshwright.spec.run import TrainingRun
 

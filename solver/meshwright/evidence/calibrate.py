@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.cost.profile import LeftOut, Measured, Profile
 from meshwright.evidence.cases import Cases, Class
 from meshwright.evidence.fit import NAMES, Factors, fit
 from meshwright.evidence.price import Priced
-from meshwright.profile import LeftOut, Measured, Profile
+from meshwright.plans.columns import Floats, Ints
 
 LEAST_ROWS_TO_VALIDATE = 9
 LEAST_SOURCES = 3

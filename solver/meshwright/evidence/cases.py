@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.check import row_of, split_of
-from meshwright.cost.arrays import Floats, Ints, joined, take
+from meshwright.check.check import row_of, split_of
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.price import Split, step_seconds
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.price import step_seconds
 from meshwright.cost.timing import time_costs
 from meshwright.evidence.price import Priced
 from meshwright.evidence.words import kernels_of
-from meshwright.job import Job, make_job
-from meshwright.skeleton import Skeletons
+from meshwright.plans.columns import Floats, Ints, joined, take
+from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.split import Split
 
 Class = tuple[str, str]
 """A GPU's name and whose kernels it ran: what efficiencies are fitted for."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats
 from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.profile import Profile
 from meshwright.evidence.cases import Cases, Class
-from meshwright.profile import Profile
+from meshwright.plans.columns import Floats
 
 NAMES = tuple(Efficiency.model_fields)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from meshwright import catalog
 from meshwright.evidence.assume import Assumed, Unpriced, checked
 from meshwright.evidence.run import RunHardware
+from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.source import read_yaml
 
 LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}
 """Of one link: as in dgx-a100.yaml and a100-pcie-2.yaml of the topologies."""

@@ -9,8 +9,8 @@ from typing import Any
 from meshwright import catalog
 from meshwright.evidence.assume import Assumed, Unpriced, checked
 from meshwright.evidence.run import Run, RunModel
+from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.model import Model
-from meshwright.spec.source import read_yaml
 
 VOCAB_SLACK = 0.03
 """Vocabularies are padded to a multiple of the tensor-parallel degree."""

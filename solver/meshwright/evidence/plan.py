@@ -12,7 +12,7 @@ from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.layout import Layout, layout_of
 from meshwright.evidence.run import Run
 from meshwright.evidence.words import Recompute, recompute_of
-from meshwright.plan import Plan, Stage
+from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import AXES
 from meshwright.spec.spec import Spec

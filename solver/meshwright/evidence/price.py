@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.check import predict
+from meshwright.check.check import predict
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.framework import RESERVED_PER_ALLOCATED
+from meshwright.cost.job import make_job
+from meshwright.cost.profile import Profile
 from meshwright.evidence.assume import Assumed, Unpriced, checked
 from meshwright.evidence.layout import data_parallel
 from meshwright.evidence.machines import find_cluster
@@ -20,9 +21,8 @@ from meshwright.evidence.words import (
     precision_of,
     refuse,
 )
-from meshwright.job import make_job
-from meshwright.plan import Plan
-from meshwright.profile import Profile
+from meshwright.frameworks.state import RESERVED_PER_ALLOCATED
+from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 

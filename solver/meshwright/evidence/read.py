@@ -8,13 +8,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.evidence.columns import read_table
 from meshwright.evidence.run import Run
-from meshwright.spec.files import is_folder
-from meshwright.spec.guard import Limits
-from meshwright.spec.messages import explain, shown
-from meshwright.spec.places import Document, Where
-from meshwright.spec.source import read_yaml
+from meshwright.reading.csv_columns import read_table
+from meshwright.reading.files import is_folder
+from meshwright.reading.guard import Limits
+from meshwright.reading.messages import explain, shown
+from meshwright.reading.places import Document, Where
+from meshwright.reading.yaml_text import read_yaml
 
 RUNS = Limits(most_bytes=10_000_000, most_values=300_000)
 """Twice the largest collection that is known, of 1,300 runs."""

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.run import Run
-from meshwright.profile import Profile
 
 LEAST_GROUP = 3
 """Groups of fewer runs say nothing about ranking."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.profile import Measured, Profile
 from meshwright.evidence.score import (
     FitScore,
     Left,
@@ -15,7 +16,6 @@ from meshwright.evidence.score import (
     Scoreboard,
     TimeScore,
 )
-from meshwright.profile import Measured, Profile
 from meshwright.report.tables import Lines, Section, Table
 
 SHOWN_IDS = 3

@@ -9,9 +9,9 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.imported import Imported
-from meshwright.imports.reading import read_text
 from meshwright.imports.registry import KINDS, detect
 from meshwright.imports.stacking import stack
+from meshwright.imports.text_file import read_text
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshwright.imports.hostlist import HostLists
+from meshwright.imports.slurm.hostlist import HostLists
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 
 KEYS = ("slots", "max_slots", "max-slots", "gpus", "ifhn", "user", "port")

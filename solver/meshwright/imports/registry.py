@@ -10,22 +10,23 @@ from types import ModuleType
 
 from meshwright.imports.text import read_lines
 
-PARSERS = (
-    "nvidia_smi",
-    "rocm_smi",
-    "nccl_xml",
-    "hwloc",
-    "slurm",
-    "slurm_gres",
-    "scontrol",
-    "ibnetdiscover",
-    "ibstat",
-    "hostfile",
-    "nccl_tests",
-)
+MODULES = {
+    "nvidia_smi": "nvidia.smi_topo",
+    "rocm_smi": "rocm.smi_showtopo",
+    "nccl_xml": "nccl.topology_xml",
+    "hwloc": "hwloc.lstopo_xml",
+    "slurm": "slurm.network",
+    "slurm_gres": "slurm.gres",
+    "scontrol": "slurm.scontrol",
+    "ibnetdiscover": "infiniband.ibnetdiscover",
+    "ibstat": "infiniband.ibstat",
+    "hostfile": "hostfile",
+    "nccl_tests": "nccl.tests_log",
+}
 
 KINDS: dict[str, Callable[[], ModuleType]] = {
-    kind: partial(import_module, f"meshwright.imports.{kind}") for kind in PARSERS
+    kind: partial(import_module, f"meshwright.imports.{module}")
+    for kind, module in MODULES.items()
 }
 """By name: what imports the module of a kind, with its `parse(text, name)`."""
 

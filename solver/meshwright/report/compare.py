@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from meshwright.explain.compared import Compared, Comparison, Holding
-from meshwright.ledger.data import Entry, StageLedger
-from meshwright.plan import PricedPlan
 from meshwright.report.short_names import shortened
 from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
 from meshwright.report.turns import rule_section, turn_section
+from meshwright.results.comparison import Compared, Comparison, Holding
+from meshwright.results.ledger import Entry, StageLedger
+from meshwright.results.priced_plan import PricedPlan
 
 Plans = list[tuple[str, PricedPlan]]
 

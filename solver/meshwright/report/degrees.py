@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from meshwright.explain.data import AxisDegrees, Degrees, OtherDegree, Shares
-from meshwright.plan import PricedPlan
 from meshwright.report.tables import Lines, Section, Table
+from meshwright.results.explanation import AxisDegrees, Degrees, OtherDegree, Shares
+from meshwright.results.priced_plan import PricedPlan
 
 TITLE = "What sets the degrees"
 

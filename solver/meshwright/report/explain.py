@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.explain.data import Change, Explanation, Gap, Repair, Slack, Standing
-from meshwright.plan import PricedPlan
 from meshwright.report.degrees import degree_sections
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.plan_text import plan_lines
@@ -17,6 +15,15 @@ from meshwright.report.tables import (
     rule_text,
     seconds_text,
 )
+from meshwright.results.explanation import (
+    Change,
+    Explanation,
+    Gap,
+    Repair,
+    Slack,
+    Standing,
+)
+from meshwright.results.priced_plan import PricedPlan
 
 MOST_REPAIRS = 8
 

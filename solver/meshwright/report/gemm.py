@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshwright.gemm.data import Rebuild, Roofline, Split, Told
 from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.gemm import Rebuild, Roofline, Split, Told
 
 GIB, MIB = 2**30, 2**20
 

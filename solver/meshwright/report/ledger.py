@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshwright.ledger.data import Entry, Ledger, StageLedger
 from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.ledger import Entry, Ledger, StageLedger
 
 HEADING = (
     "where",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.plan import Plan
+from meshwright.plans.plan import Plan
 from meshwright.spec.pins import AXES
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "ZB-H1"}

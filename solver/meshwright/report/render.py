@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
-from meshwright.plan import Outcome, PricedPlan
 from meshwright.report.run import run_sections
 from meshwright.report.tables import Lines, Section, Table, sections
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
 
 WIDTH = 120
 """Columns of text: what a wide terminal shows, the same everywhere."""

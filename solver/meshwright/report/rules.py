@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.plans.rule import ALL, Rule
 from meshwright.report.tables import Section, Table
-from meshwright.rule import ALL, Rule
 
 
 def rule_sections(rules: list[Rule]) -> list[Section]:

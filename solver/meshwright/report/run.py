@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.economics.data import (
+from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.training_run import (
     Chinchilla,
     Compression,
     Deadline,
@@ -12,7 +13,6 @@ from meshwright.economics.data import (
     RunReport,
     StragglerPrice,
 )
-from meshwright.report.tables import Lines, Section, Table, seconds_text
 
 
 def run_sections(own: RunReport | None) -> list[Section]:

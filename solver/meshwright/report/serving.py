@@ -7,7 +7,7 @@ from typing import Any
 
 from meshwright.report.degrees import TITLE, degree_table
 from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
-from meshwright.serving.plan import DegreeChoice, Flip, PricedServing, ServingOutcome
+from meshwright.results.serving import DegreeChoice, Flip, PricedServing, ServingOutcome
 
 
 def serving_sections(title: str, outcome: ServingOutcome) -> list[Section]:

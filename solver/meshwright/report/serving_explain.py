@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from meshwright.report.serving import CELLS, cells, serving_sections
 from meshwright.report.tables import Lines, Section, Table, rule_text
-from meshwright.serving.explanation import ServingExplanation
-from meshwright.serving.plan import PricedServing
+from meshwright.results.serving import PricedServing
+from meshwright.results.serving_explanation import ServingExplanation
 
 
 def explanation_sections(own: ServingExplanation) -> list[Section]:

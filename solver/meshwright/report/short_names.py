@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from meshwright.explain.compared import Comparison, Flip, Rule
+from meshwright.results.comparison import Comparison, Flip, Rule
 
 Name = Callable[[str], str]
 

@@ -7,16 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from meshwright.plan import (
-    Band,
-    BrokenRule,
-    Certificate,
-    KindResult,
-    NearMiss,
-    Outcome,
-    PricedPlan,
-)
+from meshwright.plans.rule import BrokenRule
 from meshwright.report.plan_text import plan_lines
+from meshwright.results.outcome import Band, Certificate, KindResult, NearMiss, Outcome
+from meshwright.results.priced_plan import PricedPlan
 
 
 @dataclass(frozen=True)

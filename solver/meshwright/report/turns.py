@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshwright.explain.compared import Comparison, Range, Rule, Side
 from meshwright.report.tables import Lines, seconds_text
+from meshwright.results.comparison import Comparison, Range, Rule, Side
 
 SHOWN = 0.02
 """Parts smaller than this share of the largest one are left out of sentences."""

@@ -7,15 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools
-from meshwright.explain.gap import differences
-from meshwright.serving.check import broken_rules, check
-from meshwright.serving.deployment import Deployments
-from meshwright.serving.enumeration import enumerate_deployments
-from meshwright.serving.job import ServingJob, make_serving_job
-from meshwright.serving.lattice import Lattice, build_lattice
-from meshwright.serving.nearest import miss_among
-from meshwright.serving.plan import (
+from meshwright.explanations.gap import differences
+from meshwright.plans.columns import Bools
+from meshwright.results.serving import (
     DegreeChoice,
     Flip,
     Largest,
@@ -23,6 +17,12 @@ from meshwright.serving.plan import (
     ServingKind,
     ServingPlan,
 )
+from meshwright.serving.check import broken_rules, check
+from meshwright.serving.deployment import Deployments
+from meshwright.serving.enumeration import enumerate_deployments
+from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.lattice import Lattice, build_lattice
+from meshwright.serving.nearest import miss_among
 from meshwright.spec.base import MAX_COUNT
 from meshwright.spec.divisors import divisors
 from meshwright.spec.serving import ServingSpec

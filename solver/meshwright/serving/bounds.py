@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints
+from meshwright.plans.columns import Bools, Ints
 from meshwright.serving.stages import Stages
 
 NEVER = 2**60

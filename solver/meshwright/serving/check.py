@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Ints, Parts, added, scaled, total
-from meshwright.limit_rules import memory_rule
-from meshwright.plan import BrokenRule, StageMemory
-from meshwright.rule import broken
+from meshwright.plans.columns import Ints, Parts, added, scaled, total
+from meshwright.plans.rule import BrokenRule, broken
+from meshwright.results.priced_plan import StageMemory
+from meshwright.results.serving import PricedServing, ServingPlan
+from meshwright.rules.limits import memory_rule
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
-from meshwright.serving.plan import PricedServing, ServingPlan
 from meshwright.serving.price import Prices, price
 from meshwright.serving.rounds import bubble, round_s, wait_s
 from meshwright.serving.rules import serving_rules

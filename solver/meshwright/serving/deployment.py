@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, take
+from meshwright.plans.columns import Floats, Ints, take
 from meshwright.serving.job import ServingJob
 from meshwright.spec.pins import AXES
 from meshwright.topology.groups import PP, TP, price_groups

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.arrays import Ints
-from meshwright.degrees import enumerate_degrees
-from meshwright.listing import enumerate_meshes
+from meshwright.lattice.degrees import enumerate_degrees
+from meshwright.lattice.mesh_enumeration import enumerate_meshes
+from meshwright.plans.columns import Ints
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.spec.pins import AXES

@@ -11,10 +11,9 @@ from pydantic import ValidationError
 
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
-from meshwright.explain.clusters import with_count
-from meshwright.explain.conflict import smallest_conflict
-from meshwright.explain.data import Conflict, Fixed
-from meshwright.explain.fixed import (
+from meshwright.explanations.conflict import smallest_conflict
+from meshwright.explanations.correction_sets import Decisions
+from meshwright.explanations.fixed import (
     MEMORY,
     TP_LINK,
     memory_in,
@@ -23,19 +22,20 @@ from meshwright.explain.fixed import (
     with_plan,
     without,
 )
-from meshwright.explain.gap import differences
-from meshwright.explain.sets import Decisions
-from meshwright.options import Options
-from meshwright.plan import StageMemory
-from meshwright.serving.explanation import ServingExplanation, ServingRepair
+from meshwright.explanations.gap import differences
+from meshwright.explanations.other_clusters import with_count
+from meshwright.reading.messages import explain
+from meshwright.reading.places import Document, Where
+from meshwright.results.explanation import Conflict, Fixed
+from meshwright.results.priced_plan import StageMemory
+from meshwright.results.serving import ServingOutcome
+from meshwright.results.serving_explanation import ServingExplanation, ServingRepair
 from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.margins import marginal_values
-from meshwright.serving.plan import ServingOutcome
 from meshwright.serving.solve import solve_serving
-from meshwright.spec.messages import explain
+from meshwright.solver.options import Options
 from meshwright.spec.pins import Pins
-from meshwright.spec.places import Document, Where
 from meshwright.spec.serving import ServingSpec
 
 _SLO = "inference.slo."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.precision import FORMATS
 from meshwright.cost.roofline import Machine
+from meshwright.plans.precision import FORMATS
 from meshwright.spec.inference import CachePrecision, Inference, WeightPrecision
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Parts
 from meshwright.cost.collectives import all_gather_s, all_reduce_s, send_s
 from meshwright.cost.roofline import Sizes
 from meshwright.cost.transformer import (
@@ -27,6 +26,7 @@ from meshwright.cost.transformer import (
     query_width,
     value_width,
 )
+from meshwright.plans.columns import Floats, Parts
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
 from meshwright.serving.memory import cached_bytes

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Ints
-from meshwright.rule import holding
+from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.rule import holding
+from meshwright.results.serving import ServingPlan
 from meshwright.serving.bounds import NEVER, bounds
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob
-from meshwright.serving.plan import ServingPlan
 from meshwright.serving.rules import serving_rules
 from meshwright.serving.stages import pinned, stages_by_count
 from meshwright.spec.pins import AXES

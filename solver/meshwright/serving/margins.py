@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.explain.clusters import with_topology
-from meshwright.explain.fixed import with_memory
-from meshwright.serving.explanation import Worth
+from meshwright.explanations.fixed import with_memory
+from meshwright.explanations.other_clusters import with_topology
+from meshwright.results.serving_explanation import Worth
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.serving import ServingSpec

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts
 from meshwright.cost.transformer import (
     dense_layer_params,
     embedding_params,
@@ -21,6 +20,7 @@ from meshwright.cost.transformer import (
     query_width,
     value_width,
 )
+from meshwright.plans.columns import Floats, Ints, Parts
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
 from meshwright.spec.units import GIB

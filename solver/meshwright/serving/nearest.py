@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meshwright.cost.arrays import Bools, Floats, Ints, total
-from meshwright.plan import NearMiss
+from meshwright.plans.columns import Bools, Floats, Ints, total
+from meshwright.results.outcome import NearMiss
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints
+from meshwright.plans.columns import Floats, Ints
 from meshwright.serving.job import ServingJob
 
 

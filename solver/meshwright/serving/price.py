@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts, added, scaled
+from meshwright.plans.columns import Floats, Ints, Parts, added, scaled
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.kernels import Kernels

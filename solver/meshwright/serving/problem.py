@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.arrays import Ints
 from meshwright.cpsat.problem import (
     LARGEST_HORIZON,
     Problem,
     SkeletonChoice,
     StageChoice,
 )
+from meshwright.plans.columns import Ints
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.stages import Stages, pinned, stages_by_count

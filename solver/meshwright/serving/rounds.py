@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from meshwright.cost.arrays import Floats
+from meshwright.plans.columns import Floats
 
 SLACK = 1 + 1e-9
 """A wait of just the limit is short enough, whatever it rounds to."""

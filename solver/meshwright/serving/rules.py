@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.pin_rules import mesh_pins, range_pins, stage_pins
-from meshwright.rule import RuleOf
-from meshwright.serving.deployment import Deployments
-from meshwright.shared_rules import (
+from meshwright.plans.rule import RuleOf
+from meshwright.rules.pins import mesh_pins, range_pins, stage_pins
+from meshwright.rules.shared import (
     HEADS_DIVISIBLE,
     KV_HEADS_REPEATED,
     LAYERS_COVER_STAGES,
     tp_link,
 )
+from meshwright.serving.deployment import Deployments
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
 from meshwright.topology.paths import Meshes

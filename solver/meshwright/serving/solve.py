@@ -7,22 +7,22 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
-from meshwright.cost.arrays import Ints
+from meshwright.bounds.integer_costs import TICK_S, seconds
 from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
-from meshwright.options import Options
-from meshwright.plan import Certificate, Counts, Status
-from meshwright.scaling import TICK_S, seconds
+from meshwright.plans.columns import Ints
+from meshwright.results.outcome import Certificate, Counts, Status
+from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.around import by_kind, degrees, flips, largest
 from meshwright.serving.bounds import NEVER
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.job import ServingJob, make_serving_job
 from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
 from meshwright.serving.nearest import miss_among
-from meshwright.serving.plan import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.problem import make_problem
+from meshwright.solver.options import Options
 from meshwright.spec.serving import ServingSpec
 
 OBJECTIVES = {

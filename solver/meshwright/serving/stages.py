@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.arrays import Floats, Ints, Parts, take, total
-from meshwright.scaling import capacity_chunks, chunks_of, ticks_of
+from meshwright.bounds.integer_costs import capacity_chunks, chunks_of, ticks_of
+from meshwright.plans.columns import Floats, Ints, Parts, take, total
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory

@@ -9,14 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from meshwright.spec.places import FieldPath, dotted
-
-DISAGREEMENT = "fields_disagree"
-"""The type of the pydantic errors that carry a list of problems."""
-
-
-FOLLOWS = "follows"
-"""The type of the pydantic errors that another one explains."""
+from meshwright.reading.messages import DISAGREEMENT
+from meshwright.reading.places import FieldPath, dotted
 
 
 class SpecModel(BaseModel):

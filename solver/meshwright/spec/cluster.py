@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from meshwright.spec.base import FOLLOWS, Count, Problem, SpecModel, refuse
+from meshwright.reading.messages import FOLLOWS
+from meshwright.spec.base import Count, Problem, SpecModel, refuse
 from meshwright.spec.hosts import Hosts, broken_hosts, hosts_of, split_levels
 from meshwright.spec.links import NEEDS_NICS, Level, ScaleOut
 from meshwright.spec.machine import Machine, joined, machine_of_levels

@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from meshwright.reading.places import FieldPath
 from meshwright.spec.base import Count, Problem, SpecModel, shortened
 from meshwright.spec.gpu import PRECISIONS, Gpu, PeakTflops
 from meshwright.spec.links import Level, ScaleOut
-from meshwright.spec.places import FieldPath
 from meshwright.spec.topology import Topology
 
 MOST_PARTS = 3

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from meshwright.spec import agree
+from meshwright.spec import consistency
 from meshwright.spec.base import SpecModel, refuse
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Precision
@@ -31,7 +31,7 @@ class Spec(SpecModel):
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:
-        refuse(agree.problems(self))
+        refuse(consistency.problems(self))
         return self
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
+from meshwright.reading.places import FieldPath
 from meshwright.spec.base import Name, Problem, SpecModel, refuse
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.host import Host
@@ -18,7 +19,6 @@ from meshwright.spec.links import (
     broken_graph,
     broken_names,
 )
-from meshwright.spec.places import FieldPath
 
 MAX_LEVELS = 6
 MAX_NODES = 2_000

@@ -1,0 +1,269 @@
+"""Seconds and bytes to whole numbers: the only rounding in Meshwright.
+
+Bounds and CP-SAT see nothing but these numbers, so that they agree exactly. Times are
+rounded to the nearest tick, memory needs up and capacity down: what fits here fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from meshwright.cost.memory import MemoryCosts
+from meshwright.cost.schedule import (
+    heads_in_flight,
+    in_flight,
+    in_flight_before,
+    step_weights,
+)
+from meshwright.cost.timing import TimeCosts
+from meshwright.plans.columns import Floats, Ints, added, take, total
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.units import GIB
+
+TICK_S = 1e-9
+"""Seconds per tick: a nanosecond."""
+
+CHUNK_BYTES = 1024
+"""Bytes per chunk: a kibibyte."""
+
+MOST_TICKS = 2.0**50
+"""Ticks are cut off here, above what any step may take: see `cpsat.problem`."""
+
+MOST_CHUNKS = 2.0**36
+"""Chunks are cut off here, 64 TiB: above what any GPU has."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Costs of skeletons in ticks and chunks, whole numbers, a row each."""
+
+    rows: Skeletons
+    layer: Ints
+    recompute: Ints
+    first: Ints
+    last: Ints
+    send: Ints
+    """Up to here: what a stage adds to filling the pipeline, see `cost.schedule`."""
+    pace_layer: Ints
+    pace_recompute: Ints
+    pace_first: Ints
+    pace_last: Ints
+    pace_send: Ints
+    """What it adds to the pace that the slowest stage sets."""
+    sync_layer: Ints
+    sync_first: Ints
+    sync_last: Ints
+    state: Ints
+    activations: Ints
+    freed: Ints
+    outputs: Ints
+    first_state: Ints
+    first_activations: Ints
+    last_state: Ints
+    last_activations: Ints
+    fixed: Ints
+    host_layer: Ints
+    """Chunks on the host of a GPU, as for the next two: of a layer."""
+    host_first: Ints
+    host_last: Ints
+    kinds: tuple[Scaled, ...] = ()
+    """The same rows on each kind of GPU that stages lie on; then the above are the
+    least of all kinds."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def take(self, index: Ints) -> Scaled:
+        """Return the rows of `index`."""
+        return take(self, index)
+
+    def shared(self, rows: Skeletons, inverse: Ints) -> Scaled:
+        """Return the costs of rows of which `inverse` says which of these each has."""
+        columns = {**vars(self)}
+        columns.pop("rows")
+        return Scaled(rows=rows, **take(columns, inverse))
+
+    @classmethod
+    def least(cls, kinds: Sequence[Scaled]) -> Scaled:
+        """Return the least costs over kinds of GPUs, and those of each kind."""
+        first, own = kinds[0], vars(kinds[0])
+        columns = {
+            name: np.min([getattr(kind, name) for kind in kinds], axis=0)
+            for name in own
+            if name not in ("rows", "kinds")
+        }
+        return cls(rows=first.rows, kinds=tuple(kinds), **columns)
+
+    def in_flight(self, stages: int) -> Ints:
+        """Return the chunks of activations that stages hold at most, (rows, stages)."""
+        rows = self.rows
+        return in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
+
+    def held(self, in_flight: Ints, chunks: Ints) -> Ints:
+        """Return what stages keep of an amount per micro-batch, (rows, stages)."""
+        held = in_flight * chunks[:, None]
+        if (self.rows.vpp == 1).all():
+            return held
+        return -(-held // self.rows.vpp[:, None])
+
+    def held_before(self, after: Ints, chunks: Ints) -> Ints:
+        """Return the same of the one stage before the last `after` ones, (rows,)."""
+        rows = self.rows
+        own = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
+        return -(-in_flight_before(after, *own) * chunks // rows.vpp)
+
+    def stage_extra(self, stages: int) -> Ints:
+        """Return the ticks of a stage beside its layers, (rows, stages)."""
+        return self._at_ends(self.first, self.last, self.send, stages)
+
+    def stage_pace_extra(self, stages: int) -> Ints:
+        """Return the same of its pace, (rows, stages)."""
+        return self._at_ends(self.pace_first, self.pace_last, self.pace_send, stages)
+
+    def _at_ends(self, first: Ints, last: Ints, send: Ints, stages: int) -> Ints:
+        extra = (send * 2 * self.rows.vpp)[:, None].repeat(stages, axis=1)
+        extra[:, 0] += first - send
+        extra[:, -1] += last - send
+        return extra
+
+    def stage_sync(self, stages: int) -> Ints:
+        """Return the ticks at the end of a step beside those of layers."""
+        sync = np.zeros((len(self), stages), dtype=np.int64)
+        sync[:, 0] += self.sync_first
+        sync[:, -1] += self.sync_last
+        return sync
+
+    def stage_fixed(self, in_flight: Ints) -> Ints:
+        """Return the chunks that a stage holds beside its layers, (rows, stages)."""
+        fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
+        fixed[:, 0] += self.first_state
+        fixed[:, 0] += self.held(in_flight[:, :1], self.first_activations)[:, 0]
+        fixed[:, -1] += self.last_state
+        heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
+        fixed[:, -1] += heads * self.last_activations
+        return fixed
+
+    def host_cap(self, stages: int, capacity: int, layers: int) -> Ints:
+        """Return the most layers that each stage's share of a host holds.
+
+        `capacity` is in chunks per GPU; (rows, stages), up to all `layers`.
+        """
+        room = np.full((len(self), stages), capacity, dtype=np.int64)
+        room[:, 0] -= self.host_first
+        room[:, -1] -= self.host_last
+        most = np.maximum(room, -1) // np.maximum(self.host_layer, 1)[:, None]
+        is_free = (room >= 0) & (self.host_layer == 0)[:, None]
+        return np.where(is_free, layers, np.maximum(most, 0))
+
+
+def free(rows: Skeletons) -> Scaled:
+    """Return costs of nothing: rows take no time and hold nothing."""
+    names = {f.name for f in fields(Scaled)} - {"rows", "kinds"}
+    columns: dict[str, Any] = dict.fromkeys(names, np.zeros(len(rows), dtype=np.int64))
+    return Scaled(rows=rows, **columns)
+
+
+def with_memory(costs: Scaled, memory: MemoryCosts) -> Scaled:
+    """Return costs with what each row holds."""
+    chunks: dict[str, Any] = _memory_chunks(memory, np.arange(len(costs)))
+    return replace(costs, **chunks)
+
+
+def with_time(costs: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
+    """Return costs with the times of distinct rows: `inverse` says which each has."""
+    ticks: dict[str, Any] = _time_ticks(time, costs.rows, inverse)
+    return replace(costs, **ticks)
+
+
+def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:
+    """Return the columns of ticks, each for filling the pipeline and for its pace."""
+    weights = step_weights(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
+    none = np.zeros(len(rows))
+    layer_s = total(added([time.forward, time.backward]))
+    columns = {
+        "layer": (layer_s, time.weight_s[inverse]),
+        "recompute": (time.recompute_s, none),
+        "first": (total(time.first), time.first_weight_s[inverse]),
+        "last": (total(time.last), none),
+        "send": (time.send_s, none),
+    }
+    ticks = {}
+    for name, (amount_s, deferred_s) in columns.items():
+        own_s = amount_s[inverse]
+        ticks[name] = ticks_of(weights.fill_s(own_s, deferred_s))
+        ticks[f"pace_{name}"] = ticks_of(weights.pace_s(own_s, deferred_s))
+    for name in ("sync_layer", "sync_first", "sync_last"):
+        ticks[name] = ticks_of(total(getattr(time, name)))[inverse]
+    return ticks
+
+
+def _memory_chunks(memory: MemoryCosts, inverse: Ints) -> dict[str, Ints]:
+    """Return the columns of chunks."""
+    amounts = {
+        "state": total(memory.layer),
+        "activations": memory.activations,
+        "kept": memory.activations - memory.freed,
+        "outputs": memory.outputs,
+        "first_state": total(memory.first),
+        "first_activations": memory.first_activations,
+        "last_state": total(memory.last),
+        "last_activations": memory.last_activations,
+        "fixed": total(memory.fixed),
+        "host_layer": memory.host_layer,
+        "host_first": memory.host_first,
+        "host_last": memory.host_last,
+    }
+    chunks = {name: chunks_of(amount)[inverse] for name, amount in amounts.items()}
+    chunks["freed"] = chunks["activations"] - chunks.pop("kept")
+    return chunks
+
+
+def capacity_chunks(usable_gib: float) -> int:
+    """Return the usable memory of a GPU in chunks, rounded down."""
+    return int(usable_gib * GIB / CHUNK_BYTES)
+
+
+def seconds(ticks: float) -> float:
+    """Return ticks as seconds."""
+    return ticks * TICK_S
+
+
+def ticks_up(amount_s: float) -> int:
+    """Return seconds as ticks, rounded up: for what may not pass a limit."""
+    return math.ceil(amount_s / TICK_S)
+
+
+def ticks_down(amount_s: float) -> float:
+    """Return seconds as ticks, rounded down: for what no plan takes less than.
+
+    A hundredth of a tick makes up for how floats round whole ticks in seconds.
+    """
+    return float(math.floor(amount_s / TICK_S + 0.01))
+
+
+def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
+    """Return how far a step time in ticks may lie from the one in floats, seconds.
+
+    Every layer, recomputed layer, end and send is half a tick off at most: in filling
+    the pipeline, in its pace, and at the end of the step.
+    """
+    terms = 2 * layers + 2 + 2 * stages * chunks
+    return 0.5 * TICK_S * 3 * terms
+
+
+def ticks_of(amount_s: Floats) -> Ints:
+    """Return seconds as ticks, to the nearest."""
+    ticks = np.rint(amount_s / TICK_S)
+    return np.minimum(ticks, MOST_TICKS).astype(np.int64)
+
+
+def chunks_of(amount: Floats) -> Ints:
+    """Return bytes as chunks, rounded up."""
+    chunks = np.ceil(amount / CHUNK_BYTES)
+    return np.minimum(chunks, MOST_CHUNKS).astype(np.int64)

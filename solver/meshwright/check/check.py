@@ -1,0 +1,291 @@
+"""Re-scores a plan in floats from `cost` alone: the specification of what a plan is.
+
+It knows nothing of the solver, of integers or of pruning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from meshwright.cost.job import Job
+from meshwright.cost.links import link_seconds
+from meshwright.cost.price import (
+    Prices,
+    StageTimes,
+    price,
+    stage_bytes,
+    stage_host_bytes,
+    stage_times,
+    step_parts,
+    times_on_kinds,
+)
+from meshwright.cost.schedule_tasks import longest_path_s
+from meshwright.cost.transformer import step_flops
+from meshwright.plans.columns import Floats, Parts, total
+from meshwright.plans.plan import Plan
+from meshwright.plans.rule import BrokenRule, broken
+from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.split import Split
+from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
+from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
+from meshwright.rules.splits import split_rules
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.units import GIB
+from meshwright.topology.groups import GROUPS, price_groups, seen_by_kinds
+from meshwright.topology.paths import Place
+
+MOST_TASKS = 16_000
+"""Tasks of the schedule's graph that are walked one by one."""
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A plan as columns of length one, its prices and its split."""
+
+    job: Job
+    plan: Plan
+    place: Place
+    prices: Prices
+    split: Split
+    times: StageTimes
+
+    @property
+    def rows(self) -> Skeletons:
+        return self.prices.rows
+
+    @cached_property
+    def link_s(self) -> Floats:
+        """Return for how long links carry traffic, (stages, groups, links)."""
+        return link_seconds(self.job, self.rows, self.split, self.place)
+
+    @property
+    def busy_s(self) -> Floats:
+        """Return the same of all groups together, (stages, links)."""
+        return np.asarray(self.link_s.sum(axis=1))
+
+
+def check(job: Job, plan: Plan) -> PricedPlan:
+    """Return the plan with its time, memory and link loads."""
+    return _priced(_score(job, plan))
+
+
+def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
+    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
+    return _broken(_score(job, plan))
+
+
+def checked(job: Job, plan: Plan) -> tuple[PricedPlan, list[BrokenRule]]:
+    """Return what `check` and `broken_rules` do, of a plan scored once."""
+    scored = _score(job, plan)
+    return _priced(scored), _broken(scored)
+
+
+def _priced(scored: _Scored) -> PricedPlan:
+    job, plan = scored.job, scored.plan
+    time_parts = _step_parts(scored)
+    step_s = sum(time_parts.values())
+    training = job.spec.training
+    gpus = plan.world_size
+    peak, loads = _peak_flops(job, plan), _link_loads(scored, step_s)
+    flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
+    tokens = training.seq_len * training.global_batch
+    return PricedPlan(
+        plan=plan,
+        step_s=step_s,
+        time_parts=time_parts,
+        schedule_s=_schedule_s(scored),
+        stages=_stage_memory(scored),
+        links=_bottlenecks(loads),
+        all_links=tuple(loads),
+        link_utilisation=float(scored.busy_s.max() / step_s),
+        mfu=flops / (gpus * peak * step_s),
+        tokens_per_s_per_gpu=tokens / step_s / gpus,
+    )
+
+
+def _peak_flops(job: Job, plan: Plan) -> float:
+    """Return the matmul peak of a GPU, the mean over those of all stages, FLOP/s."""
+    kinds = [kind.spec.at(plan.precision).peak_flops for kind in job.kinds or (job,)]
+    return float(np.mean(np.array(kinds)[job.kind_of_stage(plan.pp)]))
+
+
+def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
+    """Return the step time of a plan, seconds, and its memory: what is measured."""
+    scored = _score(job, plan)
+    return sum(_step_parts(scored).values()), _stage_memory(scored)
+
+
+def schedule_s(job: Job, plan: Plan) -> float:
+    """Return the step time of a plan by its schedule's task graph, seconds."""
+    return _schedule_s(_score(job, plan))
+
+
+def _broken(scored: _Scored) -> list[BrokenRule]:
+    spec = scored.job.spec
+    on_mesh = mesh_rules(spec, scored.place.mesh[None])
+    rules = [*degree_rules(spec), *on_mesh, *plan_rules(spec)]
+    legal = broken(rules, spec, scored.rows)
+    return [*legal, *split_rules(spec, scored.plan), *_limit_rules(scored)]
+
+
+def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Place]:
+    """Return a plan as a skeleton column of length one, and where its ranks are."""
+    mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
+    column: dict[str, Any] = {
+        name: np.array([getattr(plan, name)], dtype=np.int64)
+        for name in (*AXES, "ep", "vpp", "micro_batch", "microbatches", "zero")
+    }
+    rows = Skeletons(
+        **column,
+        recompute=np.array([RECOMPUTE_MODES.index(plan.recompute)]),
+        schedule=np.array([SCHEDULES.index(plan.schedule)]),
+        offload=np.array([OFFLOADS.index(plan.offload)]),
+        precision=np.array([PRECISIONS.index(plan.precision)]),
+        sequence_parallel=np.array([plan.sequence_parallel]),
+        paths=price_groups(job.fabric.placed(plan.seats), mesh, column["ep"]),
+        mesh=np.array([0]),
+    )
+    return rows, Place(mesh[0], plan.seats)
+
+
+def rows_by_kind(
+    job: Job, rows: Skeletons, place: Place
+) -> list[tuple[Job, Skeletons]]:
+    """Return a row as the GPUs of each kind see it that stages lie on, with its job."""
+    if not job.kinds:
+        return [(job, rows)]
+    fabrics = [kind.fabric for kind in job.kinds]
+    seen = seen_by_kinds(fabrics, place.mesh[None], rows.paths, rows.ep)
+    placed = (rows.on_meshes(own, rows.mesh) for own in seen)
+    return list(zip(job.kinds, placed, strict=True))
+
+
+def split_of(plan: Plan) -> Split:
+    """Return the layers and recomputed layers of a plan's stages."""
+    return Split(
+        np.array([stage.layers for stage in plan.stages]),
+        np.array([stage.recompute_layers for stage in plan.stages]),
+    )
+
+
+def _score(job: Job, plan: Plan) -> _Scored:
+    rows, place = row_of(job, plan)
+    prices, split = price(job, rows), split_of(plan)
+    if not job.kinds:
+        times = stage_times(rows, prices.time, split)
+        return _Scored(job, plan, place, prices, split, times)
+    each = [
+        stage_times(own, price(kind, own).time, split)
+        for kind, own in rows_by_kind(job, rows, place)
+    ]
+    times = times_on_kinds(each, job.kind_of_stage(plan.pp))
+    return _Scored(job, plan, place, prices, split, times)
+
+
+def _step_parts(scored: _Scored) -> dict[str, float]:
+    return step_parts(scored.rows, scored.times)
+
+
+def _schedule_s(scored: _Scored) -> float:
+    """Return the step time by the longest path of the schedule's tasks.
+
+    Past `MOST_TASKS` the rest is added at the rate of a full pipeline: the slowest
+    stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
+    """
+    times, plan = scored.times, scored.plan
+    own, forward = total(times.seconds), times.forward_s
+    walked = _walked(plan)
+    path = longest_path_s(
+        forward.tolist(),
+        (own - forward - times.weight_s).tolist(),
+        times.weight_s.tolist(),
+        walked,
+        int(scored.rows.schedule[0]),
+        plan.vpp,
+    )
+    is_gpipe = plan.schedule == "gpipe"
+    rate = forward.max() + (own - forward).max() if is_gpipe else own.max()
+    sync = float(total(times.sync).max())
+    return path + (plan.microbatches - walked) * float(rate) + sync
+
+
+def _walked(plan: Plan) -> int:
+    """Return how many micro-batches are walked task by task, in whole rounds."""
+    rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)
+    return min(plan.microbatches, rounds * plan.pp)
+
+
+def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
+    parts = _gib(stage_bytes(scored.prices, scored.split))
+    usable = usable_gib(scored.job, scored.plan.pp)
+    whole = total(parts)
+    host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
+    return tuple(
+        StageMemory(
+            total_gib=float(whole[e]),
+            parts={name: float(part[e]) for name, part in parts.items()},
+            host_gib=float(host_gib[e]),
+            usable_gib=float(usable[e]),
+        )
+        for e in range(len(whole))
+    )
+
+
+def usable_gib(job: Job, stages: int) -> Floats:
+    """Return the memory per GPU that a plan may use on each stage, GiB."""
+    kinds = [kind.spec.usable_gib for kind in job.kinds or (job,)]
+    return np.array(kinds)[job.kind_of_stage(stages)]
+
+
+def _gib(parts: Parts) -> Parts:
+    return {name: part / GIB for name, part in parts.items()}
+
+
+def _link_loads(scored: _Scored, step_s: float) -> list[LinkLoad]:
+    """Return what every link carries of each group, the most loaded links first."""
+    job, seconds = scored.job, scored.link_s.max(axis=0)
+    loads = [
+        LinkLoad(
+            link=job.fabric.link_names[link],
+            phase=GROUPS[group],
+            gb=float(seconds[group, link]) * job.fabric.link_gb_s[link],
+            seconds=float(seconds[group, link]),
+            utilisation=float(seconds[group, link]) / step_s,
+        )
+        for group, link in np.argwhere(seconds > 0).tolist()
+    ]
+    return sorted(loads, key=lambda load: -load.seconds)
+
+
+def _bottlenecks(loads: list[LinkLoad]) -> tuple[LinkLoad, ...]:
+    """Return the most loaded link of each group; of equals, the first."""
+    by_phase = {load.phase: load for load in reversed(loads)}
+    return tuple(by_phase[name] for name in GROUPS if name in by_phase)
+
+
+def _limit_rules(scored: _Scored) -> list[BrokenRule]:
+    job, spec, limits = scored.job, scored.job.spec, scored.job.spec.limits
+    result = []
+    needed = total(stage_bytes(scored.prices, scored.split)) / GIB
+    usable = usable_gib(job, scored.plan.pp)
+    tightest = int(np.argmax(needed - usable))
+    if needed[tightest] > usable[tightest]:
+        own = float(needed[tightest]), float(usable[tightest])
+        result.append(memory_rule(*own, tightest))
+    each_gib = stage_host_bytes(scored.prices, scored.split) / GIB
+    on_host = spec.cluster.gpus_per_host * float(each_gib.max())
+    if on_host > spec.usable_host_gib:
+        fullest = int(each_gib.argmax())
+        result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
+    share, busy_s = limits.max_link_utilisation, scored.busy_s
+    used = float(busy_s.max()) / sum(_step_parts(scored).values())
+    if share is not None and used > share:
+        busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]
+        result.append(link_share_rule(used, share, busiest))
+    return result

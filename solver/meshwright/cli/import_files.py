@@ -1,0 +1,206 @@
+"""`meshwright import`: files of other tools in, one topology or their facts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright import catalog
+from meshwright.errors import SpecError
+from meshwright.imports.clusters import read_facts, read_levels, read_machine
+from meshwright.imports.imported import Imported
+from meshwright.imports.plain import plain
+from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.text import shown
+from meshwright.imports.text_file import read_text
+from meshwright.imports.written import as_yaml
+from meshwright.loading.imported_cluster import title
+from meshwright.loading.load import resolved
+from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.reading.messages import explain
+from meshwright.reading.places import Document, Where
+from meshwright.report.tables import Section
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.topology import Topology
+
+LOGS = "nccl_tests"
+
+TAKES = {
+    **dict.fromkeys(MACHINES, ("gpu",)),
+    **dict.fromkeys(FABRICS, ("machine",)),
+    LOGS: ("onto", "op", "ranks"),
+}
+"""Options by kind, the first of which must be given."""
+
+WHY = {
+    "gpu": "the file does not say which GPU it is; expected a bundled name, such as "
+    "A100-SXM4-80GB, or a file",
+    "machine": "the file says what joins machines, not what is in them; expected a "
+    "bundled name, such as dgx-h100, or a file",
+    "onto": "the log says how fast links are, not what they join; expected a bundled "
+    "topology or machine, such as dgx-a100, or a file",
+}
+"""What to say where an option is missing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says beside kind and files."""
+
+    gpu: str | None = None
+    machine: str | None = None
+    onto: str | None = None
+    op: str | None = None
+    ranks: int | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an import hands to the command line."""
+
+    text: str
+    notes: tuple[str, ...]
+    sections: list[Section] = field(default_factory=list)
+
+
+def run(words: list[str], options: Options) -> Made:
+    """Import the files that words name, a kind first.
+
+    Raises:
+        SpecError: a kind, option or file that cannot be used.
+    """
+    kind, paths = _kind_and_files(words)
+    if kind not in TAKES or _is_plan(kind, paths[0]):
+        _check_options(kind, options, ())
+        return _facts(kind, paths[0])
+    _check_options(kind, options, TAKES[kind])
+    if kind == LOGS:
+        return _fitted(paths, str(options.onto), options)
+    if kind in MACHINES:
+        return _machine(kind, paths[0], str(options.gpu))
+    return _levels(kind, paths[0], str(options.machine))
+
+
+def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:
+    if not words:
+        raise SpecError(f"KIND: missing; accepted: {', '.join(KINDS)}")
+    kind, *files = words
+    if kind not in KINDS:
+        raise SpecError(_no_kind(kind))
+    if not files:
+        raise SpecError(f"FILE: missing; expected meshwright import {kind} FILE")
+    if kind != LOGS and len(files) > 1:
+        raise SpecError(f"FILE: {len(files)} given; {kind} takes one")
+    return kind, [Path(file) for file in files]
+
+
+def _no_kind(word: str) -> str:
+    """Return what to do about a first word that is no kind, perhaps a file."""
+    accepted = f"accepted: {', '.join(KINDS)}"
+    try:
+        seen = detect(read_text(Path(word)))
+    except SpecError:
+        return f"KIND: {shown(word)} is not known; {accepted}"
+    if seen is None:
+        return f"KIND: missing before {shown(word)}; {accepted}"
+    told = f"this looks like {seen}: meshwright import {seen} {word}"
+    return f"KIND: missing before {shown(word)}; {told}; {accepted}"
+
+
+def _check_options(kind: str, options: Options, takes: tuple[str, ...]) -> None:
+    for name, value in vars(options).items():
+        if value is not None and name not in takes:
+            accepted = ", ".join(f"--{own}" for own in takes) or "none"
+            raise SpecError(f"--{name}: not for {kind}; accepted: {accepted}")
+    if takes and getattr(options, takes[0]) is None:
+        raise SpecError(f"--{takes[0]}: missing; {WHY[takes[0]]}")
+
+
+def _is_plan(kind: str, path: Path) -> bool:
+    """Return whether a file of NCCL is a graph dump, which describes no machine."""
+    return kind == "nccl_xml" and getattr(read_facts(kind, path), "root", "") == (
+        "graphs"
+    )
+
+
+def _facts(kind: str, path: Path) -> Made:
+    facts = read_facts(kind, path)
+    data = plain(facts)
+    if by_type := getattr(facts, "gpus_by_type", None):
+        data["gpus_by_type"] = dict(by_type)
+    told = "Facts, no topology: the file does not say how GPUs are joined."
+    return Made(as_yaml(f"{path} ({kind})", [told], data), (told,))
+
+
+def _machine(kind: str, path: Path, gpu_name: str) -> Made:
+    document = resolved("--gpu", "gpu", gpu_name)
+    try:
+        gpu = Gpu.model_validate(document.value(("gpu",)))
+    except ValidationError as error:
+        raise SpecError(explain(_within(document, "gpu"), error, Gpu)) from None
+    imported = read_machine(kind, path, gpu)
+    data = {"name": title(path), "gpu": _reference(document, ("gpu",))}
+    return _made(f"{path} ({kind}) with {gpu.name}", path, data, imported, gpu)
+
+
+def _levels(kind: str, path: Path, machine: str) -> Made:
+    data, topology = _read_topology("--machine", machine)
+    imported = read_levels(kind, path, topology)
+    data.pop("scale_out", None)
+    made_from = f"{path} ({kind}) above {topology.name}"
+    data["name"] = title(path)
+    return _made(made_from, path, data, imported, topology.gpu)
+
+
+def _fitted(paths: list[Path], onto: str, options: Options) -> Made:
+    from meshwright.evidence.fitted_logs import fit_files
+
+    data, topology = _read_topology("--onto", onto)
+    fields, notes, tables = fit_files(
+        data, topology, paths, options.op or "", options.ranks or 0
+    )
+    made_from = f"{', '.join(map(str, paths))} ({LOGS}) on {topology.name}"
+    imported = Imported(fields, notes)
+    made = _made(made_from, paths[0], {}, imported, topology.gpu)
+    return Made(made.text, made.notes, [*tables])
+
+
+def _made(
+    made_from: str, path: Path, data: dict[str, Any], imported: Imported, gpu: Gpu
+) -> Made:
+    """Return a topology as text, once it is known to be one."""
+    fields = {**data, **imported.fields}
+    try:
+        Topology.model_validate({**fields, "gpu": gpu})
+    except ValidationError as error:
+        document = Document(fields, {(): Where(str(path))})
+        raise SpecError(explain(document, error, Topology)) from None
+    return Made(as_yaml(made_from, imported.notes, fields), imported.notes)
+
+
+def _read_topology(option: str, name: str) -> tuple[dict[str, Any], Topology]:
+    """Return a topology as it is written, its GPU by name where that is bundled."""
+    document = resolved(option, "topology", name)
+    data = document.value(("topology",))
+    try:
+        topology = Topology.model_validate(data)
+    except ValidationError as error:
+        own = _within(document, "topology")
+        raise SpecError(explain(own, error, Topology)) from None
+    return {**data, "gpu": _reference(document, ("topology", "gpu"))}, topology
+
+
+def _within(document: Document, field: str) -> Document:
+    """Return the part of a document below a field."""
+    places = {p[1:]: w for p, w in document.places.items() if p[:1] == (field,)}
+    return Document(document.value((field,)), places)
+
+
+def _reference(document: Document, path: tuple[str, ...]) -> Any:
+    """Return the name of a bundled GPU, else all that is known of the GPU."""
+    file = Path(document.where(path).file)
+    is_bundled = file.parent == Path(str(catalog.folder("topologies/gpus")))
+    return file.stem if is_bundled else document.value(path)

@@ -1,0 +1,97 @@
+"""Profiles: what was fitted to measured runs, and how far predictions lay from others.
+
+An efficiency is the default times a factor of the GPU times a factor of the framework,
+so that pairs that nobody measured together learn from both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from meshwright import catalog
+from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.job import Job, make_mixed_job
+from meshwright.errors import SpecError
+from meshwright.reading.messages import explain
+from meshwright.reading.yaml_text import read_yaml
+from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
+from meshwright.spec.spec import Spec
+
+Factors = dict[str, Positive]
+
+LogError = Annotated[float, number("from 0 to 20", lambda x: 0 <= x <= 20)]
+"""|ln(predicted / measured)|; at 20 they are 5e8 times apart."""
+
+MeanError = Annotated[float, number("from 0 to 1e9", lambda x: 0 <= x <= 1e9)]
+"""Of |predicted / measured - 1|."""
+
+
+class LeftOut(SpecModel):
+    """Errors of step time on runs that no fit had seen when it priced them."""
+
+    rows: CountOrNone
+    mape: MeanError
+    median: LogError = Field(description="Of |ln(predicted / measured)|.")
+    p90: LogError = Field(description="Of the same: nine runs in ten lie within.")
+    parts: str = Field(description="What was left out at a time: a source, or a third.")
+
+
+class Measured(SpecModel):
+    """One GPU with one framework: which runs were fitted, and how well."""
+
+    gpu: Name
+    framework: Name
+    rows: CountOrNone
+    sources: dict[str, CountOrNone] = Field(description="Runs by source.")
+    mape_before: MeanError = Field(description="Mean error of the defaults.")
+    mape_fitted: MeanError = Field(description="Mean error on the fitted runs.")
+    left_out: LeftOut | None = None
+    unidentified: tuple[str, ...] = Field(
+        (), description="Parameters that these runs say nothing about."
+    )
+
+
+class Profile(SpecModel):
+    """A profile file."""
+
+    gpus: dict[str, Factors] = Field(default_factory=dict)
+    frameworks: dict[str, Factors] = Field(default_factory=dict)
+    measured: tuple[Measured, ...] = ()
+    left_out: LeftOut | None = Field(None, description="Over all runs.")
+
+    def efficiency(self, spec: Spec) -> Efficiency:
+        """Return the efficiency for a spec; the default where nothing was fitted."""
+        return self.efficiency_of(spec.cluster.topology.gpu.name, spec.framework)
+
+    def efficiency_of(self, gpu: str, framework: str) -> Efficiency:
+        """Return the efficiency for a GPU with a framework."""
+        own = Efficiency().times(self.gpus.get(gpu, {}))
+        return own.times(self.frameworks.get(framework, {}))
+
+    def job(self, spec: Spec) -> Job:
+        """Return the job of a spec, whose GPUs and parts are as efficient as fitted."""
+        return make_mixed_job(spec, lambda gpu: self.efficiency_of(gpu, spec.framework))
+
+    def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
+        """Return whose runs tell how far predictions lie off, and how far that is."""
+        gpu, framework = spec.cluster.topology.gpu.name, spec.framework
+        for own in self.measured:
+            if (own.gpu, own.framework) == (gpu, framework) and own.left_out:
+                return f"{gpu} with {framework}", own.left_out
+        return ("any GPU and framework", self.left_out) if self.left_out else None
+
+
+def load_profile(name: str) -> Profile:
+    """Return a profile from its file, or a bundled one by its name.
+
+    Raises:
+        SpecError: it cannot be read, or is not a profile.
+    """
+    document = read_yaml(catalog.locate("profiles", name, Path()))
+    try:
+        return Profile.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, Profile)) from None

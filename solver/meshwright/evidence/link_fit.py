@@ -1,0 +1,166 @@
+"""Fits bandwidth and latency of a link to what nccl-tests measured over it.
+
+The form is that of `cost.collectives`, so that a topology with the fit prices the
+collective as it was measured. Small messages run under protocols of their own (LL and
+LL128: lower latency, a part of the bandwidth), which two numbers cannot say beside the
+large ones. Training moves large ones: half of the sizes from 1 MiB on must come out
+well, with the bandwidth that the largest reach; then all sizes count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cost import collectives
+from meshwright.errors import SpecError
+from meshwright.imports.nccl.tests_log import NcclLog
+from meshwright.imports.nccl.tests_operations import bus_factor
+from meshwright.plans.columns import Floats, Ints
+
+LARGE_BYTES = 2**20
+WELL = 0.095
+"""Relative error that half of the large sizes keep to, where any fit can."""
+
+SMALL_WEIGHT = 0.5
+"""Of a size below 1 MiB, where one above has 1."""
+
+LEAST_TOLD = 0.1
+"""Part of a time from which on a log is believed about it."""
+
+SHARES = np.linspace(0.9, 1.05, 61)
+"""Candidates for the bandwidth, in parts of the best seen. The best still has latency
+in it, so that the link itself may be faster."""
+
+MOST_SIZES = 200
+"""Of a log with more, as many are fitted, evenly spread."""
+
+STEPS_S = np.geomspace(1e-8, 1e-2, 361)
+"""Candidates for the latency of a step: 4 % apart."""
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """A link between equal members, as one collective over it was measured."""
+
+    gb_s: float
+    """What a ring passes on, per direction: nccl-tests' bus bandwidth, 1e9 bytes/s."""
+    latency_us: float
+    """Of one traversal of an uplink, as levels have it: a step goes up and down."""
+    median_error: float
+    """Of |predicted / measured - 1| from 1 MiB on; over all sizes if none is."""
+    errors: tuple[tuple[int, float], ...]
+    """Size in bytes, and predicted / measured - 1."""
+    op: str
+    ranks: int
+    nodes: int | None
+    name: str = ""
+    """Of the log."""
+
+    @property
+    def is_latency_told(self) -> bool:
+        """Return whether the smallest size spends a tenth of its time on latency."""
+        size_bytes = min(size for size, _ in self.errors)
+        whole_s, free = predicted_s(self, size_bytes), replace(self, latency_us=0.0)
+        return predicted_s(free, size_bytes) < (1 - LEAST_TOLD) * whole_s
+
+    @property
+    def median_error_below(self) -> float | None:
+        """Return the median error of sizes below 1 MiB."""
+        below = [abs(error) for size, error in self.errors if size < LARGE_BYTES]
+        return float(np.median(below)) if below else None
+
+
+def predicted_s(fit: LinkFit, size_bytes: float) -> float:
+    """Return the seconds of the fitted collective over a buffer of this size."""
+    step_s = 2 * fit.latency_us * 1e-6
+    seconds = _seconds(fit, np.array([size_bytes]), 1 / (fit.gb_s * 1e9), step_s)
+    return float(seconds[0])
+
+
+def fit_log(log: NcclLog) -> LinkFit:
+    """Return the link that the out-of-place times of a log speak of.
+
+    At no size of the log is the predicted bus bandwidth above the best measured.
+
+    Raises:
+        SpecError: there is no formula for the test.
+    """
+    if log.op not in FORMULAS:
+        accepted = ", ".join(FORMULAS)
+        raise SpecError(f"{log.name}: op: {log.op}: no formula; accepted: {accepted}")
+    sizes = np.array([float(row.size_bytes) for row in log.timed])
+    measured_s = np.array([row.time_s for row in log.timed])
+    gb_s, step_s = _search(log, sizes, measured_s)
+    errors = _seconds(log, sizes, 1 / (gb_s * 1e9), step_s) / measured_s - 1
+    large = errors[sizes >= LARGE_BYTES]
+    return LinkFit(
+        gb_s=gb_s,
+        latency_us=step_s / 2 * 1e6,
+        median_error=float(np.median(np.abs(large if len(large) else errors))),
+        errors=tuple(zip(sizes.astype(int).tolist(), errors.tolist(), strict=True)),
+        op=log.op,
+        ranks=log.ranks,
+        nodes=log.nodes,
+        name=log.name,
+    )
+
+
+def _search(log: NcclLog, sizes: Floats, measured_s: Floats) -> tuple[float, float]:
+    """Return the bandwidth and the latency of a step among all candidates."""
+    rates = bus_factor(log.op, log.ranks) * sizes / 1e9
+    best_gb_s = float((rates / measured_s).max())
+    spread = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES))
+    some = np.argsort(sizes)[spread.astype(int)]
+    gb_s = (best_gb_s * SHARES)[:, None, None]
+    predicted = _seconds(log, sizes[some], 1 / (gb_s * 1e9), STEPS_S[None, :, None])
+    is_above = (rates[some] / predicted).max(axis=-1) > best_gb_s
+    ratios, is_large = predicted / measured_s[some], sizes[some] >= LARGE_BYTES
+    row, column = _best(ratios, is_large, is_above)
+    return float(best_gb_s * SHARES[row]), float(STEPS_S[column])
+
+
+def _best(
+    ratios: Floats, is_large: NDArray[np.bool_], is_above: NDArray[np.bool_]
+) -> tuple[int, int]:
+    """Return the candidate with the least error, among those that serve large sizes.
+
+    Errors are on the logarithm and count by their size, not its square: outliers and
+    humps pull little.
+    """
+    counted = is_large if is_large.any() else ~is_large
+    median = np.median(np.abs(ratios - 1)[..., counted], axis=-1)
+    median = np.where(is_above, np.inf, median)
+    weights = np.where(counted, 1.0, SMALL_WEIGHT)
+    mean = (np.abs(np.log(ratios)) * weights).sum(axis=-1)
+    mean = np.where(median <= max(WELL, median.min()), mean, np.inf)
+    row, column = np.unravel_index(mean.argmin(), mean.shape)
+    return int(row), int(column)
+
+
+def _seconds(
+    run: NcclLog | LinkFit,
+    sizes: Floats,
+    s_per_byte: Floats | float,
+    step_s: Floats | float,
+) -> Floats:
+    shape = (sizes, np.array(run.ranks), np.asarray(s_per_byte), np.asarray(step_s))
+    return FORMULAS[run.op](*shape)
+
+
+def _passed_on(sizes: Floats, _n: Ints, s_per_byte: Floats, step_s: Floats) -> Floats:
+    """Return the seconds in which every link passes on the whole buffer once."""
+    return collectives.send_s(sizes, s_per_byte, step_s)
+
+
+FORMULAS = {
+    "all_reduce": collectives.all_reduce_s,
+    "all_gather": collectives.all_gather_s,
+    "reduce_scatter": collectives.reduce_scatter_s,
+    "alltoall": collectives.all_to_all_s,
+    "sendrecv": _passed_on,
+    "broadcast": _passed_on,
+    "reduce": _passed_on,
+}

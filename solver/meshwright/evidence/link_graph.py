@@ -1,0 +1,119 @@
+"""Puts fitted links on a machine that is nodes and links, and on the levels above it.
+
+GPUs that reach each other over one switch are a level: a log of one machine says how
+fast their links to it are. Where pairs of GPUs have links of their own a log does not
+tell one link from another, and only what joins machines is fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshwright.errors import SpecError
+from meshwright.evidence.link_fit import FORMULAS, LinkFit
+from meshwright.evidence.link_levels import Exit, Fields, apply
+from meshwright.plans.columns import Floats
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.links import Level
+from meshwright.spec.topology import Topology
+from meshwright.spec.units import LARGEST
+from meshwright.topology.fabric import build_fabric
+
+INSIDE = "machine"
+"""Names the inside of a machine without one switch between GPUs."""
+
+
+def apply_to_nodes(
+    fields: Mapping[str, Any], topology: Topology, fits: Sequence[LinkFit]
+) -> tuple[Fields, tuple[str, ...]]:
+    """Return the fields of a topology of nodes with fits, and what was replaced.
+
+    Raises:
+        SpecError: the ranks are not all GPUs of machines, or the machine has no switch
+            that a log of one machine could be about.
+    """
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    hub = _hub(topology, gpus)
+    for fit in fits:
+        _check(fit, gpus, hub)
+    above = {name: fields[name] for name in ("levels", "scale_out") if name in fields}
+    inside = hub or Level(name=INSIDE, size=gpus, gb_s=LARGEST, latency_us=0)
+    levels = [inside.model_dump(), *above.get("levels", ())]
+    flat, notes = apply({**above, "levels": levels}, fits, _way_out(topology, gpus))
+    result = {**fields, **flat, "levels": flat["levels"][1:]}
+    if not result["levels"]:
+        del result["levels"]
+    if hub:
+        names = {node.name for node in topology.nodes if node.kind == "gpu"}
+        level = flat["levels"][0]
+        result["links"] = [_fitted(link, names, level) for link in fields["links"]]
+    return result, notes
+
+
+def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
+    """Return the seconds of a log's collective on machines of nodes and links."""
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    factors, machines = [gpus], fit.ranks // gpus
+    for level in topology.levels:
+        factors.append(math.gcd(machines, level.size))
+        machines //= factors[-1]
+    count = machines if topology.scale_out else 1
+    fabric = build_fabric(Cluster(topology=topology, count=count))
+    mesh = np.array([[[*factors, *([count] if count > 1 else [])]]])
+    is_exchange = fit.op == "alltoall"
+    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
+    s_per_byte, step_s = loads.max(axis=2)[0], fabric.latency_s(mesh)[0]
+    return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
+
+
+def _check(fit: LinkFit, gpus: int, hub: Level | None) -> None:
+    machines = fit.ranks // gpus
+    if fit.ranks % gpus or (fit.nodes or machines) != machines:
+        told = f"{fit.ranks} ranks are not all GPUs of machines of {gpus}"
+        raise SpecError(f"{fit.name}: {told}")
+    if fit.ranks == gpus and hub is None:
+        told = "pairs of GPUs have links of their own, which the log does not tell"
+        raise SpecError(f"{fit.name}: {told} apart; expected a log of several machines")
+
+
+def _hub(topology: Topology, gpus: int) -> Level | None:
+    """Return the switch that the widest link of each GPU goes to, as a level."""
+    kinds = {node.name: node.kind for node in topology.nodes}
+    widest: dict[str, tuple[float, float, str]] = {}
+    for link in topology.links:
+        for end, other in (link.between, link.between[::-1]):
+            own = (link.gb_s, -link.latency_us, other)
+            if kinds[end] == "gpu" and own > widest.get(end, (0.0, 0.0, "")):
+                widest[end] = own
+    found = set(widest.values())
+    if len(widest) < max(gpus, 2) or len(found) > 1:
+        return None
+    gb_s, latency_us, name = found.pop()
+    is_switch = kinds[name] == "switch"
+    level = Level(name=name, size=gpus, gb_s=gb_s, latency_us=-latency_us)
+    return level if is_switch else None
+
+
+def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
+    """Return a link with what its level has, if it joins a GPU to that switch."""
+    ends = set(link["between"])
+    if level["name"] not in ends or not ends & gpus:
+        return link
+    return {**link, "gb_s": level["gb_s"], "latency_us": level["latency_us"]}
+
+
+def _way_out(topology: Topology, gpus: int) -> Exit | None:
+    if not topology.above:
+        return None
+    count = 1 if topology.levels else 2
+    cluster = Cluster(topology=topology, count=count)
+    sizes = cluster.fan_outs
+    mesh = np.array([[[*sizes[:2], *(1 for _ in sizes[2:])]]])
+    step_us = float(build_fabric(cluster).latency_s(mesh)[0, 0]) * 1e6
+    nics = sum(node.kind == "nic" for node in topology.nodes)
+    inside_us = max(0.0, step_us / 2 - topology.above[0].latency_us)
+    return Exit(nics / gpus, inside_us)

@@ -1,0 +1,223 @@
+"""Puts fitted links on the levels of a topology.
+
+The ranks of a log fill the levels from the innermost one on; the fit is one of the
+outermost level that they span. A ring over M ranks below each of its children passes
+that child's uplinks once for all of them: with an uplink per GPU each gives 1/M of the
+ring's bandwidth (`topology.levels`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
+from meshwright.evidence.link_fit import FORMULAS, LinkFit
+from meshwright.plans.columns import Floats
+from meshwright.spec.links import Level, ScaleOut
+from meshwright.topology.levels import LevelFabric
+
+Fields = dict[str, Any]
+
+
+class Exit(NamedTuple):
+    """The way out of a machine that has nodes and links inside."""
+
+    nics_per_gpu: float
+    inside_us: float
+    """From a GPU to the port of its NIC."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the ranks of a log lie."""
+
+    factors: tuple[int, ...]
+    """Of the ranks, at each level that they span."""
+    exit: Exit | None = None
+
+    @property
+    def level(self) -> int:
+        """Return the outermost level that they span, from 0."""
+        return len(self.factors) - 1
+
+    def members_below(self, level: int) -> int:
+        """Return how many of the ranks lie below each child of a level."""
+        return math.prod(self.factors[:level])
+
+    def uplinks(self, level: int, uplink: str) -> float:
+        """Return how many uplinks of a child of a level its ranks have."""
+        members = self.members_below(level)
+        per_gpu = self.exit.nics_per_gpu if self.exit else 1.0
+        return {"shared": 1.0, "per_nic": per_gpu * members}.get(uplink, members)
+
+    def inner_us(self, inner: Sequence[ScaleOut]) -> float:
+        """Return the latency of one way up to the level, its own left out."""
+        ways = [level.latency_us for level in inner]
+        if self.exit and ways:
+            ways[0] = self.exit.inside_us
+        return sum(ways)
+
+
+def apply(
+    fields: Mapping[str, Any], fits: Iterable[LinkFit], way_out: Exit | None = None
+) -> tuple[Fields, tuple[str, ...]]:
+    """Return the fields of a topology with fits on its levels, and what was replaced.
+
+    Where several fits are of one level, the slowest link of them is taken whole.
+
+    Args:
+        fields: of the topology; a machine of nodes and links is its first level.
+        fits: of one log each.
+        way_out: of such a machine.
+
+    Raises:
+        SpecError: the topology has no levels, or the ranks do not lie on them.
+    """
+    result = copy.deepcopy(dict(fields))
+    holders = _holders(result)
+    sizes = [holder.get("size") for holder in holders]
+    own: dict[int, tuple[LinkFit, _Place]] = {}
+    notes = []
+    for fit in fits:
+        factors = _factors(fit, sizes, _host_size(result, sizes))
+        place = _Place(factors, way_out)
+        before = own.get(place.level)
+        if before is None or _link_gb_s(fit, place, holders) < _link_gb_s(
+            *before, holders
+        ):
+            own[place.level] = (fit, place)
+        if before is not None:
+            left = before[0] if own[place.level][0] is fit else fit
+            notes.append(f"{left.name}: left out; another log of its level is slower.")
+    for index in sorted(own):
+        notes += _replace(holders, *own[index])
+    return result, tuple(notes)
+
+
+def price(fields: Mapping[str, Any], fit: LinkFit, sizes: Floats) -> Floats:
+    """Return the seconds of a log's collective on the levels of a topology.
+
+    Its ranks are alone on the levels, as they were when the log was made.
+    """
+    holders = _holders(dict(fields))
+    counts = [holder.get("size") for holder in holders]
+    factors = _factors(fit, counts, _host_size(dict(fields), counts))
+    levels = [
+        Level(**_open(holder), size=factor)
+        for holder, factor in zip(holders, factors, strict=False)
+    ]
+    fabric, mesh = LevelFabric(levels), np.array([[factors]])
+    is_exchange = fit.op == "alltoall"
+    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
+    s_per_byte, step_s = loads.max(axis=2)[0], fabric.latency_s(mesh)[0]
+    return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
+
+
+def _holders(fields: Fields) -> list[Fields]:
+    """Return the mappings of the levels, innermost first, checked."""
+    levels = fields.get("levels")
+    if not isinstance(levels, list | tuple) or not levels:
+        raise SpecError("levels: missing; fits go on levels, not on nodes and links")
+    fields["levels"] = [dict(level) for level in levels]
+    holders: list[Fields] = fields["levels"]
+    for index, level in enumerate(holders):
+        _checked(Level, level, f"levels[{index}]")
+    if fields.get("scale_out"):
+        fields["scale_out"] = dict(fields["scale_out"])
+        _checked(ScaleOut, fields["scale_out"], "scale_out")
+        holders = [*holders, fields["scale_out"]]
+    return holders
+
+
+def _checked(kind: type[ScaleOut], level: Fields, path: str) -> ScaleOut:
+    try:
+        return kind.model_validate(level)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        field = ".".join(map(str, (path, *detail["loc"])))
+        raise SpecError(f"{field}: {detail['msg']}") from None
+
+
+def _host_size(fields: Fields, sizes: Sequence[int | None]) -> int | None:
+    host = fields.get("host") or {}
+    own = host.get("gpus") if isinstance(host, Mapping) else host.gpus
+    return own or sizes[0]
+
+
+def _factors(
+    fit: LinkFit, sizes: Sequence[int | None], host_size: int | None
+) -> tuple[int, ...]:
+    """Fill the levels with ranks; a log that lists its hosts says how many of each."""
+    left, factors, parts = fit.ranks, [], list(sizes)
+    if fit.nodes and fit.nodes > 1 and host_size == sizes[0]:
+        parts[0] = min(sizes[0] or fit.ranks, fit.ranks // fit.nodes)
+    for size in parts:
+        factor = left if size is None else math.gcd(left, size)
+        factor = left if size is not None and left <= size else factor
+        left //= factor
+        factors.append(factor)
+        if left == 1:
+            return tuple(factors)
+        if factor != size:
+            break
+    shape = " x ".join("any" if size is None else str(size) for size in sizes)
+    raise SpecError(f"{fit.name}: {fit.ranks} ranks do not fill levels of {shape} GPUs")
+
+
+def _link_gb_s(fit: LinkFit, place: _Place, holders: Sequence[Fields]) -> float:
+    """Return the bandwidth of one uplink of the level.
+
+    Of a ring each rank passes on 1/M beyond its child, of an exchange all that goes to
+    the n - M ranks elsewhere.
+    """
+    members = place.members_below(place.level)
+    is_exchange, others = fit.op == "alltoall", max(fit.ranks - 1, 1)
+    share = (fit.ranks - members) / others if is_exchange else 1 / members
+    uplink = holders[place.level].get("uplink", "per_gpu")
+    return fit.gb_s * share * members / place.uplinks(place.level, uplink)
+
+
+def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable[str]:
+    """Put a fit on its level; yield what it replaces by what."""
+    level = holders[place.level]
+    name, gb_s = level["name"], _rounded(_link_gb_s(fit, place, holders))
+    yield (
+        f"{name}: gb_s {level['gb_s']} -> {gb_s:g}, fitted to {fit.op} over "
+        f"{fit.ranks} GPUs in {fit.name}, {fit.median_error:.1%} off "
+        "(median from 1 MiB on)."
+    )
+    level["gb_s"] = gb_s
+    inner = [_checked(ScaleOut, _open(one), "levels") for one in holders[: place.level]]
+    yield from _slower(inner, fit, place)
+    if not fit.is_latency_told:
+        yield f"{name}: latency_us kept: {fit.name} has large sizes only."
+        return
+    latency_us = _rounded(max(0.0, fit.latency_us - place.inner_us(inner)))
+    yield f"{name}: latency_us {level['latency_us']} -> {latency_us:g}, from it too."
+    level["latency_us"] = latency_us
+
+
+def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]:
+    """Yield which inner levels let less through than the fit."""
+    for index, level in enumerate(inner):
+        rails = place.uplinks(index, level.uplink)
+        if level.gb_s * rails < 0.995 * fit.gb_s:
+            yield (
+                f"{level.name}: lets {level.gb_s * rails:g} GB/s through, less than "
+                f"the {fit.gb_s:.4g} of {fit.name}; it stays the bottleneck."
+            )
+
+
+def _open(level: Fields) -> Fields:
+    return {name: value for name, value in level.items() if name != "size"}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,62 @@
+"""How far a plan that fits is from every rule that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from meshwright.check.check import row_of
+from meshwright.cost.job import Job
+from meshwright.results.explanation import Slack
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rules.limits import HOST_MEMORY, LINK_SHARE, MEMORY
+
+
+def slack(job: Job, plan: PricedPlan) -> tuple[Slack, ...]:
+    """Return what a plan leaves of memory and links, and the rules that it keeps."""
+    return (*_room(job, plan), *_kept(job, plan))
+
+
+def _room(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    spec, stages = job.spec, plan.stages
+    left = [stage.usable_gib - stage.total_gib for stage in stages]
+    tightest = int(np.argmin(left))
+    yield Slack(
+        rule="memory",
+        sentence=MEMORY,
+        have=stages[tightest].usable_gib,
+        need=stages[tightest].total_gib,
+        unit="GiB",
+        where=f"stage {tightest}",
+    )
+    on_host = [stage.host_gib for stage in stages]
+    if any(on_host):
+        yield Slack(
+            rule="host_memory",
+            sentence=HOST_MEMORY,
+            have=spec.usable_host_gib,
+            need=max(on_host) * spec.cluster.gpus_per_host,
+            unit="GiB",
+            where=f"hosts of stage {int(np.argmax(on_host))}",
+        )
+    busiest = max(plan.all_links, key=lambda load: load.utilisation, default=None)
+    yield Slack(
+        rule="link_utilisation",
+        sentence=LINK_SHARE,
+        have=spec.limits.max_link_utilisation or 1.0,
+        need=plan.link_utilisation,
+        unit="of the step",
+        where=busiest.link if busiest else "",
+    )
+
+
+def _kept(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    """Yield the rules of the framework and the pins that a plan keeps."""
+    spec = job.spec
+    rows, place = row_of(job, plan.plan)
+    on_mesh = mesh_rules(spec, place.mesh[None])
+    for rule in (*degree_rules(spec), *on_mesh, *plan_rules(spec)):
+        if rule.holds(spec, rows)[0]:
+            yield Slack(rule=rule.name, sentence=rule.told(spec, rows))

@@ -1,0 +1,1 @@
+"""What each training framework can launch, keeps in memory and fuses."""

@@ -1,0 +1,1 @@
+"""Files that InfiniBand's tools print."""

@@ -1,0 +1,127 @@
+"""A machine from NCCL's XML: relations from the tree, links from `nvlink`, `xgmi`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
+from meshwright.imports.nccl.parts import UNNUMBERED, Cpu, Device
+from meshwright.spec.gpu import Gpu
+
+NVSWITCH_CLASS = "0x0680"
+
+SOCKET_GB_S = {
+    ("GenuineIntel", "6", "85"): 10.0,
+    ("GenuineIntel", "6", "106"): 10.0,
+    ("GenuineIntel", "6", "143"): 22.0,
+    ("AuthenticAMD", "175", "1"): 24.0,
+    ("AuthenticAMD", "175", "17"): 24.0,
+}
+"""Skylake and Cascade Lake, Ice Lake, Sapphire Rapids, EPYC Zen 3, Zen 4: NCCL's table
+(https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h), by family and model."""
+
+
+def to_machine(
+    gpus: Sequence[Device],
+    nics: Sequence[Device],
+    cpus: Sequence[Cpu],
+    notes: tuple[str, ...],
+    gpu: Gpu,
+) -> Machine:
+    """Return devices, links and PCIe relations of a file.
+
+    Raises:
+        SpecError: there are more devices than in one machine.
+    """
+    check_count(len(gpus) + sum(max(1, len(nic.nets)) for nic in nics))
+    named = {f"GPU{i}": device for i, device in enumerate(gpus)}
+    ports = _ports(nics, taken=set(named))
+    placed = named | {nic.name: device for nic, device in ports}
+    relations = {
+        frozenset((a, b)): _relation(placed[a], placed[b])
+        for a, b in itertools.combinations(placed, 2)
+    }
+    said = list(notes)
+    peers = _peers(named, said)
+    _note_gaps(gpus, peers, gpu, said)
+    rates = [device.pcie_gb_s for device in gpus if device.pcie_gb_s]
+    return Machine(
+        gpus=tuple(named),
+        nics=tuple(nic for nic, _ in ports),
+        peers=peers,
+        relations=relations,
+        socket_gb_s=_socket_gb_s(cpus),
+        port_rate_gb_s=min(rates, default=None),
+        notes=tuple(said),
+    )
+
+
+def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
+    """Return each network port by its name; NICs without one by a number."""
+    ports: list[tuple[Nic, Device]] = []
+    for number, device in enumerate(nics):
+        for net in device.nets or (None,):
+            name = (net.name if net else "")[:100] or f"nic{number}"
+            name = name if name.isprintable() else f"nic{number}"
+            if not device.busid and name in taken:
+                continue  # NCCL lists sockets' NICs below every CPU
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            gb_s = net.mbit_s / 8_000 if net and net.mbit_s else None
+            ports.append((Nic(name, gb_s), device))
+    return ports
+
+
+def _relation(a: Device, b: Device) -> str:
+    """Return what two devices meet at: bridge, bridges, root of a CPU, or sockets."""
+    if a is b:
+        return "PIX"
+    depth = 0
+    for one, other in zip(a.way, b.way, strict=False):
+        if one != other:
+            break
+        depth += 1
+    if a.way_tags[depth - 1] == "pci":
+        is_near = len(a.way) == len(b.way) == depth
+        return "PIX" if is_near else "PXB"
+    return "PHB" if a.way_tags[depth - 1] == "cpu" else "SYS"
+
+
+def _peers(named: Mapping[str, Device], notes: list[str]) -> Peers:
+    names = {device.busid: name for name, device in named.items()}
+    counts: dict[Pair, int] = {}
+    ports: dict[str, int] = {}
+    kind, strange = "NVLink", 0
+    for name, device in named.items():
+        for link in device.links:
+            kind = "XGMI" if link.kind == "xgmi" else kind
+            target = names.get(link.target)
+            if link.tclass.startswith(NVSWITCH_CLASS):
+                ports[name] = ports.get(name, 0) + link.count
+            elif target and target != name and link.count:
+                pair = frozenset((name, target))
+                counts[pair] = max(link.count, counts.get(pair, 0))
+            else:
+                strange += 1
+    if strange:
+        notes.append(f"{strange} links lead to no GPU or NVSwitch here; left out.")
+    return Peers(kind, counts, ports, is_explicit=True)
+
+
+def _note_gaps(
+    gpus: Sequence[Device], peers: Peers, gpu: Gpu, notes: list[str]
+) -> None:
+    if gpus[0].number == UNNUMBERED:
+        notes.append("The file does not number the GPUs; they are in bus order.")
+    if not peers.counts and not peers.ports and gpu.peer_links and len(gpus) > 1:
+        notes.append(
+            f"The file has the PCIe tree alone: none of the {gpu.peer_links} links "
+            "of each GPU to its peers is drawn."
+        )
+
+
+def _socket_gb_s(cpus: Sequence[Cpu]) -> float | None:
+    found = {SOCKET_GB_S.get((c.vendor, c.familyid, c.modelid)) for c in cpus}
+    return found.pop() if len(found) == 1 else None

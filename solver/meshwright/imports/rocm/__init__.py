@@ -1,0 +1,1 @@
+"""Files that AMD's ROCm prints."""

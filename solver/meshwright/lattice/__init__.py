@@ -1,0 +1,1 @@
+"""Every legal skeleton of a job: degrees, other choices, and meshes."""

@@ -1,0 +1,104 @@
+"""Degrees: how many GPUs each axis of a mesh has, over all levels together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from meshwright.cost.job import Job
+from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.rule import holding
+from meshwright.plans.skeletons import Skeletons
+from meshwright.rules.legality import degree_rules, framework_degree_rules
+from meshwright.spec.divisors import divisors
+from meshwright.spec.pins import AXES
+from meshwright.topology.groups import GROUPS
+from meshwright.topology.paths import Meshes, Paths, free_paths
+
+
+def legal_degrees(job: Job) -> tuple[Ints, Ints]:
+    """Return the degrees that the rules allow, and how many meshes have them."""
+    spec = job.spec
+    inherited = [own for own in framework_degree_rules(spec) if own.is_inherited]
+    degrees, copies = enumerate_degrees(
+        job.fabric.sizes, lambda grown: holding(inherited, spec, degree_rows(grown))
+    )
+    legal = holding(degree_rules(spec), spec, degree_rows(degrees))
+    return degrees[legal], copies[legal]
+
+
+def enumerate_degrees(
+    sizes: Sequence[int], keep: Callable[[Ints], Bools] | None = None
+) -> tuple[Ints, Ints]:
+    """Return all degrees, (degrees, axes), and the number of meshes of each.
+
+    Levels are taken in one after the other; meshes of the same degrees so far are
+    counted, not listed. `keep` is asked after each level, about the degrees so far.
+    """
+    known = divisors(int(np.prod(sizes)))
+    degrees = np.ones((1, len(AXES)), dtype=np.int64)
+    copies = np.ones(1, dtype=np.int64)
+    for size in sizes:
+        options = factorisations(size)
+        grown = (degrees[:, None] * options[None]).reshape(-1, len(AXES))
+        index = np.searchsorted(known, grown).T
+        code = np.ravel_multi_index(tuple(index), (len(known),) * len(AXES))
+        _, first, number = np.unique(code, return_index=True, return_inverse=True)
+        counts = np.bincount(number, weights=np.repeat(copies, len(options)))
+        degrees, copies = grown[first], counts.astype(np.int64)
+        if keep is not None:
+            mask = keep(degrees)
+            degrees, copies = degrees[mask], copies[mask]
+    return degrees, copies
+
+
+@cache
+def factorisations(size: int) -> Ints:
+    """Return the ordered factorisations of a level over the axes, (options, axes).
+
+    The innermost axes take the largest factors first, so that the first ones are those
+    that people would write.
+    """
+    return np.array(list(_factorisations(size, len(AXES))), dtype=np.int64)
+
+
+def _factorisations(size: int, parts: int) -> list[tuple[int, ...]]:
+    if parts == 1:
+        return [(size,)]
+    rests = (
+        ((divisor,), _factorisations(size // divisor, parts - 1))
+        for divisor in reversed(divisors(size))
+    )
+    pairs = itertools.chain.from_iterable(
+        itertools.product([own], rest) for own, rest in rests
+    )
+    return [own + rest for own, rest in pairs]
+
+
+def degree_rows(degrees: Ints) -> Skeletons:
+    """Return rows with degrees alone, for rules where links do not matter yet."""
+    return mesh_rows(degrees[:, :, None], free_paths(len(degrees), len(GROUPS)))
+
+
+def mesh_rows(meshes: Meshes, paths: Paths) -> Skeletons:
+    """Return rows with the degrees of meshes, for rules on meshes."""
+    degrees = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
+    none = np.zeros(len(meshes), dtype=np.int64)
+    return Skeletons(
+        **degrees,
+        ep=none + 1,
+        vpp=none + 1,
+        micro_batch=none,
+        microbatches=none,
+        zero=none,
+        recompute=none,
+        sequence_parallel=none.astype(bool),
+        schedule=none,
+        offload=none,
+        precision=none,
+        paths=paths,
+        mesh=np.arange(len(meshes)),
+    )

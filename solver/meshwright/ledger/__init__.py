@@ -1,1 +1,0 @@
-"""Every collective of a plan: where, how often, how long, and what hides."""

@@ -1,0 +1,1 @@
+"""From files and names to a spec: presets, imported clusters, plans written as text."""

@@ -1,0 +1,170 @@
+"""Files of other tools where a spec says what its cluster is.
+
+`cluster: {nvidia_smi: topo.txt, gpu: A100}` has the inside of a machine from the file;
+`cluster: {machine: p5.48xlarge, slurm: topology.conf}` what joins machines. Both go
+together. What files leave out is assumed, and each assumption is a note.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
+from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.reading.messages import shown
+from meshwright.reading.places import Document, FieldPath, Where
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.topology import Topology
+
+CLUSTER, TOPOLOGY = ("cluster",), ("cluster", "topology")
+
+_MOVED = ("gpu", "scale_out", "host")
+"""Fields of a topology that stand beside a machine's file."""
+
+
+class Source(NamedTuple):
+    """A file of another tool, and where it is named."""
+
+    kind: str
+    path: Path
+    place: Where
+
+
+def take_sources(document: Document) -> list[Source]:
+    """Take the files of other tools out of the cluster, the machine's first.
+
+    What stands beside the file of a machine becomes a topology that lacks its nodes.
+
+    Raises:
+        SpecError: files that do not go together, or alone.
+    """
+    cluster = document.data["cluster"]
+    found = [kind for kind in (*MACHINES, *FABRICS) if kind in cluster]
+    sources = [_source(document, kind) for kind in found]
+    inside = [source for source in sources if source.kind in MACHINES]
+    above = [source for source in sources if source.kind in FABRICS]
+    for group in (inside, above):
+        for other in group[1:]:
+            _refuse(other, f"given beside {group[0].kind}; keep one")
+    if inside:
+        _open_topology(document, inside[0])
+    elif above and not {"machine", "topology"} & cluster.keys():
+        told = "says what joins machines, not what is in them; add machine: NAME"
+        _refuse(above[0], told)
+    for source in sources:
+        del cluster[source.kind]
+    return sources
+
+
+def fill(document: Document, sources: list[Source]) -> list[str]:
+    """Put what files say into the topology, once names in it are resolved.
+
+    Returns:
+        What was assumed. A GPU or machine that is not valid leaves the topology as it
+        is: validating the spec says why.
+
+    Raises:
+        SpecError: names file and line of what is not understood.
+    """
+    notes: list[str] = []
+    for source in sources:
+        is_machine = source.kind in MACHINES
+        own = (_fill_machine if is_machine else _fill_levels)(document, source)
+        notes += [f"{source.path.name}: {note}" for note in own]
+    return notes
+
+
+def _source(document: Document, kind: str) -> Source:
+    field = (*CLUSTER, kind)
+    place, name = document.where(field), document.value(field)
+    if not isinstance(name, str) or not name:
+        raise SpecError(f"{place}: cluster.{kind}: {shown(name)}: expected a file")
+    path = Path(place.file).parent / name
+    # os.path answers False for names that no file can have, where Path raises.
+    if not os.path.isfile(path):
+        raise SpecError(f"{place}: cluster.{kind}: {shown(name)}: no such file")
+    return Source(kind, path, place)
+
+
+def _refuse(source: Source, sentence: str) -> None:
+    raise SpecError(f"{source.place}: cluster.{source.kind}: {sentence}")
+
+
+def _open_topology(document: Document, source: Source) -> None:
+    cluster = document.data["cluster"]
+    for field in ("machine", "topology"):
+        if field in cluster:
+            _refuse(source, f"given beside a {field}; keep one")
+    if "gpu" not in cluster:
+        told = "the file does not say which GPU the machine has; add gpu: NAME"
+        _refuse(source, told)
+    cluster["topology"] = {}
+    document.places[TOPOLOGY] = source.place
+    for field in _MOVED:
+        if field in cluster:
+            _move(document, (*CLUSTER, field), (*TOPOLOGY, field))
+
+
+def _move(document: Document, old: FieldPath, new: FieldPath) -> None:
+    """Put a field elsewhere, with the places of all that is in it."""
+    parent = document.value(old[:-1])
+    document.value(new[:-1])[new[-1]] = parent.pop(old[-1])
+    for path in [path for path in document.places if path[: len(old)] == old]:
+        document.places[new + path[len(old) :]] = document.places.pop(path)
+
+
+def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
+    from meshwright.imports.clusters import read_machine
+
+    topology = document.value(TOPOLOGY)
+    try:
+        gpu = Gpu.model_validate(topology["gpu"])
+    except ValidationError:
+        return ()
+    with _told_at(source):
+        imported = read_machine(source.kind, source.path, gpu)
+    _put(document, source, {"name": title(source.path), **imported.fields})
+    return imported.notes
+
+
+def _fill_levels(document: Document, source: Source) -> tuple[str, ...]:
+    from meshwright.imports.clusters import read_levels
+
+    try:
+        topology = Topology.model_validate(document.value(TOPOLOGY))
+    except ValidationError:
+        return ()
+    with _told_at(source):
+        imported = read_levels(source.kind, source.path, topology)
+    document.value(TOPOLOGY).pop("scale_out", None)
+    _put(document, source, imported.fields)
+    return imported.notes
+
+
+def _put(document: Document, source: Source, fields: dict[str, Any]) -> None:
+    """Put fields of a topology into the document; they were written in the file."""
+    file = Where(str(source.path))
+    for name, value in fields.items():
+        document.graft((*TOPOLOGY, name), Document(value, {(): file}))
+
+
+@contextmanager
+def _told_at(source: Source) -> Iterator[None]:
+    """Add where the file is named to errors that do not name the file."""
+    try:
+        yield
+    except SpecError as error:
+        if str(error).startswith(f"{Where(str(source.path))}:"):
+            raise
+        raise SpecError(f"{source.place}: cluster.{source.kind}: {error}") from None
+
+
+def title(path: Path) -> str:
+    """Return the name of a topology that a file was made into."""
+    return "".join(c for c in path.stem if c.isprintable())[:60] or "imported"

@@ -1,0 +1,79 @@
+"""Reads a plan that a user has in mind: `tp=8,pp=2`, a file of fields, or an answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
+from meshwright.loading.load import add_pin
+from meshwright.reading.messages import explain
+from meshwright.reading.places import Document, Where
+from meshwright.reading.yaml_text import read_yaml
+from meshwright.spec.pins import Pins
+
+_SAME = (
+    "tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "micro_batch", "zero",
+    "sequence_parallel", "recompute", "schedule", "offload",
+)  # fmt: skip
+"""Fields of an answer's plan that are pins too."""
+
+LONGEST_PLAN = 10_000
+"""Characters of a plan on the command line; all fields take a few hundred."""
+
+
+def read_plan(text: str) -> Pins:
+    """Return the fields of a plan, from text or from a file.
+
+    A file holds the fields of pins, or what `solve --format json` printed.
+
+    Raises:
+        SpecError: names the field, its value and what is accepted.
+    """
+    document = _document(text)
+    try:
+        return Pins.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, Pins)) from None
+
+
+def _document(text: str) -> Document:
+    if os.path.isfile(text):
+        document = read_yaml(Path(text))
+        if not isinstance(document.data, dict):
+            raise SpecError(f"{text}: expected the fields of a plan, as a mapping")
+        if isinstance(document.data.get("plan"), dict):
+            document.data = _of_answer(document.data["plan"])
+        return document
+    if len(text) > LONGEST_PLAN:
+        told = f"expected a file, or at most {LONGEST_PLAN:,} characters"
+        raise SpecError(f"--plan: {len(text):,} characters; {told}")
+    document = Document({}, {(): Where("--plan")})
+    for part in _parts(text):
+        add_pin(document, part.strip(), (), "--plan")
+    return document
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what stands between commas; those inside brackets belong to a value."""
+    start, depth = 0, 0
+    for index, char in enumerate(text):
+        depth += (char in "[{") - (char in "]}")
+        if char == "," and depth <= 0:
+            yield text[start:index]
+            start = index + 1
+    yield text[start:]
+
+
+def _of_answer(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the pins that stand for a plan that was answered."""
+    pins = {name: plan[name] for name in _SAME if name in plan}
+    stages = plan.get("stages")
+    if isinstance(stages, list) and all(isinstance(own, dict) for own in stages):
+        pins["layers"] = [own.get("layers") for own in stages]
+        pins["recompute_layers"] = [own.get("recompute_layers") for own in stages]
+    return pins

@@ -1,0 +1,132 @@
+"""A spec with one of its numbers varied: `topology.levels[0].gb_s=8:900`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
+from meshwright.loading.load import read_spec
+from meshwright.reading.messages import explain, shown
+from meshwright.reading.places import Document, FieldPath, field_path
+from meshwright.spec.base import to_number
+from meshwright.spec.spec import Spec
+
+LINKS_GB_S = (8.0, 900.0)
+"""What two GPUs may be joined by: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5 (NVIDIA
+Blackwell architecture brief, 1.8 TB/s both ways together)."""
+
+_UNITS = {"gb_s": "GB/s", "us": "us", "gib": "GiB", "w": "W"}
+
+
+class Varied(NamedTuple):
+    """A number of a spec and the range that is looked at."""
+
+    name: str
+    low: float
+    high: float
+    at: Callable[[float], Spec]
+    """Returns the spec with the number at a value; raises SpecError outside limits."""
+    about: str
+    """The name of what has the number, such as a level's; empty where it has none."""
+    value: float | None
+    """That of the spec, in the unit of the range; None where the spec leaves it out."""
+
+    @property
+    def unit(self) -> str:
+        """Return the unit that the name of the number ends in."""
+        ends = {(f".{end}", f"_{end}"): unit for end, unit in _UNITS.items()}
+        return next((unit for e, unit in ends.items() if self.name.endswith(e)), "")
+
+
+def innermost_link(spec: Spec) -> str | None:
+    """Return how to vary the link of the innermost level that joins GPUs.
+
+    That is `PATH=LOW:HIGH`, a range that holds all of `LINKS_GB_S` and the double and
+    half of what the link has; None where GPUs are not joined by a level.
+    """
+    cluster = spec.cluster
+    joins = (i for i, level in enumerate(cluster.levels) if level.size > 1)
+    inner = next(joins, None)
+    if inner is None or cluster.topology.nodes or cluster.parts:
+        return None
+    own, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
+    is_outer = inner == len(cluster.topology.levels)
+    path = "scale_out" if is_outer else f"levels[{inner}]"
+    return f"topology.{path}.gb_s={min(low, own / 2):g}:{max(high, own * 2):g}"
+
+
+def vary(spec: str, text: str) -> Varied:
+    """Return how to vary one number of a spec, `PATH=LOW:HIGH`.
+
+    The path may leave out `cluster` at its start. Whole numbers stay whole.
+
+    Raises:
+        SpecError: there is no such number, or no such range.
+    """
+    path_text, _, span = text.partition("=")
+    low, high = (to_number(own) for own in (*span.split(":"), "", "")[:2])
+    if low is None or high is None or not 0 < low < high or span.count(":") != 1:
+        raise SpecError(f"{_option(text)}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
+    document = read_spec(spec)
+    path = _path(document.data, _steps(text, path_text))
+    if path is None or _number(document.data, path) is None:
+        raise SpecError(
+            f"{_option(text)}: no number of the spec is at {shown(path_text)}"
+        )
+    is_whole = isinstance(_value(document.data, path), int)
+
+    def at(number: float) -> Spec:
+        data = copy.deepcopy(document.data)
+        _value(data, path[:-1])[path[-1]] = round(number) if is_whole else number
+        return _checked(document, data)
+
+    own = _checked(document, document.data).model_dump()
+    about = _value(document.data, path[:-1]).get("name", "")
+    return Varied(path_text, low, high, at, about, _number(own, path))
+
+
+def _checked(document: Document, data: Any) -> Spec:
+    try:
+        return Spec.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, Spec)) from None
+
+
+def _option(text: str) -> str:
+    return f"--vary {shown(text)[1:-1]}"
+
+
+def _steps(text: str, path: str) -> FieldPath:
+    found = field_path(path)
+    if found is None:
+        raise SpecError(f"{_option(text)}: expected a path such as training.seq_len")
+    return found
+
+
+def _path(data: Any, steps: FieldPath) -> FieldPath | None:
+    """Return the path that leads to something, as it is or below the cluster."""
+    for path in (steps, ("cluster", *steps)):
+        try:
+            _value(data, path)
+        except (KeyError, IndexError, TypeError):
+            continue
+        return path
+    return None
+
+
+def _value(data: Any, path: FieldPath) -> Any:
+    for step in path:
+        data = data[step]
+    return data
+
+
+def _number(data: Any, path: FieldPath) -> float | None:
+    """Return the number at a path, that of a quantity such as '400 Gbit/s' too."""
+    value = _value(data, path)
+    if isinstance(value, str):
+        value = next(iter(value.split()), None)
+    return None if isinstance(value, bool) else to_number(value)

@@ -1,0 +1,1 @@
+"""What a plan is: its fields, its stages, and many plans as columns."""

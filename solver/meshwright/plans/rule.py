@@ -1,0 +1,94 @@
+"""A rule: a named test of the ways to run a job, with the sentence that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.base import SpecModel
+from meshwright.spec.spec import Framework, Spec
+
+ALL: tuple[Framework, ...] = (
+    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp",
+)  # fmt: skip
+
+
+class BrokenRule(SpecModel):
+    """A rule that a plan or every plan breaks, with its numbers."""
+
+    rule: str
+    sentence: str
+    have: float | None = None
+    need: float | None = None
+    unit: str = ""
+    where: str = Field("", description="The stage or link where it is broken most.")
+
+
+class Degrees(Protocol):
+    """Rows of anything that is split over GPUs."""
+
+    @property
+    def tp(self) -> Ints:
+        """Return the tensor-parallel degrees."""
+
+    @property
+    def pp(self) -> Ints:
+        """Return the pipeline stages."""
+
+
+S = TypeVar("S", contravariant=True)
+R = TypeVar("R", bound=Degrees, contravariant=True)
+
+
+@dataclass(frozen=True)
+class RuleOf(Generic[S, R]):
+    """A named test of rows of a kind, under specs of a kind."""
+
+    name: str
+    sentence: str
+    source: str
+    holds: Callable[[S, R], Bools]
+    numbers: str = ""
+    """The values compared, as a format of `spec` and the fields of a plan."""
+    frameworks: tuple[Framework, ...] = ALL
+    """Those of training that it is a rule of."""
+    is_inherited: bool = False
+    """Whether degrees that break it still do after any further factor."""
+    concerns: Callable[[S], bool] = lambda _spec: True
+    """Whether a spec has what the rule is about."""
+
+    def told(self, spec: S, rows: R) -> str:
+        """Return the sentence with the values that it compares on the first row."""
+        names = [name for _, name, _, _ in Formatter().parse(self.numbers) if name]
+        fields = [name for name in names if not name.startswith("spec.")]
+        values = {name: getattr(rows, name)[0] for name in fields}
+        numbers = self.numbers.format(spec=spec, **values)
+        return f"{self.sentence} ({numbers})" if numbers else self.sentence
+
+
+Rule = RuleOf[Spec, Skeletons]
+"""A rule of training."""
+
+
+def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
+    """Return the rules that the first row breaks, with the values compared."""
+    return [
+        BrokenRule(rule=rule.name, sentence=rule.told(spec, rows))
+        for rule in rules
+        if not rule.holds(spec, rows)[0]
+    ]
+
+
+def holding(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> Bools:
+    """Return which rows hold every rule, in the shape that their columns have."""
+    result: Bools = np.ones(rows.tp.shape, dtype=bool)
+    for rule in rules:
+        result = result & rule.holds(spec, rows)
+    return result

@@ -1,0 +1,38 @@
+"""How the work on one micro-batch is cut up among GPUs, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from meshwright.plans.columns import Bools, Floats, Ints, distinct, take
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What one GPU's share of a layer depends on, a row each."""
+
+    tp: Ints
+    cp: Ints
+    ep: Ints
+    micro_batch: Ints
+    sequence_parallel: Bools
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.tp)
+
+    def tokens(self, seq_len: int) -> Floats:
+        """Return the tokens of a micro-batch that a tensor-parallel group sees."""
+        result: Floats = self.micro_batch * seq_len / self.cp
+        return result
+
+    @property
+    def sequence_shards(self) -> Ints:
+        """Return over how many of the group those tokens are split between matmuls."""
+        result: Ints = 1 + (self.tp - 1) * self.sequence_parallel
+        return result
+
+    def distinct(self) -> tuple[Shards, Ints]:
+        """Return the distinct rows, and for each row which of them it is."""
+        own, inverse = distinct([getattr(self, f.name) for f in fields(self)])
+        return take(self, own), inverse

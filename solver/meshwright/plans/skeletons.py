@@ -1,0 +1,113 @@
+"""Skeletons: plans without their per-stage choices, as numpy columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.plans.columns import Bools, Ints, distinct, take
+from meshwright.plans.shards import Shards
+from meshwright.topology.paths import Paths
+
+NONE, SELECTIVE, FULL = range(3)
+"""Codes of the recompute column, in the order of `spec.pins.RECOMPUTE_MODES`."""
+
+ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(3)
+"""Codes of the schedule column, in the order of `spec.pins.SCHEDULES`."""
+
+KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(4)
+"""Codes of the offload column, in the order of `spec.pins.OFFLOADS`."""
+
+
+@dataclass(frozen=True)
+class Skeletons:
+    """Columns of equal length, a skeleton per row."""
+
+    tp: Ints
+    cp: Ints
+    dp_shard: Ints
+    dp_replicate: Ints
+    pp: Ints
+    ep: Ints
+    vpp: Ints
+    micro_batch: Ints
+    microbatches: Ints
+    zero: Ints
+    recompute: Ints
+    sequence_parallel: Bools
+    schedule: Ints
+    offload: Ints
+    precision: Ints
+    """Codes in the order of `spec.gpu.PRECISIONS`."""
+    paths: Paths
+    """What each group pays on the links of the row's mesh, or in the best case."""
+    mesh: Ints
+    """Row of the mesh in the lattice's table, or -1 for a best case over many."""
+    kind_paths: tuple[Paths, ...] = ()
+    """On the row's mesh, as the GPUs of each kind see it that stages lie on."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.tp)
+
+    @property
+    def is_placed(self) -> bool:
+        """Return whether it is known what groups pay."""
+        return bool(self.paths.s_per_byte.shape[1])
+
+    @property
+    def dp(self) -> Ints:
+        """Return the data-parallel degree, replicate x shard."""
+        return self.dp_shard * self.dp_replicate
+
+    @property
+    def state_shards(self) -> Ints:
+        """Return over how many GPUs ZeRO shards what is not an expert's."""
+        return self.cp * self.dp_shard
+
+    @property
+    def expert_copies(self) -> Ints:
+        """Return how many GPUs hold the same experts."""
+        result: Ints = self.tp * self.cp * self.dp // self.ep
+        return result
+
+    @property
+    def expert_shards(self) -> Ints:
+        """Return over how many of those ZeRO shards them; see `topology.groups`."""
+        folds_shards = (self.dp_shard > 1) | (self.dp_replicate == 1)
+        within = self.expert_copies // self.dp_replicate
+        return np.where(folds_shards, within, 1)
+
+    @property
+    def group_degrees(self) -> list[Ints]:
+        """Return the members of every group, in the order of `topology.groups`."""
+        shards = self.expert_shards
+        own = [self.tp, self.cp, self.state_shards, self.dp_replicate, self.pp]
+        return [*own, self.ep, shards, self.expert_copies // shards]
+
+    @property
+    def shards(self) -> Shards:
+        """Return what one GPU's share of a layer depends on."""
+        return Shards(
+            self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
+        )
+
+    def distinct_in_state(self) -> tuple[Skeletons, Ints]:
+        """Return the rows that differ in what state their GPUs hold.
+
+        With them, for each row, which of them it is.
+        """
+        degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
+        own, inverse = distinct([*degrees, self.pp > 1, self.zero, self.offload])
+        return self.take(own), inverse
+
+    def take(self, index: Ints) -> Skeletons:
+        """Return the rows of `index`."""
+        return take(self, index)
+
+    def on_meshes(
+        self, paths: Paths, mesh: Ints, kind_paths: tuple[Paths, ...] = ()
+    ) -> Skeletons:
+        """Return the same skeletons placed on the given meshes."""
+        return replace(self, paths=paths, mesh=mesh, kind_paths=kind_paths)

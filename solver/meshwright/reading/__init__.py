@@ -1,0 +1,1 @@
+"""Text of others, read within limits: every value with its line, errors in words."""

@@ -1,0 +1,75 @@
+"""Looks through YAML before anything is built of it, so that no input can hurt.
+
+The parser's events are counted one by one: text that nests too deep or holds too many
+values is refused before the reader spends memory or time on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import yaml
+
+from meshwright.errors import SpecError
+from meshwright.reading.places import Where
+
+MAX_DEPTH = 40
+"""Levels of nesting in any file."""
+
+
+class Limits(NamedTuple):
+    """How large a file of some kind may be."""
+
+    most_bytes: int = 1_000_000
+    most_values: int = 20_000
+    """After anchors are expanded."""
+
+
+SPECS = Limits()
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def line_of(name: str, mark: Any, has_lines: bool = True) -> Where:
+    """Return the place of a mark; text from the command line has no lines."""
+    return Where(name, mark.line + 1 if mark and has_lines else 0)
+
+
+def guard(text: str, name: str, has_lines: bool = True, limits: Limits = SPECS) -> None:
+    """Refuse YAML text that is empty, too large, too deep, tagged, or in two parts.
+
+    Raises:
+        SpecError: names the line and the limit.
+    """
+    documents = values = depth = 0
+    for event in yaml.parse(text, Loader=Loader):
+        here = line_of(name, event.start_mark, has_lines)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise SpecError(f"{here}: a second document starts; expected one")
+        if isinstance(event, yaml.NodeEvent):
+            values += 1
+            _check_tag(event, here)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        check_size(values, depth, here, limits)
+    if not values:
+        raise SpecError(f"{name}: empty; expected YAML fields")
+
+
+def check_size(values: int, depth: int, here: Where, limits: Limits) -> None:
+    """Refuse more values or deeper nesting than any file of a kind has.
+
+    Raises:
+        SpecError: names the line and the limit.
+    """
+    if values > limits.most_values:
+        raise SpecError(f"{here}: expected at most {limits.most_values:,} values")
+    if depth > MAX_DEPTH:
+        raise SpecError(f"{here}: expected at most {MAX_DEPTH} levels of nesting")
+
+
+def _check_tag(event: yaml.NodeEvent, here: Where) -> None:
+    tag = getattr(event, "tag", None)
+    if tag is not None:
+        raise SpecError(f"{here}: the tag {tag!r:.60}: expected plain YAML, no tags")

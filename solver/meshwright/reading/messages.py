@@ -1,0 +1,166 @@
+"""Turns pydantic's errors into lines: FILE:LINE: field: VALUE: what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.reading.places import Document, FieldPath
+
+DISAGREEMENT = "fields_disagree"
+"""The type of the pydantic errors that carry a list of problems."""
+
+FOLLOWS = "follows"
+"""The type of the pydantic errors that another one explains."""
+
+MOST_LINES = 10
+
+MOST_CHARACTERS = 1_800
+"""Of all lines but the first: a screen."""
+
+LONGEST_NAME = 100
+"""Characters of the path of a field, in a message."""
+
+_PRESETS = {("model",), ("cluster", "topology"), ("cluster", "topology", "gpu")}
+"""Where `preset` is a field too."""
+
+_MORE: dict[FieldPath, tuple[str, ...]] = {
+    **dict.fromkeys(_PRESETS, ("preset",)),
+    ("cluster",): ("machine", *MACHINES, *FABRICS),
+}
+"""Fields that stand for others, by where they are accepted."""
+
+_EXPECTED = {
+    "bool_type": "expected true or false",
+    "string_type": "expected text; put it in quotes",
+    "tuple_type": "expected a list",
+}
+
+
+def explain(document: Document, error: ValidationError, schema: Any) -> str:
+    """Return one line for each thing that is wrong, the first ten of them."""
+    lines: list[str] = []
+    for detail in error.errors(include_url=False):
+        lines += _lines(document, detail, schema)
+    return "\n".join(_first(list(dict.fromkeys(lines))))
+
+
+def _first(lines: list[str]) -> list[str]:
+    """Return as many lines as fit on a screen, and how many there are besides."""
+    sizes = itertools.accumulate(len(line) + 1 for line in lines)
+    fitting = sum(size <= MOST_CHARACTERS for size in sizes)
+    count = min(max(fitting, 1), MOST_LINES)
+    left = len(lines) - count
+    return [*lines[:count], *([f"... and {left} more"] if left else [])]
+
+
+def shown(value: Any) -> str:
+    """Return a value in at most 60 characters."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "nothing"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
+    loc = detail["loc"]
+    if detail["type"] == FOLLOWS:
+        return []
+    if detail["type"] == DISAGREEMENT:
+        return [
+            _line(document, loc + problem.path, f"{shown(problem.value)} {problem[2]}")
+            for problem in detail["ctx"]["problems"]
+        ]
+    if detail["type"] == "missing":
+        return [_line(document, loc, f"missing; expected {_meaning(schema, loc)}")]
+    if detail["type"] == "extra_forbidden":
+        return [_line(document, loc, f"unknown field; {_fields_near(schema, loc)}")]
+    path, value = document.known(loc), detail["input"]
+    message = _message(detail, schema, path)
+    is_section = isinstance(value, dict) and _model_at(schema, path) is not None
+    text = message if is_section else f"{shown(value)}: {message}"
+    return [_line(document, path, text)]
+
+
+def _line(document: Document, path: FieldPath, text: str) -> str:
+    name = document.name(path)
+    name = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
+    field = f"{name}: " if name else ""
+    return f"{document.where(path)}: {field}{text}"
+
+
+def _message(detail: ErrorDetails, schema: Any, loc: FieldPath) -> str:
+    kind = detail["type"]
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"expected {_section(schema, loc)}"
+    if kind == "literal_error":
+        return _choices(str(detail["ctx"]["expected"]), detail["input"])
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    return detail["msg"].removeprefix("Value error, ")
+
+
+def _choices(expected: str, value: Any) -> str:
+    accepted = expected.replace("'", "")
+    close = difflib.get_close_matches(str(value)[:40], expected.split("'")[1::2], n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"expected {accepted}{hint}"
+
+
+def _meaning(schema: Any, loc: FieldPath) -> str:
+    """Return what stands in a field, for one that is missing."""
+    if _model_at(schema, loc) is not None:
+        return _section(schema, loc)
+    parent = _model_at(schema, loc[:-1])
+    field = _fields_of(parent)[str(loc[-1])]
+    text = field.description or "text"
+    return text[:1].lower() + text[1:].rstrip(".") if text[1:2].islower() else text
+
+
+def _fields_near(schema: Any, loc: FieldPath) -> str:
+    """Return the fields that the schema has at the place of an unknown one."""
+    fields = list(_fields_of(_model_at(schema, loc[:-1])))
+    fields += _MORE.get(loc[:-1], ())
+    close = difflib.get_close_matches(str(loc[-1])[:40], fields, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}accepted: {', '.join(fields)}"
+
+
+def _section(schema: Any, loc: FieldPath) -> str:
+    can_be_named = "cluster" in _fields_of(schema)
+    can_be_named &= loc in _PRESETS or loc == ("cluster",)
+    name = "a name, or " if can_be_named else ""
+    model = _model_at(schema, loc)
+    if model is None:
+        return "a mapping"
+    return f"{name}a mapping with the fields {', '.join(_fields_of(model))}"
+
+
+def _model_at(schema: Any, loc: FieldPath) -> Any:
+    """Return the model that stands at a place of the schema, or None."""
+    model = schema
+    for step in loc:
+        if isinstance(step, str):
+            model = _model_of(_fields_of(model)[step].annotation)
+        if model is None:
+            break
+    return model
+
+
+def _fields_of(model: Any) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the names that users write."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def _model_of(annotation: Any) -> Any:
+    """Return the model inside an annotation such as `tuple[Level, ...] | None`."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    inner = [_model_of(part) for part in getattr(annotation, "__args__", ())]
+    return next((model for model in inner if model is not None), None)

@@ -1,0 +1,135 @@
+"""Reads YAML safely, remembering the line of every value.
+
+Only plain scalars, lists and mappings are built (the safe constructor). Size, depth
+and the number of values after anchors are expanded are limited, and a key that stands
+twice in one mapping is refused rather than the last one winning.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from meshwright.errors import SpecError
+from meshwright.reading.files import read_text
+from meshwright.reading.guard import SPECS, Limits, Loader, check_size, guard, line_of
+from meshwright.reading.places import Document, FieldPath, Where, dotted
+
+MAX_BITS = 4_096
+"""Of a whole number; longer ones stay text, as Python does not print them."""
+
+LONGEST_WORD = 60
+"""Characters of text that stands where fields should, to be quoted."""
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_SURPRISE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
+"""What YAML 1.1 reads as octal (010 is 8) or base 60 (1:30 is 90): kept as text."""
+
+
+class NotYaml(SpecError):
+    """A text that is no YAML at all, as opposed to YAML that passes a limit."""
+
+
+def read_yaml(path: Path, limits: Limits = SPECS) -> Document:
+    """Return the content of one YAML file as data with places.
+
+    Raises:
+        SpecError: the file cannot be read, is not YAML, or passes a limit.
+    """
+    text = read_text(path, limits.most_bytes, "a YAML file")
+    document = parse_yaml(text, str(path), limits=limits)
+    if isinstance(document.data, str) and len(document.data) > LONGEST_WORD:
+        raise SpecError(f"{document.where(())}: text alone; expected YAML fields")
+    return document
+
+
+def parse_yaml(
+    text: str, name: str, has_lines: bool = True, limits: Limits = SPECS
+) -> Document:
+    """Return the content of YAML text as data with places; `name` stands for it.
+
+    Raises:
+        NotYaml: the text is not YAML.
+        SpecError: it is empty, or passes a limit.
+    """
+    try:
+        guard(text, name, has_lines, limits)
+        loader = Loader(text)
+        builder = _Builder(name, loader, has_lines, limits)
+        builder.document.data = builder.build(loader.get_single_node(), (), 0)
+    except (yaml.YAMLError, UnicodeError) as error:
+        line, problem = _diagnosis(text, error)
+        here = Where(name, line if has_lines else 0)
+        raise NotYaml(f"{here}: not valid YAML: {problem}") from None
+    return builder.document
+
+
+def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
+    """Return the line on which YAML is broken, and how."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode(errors="replace")[: error.position]
+        return before.count(b"\n") + 1, str(error.reason)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        return 0, str(error).splitlines()[0]
+    lines = text.splitlines()
+    line = min(mark.line + 1, len(lines))
+    is_tabbed = line > 0 and "\t" in lines[line - 1]
+    hint = "; indent with spaces, not with tabs" if is_tabbed else ""
+    return line, f"{getattr(error, 'problem', error)}{hint}"
+
+
+@dataclass
+class _Builder:
+    """Turns composed nodes into plain data, counting values so that none explode."""
+
+    name: str
+    loader: Any
+    has_lines: bool
+    limits: Limits
+    document: Document = field(default_factory=lambda: Document(None))
+    values: int = 0
+
+    def build(self, node: yaml.Node, path: FieldPath, depth: int) -> Any:
+        here = line_of(self.name, node.start_mark, self.has_lines)
+        self.values += 1
+        check_size(self.values, depth, here, self.limits)
+        self.document.places[path] = here
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                self.build(child, (*path, i), depth + 1)
+                for i, child in enumerate(node.value)
+            ]
+        return self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        is_plain = node.tag != "tag:yaml.org,2002:str"
+        if node.tag == _TIMESTAMP or (is_plain and _SURPRISE.fullmatch(node.value)):
+            return node.value
+        try:
+            value = self.loader.construct_object(node)
+        except ValueError:  # digits without end, or none behind 0x
+            return node.value
+        is_endless = isinstance(value, int) and value.bit_length() > MAX_BITS
+        return node.value if is_endless else value
+
+    def _mapping(self, node: yaml.MappingNode, path: FieldPath, depth: int) -> Any:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            here = line_of(self.name, key_node.start_mark, self.has_lines)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise SpecError(f"{here}: a key is a list or mapping; expected text")
+            key = str(key_node.value)
+            if key in result:
+                first = self.document.places[(*path, key)]
+                field = dotted((*path, key))[:80]
+                raise SpecError(f"{here}: {field}: already given at {first}")
+            result[key] = self.build(value_node, (*path, key), depth + 1)
+            self.document.places[(*path, key)] = here
+        return result

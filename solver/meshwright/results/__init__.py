@@ -1,0 +1,1 @@
+"""What Meshwright answers, as frozen data that goes to JSON and back."""

@@ -1,0 +1,101 @@
+"""Plans and outcomes of serving, frozen, JSON both ways."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from meshwright.results.outcome import Certificate, NearMiss, Status
+from meshwright.results.priced_plan import StageMemory
+from meshwright.spec.base import Count, SpecModel
+
+
+class ServingPlan(SpecModel):
+    """One complete decision: how replicas are cut up, and their requests grouped."""
+
+    tp: Count
+    pp: Count
+    dp_replicate: Count = Field(description="Replicas.")
+    microbatches: Count = Field(description="Groups of a replica's requests.")
+    layers: tuple[Count, ...] = Field(description="Of each stage.")
+    mesh: dict[str, tuple[Count, ...]] = Field(
+        description="Of each axis, its factor at each level, innermost first."
+    )
+
+    def __str__(self) -> str:
+        """Return the plan in one line, in the words of `--pin`."""
+        names = ("tp", "pp", "dp_replicate", "microbatches")
+        return " ".join(f"{name}={getattr(self, name)}" for name in names)
+
+
+class PricedServing(SpecModel):
+    """A plan with what it takes and gives, as the checker re-scored it in floats."""
+
+    plan: ServingPlan
+    objective_s: float = Field(description="What was minimised, see the certificate.")
+    objective_parts: dict[str, float]
+    ttft_s: float = Field(description="A prompt's prefill, alone.")
+    tpot_s: float = Field(description="Between tokens, all requests in flight.")
+    request_s: float = Field(description="A request, while no other is prefilled.")
+    tokens_per_s: float = Field(description="Generated, prefills of all counted in.")
+    requests_per_s: float
+    bubble: float = Field(description="Share of a round in which stages wait.")
+    ttft_parts: dict[str, float]
+    tpot_parts: dict[str, float]
+    stages: tuple[StageMemory, ...]
+
+    @property
+    def peak_gib(self) -> float:
+        """Return the memory of the fullest stage, GiB."""
+        return max(stage.total_gib for stage in self.stages)
+
+
+class Largest(SpecModel):
+    """The most that fits with the plan as it is."""
+
+    batch: int = Field(description="Requests in flight, of the spec's context.")
+    context: int = Field(description="Tokens of a request, at the spec's batch.")
+    tokens_per_s: float = Field(description="With the largest batch.")
+
+
+class ServingKind(SpecModel):
+    """The best plan of one kind, or what keeps every such plan out."""
+
+    kind: str
+    best: PricedServing | None = None
+    near_miss: NearMiss | None = None
+
+
+class Flip(SpecModel):
+    """From which batch on which kind of plan is best."""
+
+    batch: int
+    kind: str
+    plan: ServingPlan
+
+
+class DegreeChoice(SpecModel):
+    """The best plan with one degree decided, or what keeps every such plan out."""
+
+    axis: str
+    degree: int
+    objective_s: float | None = None
+    because: str = Field(description="The part that grows most, or the rule broken.")
+
+
+class ServingOutcome(SpecModel):
+    """The answer to one spec of serving."""
+
+    status: Status
+    best: PricedServing | None = None
+    largest: Largest | None = None
+    by_kind: tuple[ServingKind, ...] = ()
+    flips: tuple[Flip, ...] = ()
+    tp_against_pp: tuple[Flip, ...] = Field(
+        (), description="The same among plans of tensors or of stages alone."
+    )
+    degrees: tuple[DegreeChoice, ...] = ()
+    near_miss: NearMiss | None = None
+    certificate: Certificate | None = None
+    capacity_gib: float
+    gpus: int
+    versions: dict[str, str] = Field(default_factory=dict)

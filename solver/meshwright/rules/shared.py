@@ -1,0 +1,63 @@
+"""The rules that training and serving have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from meshwright.plans.columns import Bools, Floats
+from meshwright.plans.rule import Degrees, R, RuleOf
+from meshwright.spec.serving import Question
+
+Shared = RuleOf[Question, Degrees]
+
+HEADS_DIVISIBLE = Shared(
+    "heads_divisible",
+    "tp divides the query heads",
+    "Megatron-LM arguments.py; torchtitan parallelize.py; vLLM config/model.py: "
+    "verify_with_parallel_config",
+    lambda spec, rows: spec.model.n_heads % rows.tp == 0,
+    "{spec.model.n_heads} heads, tp {tp}",
+    is_inherited=True,
+)
+
+KV_HEADS_REPEATED = Shared(
+    "kv_heads_divisible",
+    "tp divides the KV heads, or is a multiple of them (they are repeated)",
+    "Megatron-LM transformer_config.py: num_query_groups; vLLM models/llama.py: "
+    "LlamaAttention",
+    lambda spec, rows: (
+        (spec.model.n_kv_heads % rows.tp == 0) | (rows.tp % spec.model.n_kv_heads == 0)
+    ),
+    "{spec.model.n_kv_heads} KV heads, tp {tp}",
+    ("megatron", "deepspeed", "internevo"),
+)
+
+LAYERS_COVER_STAGES = Shared(
+    "layers_cover_stages",
+    "every pipeline stage has a layer, and the first all that lead",
+    "Megatron-LM arguments.py; vLLM distributed/utils.py: get_pp_indices",
+    lambda spec, rows: (
+        rows.pp - 1 + max(spec.model.first_dense_layers, 1) <= spec.model.n_layers
+    ),
+    "{spec.model.n_layers} layers, pp {pp}",
+    is_inherited=True,
+)
+
+
+def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[Question, R]:
+    """Return the rule on links under TP, for rows whose TP groups pay `s_per_byte`."""
+
+    def is_fast(spec: Question, rows: R) -> Bools:
+        least = spec.limits.tp_min_link_gb_s or 0.0
+        # A link of just the limit is fast enough, whatever its reciprocal rounds to.
+        return np.asarray(s_per_byte(rows) * least * 1e9 <= 1 + 1e-9)
+
+    return RuleOf(
+        "tp_link_bandwidth",
+        "every tensor-parallel GPU has limits.tp_min_link_gb_s to itself",
+        "the spec",
+        is_fast,
+        "tp {tp}, limit {spec.limits.tp_min_link_gb_s:g} GB/s",
+    )

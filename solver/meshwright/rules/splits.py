@@ -1,0 +1,37 @@
+"""What must add up in any plan: its stages, layers, sequences and GPUs."""
+
+from __future__ import annotations
+
+from meshwright.plans.plan import Plan
+from meshwright.plans.rule import BrokenRule
+from meshwright.spec.spec import Spec
+
+
+def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
+    """Return the rules about layers, sequences and ranks that a plan breaks."""
+    layers = sum(stage.layers for stage in plan.stages)
+    sequences = plan.dp_replicate * plan.dp_shard * plan.micro_batch * plan.microbatches
+    own = spec.model.n_layers
+    batch = spec.training.global_batch
+    gpus = plan.world_size
+    world = spec.cluster.gpus
+    over = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
+    again = sum(stage.recompute_layers for stage in plan.stages) > 0
+    checks = [
+        ("stages", "there is a stage per pipeline rank", len(plan.stages), plan.pp),
+        ("layers_placed", "the stages hold all layers", layers, own),
+        ("batch", "the micro-batches make up the global batch", sequences, batch),
+        ("world_size", "the degrees use every GPU", gpus, world),
+        ("recompute", "stages recompute no more layers than they have", over, 0),
+        (
+            "recompute_mode",
+            "layers are recomputed exactly where the mode is not none",
+            again,
+            plan.recompute != "none",
+        ),
+    ]
+    return [
+        BrokenRule(rule=rule, sentence=sentence, have=have, need=need)
+        for rule, sentence, have, need in checks
+        if have != need
+    ]

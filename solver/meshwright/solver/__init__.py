@@ -1,0 +1,1 @@
+"""From a spec to the best plan and its proof."""

@@ -1,0 +1,159 @@
+"""Hands candidates to CP-SAT as plain whole numbers, the preferred ones first."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from meshwright.bounds.candidates import Candidates
+from meshwright.bounds.integer_costs import ticks_up
+from meshwright.bounds.lower import most_ticks
+from meshwright.bounds.memory_fit import by_stages, stages_by_count
+from meshwright.bounds.stages import Stages, recomputes
+from meshwright.bounds.upper import pinned_split, real_split
+from meshwright.cost.job import Job
+from meshwright.cost.links import busy_seconds
+from meshwright.cpsat.problem import (
+    LARGEST_HORIZON,
+    LinkUse,
+    Pairs,
+    Problem,
+    SkeletonChoice,
+    StageChoice,
+)
+from meshwright.lattice.lattice import Lattice
+from meshwright.plans.columns import Ints
+from meshwright.plans.skeletons import NONE, Skeletons
+
+
+def preference(rows: Skeletons) -> Ints:
+    """Return the rows in the order of preference among plans of equal time.
+
+    Simple first: nothing offloaded, little recomputation, low ZeRO stages, few
+    pipeline stages, narrow tensor parallelism, then large micro-batches and compact
+    meshes.
+    """
+    keys = (
+        rows.offload,
+        rows.recompute,
+        rows.zero,
+        rows.pp,
+        rows.tp,
+        rows.dp_replicate,
+        rows.cp,
+        rows.ep,
+        rows.schedule,
+        rows.vpp,
+        rows.sequence_parallel,
+        rows.precision,
+        -rows.micro_batch,
+        rows.mesh,
+    )
+    return np.lexsort(tuple(reversed(keys)))
+
+
+def first_of_equals(job: Job, candidates: Candidates) -> Ints:
+    """Return the first candidates of each price: the solver need not see their twins.
+
+    Under a limit on links twins may differ after all, in what they load.
+    """
+    costs, rows = candidates.costs, candidates.costs.rows
+    columns = [
+        getattr(own, f.name)
+        for own in (costs, *costs.kinds)
+        for f in fields(own)
+        if f.name not in ("rows", "kinds")
+    ]
+    columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
+    columns += [rows.recompute != NONE]
+    if job.spec.limits.max_link_utilisation is not None:
+        columns.append(np.arange(len(costs)))
+    _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
+    return np.sort(first)
+
+
+def constructed(job: Job, candidates: Candidates, row: int) -> Pairs:
+    """Return layers and recomputed layers of a candidate's constructive split."""
+    one = candidates.take(np.array([row]))
+    ((_, stages),) = stages_by_count(job, one.costs)
+    layers, recomputed = pinned_split(job.spec.pins, stages)
+    return tuple(zip(layers[0].tolist(), recomputed[0].tolist(), strict=True))
+
+
+def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
+    """Return the problem of choosing among candidates, in their order."""
+    choices = {
+        int(own): _choice(job, lattice, stages, row)
+        for index, stages in stages_by_count(job, candidates.costs)
+        for row, own in enumerate(index)
+    }
+    slowest = by_stages(job, candidates.costs, lambda own: most_ticks(own, own.layers))
+    best = int(np.argmin(candidates.upper))
+    has_plan = bool(np.isfinite(candidates.upper[best]))
+    worst = np.where(np.isfinite(candidates.upper), candidates.upper, slowest)
+    horizon = min(float(worst.max()), LARGEST_HORIZON)
+    return Problem(
+        skeletons=tuple(choices[row] for row in range(len(choices))),
+        layers=job.spec.model.n_layers,
+        horizon=int(horizon),
+        hint=(best, constructed(job, candidates, best)) if has_plan else None,
+        pinned_layers=job.spec.pins.layers,
+        pinned_recompute=job.spec.pins.stage_recompute,
+        link_share=job.spec.limits.max_link_utilisation,
+    )
+
+
+def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
+    costs = stages.costs
+    uses = _link_uses(job, lattice, stages, row)
+    return SkeletonChoice(
+        is_recomputing=bool(recomputes(costs)[row]),
+        stages=tuple(
+            StageChoice(
+                layer=int(stages.layer[row, e]),
+                recompute=int(stages.recompute[row, e]),
+                pace_layer=int(stages.pace_layer[row, e]),
+                pace_recompute=int(stages.pace_recompute[row, e]),
+                sync_layer=int(stages.sync_layer[row, e]),
+                least=int(stages.least[e]),
+                most=int(stages.full_cap[row, e]),
+                extra=int(stages.extra[row, e]),
+                pace_extra=int(stages.pace_extra[row, e]),
+                sync=int(stages.sync[row, e]),
+                room=int(stages.room[row, e]),
+                per_layer=int(stages.per_layer[row, e]),
+                freed=int(stages.freed[row, e]),
+                links=uses[e] if uses else (),
+            )
+            for e in range(stages.count)
+        ),
+    )
+
+
+def _link_uses(
+    job: Job, lattice: Lattice, stages: Stages, row: int
+) -> list[tuple[LinkUse, ...]]:
+    """Return how each stage loads each link, where a limit asks for it.
+
+    The load is affine in layers and recomputed layers: three points give it.
+    """
+    if job.spec.limits.max_link_utilisation is None:
+        return []
+    rows = stages.costs.rows.take(np.full(3, row))
+    points = np.repeat(np.array([[0, 0], [1, 0], [0, 1]])[..., None], stages.count, 2)
+    split = real_split(job, rows, points[:, 0], points[:, 1])
+    base, *more = busy_seconds(job, rows, split, lattice.place(rows))
+    per_layer, per_recomputed = (own - base for own in more)
+    return [
+        tuple(
+            LinkUse(
+                *(
+                    ticks_up(float(use[e, link]))
+                    for use in (base, per_layer, per_recomputed)
+                )
+            )
+            for link in np.flatnonzero(base[e] + per_layer[e] > 0)
+        )
+        for e in range(stages.count)
+    ]

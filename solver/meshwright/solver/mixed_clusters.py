@@ -1,0 +1,117 @@
+"""Ways to lay a job over unlike parts: on some of them, on all, stages on each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from meshwright.results.outcome import Arranged, Counts, Outcome
+from meshwright.spec.cluster import Cluster, StagedCluster
+from meshwright.spec.parts import Part
+from meshwright.spec.spec import Spec
+
+PARTS_OPEN = "It was stopped before all ways to use the parts were looked at."
+
+
+class Arrangement(NamedTuple):
+    """One way: a spec of its own, and what it does with the parts."""
+
+    spec: Spec
+    sentence: str
+
+
+def arrangements(spec: Spec) -> Iterator[Arrangement]:
+    """Yield the ways to lay a job over the parts of its cluster, simple ones first.
+
+    A part can be left out. Several can be used as if all of their GPUs were the least
+    of them: so fast is every step that waits for all. Or each pipeline stage lies on
+    one part, in any order of the parts.
+    """
+    for chosen, cluster in spec.cluster.ways():
+        used = set(map(id, chosen))
+        left = [part for part in spec.cluster.parts if id(part) not in used]
+        out = f", leaves out {_names(left, ' and ')}" if left else ""
+        names = _names(chosen, " and ")
+        if len(chosen) == 1:
+            yield _with(spec, cluster, f"runs on {names} alone{out}")
+            continue
+        spread = f"spreads over {names} as if all were the least{out}"
+        yield _with(spec, cluster, spread)
+        for order in permutations(chosen):
+            join = spec.cluster.join
+            staged = StagedCluster(parts=chosen, join=join, order=order)
+            names = _names(order, ", then ")
+            yield _with(spec, staged, f"puts pipeline stages on {names}{out}")
+
+
+def _with(spec: Spec, cluster: Cluster, sentence: str) -> Arrangement:
+    return Arrangement(spec.model_copy(update={"cluster": cluster}), sentence)
+
+
+def _names(parts: Sequence[Part], between: str) -> str:
+    return between.join(f"{part.count} x {part.topology.name}" for part in parts)
+
+
+def best_of(found: Sequence[tuple[str, Outcome]], is_whole: bool = True) -> Outcome:
+    """Return the best outcome of all arrangements, as proven as they all are.
+
+    The simplest of equals: that is the order in which they come. `is_whole` says
+    whether all arrangements were looked at.
+    """
+    ways = [Arranged(sentence=own, step_s=_step_s(outcome)) for own, outcome in found]
+    order = sorted(range(len(found)), key=lambda i: _rank(found[i][1]))
+    best = found[order[0]][1]
+    update: dict[str, Any] = {"arrangements": tuple(ways[i] for i in order)}
+    if best.best and best.certificate:
+        update |= _certified(best, [own for _, own in found], is_whole)
+    elif not is_whole or any(own.status == "unknown" for _, own in found):
+        update["status"] = "unknown"
+    return best.model_copy(update=update)
+
+
+def _certified(best: Outcome, every: list[Outcome], is_whole: bool) -> dict[str, Any]:
+    """Return status and certificate over all arrangements."""
+    certificate, plan = best.certificate, best.best
+    assert certificate is not None
+    assert plan is not None
+    known = [own.certificate for own in every if own.certificate]
+    is_open = not is_whole or any(own.status == "unknown" for own in every)
+    bound_s = 0.0 if is_open else min(own.bound_s for own in known)
+    is_proven = is_whole and all(
+        own.status in ("optimal", "infeasible")
+        or (own is not best and _is_slower(own, certificate.bound_s))
+        for own in every
+    )
+    gap = 0.0 if is_proven else max(0.0, 1 - bound_s / plan.step_s)
+    counts = Counts(
+        **{
+            name: sum(getattr(own.counts, name) for own in known)
+            for name in Counts.model_fields
+        }
+    )
+    left_open = certificate.left_open or next(
+        (own.left_open for own in known if own.left_open), PARTS_OPEN
+    )
+    changed = {"bound_s": bound_s, "gap": gap, "counts": counts}
+    changed["left_open"] = "" if is_proven else left_open
+    return {
+        "status": "optimal" if is_proven else "feasible",
+        "certificate": certificate.model_copy(update=changed),
+    }
+
+
+def _is_slower(outcome: Outcome, step_s: float) -> bool:
+    """Return whether no plan of an arrangement takes less than a step time."""
+    return outcome.certificate is not None and outcome.certificate.bound_s >= step_s
+
+
+def _step_s(outcome: Outcome) -> float | None:
+    return outcome.best.step_s if outcome.best else None
+
+
+def _rank(outcome: Outcome) -> tuple[float, int]:
+    """Return the step time, and how many rules the nearest miss breaks without one."""
+    miss = outcome.near_miss
+    return _step_s(outcome) or math.inf, len(miss.broken_rules) if miss else 0

@@ -1,0 +1,223 @@
+"""The nearest miss: where nothing fits, the plan that breaks least, with numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.bounds.integer_costs import Scaled, capacity_chunks
+from meshwright.bounds.memory_fit import Memory, by_count, scale_job, scale_room
+from meshwright.bounds.stages import fits, stages_of
+from meshwright.bounds.upper import pinned_split, real_split
+from meshwright.check.check import checked
+from meshwright.cost.job import Job
+from meshwright.lattice.degrees import degree_rows, enumerate_degrees, mesh_rows
+from meshwright.lattice.lattice import Lattice
+from meshwright.lattice.mesh_enumeration import enumerate_meshes
+from meshwright.lattice.mesh_table import AS_LISTED
+from meshwright.lattice.unplaced_choices import coarse_rows, even_chunks, with_choices
+from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.decoding import to_plan
+from meshwright.plans.plan import Plan
+from meshwright.plans.rule import BrokenRule, Rule, broken
+from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.techniques import kind_of
+from meshwright.results.outcome import NearMiss
+from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.spec.pins import AXES
+from meshwright.topology.groups import price_groups
+from meshwright.topology.paths import Place
+
+BISECTIONS = 48
+
+STATE = ("weights", "gradients", "optimizer")
+"""Parts of memory that a model has whatever its batch."""
+
+
+def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
+    """Return the plan that comes closest to fitting, and the rules it breaks."""
+    if len(lattice):
+        return _nearest_in_memory(job, lattice)
+    return nearest_legal(job)
+
+
+def describe(job: Job, plan: Plan) -> NearMiss:
+    """Return a plan as a near miss."""
+    priced, rules = checked(job, plan)
+    stages = priced.stages
+    state_gib = sum(stage.parts[name] for stage in stages for name in STATE)
+    return NearMiss(
+        description=str(plan),
+        broken_rules=tuple(rules),
+        memory=max(stages, key=lambda stage: stage.total_gib),
+        state_gib=state_gib * plan.world_size / plan.pp,
+        plan=plan,
+    )
+
+
+def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
+    """Return the plan that needs the least memory on its fullest GPU."""
+    costs = Memory(job, lattice).of(np.arange(len(lattice)))
+    row = np.array([_least_full(job, costs)])
+    placed, _ = lattice.on_meshes(row, AS_LISTED)
+    if not len(placed):
+        return nearest_legal(job)
+    one = placed.take(np.array([0]))
+    return describe(job, _plan_of(job, one, lattice.place(one)))
+
+
+def _least_full(job: Job, costs: Scaled) -> int:
+    """Return the first of the rows that need the least memory on their fullest GPU.
+
+    Among plans that fit, which break another rule, the first is as good as any. Rows
+    that do not fit where others do are left out: those need less.
+    """
+    left, low = np.arange(len(costs)), capacity_chunks(job.spec.usable_gib)
+    high = low
+    while not len(own := left[_fit(job, costs.take(left), high)]):
+        if high >= 2**BISECTIONS:
+            return int(left[0])
+        low, high = high, 2 * high + 1
+    left = own
+    while high - low > 1 and len(left) > 1:
+        middle = (low + high) // 2
+        own = left[_fit(job, costs.take(left), middle)]
+        left, low, high = (own, low, middle) if len(own) else (left, middle, high)
+    return int(left[0])
+
+
+def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
+    """Return which rows fit in so many chunks per GPU."""
+    result = np.empty(len(costs), dtype=bool)
+    for index, own in by_count(costs):
+        result[index] = fits(stages_of(own, job.spec.model, capacity))
+    return result
+
+
+def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
+    """Return the plan of one row, as full as it must be."""
+    costs = scale_job(job, one)
+    needed = int(_least_capacity(job, costs)[0])
+    capacity = max(needed, capacity_chunks(job.spec.usable_gib))
+    stages = stages_of(costs, job.spec.model, capacity)
+    layers, recomputed = pinned_split(job.spec.pins, stages)
+    return to_plan(one, 0, real_split(job, one, layers[0], recomputed[0]), place)
+
+
+def _least_capacity(job: Job, costs: Scaled) -> Floats:
+    """Return the chunks per GPU with which each row fits; all rows have one pp."""
+    low = np.zeros(len(costs), dtype=np.int64)
+    high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
+    for _ in range(BISECTIONS):
+        middle = (low + high) // 2
+        enough = fits(stages_of(costs, job.spec.model, middle[:, None]))
+        high = np.where(enough, middle, high)
+        low = np.where(enough, low, middle)
+    return high.astype(np.float64)
+
+
+def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
+    """Return the plan that breaks the fewest rules, of one kind or of any.
+
+    Of those with as few it is the one that needs the least memory.
+    """
+    spec, gpus = job.spec, math.prod(job.fabric.sizes)
+    misfit = _misfit(job, gpus) if kind is None else None
+    if misfit is not None:
+        return misfit
+    degrees, _ = enumerate_degrees((gpus,))
+    rows = degree_rows(degrees)
+    if kind is not None:
+        rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
+    counts = _broken_counts(job, degree_rules(spec), rows)
+    degrees = degrees[rows.mesh[counts == counts.min()]]
+    layouts = coarse_rows(spec, degrees)
+    every = with_choices(spec, layouts, [], even_chunks(spec, layouts.rows))
+    again = _broken_counts(job, plan_rules(spec), every.rows)
+    best = np.flatnonzero(again == again.min())
+    if counts.min() + again.min() == 0:
+        return _nearest_on_meshes(job, degrees[np.unique(every.degree[best])])
+    return _nearest_of(job, every.rows.take(best))
+
+
+def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
+    """Return the row that needs the least memory, whatever rules it breaks."""
+    spec = job.spec
+    can_split = np.flatnonzero(rows.pp <= spec.model.n_layers)
+    # Where stages lie on parts, plans that leave one out have no price.
+    if not len(can_split) or job.kinds:
+        return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
+    rows = rows.take(can_split)
+    one = rows.take(np.array([_least_full(job, scale_room(job, rows))]))
+    degrees = np.concatenate([getattr(one, axis) for axis in AXES])
+    place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
+    paths = price_groups(job.fabric, place.mesh[None], one.ep)
+    placed = one.on_meshes(paths, np.zeros(1, dtype=np.int64))
+    return describe(job, _plan_of(_split_freely(job, one), placed, place))
+
+
+def _split_freely(job: Job, one: Skeletons) -> Job:
+    """Return the job without the pinned layers of other numbers of stages."""
+    own = {
+        "layers": job.spec.pins.layers,
+        "recompute_layers": job.spec.pins.stage_recompute,
+    }
+    wrong = {n: None for n, each in own.items() if each and len(each) != one.pp[0]}
+    pins = job.spec.pins.model_copy(update=wrong)
+    return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
+
+
+def _misfit(job: Job, gpus: int) -> NearMiss | None:
+    """Return the pinned degrees as they are, where they do not divide the GPUs."""
+    pins = {axis: getattr(job.spec.pins, axis) for axis in AXES}
+    sizes = [pin.single if pin else None for pin in pins.values()]
+    product = math.prod(size or 1 for size in sizes)
+    if not product or gpus % product == 0:
+        return None
+    rows = degree_rows(np.array([[size or 1 for size in sizes]]))
+    pinned = (f"pins.{axis}: {pin}" for axis, pin in pins.items() if pin)
+    world = BrokenRule(
+        rule="world_size",
+        sentence=f"the degrees multiply to the number of GPUs ({', '.join(pinned)})",
+        have=product,
+        need=gpus,
+        unit="GPUs",
+    )
+    own = _describe_row(job, degree_rules(job.spec), rows)
+    rules = (world, *own.broken_rules)
+    return own.model_copy(update={"broken_rules": rules})
+
+
+def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
+    """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
+    sizes = job.fabric.sizes
+    meshes = np.concatenate([enumerate_meshes(sizes, own) for own in degrees])
+    rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
+    rules = mesh_rules(job.spec, meshes)
+    counts = _broken_counts(job, rules, rows)
+    if not counts.min():
+        return NearMiss(description="", broken_rules=())
+    return _describe_row(job, rules, rows.take(np.array([counts.argmin()])))
+
+
+def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
+    """Return how many rules each row breaks; a pin weighs more than all others.
+
+    Who pins something asks what stands in its way, not what else there is.
+    """
+    counts = np.zeros(len(rows), dtype=np.int64)
+    for rule in rules:
+        weight = len(rules) if rule.name.startswith("pin ") else 1
+        counts += weight * ~rule.holds(job.spec, rows)
+    return counts
+
+
+def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
+    """Return the first row as a near miss, by its degrees alone."""
+    names = ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard")
+    shown = " ".join(f"{name}={getattr(rows, name)[0]}" for name in names)
+    return NearMiss(
+        description=shown, broken_rules=tuple(broken(rules, job.spec, rows))
+    )

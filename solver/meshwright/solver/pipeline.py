@@ -1,0 +1,123 @@
+"""The pipeline: arrangements, lattice, bounds, proof, check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.check.check import row_of
+from meshwright.cost.job import Job
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Deadline
+from meshwright.lattice.degrees import degree_rows, enumerate_degrees
+from meshwright.plans.techniques import kind_name, kind_of
+from meshwright.results.outcome import KindResult, Outcome
+from meshwright.solver.mixed_clusters import arrangements, best_of
+from meshwright.solver.nearest_miss import nearest_legal
+from meshwright.solver.options import Options
+from meshwright.solver.prepared import Prepared, prepare
+from meshwright.solver.relaxation import best_outcome
+from meshwright.spec.spec import Spec
+
+EFFORT_OF_KINDS = 0.25
+"""Deterministic seconds for the best plan of a kind: that is no answer, but tells how
+far it is from the one that is. Pipelines of very many stages take minutes to prove."""
+
+
+def solve(
+    spec: Spec, options: Options | None = None, prepared: Prepared | None = None
+) -> Outcome:
+    """Return the fastest plan of a spec with its certificate, or why there is none.
+
+    Who has the spec's job prepared already gives it.
+
+    Raises:
+        SpecError: steps take days, so that their times do not fit the solver.
+        InternalError: the checker disagrees with the solver about a plan.
+    """
+    options = options or Options()
+    deadline = Deadline(options.time_limit_s, options.interrupt)
+    if spec.cluster.parts:
+        outcome = _best_arrangement(spec, options, deadline)
+    else:
+        options.on_progress("enumerating the lattice")
+        own = prepared or prepare(options.profile.job(spec))
+        outcome = _solve(own, options, deadline)
+    # Who asked for the end gets what there is.
+    options.interrupt.is_heeded = True
+    return _with_run(spec, outcome, options.profile)
+
+
+def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
+    """Return an outcome with the run around its best plan, where the spec has one."""
+    if outcome.best is None or not spec.run.model_fields_set:
+        return outcome
+    from meshwright.economics.training_run import run_report
+
+    job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
+    return outcome.model_copy(update={"run": run_report(job, outcome.best)})
+
+
+def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:
+    """Return the best of all ways to lay a job over unlike parts."""
+    ways, found = list(arrangements(spec)), list[tuple[str, Outcome]]()
+    for own in ways:
+        options.on_progress(own.sentence)
+        try:
+            job = options.profile.job(own.spec)
+            outcome = _solve(prepare(job), options, deadline)
+        except KeyboardInterrupt:
+            if not (found and options.interrupt.is_asked):
+                raise
+            break
+        found.append((own.sentence, outcome))
+        if options.interrupt.is_asked:
+            break
+    return best_of(found, is_whole=len(found) == len(ways))
+
+
+def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
+    with options.interrupt.heeded():
+        outcome = best_outcome(prepared, options, deadline)
+        if not options.is_by_kind or outcome.best is None:
+            return outcome
+        each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
+        kinds = tuple(_by_kind(prepared, each, deadline, outcome))
+        return outcome.model_copy(update={"by_kind": kinds})
+
+
+def _by_kind(
+    prepared: Prepared, options: Options, deadline: Deadline, whole: Outcome
+) -> Iterator[KindResult]:
+    """Yield the best plan of every kind that the cluster has room for.
+
+    The proven best plan of the `whole` lattice is that of its own kind too. Kinds that
+    an interrupt leaves no time for are left out.
+    """
+    job, lattice = prepared.job, prepared.lattice
+    degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
+    legal = kind_of(degree_rows(lattice.degrees))[lattice.degree]
+    solved = _kind_solved(job, whole)
+    for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
+        if options.interrupt.is_asked:
+            return
+        if kind == solved:
+            best, miss, is_proven = whole.best, None, True
+        elif kind in legal:
+            own = prepared.among(legal == kind)
+            outcome = best_outcome(own, options, deadline)
+            best, miss = outcome.best, outcome.near_miss
+            is_proven = outcome.status != "feasible"
+        else:
+            best, miss, is_proven = None, nearest_legal(job, kind), True
+        name = kind_name(kind)
+        yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)
+
+
+def _kind_solved(job: Job, whole: Outcome) -> int | None:
+    """Return the kind of the best plan, if that is proven."""
+    if whole.best is None or whole.status != "optimal":
+        return None
+    return int(kind_of(row_of(job, whole.best.plan)[0])[0])

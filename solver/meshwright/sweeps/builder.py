@@ -1,0 +1,146 @@
+"""Specs from a base and settings, each name in them resolved once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright.errors import MeshwrightError, SpecError
+from meshwright.loading.load import open_sections, refuse_inference, resolve_names
+from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.reading.messages import DISAGREEMENT, FOLLOWS, explain, shown
+from meshwright.reading.places import Document, FieldPath
+from meshwright.spec.spec import Spec
+from meshwright.sweeps.axes import Setting
+
+_SECTIONS = ("training", "limits", "pins", "run")
+"""What a setting may open."""
+
+_RESOLVED = {"preset", "topology", "machine", "gpu", *MACHINES, *FABRICS}
+"""Fields of a cluster or model that name a file; the rest is set afterwards."""
+
+_EITHER = {"machine": "topology", "topology": "machine"}
+"""Fields of a cluster of which one replaces the other."""
+
+
+class Disagreement(MeshwrightError):
+    """Settings that are fine one by one and do not go together."""
+
+
+class Builder:
+    """Makes specs of one base."""
+
+    def __init__(self, base: Document, notes: list[str]) -> None:
+        """Take a base as it was written; `notes` gets what files leave out."""
+        open_sections(base)
+        self._base = base
+        self._notes = notes
+        self._resolved: dict[str, Document] = {}
+
+    def document(self, settings: Sequence[Setting]) -> Document:
+        """Return the base with settings, all names resolved.
+
+        Raises:
+            SpecError: a name is unknown, or a field is in nothing.
+        """
+        names = [own for own in settings if _is_name(own.path)]
+        resolved = self._resolve(sorted(names, key=lambda own: len(own.path)))
+        data, places = resolved.data, {}
+        for own in settings:
+            if own not in names:
+                data = _with(data, own.path, own)
+                places[own.path] = own.where
+        return replace(resolved, data=data, places=resolved.places | places)
+
+    def spec(self, settings: Sequence[Setting]) -> Spec:
+        """Return the base with settings as a spec.
+
+        Raises:
+            SpecError: a setting is wrong by itself.
+            Disagreement: settings do not go together.
+        """
+        document = self.document(settings)
+        refuse_inference(document)
+        try:
+            return Spec.model_validate(document.data)
+        except ValidationError as error:
+            kinds = {own["type"] for own in error.errors()}
+            are_apart = kinds <= {DISAGREEMENT, FOLLOWS}
+            raised = Disagreement if are_apart else SpecError
+            raise raised(explain(document, error, Spec)) from None
+
+    def _resolve(self, names: Sequence[Setting]) -> Document:
+        """Return the base with names set and resolved, made once for each choice."""
+        key = repr([(own.path, own.value) for own in names])
+        if key not in self._resolved:
+            document = copy.deepcopy(self._base)
+            for own in names:
+                _graft(document, own)
+            for note in resolve_names(document):
+                if note not in self._notes:
+                    self._notes.append(note)
+            self._resolved[key] = document
+        return self._resolved[key]
+
+
+def _is_name(path: FieldPath) -> bool:
+    if path in {("model",), ("cluster",)}:
+        return True
+    return path[0] in ("model", "cluster") and path[-1] in _RESOLVED
+
+
+def _graft(document: Document, setting: Setting) -> None:
+    """Put a value into a spec as it is written, before names are resolved."""
+    path = setting.path
+    for size in range(1, len(path)):
+        _open(document, path[:size], setting)
+    other = _EITHER.get(str(path[-1]))
+    if path[0] == "cluster" and other:
+        document.value(path[:-1]).pop(other, None)
+    value = copy.deepcopy(setting.value)
+    document.graft(path, Document(value, {(): setting.where}))
+
+
+def _open(document: Document, path: FieldPath, setting: Setting) -> None:
+    """Make a mapping of what stands at a path: a name becomes its preset."""
+    parent, step = document.value(path[:-1]), path[-1]
+    if isinstance(parent, dict) and parent.get(step) is None:
+        parent[step] = {}
+    elif isinstance(parent, dict) and isinstance(parent[step], str):
+        field = "topology" if path == ("cluster",) else "preset"
+        parent[step] = {field: parent[step]}
+    elif not _has(parent, step) or not isinstance(parent[step], dict | list):
+        raise _no_field(setting, path)
+
+
+def _with(data: Any, path: FieldPath, setting: Setting) -> Any:
+    """Return a copy of data with a value at a path, sharing all else."""
+    step, rest = path[0], path[1:]
+    done = setting.path[: len(setting.path) - len(path) + 1]
+    if isinstance(data, dict) and rest and setting.path[0] in _SECTIONS:
+        data = {step: {}, **data}
+    if rest and not _has(data, step):
+        raise _no_field(setting, done)
+    if not rest and not (isinstance(data, dict) or _has(data, step)):
+        raise _no_field(setting, done)
+    changed = copy.copy(data)
+    changed[step] = _with(data[step], rest, setting) if rest else setting.value
+    return changed
+
+
+def _has(data: Any, step: str | int) -> bool:
+    if isinstance(data, list):
+        return isinstance(step, int) and step < len(data)
+    return isinstance(data, dict) and step in data
+
+
+def _no_field(setting: Setting, path: FieldPath) -> SpecError:
+    name = ".".join(map(str, path))
+    return SpecError(
+        f"{setting.where}: {setting.name}: {shown(setting.value)}: the spec has no "
+        f"fields in {name}; expected the path of a field of the base"
+    )

@@ -1,0 +1,63 @@
+"""A case: one spec to solve, where it lies on the axes, and its key."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from meshwright import __version__
+from meshwright.cost.profile import Profile
+from meshwright.spec.spec import Spec
+from meshwright.sweeps.row import Row, Value
+
+ROWS = 1
+"""Version of what a row holds; rows of another are solved again."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One spec of a search, or why there is none."""
+
+    name: str
+    axes: dict[str, Value]
+    spec: Spec | None
+    error: str = ""
+
+    def row(self, key: str) -> Row:
+        """Return the row of a case that cannot be solved."""
+        return Row(
+            key=key, name=self.name, axes=self.axes, status="failed", error=self.error
+        )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How all cases of a search are solved."""
+
+    profile: Profile = field(default_factory=Profile)
+    seed: int = 0
+    time_limit_s: float | None = None
+    memory_limit_gib: float | None = None
+    version: str = __version__
+
+    @property
+    def limits(self) -> str:
+        """Return what an answer that is not proven depends on, as text."""
+        return f"{self.time_limit_s} s"
+
+    def keys(self, cases: list[Case]) -> list[str]:
+        """Return the key of each case: a hash of all that its answer depends on."""
+        common = f"{ROWS}\n{self.version}\n{self.seed}\n" + _json(self.profile)
+        return [_hash(f"{common}\n{_question(case)}") for case in cases]
+
+
+def _question(case: Case) -> str:
+    return _json(case.spec) if case.spec else f"{case.name}\n{case.error}"
+
+
+def _json(model: Spec | Profile) -> str:
+    return model.model_dump_json()
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

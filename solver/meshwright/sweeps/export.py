@@ -1,0 +1,136 @@
+"""Rows as files: CSV, Parquet, JSON, or a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import SpecError
+from meshwright.escape import in_csv, printable
+from meshwright.sweeps.row import METRICS, Row
+
+Write = Callable[[Sequence[Row], Path], None]
+
+
+def check_kind(path: Path) -> None:
+    """Refuse a file of a kind that rows cannot be written to, before any is solved.
+
+    Raises:
+        SpecError: names the kinds, or the library that is missing.
+    """
+    if path.suffix not in _WRITERS:
+        accepted = ", ".join(f"NAME{suffix}" for suffix in _WRITERS)
+        raise SpecError(f"--output {printable(str(path))}: expected {accepted}")
+    if path.suffix == ".parquet":
+        _pyarrow()
+    if path.suffix == ".html":
+        from meshwright.sweeps.page import page_library
+
+        page_library()
+
+
+def export(rows: Sequence[Row], path: Path) -> None:
+    """Write rows to a file, of the kind that its name says.
+
+    Raises:
+        SpecError: it cannot be written.
+    """
+    try:
+        _WRITERS[path.suffix](rows, path)
+    except OSError as error:
+        reason = (error.strerror or "cannot be written").lower()
+        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """Return a row as columns of plain values; axes have their names, in front."""
+    own: dict[str, Any] = {f"axis.{name}": value for name, value in row.axes.items()}
+    own |= {"name": row.name, "status": row.status}
+    own |= {name: getattr(row, name) for name in METRICS}
+    plan = row.plan.model_dump(mode="json") if row.plan else {}
+    own |= {f"plan.{name}": _plain(value) for name, value in plan.items()}
+    own |= {f"time.{name}": value for name, value in row.time_parts.items()}
+    if row.memory:
+        own |= {f"memory.{name}": gib for name, gib in row.memory.parts.items()}
+    if row.certificate:
+        own |= {"bound_s": row.certificate.bound_s, "gap": row.certificate.gap}
+    reason = {"conflict": " ".join(row.conflict), "sentence": row.sentence}
+    return own | reason | {"error": row.error, "key": row.key}
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
+    flats = [flat(row) for row in rows]
+    return list(dict.fromkeys(name for own in flats for name in own)), flats
+
+
+def _csv(rows: Sequence[Row], path: Path) -> None:
+    names, flats = _columns(rows)
+    lines = _Lines()
+    writer = csv.writer(lines)
+    writer.writerow(map(in_csv, names))
+    writer.writerows([in_csv(own.get(name)) for name in names] for own in flats)
+    path.write_text("".join(lines.written), encoding="utf-8")
+
+
+class _Lines:
+    r"""Rows of a table that end as lines do here.
+
+    The module quotes a carriage return in a cell only where rows end with `\r\n` too.
+    """
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write(self, row: str) -> None:
+        self.written.append(row.removesuffix("\r\n") + "\n")
+
+
+def _json(rows: Sequence[Row], path: Path) -> None:
+    data = [row.model_dump(mode="json") for row in rows]
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        told = "needs pyarrow: pip install 'meshwright[parquet]'"
+        raise SpecError(f"--output: .parquet {told}") from None
+    return pyarrow
+
+
+def _parquet(rows: Sequence[Row], path: Path) -> None:
+    pyarrow = _pyarrow()
+    names, flats = _columns(rows)
+    columns = {name: _of_one_kind([own.get(name) for own in flats]) for name in names}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def _of_one_kind(values: list[Any]) -> list[Any]:
+    """Return a column as it is, or as text where numbers and text are mixed."""
+    is_text = any(isinstance(value, str) for value in values)
+    if not is_text:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def _html(rows: Sequence[Row], path: Path) -> None:
+    from meshwright.sweeps.page import write_page
+
+    write_page(rows, path)
+
+
+_WRITERS: dict[str, Write] = {
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".json": _json,
+    ".html": _html,
+}

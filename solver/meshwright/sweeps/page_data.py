@@ -1,0 +1,91 @@
+"""What the page of a search knows: columns to filter and draw, cases to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from meshwright.plans.plan import Plan
+from meshwright.report.plan_text import plan_lines
+from meshwright.report.tables import claim_lines
+from meshwright.sweeps.row import METRICS, Row
+
+PLAN_FIELDS = tuple(
+    name for name in Plan.model_fields if name not in ("stages", "mesh", "seats")
+)
+"""Those of a single value."""
+
+
+def page_data(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return columns of one value per case, and all that there is to say of each."""
+    return {"columns": list(_columns(rows)), "cases": [_case(row) for row in rows]}
+
+
+def _columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    yield _column("case", "name", [row.name for row in rows])
+    yield _column("status", "status", [row.status for row in rows])
+    for axis in dict.fromkeys(axis for row in rows for axis in row.axes):
+        yield _column(axis, "axis", [row.axes.get(axis) for row in rows])
+    for name, best in METRICS.items():
+        values = [getattr(row, name) for row in rows]
+        if any(value is not None for value in values):
+            yield _column(name, "metric", values) | {"best": best}
+    yield from _plan_columns(rows)
+    reasons = [row.error or ", ".join(row.conflict) or row.sentence for row in rows]
+    if any(reasons):
+        yield _column("why no plan", "reason", reasons)
+
+
+def _plan_columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the fields in which plans differ."""
+    for name in PLAN_FIELDS:
+        values = [getattr(row.plan, name, None) for row in rows]
+        if len({value for value in values if value is not None}) > 1:
+            yield _column(name, "plan", values)
+
+
+def _column(name: str, kind: str, values: list[Any]) -> dict[str, Any]:
+    told = [str(own).lower() if isinstance(own, bool) else own for own in values]
+    return {"name": name, "kind": kind, "values": told}
+
+
+def _case(row: Row) -> dict[str, Any]:
+    return {
+        "reason": list(_reason(row)),
+        "plan": [*plan_lines(row.plan), *_stage_lines(row.plan)] if row.plan else [],
+        "json": row.plan,
+        "time": row.time_parts,
+        "memory": row.memory,
+        "certificate": list(_certificate(row)),
+    }
+
+
+def _reason(row: Row) -> Iterator[str]:
+    if row.error:
+        yield row.error
+    if row.sentence:
+        yield row.sentence
+    if row.conflict:
+        yield f"Rules in conflict: {', '.join(row.conflict)}"
+
+
+def _stage_lines(plan: Plan) -> Iterator[str]:
+    """Yield the stages of a pipeline, alike ones in one line."""
+    if plan.pp == 1:
+        return
+    first = 0
+    for stage, group in groupby(plan.stages):
+        last = first + len(list(group)) - 1
+        span = f"stage {first}" if first == last else f"stages {first}-{last}"
+        again = f", {stage.recompute_layers} of them recomputed"
+        gpu = f" on {stage.gpu}" if stage.gpu else ""
+        layers = f"{stage.layers} layers{again if stage.recompute_layers else ''}"
+        yield f"{span}: {layers}{gpu}"
+        first = last + 1
+
+
+def _certificate(row: Row) -> Iterator[str]:
+    if row.certificate and row.step_s is not None:
+        yield from claim_lines(row.status, row.certificate, row.step_s)
+        yield f"Seed {row.certificate.seed}."

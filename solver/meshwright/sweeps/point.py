@@ -1,0 +1,94 @@
+"""One point of a sweep, and the fields that filters ask it for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel
+
+from meshwright.reading.places import FieldPath, field_path
+from meshwright.spec.spec import Spec
+from meshwright.sweeps.axes import Setting
+from meshwright.sweeps.builder import Builder, Disagreement
+from meshwright.sweeps.where import Filter
+
+
+@dataclass(frozen=True)
+class Point:
+    """Settings of a base."""
+
+    settings: tuple[Setting, ...]
+    builder: Builder
+
+    @cached_property
+    def spec(self) -> Spec:
+        """Return the spec of the point; see `Builder.spec`."""
+        return self.builder.spec(self.settings)
+
+    def value(self, name: str) -> Any:
+        """Return a setting, `gpus`, or any other field of the spec.
+
+        Raises:
+            KeyError: there is none of this name; tells which there are.
+        """
+        path = field_path(name)
+        for own in self.settings:
+            if own.path == path:
+                return own.label
+        try:
+            return self.spec.cluster.gpus if name == "gpus" else _field(self.spec, path)
+        except LookupError:
+            names = ", ".join(own.name for own in self.settings)
+            told = f"accepted: gpus, {names}, or a field of the spec"
+            raise KeyError(told) from None
+
+    def passes(self, filters: Sequence[Filter]) -> bool:
+        """Return whether all filters hold."""
+        return all(self._passes(own) for own in filters)
+
+    def _passes(self, own: Filter) -> bool:
+        """Return whether one holds.
+
+        Settings that do not go together pass what asks for their spec: a row says so.
+        """
+        try:
+            return own.holds(self.value)
+        except Disagreement:
+            return True
+
+
+def _field(spec: Spec, path: FieldPath | None) -> Any:
+    value: Any = spec
+    for step in path or ("",):
+        if isinstance(value, BaseModel):
+            value = _of_model(value, str(step))
+        else:
+            value = _of_data(value, step)
+    return value
+
+
+def _of_data(value: Any, step: str | int) -> Any:
+    """Return what a list or a mapping has at a step.
+
+    Raises:
+        LookupError: it has nothing there, or there is nothing in it at all.
+    """
+    try:
+        return value[step]
+    except TypeError:
+        raise KeyError(step) from None
+
+
+def _of_model(model: BaseModel, field: str) -> Any:
+    """Return a field of a model by the name that users write.
+
+    Raises:
+        KeyError: it has none of this name.
+    """
+    for name, info in type(model).model_fields.items():
+        if (info.alias or name) == field:
+            return getattr(model, name)
+    raise KeyError(field)

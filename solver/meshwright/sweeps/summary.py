@@ -1,0 +1,118 @@
+"""What a search found, in few words: best of each group, and why cases have no plan."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from meshwright.sweeps.front import front
+from meshwright.sweeps.row import METRICS, Row, Value
+
+EVERY = "all cases"
+"""The group where there is but one."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why some cases have no plan, and the first of them."""
+
+    names: tuple[str, ...]
+    cases: int
+    first: Row
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a search found."""
+
+    title: str
+    metric: str
+    group: str | None
+    rows: tuple[Row, ...]
+    left: int
+    """Cases that were not solved."""
+    best: dict[Value, Row] = field(default_factory=dict)
+    """Of each group with a plan, the best row."""
+    conflicts: tuple[Reason, ...] = ()
+    errors: tuple[Reason, ...] = ()
+    front_metrics: tuple[str, ...] = ()
+    fronts: dict[Value, tuple[Row, ...]] = field(default_factory=dict)
+    """Of each group, its front."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Return how many rows there are of each status."""
+        return Counter(row.status for row in self.rows)
+
+
+def summarise(
+    title: str,
+    rows: Sequence[Row],
+    metric: str,
+    group: str | None = None,
+    metrics: Sequence[str] = (),
+    left: int = 0,
+) -> Summary:
+    """Return the summary of rows."""
+    return Summary(
+        title=title,
+        metric=metric,
+        group=group,
+        rows=tuple(rows),
+        left=left,
+        best=best_of_groups(rows, metric, group),
+        conflicts=_reasons([row for row in rows if row.status == "infeasible"]),
+        errors=_reasons([row for row in rows if row.status == "failed"]),
+        front_metrics=tuple(metrics),
+        fronts=_fronts(rows, metrics, group) if metrics else {},
+    )
+
+
+def best_of_groups(
+    rows: Sequence[Row], metric: str, group: str | None
+) -> dict[Value, Row]:
+    """Return the best row of each group; the first of equals."""
+    best: dict[Value, Row] = {}
+    for row in rows:
+        keep_best(best, row, metric, group)
+    return best
+
+
+def keep_best(best: dict[Value, Row], row: Row, metric: str, group: str | None) -> None:
+    """Put a row into the best of its group, if it is."""
+    name = group_of(row, group)
+    if getattr(row, metric) is None:
+        return
+    if name not in best or is_better(row, best[name], metric):
+        best[name] = row
+
+
+def _fronts(
+    rows: Sequence[Row], metrics: Sequence[str], group: str | None
+) -> dict[Value, tuple[Row, ...]]:
+    grouped: dict[Value, list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[group_of(row, group)].append(row)
+    fronts = {name: tuple(front(own, metrics)) for name, own in grouped.items()}
+    return {name: own for name, own in fronts.items() if own}
+
+
+def group_of(row: Row, group: str | None) -> Value:
+    """Return which group a row is in: its value on an axis."""
+    return row.axes.get(group) if group else EVERY
+
+
+def is_better(row: Row, other: Row, metric: str) -> bool:
+    """Return whether a row beats another by a metric that both have."""
+    own, known = getattr(row, metric), getattr(other, metric)
+    return bool(own < known if METRICS[metric] == "min" else own > known)
+
+
+def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:
+    """Return the distinct reasons of rows, the most frequent first."""
+    grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row.conflict or (row.error,)].append(row)
+    found = [Reason(names, len(own), own[0]) for names, own in grouped.items()]
+    return tuple(sorted(found, key=lambda reason: -reason.cases))

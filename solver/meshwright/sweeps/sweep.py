@@ -1,0 +1,199 @@
+"""Reads what to search: a sweep file, a spec, a folder or a pattern of specs."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright import catalog
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.loading.load import load_spec
+from meshwright.reading.files import is_folder
+from meshwright.reading.messages import explain, shown
+from meshwright.reading.places import Document, Where
+from meshwright.reading.yaml_text import read_yaml
+from meshwright.sweeps.axes import Axis, Setting, read_axes
+from meshwright.sweeps.builder import Builder, Disagreement
+from meshwright.sweeps.case import Case
+from meshwright.sweeps.fields import SweepFields
+from meshwright.sweeps.point import Point
+from meshwright.sweeps.where import Filter, read_filter
+
+MOST_POINTS = 1_000_000
+"""Points of a sweep that are looked at, before filters and samples."""
+
+MOST_DRAWN_FROM = 10**15
+"""Points that a sample may be drawn from."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The cases of a search and what is asked of them."""
+
+    title: str
+    cases: list[Case]
+    fields: SweepFields = field(default_factory=SweepFields)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def axes(self) -> list[str]:
+        """Return the names of all axes."""
+        return list(dict.fromkeys(axis for case in self.cases for axis in case.axes))
+
+
+def read_search(name: str) -> Search:
+    """Return the search in a sweep file, a spec, a folder, or files of a pattern.
+
+    Raises:
+        SpecError: names the file, line, field, value and what is accepted.
+    """
+    path = Path(name)
+    if is_folder(path) or glob.has_magic(name):
+        pattern = str(path / "*.yaml") if is_folder(path) else name
+        files = sorted(glob.glob(pattern, recursive=True))
+        if not files:
+            told = "no file of this folder or pattern; expected YAML"
+            raise SpecError(f"{Where(name)}: {told}")
+        notes: list[str] = []
+        cases = [_of_file(own, notes) for own in files]
+        return Search(printable(name), cases, notes=notes)
+    file = catalog.locate("sweeps", name, Path())
+    document = read_yaml(file)
+    if isinstance(document.data, dict) and {"base", "sweep", "zip"} & set(
+        document.data
+    ):
+        return _of_sweep(file.stem, document)
+    notes = []
+    spec = load_spec(str(file), notes=notes)
+    return Search(file.stem, [Case(spec.title, {}, spec)], notes=notes)
+
+
+def _of_file(file: str, notes: list[str]) -> Case:
+    """Return the case of a file; bytes of its name that are no text are spelled out."""
+    name = os.fsencode(file).decode("utf-8", "backslashreplace")
+    axes: dict[str, Any] = {"spec": Path(name).stem}
+    try:
+        spec = load_spec(file, notes=notes)
+    except SpecError as error:
+        return Case(name, axes, None, str(error))
+    return Case(spec.title, axes, spec)
+
+
+def _of_sweep(title: str, document: Document) -> Search:
+    try:
+        fields = SweepFields.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, SweepFields)) from None
+    axes, filters = read_axes(document), list(_filters(document))
+    notes: list[str] = []
+    builder = Builder(_base(document), notes)
+    drawn = _drawn(document, fields, axes, filters, builder)
+    cases = [_case(point) for point in drawn]
+    if not cases:
+        place = document.where(("where",))
+        raise SpecError(f"{place}: where: no case of the sweep passes")
+    search = Search(title, cases, fields, notes)
+    if fields.group is not None and fields.group not in search.axes:
+        place, accepted = document.where(("group",)), ", ".join(search.axes)
+        raise SpecError(
+            f"{place}: group: {shown(fields.group)}: expected an axis: {accepted}"
+        )
+    return search
+
+
+def _base(document: Document) -> Document:
+    """Return the base of a sweep as it was written.
+
+    Raises:
+        SpecError: there is none, or it is no spec.
+    """
+    base, where = document.data.get("base"), document.where(("base",))
+    if isinstance(base, str):
+        try:
+            return read_yaml(catalog.locate("specs", base, Path(where.file).parent))
+        except SpecError as error:
+            at = "" if str(error).startswith("/") else f"{where}: base: "
+            raise SpecError(f"{at}{error}") from None
+    if not isinstance(base, dict):
+        accepted = "expected a spec: its file, a bundled name, or its fields"
+        raise SpecError(f"{where}: base: {shown(base)}: {accepted}")
+    places = {
+        path[1:]: place
+        for path, place in document.places.items()
+        if path[:1] == ("base",)
+    }
+    return Document(base, {(): where, **places})
+
+
+def _filters(document: Document) -> Iterator[Filter]:
+    written = document.data.get("where")
+    if isinstance(written, list):
+        for index, text in enumerate(written):
+            yield read_filter(text, document.where(("where", index)))
+    elif written is not None:
+        yield read_filter(written, document.where(("where",)))
+
+
+def _drawn(
+    document: Document,
+    fields: SweepFields,
+    axes: Sequence[Axis],
+    filters: Sequence[Filter],
+    builder: Builder,
+) -> list[Point]:
+    """Return the points that pass all filters, or a draw of so many, in order."""
+    total = math.prod(map(len, axes))
+    at = document.where(("sweep",))
+    if total > MOST_DRAWN_FROM:
+        told = f"makes more than {MOST_DRAWN_FROM:,} cases"
+        raise SpecError(f"{at}: sweep: {told}; accepted: up to {MOST_POINTS:,}")
+    if fields.sample is None:
+        if total > MOST_POINTS:
+            most = f"accepted: up to {MOST_POINTS:,}, or a sample"
+            raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}")
+        return [own for _, own in _passing(range(total), axes, filters, builder)]
+    rng = random.Random(fields.sample.seed)
+    order = rng.sample(range(total), min(total, MOST_POINTS))
+    passing = _passing(order, axes, filters, builder)
+    few = [own for own, _ in zip(passing, range(fields.sample.cases), strict=False)]
+    return [point for _, point in sorted(few, key=lambda own: own[0])]
+
+
+def _passing(
+    numbers: Sequence[int],
+    axes: Sequence[Axis],
+    filters: Sequence[Filter],
+    builder: Builder,
+) -> Iterator[tuple[int, Point]]:
+    for number in numbers:
+        point = Point(_settings(number, axes), builder)
+        if point.passes(filters):
+            yield number, point
+
+
+def _settings(number: int, axes: Sequence[Axis]) -> tuple[Setting, ...]:
+    """Return the settings of one point of the grid; the last axis changes first."""
+    found: list[tuple[Setting, ...]] = []
+    for axis in reversed(axes):
+        number, index = divmod(number, len(axis))
+        found.append(axis[index])
+    return tuple(own for point in reversed(found) for own in point)
+
+
+def _case(point: Point) -> Case:
+    axes = {own.name: own.label for own in point.settings}
+    try:
+        spec = point.spec
+    except Disagreement as error:
+        name = ", ".join(f"{own} {value}" for own, value in axes.items())
+        return Case(name, axes, None, str(error))
+    return Case(spec.title, axes, spec)

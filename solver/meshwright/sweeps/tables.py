@@ -1,0 +1,143 @@
+"""What a search found, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.sweeps.row import Row
+from meshwright.sweeps.summary import Summary
+
+_TEXT: dict[str, Callable[[float], str]] = {
+    "step_s": seconds_text,
+    "tokens_per_s": "{:,.0f}".format,
+    "tokens_per_s_per_gpu": "{:,.0f}".format,
+    "mfu": "{:.1%}".format,
+    "gpus": "{:,}".format,
+    "peak_gib": "{:.2f}".format,
+    "headroom_gib": "{:.2f}".format,
+    "usd_per_mtoken": "{:.4f}".format,
+    "kwh_per_mtoken": "{:.5f}".format,
+    "train_days": "{:,.1f}".format,
+    "ways": "{:d}".format,
+}
+"""How each metric is printed."""
+
+MOST_POINTS = 40
+"""Of a front, in a table."""
+
+_SHOWN = ("gpus", "step_s", "tokens_per_s_per_gpu")
+"""Metrics of every table beside those asked for."""
+
+
+def search_sections(summary: Summary) -> list[Section]:
+    """Return what a search found: counts, best of groups, front, and what failed."""
+    parts: list[Section] = [Lines(summary.title, (_counts(summary),))]
+    if summary.best:
+        parts.append(_best_table(summary))
+    parts += _front_tables(summary)
+    if summary.conflicts:
+        parts.append(_conflict_table(summary))
+    if summary.errors:
+        parts.append(Lines("Failed", tuple(_error_lines(summary))))
+    return parts
+
+
+def search_data(summary: Summary) -> dict[str, Any]:
+    """Return the same as data, with all rows."""
+    return {
+        "search": summary.title,
+        "counts": {**summary.counts, "left": summary.left},
+        "metric": summary.metric,
+        "best": {str(name): row.key for name, row in summary.best.items()},
+        "front": {
+            "metrics": list(summary.front_metrics),
+            "rows": {
+                str(name): [row.key for row in own]
+                for name, own in summary.fronts.items()
+            },
+        },
+        "conflicts": [
+            {"rules": list(own.names), "cases": own.cases, "first": own.first.key}
+            for own in summary.conflicts
+        ],
+        "rows": [row.model_dump(mode="json") for row in summary.rows],
+    }
+
+
+def _counts(summary: Summary) -> str:
+    counts = summary.counts
+    feasible = counts["optimal"] + counts["feasible"]
+    cases = len(summary.rows)
+    told = [f"{cases:,} case{'' if cases == 1 else 's'}: {feasible:,} feasible"]
+    told.append(f"{counts['infeasible']:,} infeasible")
+    unproven = counts["feasible"]
+    told += [f"{unproven:,} of the feasible not proven"] if unproven else []
+    told += [f"{counts[n]:,} {n}" for n in ("unknown", "failed") if counts[n]]
+    told += [f"{summary.left:,} left"] if summary.left else []
+    return ", ".join(told)
+
+
+def _metrics(*asked: str) -> list[str]:
+    return list(dict.fromkeys((*asked, *_SHOWN)))
+
+
+def _cells(row: Row, metrics: list[str]) -> tuple[str, ...]:
+    return tuple(_text(row, name) for name in metrics)
+
+
+def _text(row: Row, metric: str) -> str:
+    value = getattr(row, metric)
+    return "-" if value is None else _TEXT[metric](value)
+
+
+def _axes(row: Row, but: str | None = None) -> str:
+    """Return where a row lies, in the last words of its axes."""
+    own = {name: value for name, value in row.axes.items() if name != but}
+    return " ".join(f"{name.rsplit('.')[-1]}={value}" for name, value in own.items())
+
+
+def _best_table(summary: Summary) -> Table:
+    metrics = _metrics(summary.metric)
+    rows = tuple(
+        (str(group), _axes(row, summary.group), *_cells(row, metrics), str(row.plan))
+        for group, row in summary.best.items()
+    )
+    heading = (summary.group or "of", "case", *metrics, "plan")
+    return Table(f"Best {summary.metric}", heading, rows)
+
+
+def _front_tables(summary: Summary) -> Iterator[Table]:
+    metrics = _metrics(*summary.front_metrics)
+    names = " and ".join(summary.front_metrics)
+    for group, front in summary.fronts.items():
+        rows = tuple(
+            (_axes(row, summary.group), *_cells(row, metrics), str(row.plan))
+            for row in front[:MOST_POINTS]
+        )
+        more = len(front) - len(rows)
+        title = f"Front of {names}: {group}"
+        title += f" ({more:,} more points in --format json and -o)" if more else ""
+        yield Table(title, ("case", *metrics, "plan"), rows)
+
+
+def _conflict_table(summary: Summary) -> Table:
+    rows = tuple(
+        (
+            ", ".join(own.names) or "-",
+            f"{own.cases:,}",
+            _axes(own.first) or own.first.name,
+            own.first.sentence or "-",
+        )
+        for own in summary.conflicts
+    )
+    heading = ("nearest miss breaks", "cases", "first of them", "rule")
+    return Table("No plan fits", heading, rows)
+
+
+def _error_lines(summary: Summary) -> Iterator[str]:
+    for own in summary.errors:
+        first, *more = own.names[0].split("\n")
+        yield f"{own.cases:,} x {first}"
+        yield from (f"    {line}" for line in more)

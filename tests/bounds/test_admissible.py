@@ -1,0 +1,167 @@
+"""Bounds that leave plans out: none is above what it stands for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from meshwright.bounds.families import kin_of
+from meshwright.bounds.lower import cheap_bound, least_pace
+from meshwright.bounds.memory_fit import by_stages, scale_job, stages_by_count
+from meshwright.bounds.stages import Stages, fits
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.offload import is_never_faster
+from meshwright.lattice import mesh_enumeration
+from meshwright.lattice.lattice import build_lattice
+from meshwright.lattice.mesh_enumeration import AT_ONCE, enumerate_meshes, listed
+from meshwright.loading.load import load_spec
+from meshwright.plans.columns import SPARSE, Floats, representatives
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.spec import Spec
+from meshwright.topology.levels import LevelFabric
+from tests.helpers.strategies import expert_specs, specs
+
+LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100", "mixtral-8x7b-64xh100")
+
+
+def check_kin(job: Job) -> None:
+    """Check that each row is of one kin, and takes no less than that says."""
+    lattice = build_lattice(job)
+    if not len(lattice):
+        return
+    kin = kin_of(job, lattice)
+    index = kin.rows(np.arange(len(kin)))
+    np.testing.assert_array_equal(index, np.arange(len(lattice)))
+    own = cheap_bound(scale_job(job, lattice.rows), job.spec.model.n_layers)
+    assert (kin.floor.repeat(kin.count) <= own).all()
+
+
+@LAWS
+@given(specs())
+def test_no_row_takes_less_than_its_kin(spec: Spec) -> None:
+    check_kin(make_job(spec))
+
+
+@LAWS
+@given(expert_specs())
+def test_nor_does_one_with_experts(spec: Spec) -> None:
+    check_kin(make_job(spec))
+
+
+def test_a_host_that_is_faster_than_the_gpu_is_kin_of_its_own() -> None:
+    spec = load_spec("llama2-13b-8xa100")
+    host = spec.cluster.topology.host
+    assert host is not None
+    quick = host.model_copy(update={"memory_gb_s": 1e6, "pcie_gb_s": 1e6})
+    topology = spec.cluster.topology.model_copy(update={"host": quick})
+    cluster = spec.cluster.model_copy(update={"topology": topology})
+    job = make_job(spec.model_copy(update={"cluster": cluster}))
+    assert is_never_faster(make_job(spec))
+    assert not is_never_faster(job)
+    check_kin(job)
+
+
+def test_so_is_each_way_to_offload_where_all_must() -> None:
+    """Gradients that leave at once take less than those that leave at the end."""
+    spec = load_spec("llama2-13b-8xa100", ["offload=[optimizer, gradients]"])
+    job = make_job(spec.model_copy(update={"framework": "deepspeed"}))
+    lattice = build_lattice(job)
+    ticks = cheap_bound(scale_job(job, lattice.rows), spec.model.n_layers)
+    kin = lattice.choices.kin
+    is_first = np.diff(kin, prepend=-1) > 0
+    assert (ticks < ticks[is_first].repeat(np.bincount(kin)[kin[is_first]])).any()
+    check_kin(job)
+
+
+def test_the_least_of_some_kin_come_first() -> None:
+    job = make_job(load_spec("llama2-13b-8xa100"))
+    kin = kin_of(job, build_lattice(job))
+    some = np.arange(0, len(kin), 2)
+    least, others = kin.least(some, 10)
+    assert sorted([*least.tolist(), *others.tolist()]) == some.tolist()
+    assert len(least) == 10
+    assert kin.floor[least].max() <= kin.floor[others].min()
+
+
+def whole_layers(stages: Stages, pace: Floats) -> Floats:
+    """Return the layers that stages take within a pace, counted one by one."""
+    taken = np.zeros((len(pace), stages.count))
+    for layers in range(1, stages.layers + 1):
+        bent = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
+        own = layers * stages.pace_layer + bent * stages.pace_recompute
+        is_within = own + stages.pace_extra <= pace[:, None]
+        taken += is_within & (layers <= stages.full_cap)
+    return np.asarray(taken.sum(axis=1))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_least_pace_is_enough_and_nothing_less_is(name: str) -> None:
+    job = make_job(load_spec(name))
+    lattice = build_lattice(job)
+    some = np.random.default_rng(1).choice(len(lattice), 3_000, replace=False)
+    costs = scale_job(job, lattice.take(np.sort(some)).rows)
+    costs = costs.take(np.flatnonzero(by_stages(job, costs, fits)))
+    tight = 0
+    for _, stages in stages_by_count(job, costs):
+        pace = least_pace(stages)
+        assert (whole_layers(stages, pace * (1 + 1e-12)) >= stages.layers).all()
+        alone = stages.pace_extra + stages.least * stages.pace_layer
+        is_over = pace > alone.max(axis=1) * (1 + 1e-9)
+        less = whole_layers(stages, pace * (1 - 1e-9)) < stages.layers
+        assert (less | ~is_over | (pace == 0)).all()
+        tight += int((less & is_over).sum())
+    assert tight > 100
+
+
+@pytest.mark.parametrize("experts", [None, 4])
+def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
+    job = make_job(load_spec("mixtral-8x7b-64xh100"))
+    degrees = np.unique(build_lattice(job).degrees, axis=0)
+    folds = degrees[degrees[:, 2] % 4 == 0][: 2 * AT_ONCE + 3]
+    keys = [(tuple(own), experts) for own in folds.tolist()]
+    assert len(keys) > AT_ONCE
+    assert isinstance(job.fabric, LevelFabric)
+    together = listed(job.fabric, keys)
+    for key, (meshes, paths) in zip(keys, together, strict=True):
+        # What is listed is kept per fabric: this one has nothing yet.
+        ((own, alone),) = listed(LevelFabric(job.fabric.levels), [key])
+        np.testing.assert_array_equal(meshes, own)
+        np.testing.assert_array_equal(paths.s_per_byte, alone.s_per_byte)
+        every = enumerate_meshes(job.fabric.sizes, np.array(key[0])).tolist()
+        assert all(mesh in every for mesh in meshes.tolist())
+
+
+def test_a_part_of_a_lattice_has_the_rows_of_the_whole() -> None:
+    lattice = build_lattice(make_job(load_spec("llama3-70b-128xa100")))
+    some = np.random.default_rng(2).permutation(len(lattice))[:500]
+    part = lattice.take(some)
+    for own in dataclasses.fields(Skeletons):
+        if own.name not in ("paths", "kind_paths"):
+            whole = getattr(lattice.rows, own.name)[some]
+            np.testing.assert_array_equal(getattr(part.rows, own.name), whole)
+    np.testing.assert_array_equal(part.degree, lattice.degree[some])
+
+
+@pytest.mark.parametrize("step", [1, 2 * SPARSE])
+def test_numbers_far_apart_are_told_as_those_that_are_near(step: int) -> None:
+    number = np.array([3, 0, 3, 7, 0]) * step
+    own, inverse = representatives(number)
+    assert number[own].tolist() == [0, 3 * step, 7 * step]
+    np.testing.assert_array_equal(number[own][inverse], number)
+
+
+def test_what_was_listed_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh_enumeration, "MOST_LISTED", 4)
+    fabric = make_job(load_spec("llama3-70b-128xa100")).fabric
+    assert isinstance(fabric, LevelFabric)
+    own = LevelFabric(fabric.levels)
+    keys = [((tp, 1, 128 // tp, 1, 1), None) for tp in (1, 2, 4, 8, 16)]
+    first = listed(own, keys[:3])
+    every = listed(own, keys)
+    assert set(mesh_enumeration._known(own)) == set(keys[3:])
+    for (meshes, _), (again, _) in zip(first, every, strict=False):
+        np.testing.assert_array_equal(meshes, again)

@@ -1,0 +1,95 @@
+"""Short cuts of the search, against what they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from meshwright.bounds import branch_and_bound
+from meshwright.bounds.integer_costs import Scaled
+from meshwright.bounds.memory_fit import Memory, by_stages, scale_job, scale_room, timed
+from meshwright.bounds.stages import even_fits, fits, stages_of
+from meshwright.cost.job import make_job
+from meshwright.lattice import lattice
+from meshwright.lattice.lattice import build_lattice
+from meshwright.loading.load import load_spec
+from meshwright.plans.columns import FEW, distinct
+
+SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100")
+
+
+def differing(one: Scaled, other: Scaled) -> list[str]:
+    """Return the columns that are not the same, less those of the rows."""
+    names = [f.name for f in dataclasses.fields(one) if f.name != "rows"]
+    return [n for n in names if np.any(getattr(one, n) != getattr(other, n))]
+
+
+def test_distinct_names_one_row_of_each_kind() -> None:
+    many = np.arange(4 * FEW) % 4
+    columns = [np.array([4, 0, 4, 4])[many], np.array([True, True, False, True])[many]]
+    own, kind = distinct(columns)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert sorted(rows[i] for i in own) == [(0, True), (4, False), (4, True)]
+    assert [rows[i] for i in own[kind]] == rows
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
+    """One price for rows of other schedules and chunks is the price of each."""
+    job = make_job(load_spec(name))
+    whole = build_lattice(job)
+    some = np.random.default_rng(0).choice(len(whole.rows), 2_000, replace=False)
+    rows = whole.rows.take(some)
+    shared = timed(job, scale_room(job, rows), whole.choices.alike[some])
+    assert len(np.unique(whole.choices.alike[some])) < len(some)
+    assert differing(shared, scale_job(job, rows)) == []
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("leading", [0, 3])
+def test_three_stages_tell_whether_interleaved_rows_fit(
+    name: str, leading: int
+) -> None:
+    """As all stages do, at capacities about the one of each row's own need."""
+    job = make_job(load_spec(name))
+    whole = build_lattice(job)
+    model = job.spec.model.model_copy(update={"first_dense_layers": leading})
+    every = np.flatnonzero(whole.rows.vpp > 1)
+    costs = Memory(job, whole).of(every[:: len(every) // 2_000])
+    found = []
+    for capacity in (2**24, 2**25, 3 * 2**24, 2**26, 3 * 2**25):
+        told = even_fits(costs, model, capacity)
+        found.append(int(told.sum()))
+        for count in np.unique(costs.rows.pp):
+            index = np.flatnonzero(costs.rows.pp == count)
+            stages = stages_of(costs.take(index), model, capacity)
+            np.testing.assert_array_equal(told[index], fits(stages))
+    assert 0 < found[0] < found[-1]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_quick_test_of_memory_agrees_with_every_stage(name: str) -> None:
+    job = make_job(load_spec(name))
+    whole = build_lattice(job)
+    some = np.random.default_rng(0).choice(len(whole.rows), 4_000, replace=False)
+    memory = Memory(job, whole)
+    exact = by_stages(job, memory.of(np.sort(some)), fits)
+    np.testing.assert_array_equal(memory.fits()[np.sort(some)], exact)
+    assert 0 < exact.sum() < len(some)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_tensor_prices_leave_out_no_candidate(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether meshes are looked at by tensor price first changes nothing found."""
+    job = make_job(load_spec(name))
+
+    def found(few: int) -> tuple[list[int], list[float]]:
+        monkeypatch.setattr(lattice, "FEW", few)
+        left = branch_and_bound.prune(job, build_lattice(job)).candidates
+        return left.coarse.tolist(), left.lower.tolist()
+
+    assert found(0) == found(2**40)

@@ -1,0 +1,296 @@
+"""Seconds of a layer's kernels, by arithmetic of their own.
+
+The GPU here does 1e12 FLOP/s and moves 1e14 bytes/s, a matmul dimension of size s at
+s / (s + 1) of the rate, and a kernel takes 0.1 us at least.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright.cost.compute import Kernels, kernels
+from meshwright.cost.efficiency import Efficiency
+from meshwright.plans.shards import Shards
+from meshwright.spec.spec import Spec
+
+IDEAL = Efficiency(
+    gemm=1.0,
+    gemm_half_size=1.0,
+    attention=1.0,
+    memory=1.0,
+    launch_s=1e-7,
+    dispatch_s=1e-6,
+)
+SEQ = 4_096
+EXPERTS = {"n_experts": 16, "top_k": 2, "d_ff": 256}
+LATENT = {"q_rank": 96, "kv_rank": 64, "rope_dim": 16, "nope_dim": 48, "v_dim": 32}
+
+
+def spec(attention: str = "flash", **model: object) -> Spec:
+    shape = {
+        "n_layers": 4,
+        "d_model": 512,
+        "n_heads": 8,
+        "d_ff": 2_048,
+        "vocab": 8_000,
+        "bias": "none",
+    }
+    gpu = {"memory_gib": 80, "memory_gb_s": 1e5, "peak_tflops": {"bf16": 1}}
+    gpu |= {"matmul_share": 1}
+    levels = [{"name": "l", "size": 8, "gb_s": 450, "latency_us": 1}]
+    return Spec.model_validate(
+        {
+            "model": shape | model,
+            "cluster": {"topology": {"gpu": gpu, "levels": levels}},
+            "training": {"seq_len": SEQ, "global_batch": 8, "attention": attention},
+        }
+    )
+
+
+def priced(
+    question: Spec,
+    tp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    batch: int = 1,
+    sequence_parallel: bool = True,
+) -> Kernels:
+    return kernels(question, IDEAL, shards(tp, cp, ep, batch, sequence_parallel))
+
+
+def shards(tp: int, cp: int, ep: int, batch: int, sequence_parallel: bool) -> Shards:
+    return Shards(
+        np.array([tp]),
+        np.array([cp]),
+        np.array([ep]),
+        np.array([batch]),
+        np.array([sequence_parallel]),
+    )
+
+
+def matmul_s(m: float, n: float, k: float) -> float:
+    return 2 * (m + 1) * (n + 1) * (k + 1) / 1e12
+
+
+def stream_s(elements: float) -> float:
+    return max(2 * elements / 1e14, 1e-7)
+
+
+def approx(seconds: float) -> Any:
+    return pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_matmuls_of_a_dense_layer(tp: int) -> None:
+    """Queries 512 wide, keys and values 2 x 2 heads of 64, on two GPUs at most."""
+    took = priced(spec(n_kv_heads=2, gated_mlp=True), tp=tp)
+    qkv = 512 / tp + 256 / min(tp, 2)
+    expected = matmul_s(SEQ, qkv, 512) + matmul_s(SEQ, 512, 512 / tp)
+    expected += matmul_s(SEQ, 2 * 2_048 / tp, 512) + matmul_s(SEQ, 512, 2_048 / tp)
+    assert took.layer.weight_s[0] == approx(expected)
+
+
+def test_a_whole_dense_layer() -> None:
+    """Forward: matmuls, the core, two norms (2 x 512 a token), two residual sums
+    (3 x 512), rotary positions (2 x 2 x 512), activation (2 x 2,048). Backward: twice
+    that, and the core's five matmuls for two, at 0.8 of the rate.
+    """
+    took = priced(spec())
+    core = SEQ * SEQ * 2 * 512 / 1e12
+    streams = 2 * stream_s(SEQ * 1_024) + 2 * stream_s(SEQ * 1_536)
+    streams += stream_s(SEQ * 2_048) + stream_s(SEQ * 4_096)
+    assert took.layer.attention_s[0] == approx(core)
+    assert took.layer.attention_backward_s[0] == approx(2.5 * core / 0.8)
+    assert took.layer.forward_s[0] == approx(took.layer.weight_s[0] + core + streams)
+    twice = 2 * took.layer.weight_s[0] + 2 * streams
+    assert took.layer.backward_s[0] == approx(twice + 2.5 * core / 0.8)
+    norms_and_activation = 2 * stream_s(SEQ * 1_024) + stream_s(SEQ * 4_096)
+    assert took.selective_s[0] == approx(norms_and_activation)
+
+
+def test_dense_models_have_one_kind_of_layer() -> None:
+    took = priced(spec(), tp=2)
+    assert took.dense.forward_s[0] == took.layer.forward_s[0]
+    assert took.dense.backward_s[0] == took.layer.backward_s[0]
+
+
+def test_leading_layers_are_those_of_a_dense_model() -> None:
+    dense = priced(spec(mla=LATENT), tp=2)
+    mixed = priced(spec(mla=LATENT, moe=EXPERTS), tp=2)
+    assert mixed.dense.forward_s[0] == dense.layer.forward_s[0]
+    assert mixed.dense.backward_s[0] == dense.layer.backward_s[0]
+    assert mixed.layer.forward_s[0] != dense.layer.forward_s[0]
+
+
+def outside_mlp_s(tp: int) -> float:
+    return matmul_s(SEQ, 3 * 512 / tp, 512) + matmul_s(SEQ, 512, 512 / tp)
+
+
+@pytest.mark.parametrize(("tp", "ep"), [(1, 1), (1, 4), (4, 8), (2, 16)])
+def test_matmuls_of_experts(tp: int, ep: int) -> None:
+    """A GPU sends out 2 copies of its SEQ / tp tokens, and gets as many for its 16 / ep
+    experts, each 256 wide. Its own tokens meet the router; the shared expert is split.
+    """
+    took = priced(spec(moe=EXPERTS | {"shared_d_ff": 128}), tp=tp, ep=ep)
+    own, local = SEQ / tp, 16 / ep
+    rows = 2 * own / local
+    expected = outside_mlp_s(tp) + matmul_s(own, 16, 512)
+    expected += local * (matmul_s(rows, 256, 512) + matmul_s(rows, 512, 256))
+    expected += matmul_s(SEQ, 128 / tp, 512) + matmul_s(SEQ, 512, 128 / tp)
+    assert took.layer.weight_s[0] == approx(expected)
+
+
+def test_experts_take_the_flops_of_the_tokens_copies() -> None:
+    """Large matmuls waste nothing: 2 x 2 x 512 x 256 FLOPs for each of 2 copies."""
+    took = priced(spec(moe=EXPERTS), batch=64)
+    tokens = 64 * SEQ
+    flops = 2 * tokens * (4 * 512**2 + 16 * 512 + 2 * 2 * 512 * 256)
+    assert flops / 1e12 < took.layer.weight_s[0] < 1.02 * flops / 1e12
+
+
+def test_few_rows_per_expert_cost_more() -> None:
+    """The same copies over 512 experts leave 2 rows x 512 / 512 = 16 to each."""
+    few = priced(spec(moe=EXPERTS | {"n_experts": 4}))
+    many = priced(spec(moe=EXPERTS | {"n_experts": 512}))
+    router = matmul_s(SEQ, 512, 512) - matmul_s(SEQ, 4, 512)
+    rows = {4: 2 * SEQ / 4, 512: 2 * SEQ / 512}
+    took = {n: n * 2 * matmul_s(rows[n], 256, 512) for n in rows}
+    assert many.layer.weight_s[0] - few.layer.weight_s[0] == approx(
+        router + took[512] - took[4]
+    )
+    assert took[512] > 1.05 * took[4]
+
+
+def test_capacity_pads_the_copies() -> None:
+    """A factor of 1.5: three rows where there were two."""
+    dropless = priced(spec(moe=EXPERTS))
+    padded = priced(spec(moe=EXPERTS | {"capacity_factor": 1.5}))
+    two, three = (16 * 2 * matmul_s(n * SEQ / 16, 256, 512) for n in (2, 3))
+    assert padded.layer.weight_s[0] - dropless.layer.weight_s[0] == approx(three - two)
+
+
+@pytest.mark.parametrize(("ep", "passes"), [(1, 2), (2, 4), (8, 4), (16, 2)])
+def test_copies_are_gathered_sorted_and_scattered(ep: int, passes: int) -> None:
+    """2 x 2 x SEQ x 512 elements a pass; sorted where one GPU has several experts, and
+    copies from others. Scores of 16 experts are read and written in 4 bytes.
+    """
+    batch = 8
+    tokens = batch * SEQ
+    took = priced(spec(moe=EXPERTS), ep=ep, batch=batch)
+    streams = 2 * stream_s(tokens * 1_024) + 2 * stream_s(tokens * 1_536)
+    streams += stream_s(tokens * 2_048) + stream_s(2 * tokens * 2 * 256)
+    routing = stream_s(2 * tokens * 16 * 2) + passes * stream_s(2 * 2 * tokens * 512)
+    rest = took.layer.forward_s[0] - took.layer.weight_s[0] - took.layer.attention_s[0]
+    assert rest == pytest.approx(streams + routing, rel=1e-6)
+
+
+def test_matmuls_of_latent_attention() -> None:
+    """Down to 96, and to 64 + 16, by each GPU for its own tokens; up to 8 heads of 64
+    and of 48 + 32; out of 8 heads of 32.
+    """
+    took = priced(spec(mla=LATENT), tp=4)
+    expected = matmul_s(SEQ / 4, 96, 512) + matmul_s(SEQ / 4, 80, 512)
+    expected += matmul_s(SEQ, 512 / 4, 96) + matmul_s(SEQ, 640 / 4, 64)
+    expected += matmul_s(SEQ, 512, 256 / 4)
+    expected += 2 * matmul_s(SEQ, 2_048 / 4, 512)
+    assert took.layer.weight_s[0] == approx(expected)
+
+
+def test_latent_attention_without_a_latent_query() -> None:
+    took = priced(spec(mla=LATENT | {"q_rank": 0}), tp=4)
+    compressed = priced(spec(mla=LATENT), tp=4)
+    added = matmul_s(SEQ, 512 / 4, 512) - matmul_s(SEQ, 512 / 4, 96)
+    added -= matmul_s(SEQ / 4, 96, 512)
+    assert took.layer.weight_s[0] - compressed.layer.weight_s[0] == approx(added)
+
+
+def test_core_of_latent_attention() -> None:
+    """Scores over heads of 64, values of 32; five matmuls backward, three over keys.
+
+    A backward runs at 0.8 of the forward's rate.
+    """
+    took = priced(spec(mla=LATENT), tp=2)
+    pairs = SEQ * SEQ
+    assert took.layer.attention_s[0] == approx(pairs * (512 + 256) / 2 / 1e12)
+    backward = pairs * (3 * 512 + 2 * 256) / 2 / 0.8e12
+    assert took.layer.attention_backward_s[0] == approx(backward)
+
+
+def test_streams_of_latent_attention() -> None:
+    """Beside a plain layer's: norms over 96 + 64, and 8 rotary parts of 16, not 64."""
+    batch = 8
+    tokens = batch * SEQ
+    took = priced(spec(mla=LATENT), batch=batch)
+    streams = 2 * stream_s(tokens * 1_024) + 2 * stream_s(tokens * 1_536)
+    streams += stream_s(tokens * 4_096) + stream_s(2 * tokens * 160)
+    streams += stream_s(2 * tokens * (8 * 16 + 512))
+    rest = took.layer.forward_s[0] - took.layer.weight_s[0] - took.layer.attention_s[0]
+    assert rest == pytest.approx(streams, rel=1e-6)
+
+
+def test_query_and_key_norms_read_and_write_both() -> None:
+    """2 x (512 + 2 x 64) / 2 elements a token on each of two GPUs."""
+    plain = priced(spec(n_kv_heads=2), tp=2, batch=8)
+    normed = priced(spec(n_kv_heads=2, qk_norm=True), tp=2, batch=8)
+    added = stream_s(8 * SEQ * 640)
+    assert normed.layer.forward_s[0] - plain.layer.forward_s[0] == pytest.approx(
+        added, rel=1e-5
+    )
+    assert normed.layer.backward_s[0] - plain.layer.backward_s[0] == pytest.approx(
+        2 * added, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("model", [{}, {"moe": EXPERTS}, {"mla": LATENT}])
+@pytest.mark.parametrize("attention", ["flash", "plain"])
+def test_context_shards_share_all_work(model: dict[str, Any], attention: str) -> None:
+    """Four sequences over four GPUs: each does what it does with one of them.
+
+    Its own quarter of the queries meets the whole sequence, causal halves even.
+    """
+    one = priced(spec(attention, **model), batch=1)
+    four = priced(spec(attention, **model), cp=4, batch=4)
+    ends = {"selective_s", "embedding_s", "head_s"}
+    for name, whole in {**vars(one.layer), **{n: vars(one)[n] for n in ends}}.items():
+        share = vars(four)[name] if name in ends else vars(four.layer)[name]
+        # Plain scores are cut in smaller matmuls: 1 / 1,024 more.
+        assert share == pytest.approx(whole, rel=2e-3), name
+    alone = priced(spec(attention, **model), cp=4, batch=1)
+    assert alone.layer.attention_s[0] == pytest.approx(
+        one.layer.attention_s[0] / 4, rel=2e-3
+    )
+
+
+def test_ring_hops_take_a_launch_each() -> None:
+    """A sequence of 4,096 over 4,096 GPUs: one query each, 4,096 kernels of 0.1 us."""
+    took = priced(spec(), cp=4_096)
+    assert took.layer.attention_s[0] == approx(4_096e-7)
+
+
+def test_sequence_parallelism_shares_what_is_between_matmuls() -> None:
+    """Two norms and two residual sums of a quarter of the tokens, 2.5 times d."""
+    together = priced(spec(), tp=4, batch=32)
+    apart = priced(spec(), tp=4, batch=32, sequence_parallel=False)
+    tokens = 32 * SEQ
+    saved = 2 * stream_s(tokens * 1_024) + 2 * stream_s(tokens * 1_536)
+    saved *= 3 / 4
+    assert apart.layer.forward_s[0] - together.layer.forward_s[0] == pytest.approx(
+        saved, rel=1e-6
+    )
+    assert apart.layer.weight_s[0] == together.layer.weight_s[0]
+
+
+def test_dispatch_is_a_floor_of_every_layer() -> None:
+    """A host that takes 10 ms a layer, and 20 ms for its backward, sets the pace.
+
+    It takes three times as long for a layer with experts.
+    """
+    slow = IDEAL.model_copy(update={"dispatch_s": 1e-2})
+    question, rows = spec(moe=EXPERTS), shards(8, 1, 8, 1, True)
+    assert kernels(question, IDEAL, rows).layer.forward_s[0] < 1e-2
+    took = kernels(question, slow, rows)
+    assert (took.layer.forward_s[0], took.dense.forward_s[0]) == (3e-2, 1e-2)
+    assert (took.layer.backward_s[0], took.dense.backward_s[0]) == (6e-2, 2e-2)

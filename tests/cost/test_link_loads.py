@@ -1,0 +1,36 @@
+"""What links carry is the same for rows together as for each alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright.cost.job import make_job
+from meshwright.cost.links import busy_seconds, link_seconds
+from meshwright.lattice.lattice import build_lattice
+from meshwright.lattice.mesh_table import AS_LISTED
+from meshwright.loading.load import load_spec
+from meshwright.plans.skeletons import FULL
+from meshwright.plans.split import Split
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b-64xh100", "llama3-70b-128xa100"])
+def test_rows_load_links_as_each_does_alone(name: str) -> None:
+    job = make_job(load_spec(name))
+    lattice = build_lattice(job)
+    stages = 4
+    random, compared = np.random.default_rng(3), 0
+    some = random.choice(np.flatnonzero(lattice.rows.pp == stages), 300, replace=False)
+    rows, _ = lattice.on_meshes(some, AS_LISTED)
+    for mesh in np.unique(rows.mesh)[::7]:
+        own = rows.take(np.flatnonzero(rows.mesh == mesh))
+        layers = random.integers(1, 9, (len(own), stages))
+        again = np.where(own.recompute[:, None] == FULL, layers // 2, 0)
+        place = lattice.place(own)
+        together = busy_seconds(job, own, Split(layers, again), place)
+        for row in range(len(own)):
+            one = own.take(np.array([row]))
+            alone = link_seconds(job, one, Split(layers[row], again[row]), place)
+            np.testing.assert_allclose(together[row], alone.sum(axis=1), rtol=1e-12)
+            compared += int(again[row].any())
+    assert compared > 10

@@ -1,0 +1,268 @@
+"""What a GPU holds beside layers, and peaks that others have published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshwright.frameworks.state import OVERHEAD_GIB
+from meshwright.loading.load import load_spec
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.solver.pipeline import solve
+from meshwright.spec.spec import Spec
+
+GIB = 2**30
+H, LAYERS, SEQ, VOCAB = 1024, 8, 2048, 32_000
+FF = 4 * H
+TOKENS_BYTES = 2 * SEQ * H
+"""Bytes of one sequence's residual stream."""
+LAYER = 4 * H**2 + 2 * H * FF
+"""Weights of a layer's matmuls; norms have 2 H more."""
+
+
+def spec(pins: dict[str, Any], framework: str = "megatron", **training: object) -> Spec:
+    gpu = {
+        "memory_gib": 1000,
+        "memory_gb_s": 2000,
+        "peak_tflops": {"fp8": 600, "bf16": 300, "fp16": 300},
+    }
+    link = {"name": "l", "size": 4, "gb_s": 300, "latency_us": 1}
+    return Spec.model_validate(
+        {
+            "model": {
+                "n_layers": LAYERS, "d_model": H, "n_heads": 16, "d_ff": FF,
+                "vocab": VOCAB, "bias": "none", "tied_embeddings": False,
+                "norm": "rmsnorm",
+            },
+            "framework": framework,
+            "cluster": {"topology": {"gpu": gpu, "levels": [link]}},
+            "training": {"seq_len": SEQ, "global_batch": 16, **training},
+            "pins": {"micro_batch": 1, "recompute": "none", **pins},
+        }
+    )  # fmt: skip
+
+
+def best(asked: Spec) -> PricedPlan:
+    found = solve(asked).best
+    assert found is not None
+    return found
+
+
+def parts(
+    pins: dict[str, Any], framework: str = "megatron", **training: object
+) -> list[dict[str, float]]:
+    """Return the parts of every stage, in bytes."""
+    stages = best(spec(pins, framework, **training)).stages
+    return [{name: n * GIB for name, n in s.parts.items()} for s in stages]
+
+
+DATA = {"tp": 1, "pp": 1, "dp_shard": 4}
+WHOLE = {"tp": 1, "pp": 1, "dp_replicate": 4, "zero": 0}
+PIPE = {"tp": 1, "pp": 4, "zero": 0, "schedule": "1f1b"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "training", "loss"),
+    [
+        # The logit in 2 bytes and its softmax in 4.
+        ("megatron", {}, 6),
+        ("internevo", {}, 6),
+        # 2, an fp32 copy, it less the maximum, and the exponentials.
+        ("deepspeed", {}, 14),
+        ("megatron", {"fused_loss": False}, 14),
+        # 2, logarithms, their gradient, and that of the fp32 copy.
+        ("fsdp", {}, 14),
+        # Of these the 2 bytes are dropped.
+        ("torchtitan", {}, 12),
+        ("fsdp", {"fused_loss": True}, 6),
+    ],
+)
+def test_logits_by_how_the_loss_is_computed(
+    framework: str, training: dict[str, Any], loss: int
+) -> None:
+    (stage,) = parts(WHOLE, framework, **training)
+    assert stage["logits"] == pytest.approx(SEQ * VOCAB * loss, rel=1e-9)
+
+
+def test_the_loss_is_over_before_a_layer_is_recomputed() -> None:
+    """Without recomputation logits come on top, with it the larger of both counts."""
+    full, plain = (
+        parts({**DATA, "zero": 1, "recompute": mode})[0] for mode in ("full", "none")
+    )
+    layer = plain["activations"] / LAYERS - TOKENS_BYTES
+    upstream = 2 * SEQ * (H + FF)
+    logits = 6 * SEQ * VOCAB
+    assert logits > layer + upstream
+    gradients = 2 * (LAYER + 2 * H)
+    assert plain["workspace"] == pytest.approx(upstream + gradients, rel=1e-9)
+    assert full["workspace"] == pytest.approx(gradients, rel=1e-9)
+    assert full["logits"] == plain["logits"] == pytest.approx(logits, rel=1e-9)
+    assert plain["workspace"] == pytest.approx(upstream + gradients, rel=1e-9)
+    assert plain["logits"] == pytest.approx(logits, rel=1e-9)
+
+
+def test_deepspeed_keeps_what_stages_have_sent() -> None:
+    """A residual stream per micro-batch in flight: 4, 3, 2 and 1 of them."""
+    kept, freed = (parts(PIPE, name, fused_kernels="all")
+                   for name in ("deepspeed", "megatron"))  # fmt: skip
+    for stage, (own, other) in enumerate(zip(kept, freed, strict=True)):
+        more = own["activations"] - other["activations"]
+        assert more == pytest.approx((4 - stage) * TOKENS_BYTES, rel=1e-6)
+
+
+def test_megatron_adds_up_a_layer_of_gradients_at_a_time() -> None:
+    """2 bytes a weight, at every stage of ZeRO that keeps them whole."""
+    upstream = 2 * SEQ * (H + FF)
+    for framework, waiting in (("megatron", 2), ("deepspeed", 0), ("fsdp", 0)):
+        (stage,) = parts(WHOLE, framework)
+        expected = upstream + waiting * (LAYER + 2 * H)
+        assert stage["workspace"] == pytest.approx(expected, rel=1e-9)
+
+
+def leading(ff: int, recompute: str, again: list[int]) -> list[float]:
+    """Return the bytes of activations of stages of 2 layers, of which 2 lead."""
+    pins = {"layers": [2] * 4, "ep": 1, "recompute": recompute}
+    base = spec({**PIPE, **pins, "recompute_layers": again})
+    moe = {"n_experts": 4, "top_k": 2, "d_ff": FF, "first_dense_layers": 2}
+    changed = {**base.model.model_dump(), "d_ff": ff, "moe": moe}
+    model = base.model.model_validate(changed)
+    stages = best(base.model_copy(update={"model": model})).stages
+    return [stage.parts["activations"] * GIB for stage in stages]
+
+
+def test_leading_layers_keep_their_inputs_though_experts_save_more() -> None:
+    """Of 4, 3, 2 and 1 micro-batches in flight, 2 layers each, all recomputed."""
+    expected = [in_flight * 2 * TOKENS_BYTES for in_flight in (4, 3, 2, 1)]
+    assert leading(H, "full", [2] * 4) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("ff", [H, FF, 16 * FF])
+def test_leading_layers_never_hold_less_than_they_do(ff: int) -> None:
+    """Each of the first stage's 2, of 4 micro-batches, saves all or its input."""
+    saved = leading(ff, "none", [0] * 4)[0] / 2
+    kept = 4 * TOKENS_BYTES
+    for again in (1, 2):
+        told = leading(ff, "full", [again, 2, 2, 2])[0]
+        assert told >= ((2 - again) * saved + again * kept) * (1 - 1e-9)
+
+
+def test_zero_3_gathers_a_layer_and_some_of_the_next() -> None:
+    """FSDP the next layer, DeepSpeed 50 million parameters: both hold 12.6 here."""
+    wide = {"n_layers": 2, "d_model": 4096, "n_heads": 32, "d_ff": 16384, "vocab": 512}
+    layer = 4 * 4096**2 + 2 * 4096 * 16384
+    assert layer > 50e6
+    ahead = {"deepspeed": 50e6, "fsdp": layer}
+    for framework, most in ahead.items():
+        base = spec({**DATA, "zero": 3}, framework)
+        model = base.model.model_validate({**wide, "bias": "none", "norm": "rmsnorm"})
+        (stage,) = best(base.model_copy(update={"model": model})).stages
+        weights = layer + 2 * 4096
+        gathered = 2 * (weights + min(most + (2 * 4096) * (framework == "fsdp"), 1e18))
+        gradients = (2 if framework == "deepspeed" else 4) * weights
+        upstream = 2 * SEQ * (4096 + 16384)
+        expected = gathered + gradients + upstream
+        assert stage.parts["workspace"] * GIB == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_is_not_pytorchs_depends_on_the_framework() -> None:
+    """A context, and a communicator for each of an FSDP's one or two axes, or eight."""
+    for framework, gib in (("megatron", 3.0), ("deepspeed", 3.0), ("fsdp", 1.5)):
+        (stage,) = parts(WHOLE, framework)
+        assert stage["overhead"] == gib * GIB
+    assert set(OVERHEAD_GIB.values()) == {3.0, 1.5}
+
+
+def nvidia(model: str, gpus: int, pins: dict[str, int], **training: object) -> float:
+    """Return the GiB of state on a GPU of a NeMo run on H100."""
+    data: dict[str, Any] = load_spec("llama3-8b-2xh100-nvlink").model_dump()
+    asked = {
+        "model": load_model(model),
+        "framework": "megatron",
+        "cluster": load_cluster("dgx-h100", gpus // 8),
+        "training": {"gradients": "bf16", **training},
+        "limits": {"memory_gib": 1000},
+        "pins": {"pp": 1, "zero": 1, "micro_batch": 1, "recompute": "none", **pins},
+    }
+    (stage,) = best(Spec.model_validate(data | asked)).stages
+    return sum(stage.parts[name] for name in ("weights", "gradients", "optimizer"))
+
+
+def load_model(name: str) -> dict[str, Any]:
+    from tests.golden.test_published_numbers import bundled
+
+    return bundled("specs/models", name)
+
+
+def load_cluster(name: str, count: int) -> dict[str, Any]:
+    from tests.golden.test_published_numbers import bundled
+
+    topology = bundled("topologies", name)
+    topology["gpu"] = bundled("topologies/gpus", topology["gpu"])
+    return {"topology": topology, "count": count}
+
+
+def test_nemo_holds_what_it_logs_after_a_step() -> None:
+    """`memory_allocated` in NVIDIA's DGX Cloud benchmarking recipes, v25.04, for H100.
+
+    Nemotron-4 15B, tp 2, 32 shards: 7.28 Gi parameters x (2 + 2 + 12 / 32) = 31.8 of
+    32.10. Llama 3 8B, 4 shards of the data x 2 of the sequence: 7.48 x 5.5 = 41.1 of
+    41.23.
+    """
+    got = nvidia(
+        "nemotron-4-15b", 64, {"tp": 2, "dp_shard": 32}, seq_len=4096, global_batch=256
+    )
+    assert got == pytest.approx(32.10, rel=0.01)
+    got = nvidia(
+        "llama3-8b", 8, {"tp": 1, "cp": 2, "dp_shard": 4},
+        seq_len=8192, global_batch=128,
+    )  # fmt: skip
+    assert got == pytest.approx(41.23, rel=0.01)
+
+
+LLAMA_70B = {
+    "n_layers": 12, "d_model": 8192, "n_heads": 64, "n_kv_heads": 8, "d_ff": 28672,
+}  # fmt: skip
+LLAMA_405B = {
+    "n_layers": 4, "d_model": 16384, "n_heads": 128, "n_kv_heads": 16, "d_ff": 53248,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "pins", "gib"),
+    [
+        (LLAMA_70B, {"tp": 8, "pp": 1, "dp": 1}, 28.29),
+        (LLAMA_70B, {"tp": 4, "pp": 1, "dp": 2}, 39.07),
+        (LLAMA_70B, {"tp": 1, "pp": 2, "dp": 4}, 66.55),
+        (LLAMA_405B, {"tp": 8, "pp": 1, "dp": 1}, 38.57),
+        (LLAMA_405B, {"tp": 2, "pp": 1, "dp": 4}, 81.59),
+        (LLAMA_405B, {"tp": 1, "pp": 2, "dp": 4}, 87.08),
+    ],
+)
+def test_peaks_of_megatron_on_b200(
+    model: dict[str, int], pins: dict[str, int], gib: float
+) -> None:
+    """PyTorch's largest allocation in SimuMax's real runs, 4 micro-batches.
+
+    https://github.com/MooreThreads/SimuMax docs/b200/b200_release_v1.2_summary.md:
+    Megatron-LM 0.14, Transformer Engine 2.11, sequences of 4,096, nothing recomputed.
+    """
+    cluster = load_cluster("dgx-h100", 1)
+    zero = 1 if pins["dp"] > 1 else 0
+    asked = {
+        "model": {
+            **model, "vocab": 128256, "gated_mlp": True, "norm": "rmsnorm",
+            "bias": "none", "tied_embeddings": False,
+        },
+        "cluster": cluster,
+        "training": {"seq_len": 4096, "global_batch": 4 * pins["dp"]},
+        "limits": {"memory_gib": 1000},
+        "pins": {
+            "micro_batch": 1, "zero": zero, "dp_shard": pins["dp"], "vpp": 1,
+            "sequence_parallel": pins["tp"] > 1, "recompute": "none",
+            "layers": [model["n_layers"] // pins["pp"]] * pins["pp"], **pins,
+        },
+    }  # fmt: skip
+    stages = best(Spec.model_validate(asked)).stages
+    allocated = max(s.total_gib - s.parts["overhead"] for s in stages)
+    assert allocated == pytest.approx(gib, rel=0.02)

@@ -1,0 +1,297 @@
+"""State on the host: rules, bytes and seconds by hand; precision left open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright.check.check import broken_rules, check, row_of
+from meshwright.cost.job import make_job
+from meshwright.cost.price import price
+from meshwright.errors import SpecError
+from meshwright.lattice.lattice import build_lattice, in_best_case
+from meshwright.loading.load import load_spec
+from meshwright.plans.plan import Plan
+from meshwright.solver.pipeline import solve
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.spec import Spec
+
+HOST = {"memory_gib": 64, "pcie_gb_s": 20, "memory_gb_s": 400}
+DRIVES = {"nvme_gb_s": 8, "nvme_gib": 1_000}
+
+
+def spec(framework: str, host: dict[str, Any] | None = None, **own: Any) -> Spec:
+    """Return four GPUs on one host, and a model of 4 layers."""
+    gpu = {
+        "memory_gib": 40,
+        "memory_gb_s": 2_000,
+        "peak_tflops": {"bf16": 300, "fp16": 150, "fp32": 20},
+    }
+    levels = [{"name": "l", "size": 4, "gb_s": 300, "latency_us": 1}]
+    model = {
+        "n_layers": 4,
+        "d_model": 1_024,
+        "n_heads": 8,
+        "d_ff": 4_096,
+        "vocab": 32_000,
+        "tied_embeddings": False,
+        "bias": "none",
+    }
+    training = {"seq_len": 1_024, "global_batch": 16, **own.pop("training", {})}
+    topology: dict[str, Any] = {"gpu": gpu, "levels": levels}
+    if host is not None:
+        topology["host"] = host
+    return Spec.model_validate(
+        {
+            "model": model,
+            "cluster": {"topology": topology},
+            "framework": framework,
+            "training": training,
+            "limits": {"memory_margin": 0},
+            **own,
+        }
+    )
+
+
+def plan(offload: str, zero: int, precision: str = "bf16", **own: Any) -> Plan:
+    """Return a plan of four shards and two micro-batches."""
+    one = dict.fromkeys(("tp", "cp", "dp_replicate", "pp"), (1,))
+    fields = {
+        "tp": 1,
+        "pp": 1,
+        "dp_replicate": 1,
+        "dp_shard": 4,
+        "micro_batch": 2,
+        "microbatches": 2,
+        "zero": zero,
+        "sequence_parallel": False,
+        "recompute": "none",
+        "schedule": "1f1b",
+        "offload": offload,
+        "precision": precision,
+        "stages": ({"layers": 4, "recompute_layers": 0},),
+        "mesh": {**one, "dp_shard": (4,)},
+    }
+    return Plan.model_validate({**fields, **own})
+
+
+def broken(own: Spec, offload: str, zero: int) -> set[str]:
+    """Return the names of the rules that a plan breaks."""
+    return {rule.rule for rule in broken_rules(make_job(own), plan(offload, zero))}
+
+
+LEGAL = {
+    # ZeRO-1 shards the optimizer and no more; Megatron-LM offloads nothing else.
+    "megatron": {("optimizer", 1), ("optimizer", 2), ("optimizer", 3)},
+    "deepspeed": {
+        ("optimizer", 1), ("optimizer", 2), ("optimizer", 3),
+        ("gradients", 2), ("gradients", 3), ("parameters", 3),
+    },
+    "torchtitan": {("parameters", 2), ("parameters", 3)},
+    "fsdp": {("parameters", 2), ("parameters", 3)},
+    "internevo": set(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", LEGAL)
+def test_what_a_framework_offloads(framework: str) -> None:
+    own = spec(framework, HOST)
+    legal = {
+        (offload, zero)
+        for offload in ("optimizer", "gradients", "parameters")
+        for zero in (1, 2, 3)
+        if "offload_supported" not in broken(own, offload, zero)
+    }
+    assert legal == LEGAL[framework]
+
+
+@pytest.mark.parametrize("framework", LEGAL)
+def test_nothing_is_offloaded_without_a_host(framework: str) -> None:
+    offload, zero = max(LEGAL[framework], default=("optimizer", 1))
+    assert "offload_supported" in broken(spec(framework), offload, zero)
+    assert not build_lattice(make_job(spec(framework))).rows.offload.any()
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "fsdp"])
+def test_one_gpu_has_nothing_to_shard_and_may_offload_all(framework: str) -> None:
+    pins = {"tp": 1, "dp": 1, "pp": 1, "cp": 1}
+    data = spec(framework, HOST).model_dump(exclude_none=True) | {"pins": pins}
+    data["cluster"]["topology"]["levels"][0]["size"] = 1
+    rows = build_lattice(make_job(Spec.model_validate(data))).rows
+    assert rows.offload.max() == 3
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "is_legal"),
+    [("deepspeed", 3, True), ("deepspeed", 2, False), ("megatron", 3, False)],
+)
+def test_drives_need_zero_3(framework: str, zero: int, is_legal: bool) -> None:
+    own = spec(framework, HOST | DRIVES, training={"offload_to": "nvme"})
+    assert ("drives_supported" not in broken(own, "optimizer", zero)) == is_legal
+
+
+# One layer: 4 x 1024^2 of attention, 2 x 1024 x 4096 of MLP, two norms of 2 x 1024.
+LAYER = 12 * 1_024**2 + 4 * 1_024
+TABLE = 32_000 * 1_024
+TOTAL = 4 * LAYER + 2 * TABLE + 2 * 1_024
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("framework", "offload", "zero", "bytes_per_param"),
+    [
+        # fp32 weights and two moments, of a quarter of the parameters
+        ("megatron", "optimizer", 1, 12 / 4),
+        # The update makes copies of gradients, 2 + 4 bytes, but up to ZeRO-1, where
+        # bf16 has fp32 sums, which stay on the GPU.
+        ("deepspeed", "optimizer", 1, 12 / 4),
+        ("deepspeed", "optimizer", 2, (12 + 6) / 4),
+        # and 2 bytes of gradient, sharded from ZeRO-2 on
+        ("deepspeed", "gradients", 2, (12 + 6 + 2) / 4),
+        # and 2 bytes of weights
+        ("deepspeed", "parameters", 3, (12 + 6 + 2 + 2) / 4),
+        # fp32 parameters and gradients, two moments; ZeRO-2 has shards there too
+        ("fsdp", "parameters", 3, (4 + 4 + 8) / 4),
+        ("fsdp", "parameters", 2, (4 + 4 + 8) / 4),
+    ],
+)
+def test_host_holds_what_leaves(
+    framework: str, offload: str, zero: int, bytes_per_param: float
+) -> None:
+    job = make_job(spec(framework, HOST))
+    (stage,) = check(job, plan(offload, zero)).stages
+    assert stage.host_gib == pytest.approx(TOTAL * bytes_per_param / GIB)
+    (whole,) = check(job, plan("none", zero)).stages
+    state = ("weights", "gradients", "optimizer")
+    left = sum(whole.parts[name] - stage.parts[name] for name in state)
+    assert left == pytest.approx(stage.host_gib)
+
+
+def test_host_memory_is_shared_by_its_gpus() -> None:
+    """Four GPUs with 3 bytes per parameter each: exactly full, and a byte short."""
+    full_gib = 4 * 3 * TOTAL / GIB
+    for room_gib, is_broken in ((full_gib + 1e-6, False), (full_gib - 1e-6, True)):
+        own = spec("megatron", HOST | {"memory_gib": room_gib})
+        assert ("host_memory" in broken(own, "optimizer", 1)) == is_broken
+
+
+def test_update_takes_the_time_of_host_memory() -> None:
+    """A quarter of the parameters, each 2 x (12 + 2) + 4 = 32 bytes, at 50 GB/s.
+
+    Half of 400 GB/s among four GPUs. The new weights, 2 bytes at 20 GB/s, come up
+    beside it. A layer's gradients, 4 bytes at 20 GB/s, hide up to 70 % behind its
+    backward, the traffic of data parallelism first; those of the ends do not hide.
+    """
+    job = make_job(spec("megatron", HOST))
+    rows, _ = row_of(job, plan("optimizer", 1))
+    time = price(job, rows).time
+    down_s = 4 * LAYER / 4 / 20e9
+    assert time.sync_layer["offload"][0] == pytest.approx(
+        LAYER / 4 * 32 / 50e9 + down_s * 0.3
+    )
+    # The embedding: nothing hides its gradients.
+    embedding = TABLE / 4 * (32 / 50e9 + 4 / 20e9)
+    assert time.sync_first["offload"][0] == pytest.approx(embedding)
+    assert time.sync_layer["optimizer"][0] == 0
+    assert time.forward["offload"][0] == time.backward["offload"][0] == 0
+
+
+def test_parameters_come_up_for_every_pass() -> None:
+    """DeepSpeed: 2 bytes up of a quarter of the table, per forward and backward.
+
+    Gradients, 2 bytes, go down beside the latter.
+    """
+    job = make_job(spec("deepspeed", HOST))
+    rows, _ = row_of(job, plan("parameters", 3))
+    first = price(job, rows).time.first
+    assert first["offload"][0] == pytest.approx(2 * TABLE / 4 * 2 / 20e9)
+
+
+def test_drives_set_the_pace_where_they_are_slower() -> None:
+    """8 GB/s among four GPUs: 2 GB/s, and 24 bytes of state read and written."""
+    own = spec("deepspeed", HOST | DRIVES, training={"offload_to": "nvme"})
+    job = make_job(own)
+    rows, _ = row_of(job, plan("parameters", 3))
+    time = price(job, rows).time
+    assert time.sync_last["offload"][0] == pytest.approx(
+        (TABLE + 2 * 1_024) / 4 * 24 / 2e9
+    )
+    assert time.first["offload"][0] == pytest.approx(2 * TABLE / 4 * 2 / 2e9)
+
+
+def test_a_model_that_fits_no_gpu_fits_with_its_host() -> None:
+    data = spec("deepspeed", HOST).model_dump(exclude_none=True)
+    data["limits"] = {"memory_gib": 3.4}
+    found = solve(Spec.model_validate(data))
+    assert found.best is not None
+    assert found.best.plan.offload != "none"
+    data["pins"] = {"offload": "none"}
+    assert solve(Spec.model_validate(data)).status == "infeasible"
+    del data["pins"]
+    data["cluster"]["topology"]["host"]["memory_gib"] = 0.01
+    missed = solve(Spec.model_validate(data))
+    assert missed.status == "infeasible"
+    assert missed.near_miss is not None
+    assert missed.near_miss.broken_rules
+
+
+@pytest.mark.parametrize(
+    ("host", "training", "named"),
+    [
+        (HOST | {"gpus": 3}, {}, "3 does not divide the 4 GPUs"),
+        (HOST | {"nvme_gib": 9}, {}, "without nvme_gb_s"),
+        (HOST, {"offload_to": "nvme"}, "needs cluster.topology.host"),
+        (None, {"offload_to": "nvme"}, "needs cluster.topology.host"),
+        (HOST, {"precision": ["bf16", "tf32"]}, "'tf32' has no peak"),
+        (HOST, {"precision": []}, "at least one"),
+    ],
+)
+def test_bad_hosts_and_precisions_are_refused(
+    host: dict[str, Any] | None, training: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        spec("megatron", host, training=training)
+
+
+def test_a_bad_precision_of_a_list_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "model: llama3-8b\ncluster: dgx-h100\n"
+        "training: {seq_len: 8192, global_batch: 8, precision: [bf16, fp17]}\n"
+    )
+    with pytest.raises(SpecError, match=r"3: training\.precision\.1: 'fp17'.*bf16"):
+        load_spec(str(path))
+
+
+def test_each_row_costs_what_its_own_precision_costs() -> None:
+    names = ["fp32", "bf16", "fp16"]
+    mixed = make_job(spec("megatron", training={"precision": names}))
+    rows = in_best_case(mixed, build_lattice(mixed).rows)
+    prices = price(mixed, rows)
+    for name in names:
+        index = np.flatnonzero(rows.precision == PRECISIONS.index(name))
+        alone = price(mixed.at(PRECISIONS[rows.precision[index[0]]]), rows.take(index))
+        assert len(index) == len(rows) // 3
+        for part, own in alone.time.forward.items():
+            assert (prices.time.forward[part][index] == own).all()
+        assert (prices.memory.activations[index] == alone.memory.activations).all()
+
+
+@pytest.mark.parametrize("slow", ["bf16", "fp16"])
+def test_the_faster_precision_wins(slow: str) -> None:
+    data = spec("megatron", training={"precision": ["bf16", "fp16"]}).model_dump()
+    data["cluster"]["topology"]["gpu"]["peak_tflops"][slow] = 10
+    best = solve(Spec.model_validate(data)).best
+    assert best is not None
+    assert best.plan.precision != slow
+    alone = data | {"training": data["training"] | {"precision": best.plan.precision}}
+    assert solve(Spec.model_validate(alone)).best == best
+
+
+def test_a_precision_that_was_not_asked_for_breaks_a_rule() -> None:
+    job = make_job(spec("megatron"))
+    broken_names = {r.rule for r in broken_rules(job, plan("none", 1, "fp16"))}
+    assert broken_names == {"precision_chosen"}

@@ -1,0 +1,222 @@
+"""The ledger of collectives adds up to the plan's time and to the loads of its links.
+
+The volumes that a ring passes on are worked out here, from bytes, ranks and calls.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from meshwright.check.check import check, row_of, rows_by_kind, split_of
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.price import price, stage_times
+from meshwright.economics.ledger import ledger
+from meshwright.lattice.lattice import build_lattice
+from meshwright.lattice.mesh_table import AS_LISTED
+from meshwright.loading.load import load_spec
+from meshwright.plans.decoding import to_plan
+from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.split import Split
+from meshwright.results.ledger import Entry, Ledger
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
+from meshwright.spec.spec import Spec
+from meshwright.topology.groups import GROUPS, group_loads
+from tests.helpers.command import run
+from tests.helpers.strategies import specs
+
+ON_STEP = ("tp", "ep", "cp", "zero", "pp")
+
+
+def of_pins(spec: Spec) -> tuple[Job, Plan]:
+    outcome = solve(spec, Options())
+    assert outcome.best is not None
+    assert outcome.cluster is not None
+    own = spec.model_copy(update={"cluster": outcome.cluster})
+    return Options().profile.job(own), outcome.best.plan
+
+
+def sums(entries: tuple[Entry, ...], **wanted: str) -> float:
+    return sum(
+        own.exposed_s
+        for own in entries
+        if all(getattr(own, name) == value for name, value in wanted.items())
+    )
+
+
+def passed_on(own: Entry) -> float:
+    """Return the bytes that each rank passes on per call: a ring (Thakur 2005)."""
+    n = own.ranks
+    share = {"all_reduce": 2 * (n - 1) / n, "send": 1.0}.get(own.operation, (n - 1) / n)
+    return share * own.bytes
+
+
+def check_time(job: Job, plan: Plan, told: Ledger) -> None:
+    """Compare each stage with the parts of its time, whose formulas know no ledger."""
+    rows, place = row_of(job, plan)
+    kinds = rows_by_kind(job, rows, place)
+    each = [stage_times(r, price(k, r).time, split_of(plan)) for k, r in kinds]
+    for stage, kind in enumerate(job.kind_of_stage(plan.pp).tolist()):
+        entries, times = told.of_stage(stage), each[kind]
+        for part in ON_STEP:
+            expected = plan.microbatches * times.seconds.get(part, np.zeros(plan.pp))
+            assert sums(entries, part=part) == pytest.approx(expected[stage], abs=1e-12)
+        assert sums(entries, part="recompute") == pytest.approx(
+            plan.microbatches * again_s(kinds[kind][0], kinds[kind][1], plan, stage),
+            abs=1e-12,
+        )
+        assert sums(entries, part="dp") == pytest.approx(times.sync["dp"][stage])
+        assert all(0 <= own.exposed_s <= own.seconds * (1 + 1e-9) for own in entries)
+
+
+def again_s(kind: Job, rows: Skeletons, plan: Plan, stage: int) -> float:
+    """Return what a stage's recomputation waits for beside compute."""
+    time = price(kind, rows).time
+    if plan.recompute != "full":
+        return 0.0
+    waits = time.recompute_s[0] - time.forward["compute"][0]
+    return float(plan.stages[stage].recompute_layers * waits)
+
+
+def check_links(job: Job, plan: Plan, told: Ledger) -> None:
+    """Compare what all ranks pass on with the most loaded link of every group."""
+    place = row_of(job, plan)[1]
+    loads = group_loads(job.fabric.placed(place.order), place.mesh, plan.ep)
+    priced = check(job, plan)
+    for group, name in enumerate(GROUPS):
+        own = [load.seconds for load in priced.all_links if load.phase == name]
+        most = max(bytes_of_stage(told, stage, name) for stage in range(plan.pp))
+        expected = most * loads[group].max()
+        assert max(own, default=0.0) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+def bytes_of_stage(told: Ledger, stage: int, group: str) -> float:
+    """Return what a rank passes on in a group: in a pipeline, the fuller way."""
+    ways = {"forward": 0.0, "backward": 0.0}
+    both = 0.0
+    for own in told.of_stage(stage):
+        if own.group == group:
+            whole = own.count_per_step * passed_on(own)
+            if own.operation == "send":
+                ways[own.phase] += whole
+            else:
+                both += whole
+    return both + max(ways.values())
+
+
+PLANS = [
+    ("llama3-70b-128xa100", ("tp=4", "pp=4", "sequence_parallel=false", "zero=1")),
+    ("llama3-70b-128xa100", ("tp=8", "pp=4", "recompute=full", "vpp=2", "zero=0")),
+    ("llama3-70b-256xh100", ("cp=2", "zero=1")),
+    ("gpt-1.3b-dgx-1v", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "pins"), PLANS)
+def test_the_ledger_adds_up(name: str, pins: tuple[str, ...]) -> None:
+    job, plan = of_pins(load_spec(name, list(pins)))
+    told = ledger(job, plan)
+    assert told.stages
+    check_time(job, plan, told)
+    check_links(job, plan, told)
+
+
+@given(specs(most_layers=6), st.randoms(use_true_random=False))
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_ledgers_of_random_plans_add_up(spec: Spec, random: Any) -> None:
+    job = make_job(spec)
+    lattice = build_lattice(job)
+    count = len(lattice.rows)
+    if not count:
+        return
+    index = np.array(sorted(random.sample(range(count), min(count, 5))))
+    placed, _ = lattice.on_meshes(index, AS_LISTED)
+    for row in random.sample(range(len(placed)), min(len(placed), 5)):
+        one = placed.take(np.array([row]))
+        plan = to_plan(one, 0, some_split(spec, one), lattice.place(one))
+        told = ledger(job, plan)
+        check_time(job, plan, told)
+        check_links(job, plan, told)
+
+
+def some_split(spec: Spec, one: Skeletons) -> Split:
+    """Return uneven stages, of which some layers are recomputed."""
+    stages = int(one.pp[0])
+    layers = np.full(stages, spec.model.n_layers // stages)
+    layers[0] += spec.model.n_layers - layers.sum()
+    return Split(layers, np.where(one.recompute[0] > 0, (layers + 1) // 2, 0))
+
+
+def test_one_stage_adds_up_to_the_parts_of_the_step() -> None:
+    """And what hides is there too: ZeRO-3 moves more than the step waits for."""
+    job, plan = of_pins(load_spec("llama3-8b-2xh100-nvlink", ["zero=3", "tp=1"]))
+    entries, parts = ledger(job, plan).of_stage(0), check(job, plan).time_parts
+    for part in ("tp", "cp", "ep", "zero", "dp", "pp"):
+        expected = parts.get(part, 0.0)
+        assert sums(entries, part=part) == pytest.approx(expected, abs=1e-12)
+    assert sum(own.seconds for own in entries if own.part == "zero") > parts["zero"]
+
+
+def test_recomputed_layers_have_their_forward_again_without_the_weights() -> None:
+    pins = ["tp=8", "pp=4", "recompute=full", "vpp=1"]
+    job, plan = of_pins(load_spec("llama3-70b-128xa100", pins))
+    entries = ledger(job, plan).of_stage(0)
+    again = [own for own in entries if own.phase == "recompute"]
+    count = plan.microbatches * plan.stages[0].recompute_layers
+    assert {own.count_per_step for own in again} == {count}
+    assert {own.part for own in again} == {"recompute"}
+    forward = [own for own in entries if own.phase == "forward" and own.part == "tp"]
+    layer = [own.where for own in forward if own.block == "layer"]
+    assert [own.where for own in again] == layer
+
+
+def test_stages_on_unlike_gpus_have_ledgers_of_their_own() -> None:
+    """The same group is faster on newer GPUs: each stage is told as its own see it."""
+    job, plan = of_pins(load_spec("llama2-13b-8xh100-8xa100", ["tp=8"]))
+    assert len(job.kinds) == 2
+    assert plan.pp > 1
+    told = ledger(job, plan)
+    check_time(job, plan, told)
+    each = {
+        own.seconds / own.count_per_step
+        for stage in told.stages
+        for own in stage.entries
+        if (own.block, own.part) == ("layer", "tp")
+    }
+    assert len(each) == 2
+
+
+JSON = ("--format", "json")
+
+
+def test_a_plan_that_does_not_fit_has_a_ledger_too() -> None:
+    plan = "tp=1,pp=1,zero=0,micro_batch=1"
+    result = run("explain", "llama2-13b-8xa100", "--plan", plan, "--collectives", *JSON)
+    assert result.code == 1
+    (stage,) = json.loads(result.stdout)["collectives"]["stages"]
+    # DeepSpeed reduces 13,015,864,320 gradients in 2 bytes: 26.03 GB, once.
+    sums = [own for own in stage["entries"] if own["phase"] == "step end"]
+    assert {own["operation"] for own in sums} == {"all_reduce"}
+    whole = sum(own["bytes"] * own["count_per_step"] for own in sums)
+    assert whole == pytest.approx(2 * 13_015_864_320)
+
+
+def test_the_table_names_places_links_and_what_hides() -> None:
+    result = run("explain", "llama3-8b-2xh100-nvlink", "--collectives")
+    assert result.code == 0
+    assert "Collectives of a GPU of stage 0" in result.stdout
+    without = run("explain", "llama3-8b-2xh100-nvlink")
+    assert result.stdout.startswith(without.stdout.rstrip("\n"))
+    assert "Collectives" not in without.stdout

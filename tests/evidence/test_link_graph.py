@@ -1,0 +1,132 @@
+"""Logs of nccl-tests on machines of nodes and links, and on what joins them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright.errors import SpecError
+from meshwright.evidence.link_fit import LinkFit, predicted_s
+from meshwright.evidence.link_graph import apply_to_nodes, price_on_nodes
+from meshwright.evidence.link_levels import apply, price
+from meshwright.spec.topology import Topology
+
+GPU = {"memory_gib": 80, "memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
+LEAF = {"name": "leaf", "gb_s": 25, "latency_us": 2.0, "uplink": "per_nic"}
+
+
+def star(**above: Any) -> dict[str, Any]:
+    """Return four GPUs at a switch of 100 GB/s, two NICs on a PCIe switch of 50."""
+    gpus = [f"g{i}" for i in range(4)]
+    nodes = [{"name": name} for name in gpus]
+    nodes += [{"name": name, "kind": "switch"} for name in ("nv", "pcie")]
+    nodes += [{"name": name, "kind": "nic"} for name in ("n0", "n1")]
+    links = [{"between": [g, "nv"], "gb_s": 100, "latency_us": 1} for g in gpus]
+    links += [
+        {"between": [end, "pcie"], "gb_s": 50, "latency_us": 0.5}
+        for end in (*gpus, "n0", "n1")
+    ]
+    return {"name": "star", "gpu": GPU, "nodes": nodes, "links": links, **above}
+
+
+def fit(ranks: int, op: str = "all_gather", gb_s: float = 80.0) -> LinkFit:
+    """Return a fit of all sizes from 1 KiB to 1 GiB."""
+    sizes = [2**i for i in range(10, 31)]
+    errors = tuple((size, 0.0) for size in sizes)
+    return LinkFit(gb_s, 6.0, 0.0, errors, op, ranks, None, f"{op}.log")
+
+
+def rates(fields: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
+    return {
+        tuple(link["between"]): (link["gb_s"], link["latency_us"])
+        for link in fields["links"]
+    }
+
+
+def after(
+    fields: dict[str, Any], *fits: LinkFit
+) -> tuple[Topology, dict[str, Any], tuple[str, ...]]:
+    result, notes = apply_to_nodes(fields, Topology.model_validate(fields), fits)
+    return Topology.model_validate(result), result, notes
+
+
+SIZES = np.array([2.0**14, 2.0**22, 2.0**30])
+
+
+def predicted(own: LinkFit) -> Any:
+    return pytest.approx([predicted_s(own, size) for size in SIZES], rel=1e-3)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "alltoall"])
+def test_one_machine_tells_the_links_to_its_switch(op: str) -> None:
+    own = fit(4, op)
+    topology, fields, notes = after(star(scale_out=LEAF), own)
+    assert rates(fields)["g2", "nv"] == (80, 6)
+    assert rates(fields)["g2", "pcie"] == (50, 0.5)
+    assert fields["scale_out"] == LEAF
+    assert notes[0].startswith("nv: gb_s 100.0 -> 80, fitted to ")
+    assert price_on_nodes(topology, own, SIZES) == predicted(own)
+
+
+@pytest.mark.parametrize(
+    ("op", "gb_s"),
+    [
+        # A ring of 40 GB/s leaves a machine once, over two NICs.
+        ("all_gather", 40 / 2),
+        # Each of 4 GPUs sends 4 of 7 parts to the other machine: 4 x 40 x 4/7 / 2.
+        ("alltoall", 4 * 40 * 4 / 7 / 2),
+    ],
+)
+@pytest.mark.parametrize("above", ["scale_out", "levels"])
+def test_several_machines_tell_the_nics(op: str, gb_s: float, above: str) -> None:
+    level = LEAF if above == "scale_out" else {**LEAF, "size": 2}
+    given = star(**{above: level if above == "scale_out" else [level]})
+    own = fit(8, op, gb_s=40.0)
+    topology, fields, _ = after(given, own)
+    changed = fields[above] if above == "scale_out" else fields[above][0]
+    assert changed["gb_s"] == pytest.approx(gb_s, rel=1e-3)
+    # GPU to PCIe to NIC is 1 of the 6 us of one way.
+    assert changed["latency_us"] == pytest.approx(5, rel=1e-3)
+    assert rates(fields) == rates(given)
+    assert price_on_nodes(topology, own, SIZES) == predicted(own)
+
+
+def pairs() -> dict[str, Any]:
+    """Return the star, whose GPUs also have links of their own by twos."""
+    fields = star(scale_out=LEAF)
+    for a, b in (("g0", "g1"), ("g2", "g3")):
+        link = {"between": [a, b], "gb_s": 200, "latency_us": 1}
+        fields["links"].append(link)
+    return fields
+
+
+def test_machines_without_one_switch_are_fitted_outside_alone() -> None:
+    with pytest.raises(
+        SpecError, match=r"all_gather\.log: pairs of GPUs have links of"
+    ):
+        after(pairs(), fit(4))
+    topology, fields, notes = after(pairs(), fit(8, gb_s=40.0))
+    assert fields["scale_out"]["gb_s"] == 20
+    assert not [note for note in notes if note.startswith("machine:")]
+    assert price_on_nodes(topology, fit(8), SIZES).shape == SIZES.shape
+
+
+def test_ranks_must_be_all_gpus_of_machines() -> None:
+    for ranks in (2, 6):
+        message = f"{ranks} ranks are not all GPUs of machines of 4"
+        with pytest.raises(SpecError, match=message):
+            after(star(scale_out=LEAF), fit(ranks))
+    with pytest.raises(SpecError, match="8 ranks do not fill levels of 4 GPUs"):
+        after(star(), fit(8))
+
+
+@pytest.mark.parametrize("uplink", ["per_gpu", "shared"])
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "alltoall"])
+def test_levels_with_a_fit_price_the_log_again(op: str, uplink: str) -> None:
+    inner = {"name": "nv", "size": 4, "gb_s": 300, "latency_us": 1.5}
+    outer = {"name": "leaf", "gb_s": 25, "latency_us": 2, "uplink": uplink}
+    own = fit(16, op)
+    fields, _ = apply({"levels": [inner], "scale_out": outer}, [own])
+    assert price(fields, own, SIZES) == predicted(own)

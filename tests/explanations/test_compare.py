@@ -1,0 +1,102 @@
+"""Plans side by side, and the values at which their order turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright.explanations.compare import compare, of_kinds
+from meshwright.explanations.crossovers import Steps, flips
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.loading.vary import vary
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
+from meshwright.spec.spec import Spec
+from tests.helpers.command import run
+
+SPEC = "gpt-1.3b-2xa100-pcie"
+
+PLANS = [(text, read_plan(text)) for text in ("tp=2", "pp=2")]
+
+
+def order(spec: Spec) -> list[str]:
+    found = compare(spec, PLANS, solve).plans
+    return [own.name for own in found if own.plan]
+
+
+def test_plans_come_fastest_first_with_their_own_times() -> None:
+    spec = load_spec(SPEC)
+    found = compare(spec, PLANS, solve)
+    for own in found.plans:
+        assert own.plan is not None
+        alone = solve(load_spec(SPEC, [own.name])).best
+        assert alone is not None
+        assert own.plan.step_s == alone.step_s
+    steps = [own.plan.step_s for own in found.plans if own.plan]
+    assert steps == sorted(steps)
+
+
+def test_a_plan_that_does_not_fit_comes_last() -> None:
+    found = compare(load_spec("llama3-8b-2x4090-pcie"), PLANS, solve)
+    assert [own.plan for own in found.plans] == [None, None]
+
+
+def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
+    """Where the turn is told, the order is another one a percent to either side."""
+    varied = vary(SPEC, "cluster.topology.levels[0].gb_s=5:2000")
+    found = flips(Steps(varied.at, PLANS, solve), varied.low, varied.high)
+    for flip in found:
+        assert order(varied.at(flip.at * 1.0001)) == list(flip.after)
+        assert order(varied.at(flip.at / 1.02)) == list(flip.before)
+    assert order(varied.at(5.0)) == ["pp=2", "tp=2"]
+    is_turned = order(varied.at(2000.0)) != ["pp=2", "tp=2"]
+    assert len(found) % 2 == is_turned
+
+
+def test_kinds_are_compared_where_no_plan_is_given() -> None:
+    spec = load_spec(SPEC)
+    outcome = solve(spec, Options(is_by_kind=True))
+    names = [own.name for own in of_kinds(spec, outcome).plans]
+    assert set(names) == {"TP", "PP", "DP/ZeRO", "CP"}
+
+
+def test_compare_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "answer.json"
+    plans = ["--plan", "tp=2", "--plan", "pp=2"]
+    varied = ["--vary", "training.global_batch=8:64"]
+    arguments = [*plans, *varied, "--format", "json", "-o", str(path)]
+    result = run("compare", SPEC, *arguments)
+    assert result.code == 0
+    data: dict[str, Any] = json.loads(path.read_text())
+    assert {own["name"] for own in data["plans"]} == {"tp=2", "pp=2"}
+    assert data["vary"] == "training.global_batch"
+    table = run("compare", SPEC, *plans).stdout
+    assert "Side by side, the fastest first" in table
+
+
+def test_whole_numbers_stay_whole_and_units_are_replaced() -> None:
+    assert vary(SPEC, "training.seq_len=512:1024").at(700.4).training.seq_len == 700
+    pod = vary("llama3-70b-128xa100", "topology.scale_out.gb_s=1:100").at(12.5)
+    assert pod.cluster.levels[-1].gb_s == 12.5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("training.seq_len", "expected PATH=LOW:HIGH with 0 < LOW < HIGH"),
+        ("training.seq_len=8:2", "expected PATH=LOW:HIGH with 0 < LOW < HIGH"),
+        ("training.seq_len=a:b", "expected PATH=LOW:HIGH with 0 < LOW < HIGH"),
+        ("training.nothing=1:2", "no number of the spec is at 'training.nothing'"),
+        ("topology.levels[9].gb_s=1:2", "no number of the spec is at 'topology.le"),
+        ("training.optimizer=1:2", "no number of the spec is at 'training.optimizer'"),
+        ("a b=1:2", "expected a path such as training.seq_len"),
+    ],
+)
+def test_wrong_ranges_are_named(text: str, expected: str) -> None:
+    result = run("compare", SPEC, "--plan", "tp=2", "--vary", text)
+    assert result.code == 2
+    assert result.stderr.startswith(f"error: --vary {text}: {expected}")

@@ -1,0 +1,164 @@
+"""What GPUs hold and send under each plan, by arithmetic of its own."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from meshwright.cost.profile import Profile
+from meshwright.cost.transformer import total_params
+from meshwright.explanations.compare import compare, in_full
+from meshwright.explanations.decision import sent_gb
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.report.compare import compare_sections
+from meshwright.report.tables import Table
+from meshwright.results.comparison import Compared, Holding
+from meshwright.results.priced_plan import LinkLoad
+from meshwright.solver.pipeline import solve
+
+SPEC = load_spec("gpt-1.3b-2xa100-pcie")
+"""24 layers, width 2,048, 51,200 words in a tied table; Megatron-LM keeps 2 + 4 + 12
+bytes a parameter."""
+
+LAYERS, WIDTH, BATCH, SEQ_LEN, VOCAB = 24, 2048, 512, 2048, 51_200
+PARAMS = total_params(SPEC.model)
+GIB = 2**30
+
+
+@functools.cache
+def told(plan: str) -> Compared:
+    found = compare(SPEC, [(plan, read_plan(plan))], solve)
+    (own,) = in_full(SPEC, found, Profile()).plans
+    assert own.plan is not None
+    return own
+
+
+def held(plan: str, part: str) -> Holding:
+    return next(own for own in told(plan).holdings if own.part == part)
+
+
+ZERO_1 = "dp_shard=2,zero=1,offload=none"
+
+
+@pytest.mark.parametrize(
+    ("part", "width", "shards"),
+    [("weights", 2, 1), ("gradients", 4, 1), ("optimizer", 12, 2)],
+)
+def test_zero_1_shards_the_optimizer_alone(part: str, width: int, shards: int) -> None:
+    own = held(ZERO_1, part)
+    assert own.gib == pytest.approx([PARAMS * width / shards / GIB])
+    assert own.copies == pytest.approx(2 / shards)
+    assert own.divided_by == ({"dp_shard": pytest.approx(2)} if shards == 2 else {})
+
+
+def test_a_pipeline_holds_a_tied_table_twice() -> None:
+    own = held("pp=2,layers=[12,12],offload=none", "weights")
+    assert own.copies == pytest.approx(1 + VOCAB * WIDTH / PARAMS)
+    assert sum(own.gib) == pytest.approx((PARAMS + VOCAB * WIDTH) * 2 / GIB)
+
+
+def test_the_first_of_two_stages_has_two_micro_batches_in_flight() -> None:
+    """12 layers x 2 and 12 x 1: 18 on average, of 24 on one GPU."""
+    own = held("pp=2,layers=[12,12],recompute=none,schedule=1f1b", "activations")
+    assert own.gib[0] == pytest.approx(2 * own.gib[1])
+    assert own.divided_by["pp"] == pytest.approx(24 / 18)
+    assert own.copies == pytest.approx(1)
+
+
+def test_tensors_are_cut_in_two_but_for_what_each_gpu_repeats() -> None:
+    own = held("tp=2,offload=none", "weights")
+    assert own.copies is not None
+    assert 1 < own.copies < 1.01
+    assert own.divided_by == {"tp": pytest.approx(2 / own.copies)}
+    assert 2 * own.gib[0] / own.copies == pytest.approx(2 * PARAMS / GIB)
+
+
+def test_sequence_parallelism_ends_the_copies_of_activations() -> None:
+    both = [
+        held(
+            f"tp=2,recompute=none,micro_batch=1,sequence_parallel={own}", "activations"
+        )
+        for own in ("true", "false")
+    ]
+    assert both[0].copies == pytest.approx(1)
+    assert both[0].divided_by == {"tp": pytest.approx(2)}
+    assert both[1].copies is not None
+    assert 1 < both[1].copies < 2
+    assert both[1].gib[0] == pytest.approx(both[1].copies * both[0].gib[0])
+
+
+def test_offloaded_state_has_its_home_on_the_host() -> None:
+    own = held("dp_shard=2,zero=1,offload=optimizer", "optimizer")
+    assert own.is_offloaded
+    assert own.gib == (0.0,)
+    assert own.divided_by == {"dp_shard": pytest.approx(2)}
+    assert not held("dp_shard=2,zero=1,offload=optimizer", "weights").is_offloaded
+
+
+def test_buffers_are_nobodys_copy() -> None:
+    own = held(ZERO_1, "overhead")
+    assert own.copies is None
+    assert own.divided_by == {}
+
+
+def test_what_tensor_parallelism_sends() -> None:
+    """A ring of two passes on each byte of an all-reduce once.
+
+    Four all-reduces a layer, and one each of embedding and head, of 8.4 MB a sequence.
+    """
+    plan = told("tp=2").plan
+    assert plan is not None
+    hidden_gb = SEQ_LEN * WIDTH * 2 / 1e9
+    assert sent_gb(plan) == pytest.approx(
+        BATCH * (4 * LAYERS + 2) * hidden_gb, rel=1e-6
+    )
+
+
+def test_phases_add_up_on_the_link_that_carries_most() -> None:
+    plan = told("tp=2").plan
+    assert plan is not None
+    carried = [("a", "tp", 5.0), ("a", "pp", 2.0), ("b", "tp", 6.0), ("a", "dp", 1.0)]
+    loads = tuple(
+        LinkLoad(link=link, phase=phase, gb=gb, seconds=1.0, utilisation=0.1)
+        for link, phase, gb in carried
+    )
+    assert sent_gb(plan.model_copy(update={"all_links": loads})) == 8
+    assert sent_gb(plan.model_copy(update={"all_links": ()})) == 0
+
+
+def table(plan: str, title: str) -> Table:
+    comparison = compare(SPEC, [(plan, read_plan(plan))], solve)
+    sections = compare_sections(in_full(SPEC, comparison, Profile()))
+    return next(
+        own
+        for own in sections
+        if isinstance(own, Table) and own.title.startswith(title)
+    )
+
+
+def test_the_table_counts_collectives_per_layer_and_step() -> None:
+    plan = "tp=2,sequence_parallel=false,micro_batch=4,recompute=none"
+    rows = {own[:2]: own for own in table(plan, "Collectives").rows}
+    forward = rows["layer: attention output, mlp output", "forward"]
+    assert forward[2:4] == ("all-reduce", "tp x 2")
+    assert forward[4] == f"{4 * SEQ_LEN * WIDTH * 2 / 1e6:,.3g}"
+    assert forward[5:7] == ("2", f"{2 * LAYERS * BATCH // 4:,}")
+    assert rows["layer: attention input, mlp input", "backward"][5] == "2"
+    assert rows["embedding: output", "forward"][6] == f"{BATCH // 4}"
+
+
+def cells(plan: str) -> dict[str, str]:
+    return {row[0]: row[1] for row in table(plan, "What a GPU holds").rows}
+
+
+def test_the_table_says_how_memory_is_split() -> None:
+    stages = cells("pp=2,layers=[13,11]")
+    assert stages["layers"] == "13 / 11"
+    assert stages["sequences of a replica"] == f"{BATCH}"
+    assert "pp ÷1.85, 1.08 copies" in stages["weights"]
+    replicas = cells(ZERO_1)
+    assert replicas["optimizer"] == f"{PARAMS * 6 / GIB:.2f}, dp_shard ÷2"
+    assert replicas["weights"] == f"{PARAMS * 2 / GIB:.2f}, 2 copies"
+    assert replicas["sequences of a replica"] == f"{BATCH // 2}"

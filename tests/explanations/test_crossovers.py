@@ -1,0 +1,190 @@
+"""Where one plan starts to beat another, and the numbers that decide it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import pytest
+
+from meshwright.explanations.compare import compare, kind_pins
+from meshwright.explanations.crossovers import CLOSE, Steps, flips
+from meshwright.explanations.decision import rules, turned
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.loading.vary import vary
+from meshwright.report.compare import compare_sections
+from meshwright.report.tables import Lines
+from meshwright.results.comparison import Comparison, Flip, Rule
+from meshwright.results.outcome import Outcome
+from meshwright.solver.pipeline import solve
+from meshwright.spec.pins import Pins
+from meshwright.spec.spec import Spec
+
+SPEC = "llama3-8b-2xa100-pcie"
+LINK = "topology.levels[0].gb_s=8:900"
+
+Curves = Mapping[str, tuple[float, float]]
+
+
+@functools.cache
+def solved() -> Outcome:
+    return solve(load_spec(SPEC))
+
+
+def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> Steps:
+    """Return plans whose steps take a + b / bandwidth; some need so much of it."""
+    micro_batches = {1 + i: name for i, name in enumerate(curves)}
+
+    def answer(spec: Spec) -> Outcome:
+        assert spec.pins.micro_batch is not None
+        assert spec.pins.micro_batch.single is not None
+        name = micro_batches[spec.pins.micro_batch.single]
+        gb_s = spec.cluster.levels[0].gb_s
+        if gb_s < (at_least or {}).get(name, 0.0):
+            return solved().model_copy(update={"best": None})
+        plan = solved().best
+        assert plan is not None
+        parts = {"compute": curves[name][0], "tp": curves[name][1] / gb_s}
+        changed = {"step_s": sum(parts.values()), "time_parts": parts}
+        return solved().model_copy(update={"best": plan.model_copy(update=changed)})
+
+    pins = ((n, read_plan(f"micro_batch={i}")) for i, n in micro_batches.items())
+    return Steps(vary(SPEC, LINK).at, list(pins), answer)
+
+
+def assert_turns(found: list[Flip], at: list[float]) -> None:
+    assert len(found) == len(at)
+    for flip, where in zip(found, at, strict=True):
+        assert where <= flip.at <= where * CLOSE
+
+
+def test_turns_close_to_each_other_are_told_apart() -> None:
+    """a + b / v meet where b1 - b2 = (a2 - a1) v: at 30, 92 / 3 and 32."""
+    steps = curved({"X": (10, 100), "Y": (12, 40), "Z": (13, 8)})
+    found = flips(steps, 8, 900)
+    assert_turns(found, [30, 92 / 3, 32])
+    orders = [found[0].before, *(flip.after for flip in found)]
+    assert orders == [
+        ("Z", "Y", "X"), ("Z", "X", "Y"), ("X", "Z", "Y"), ("X", "Y", "Z")
+    ]  # fmt: skip
+    assert [flip.before for flip in found[1:]] == orders[1:-1]
+
+
+def test_a_plan_that_starts_to_fit_is_a_turn() -> None:
+    steps = curved({"X": (10, 1), "Y": (11, 1)}, at_least={"X": 100})
+    found = flips(steps, 8, 900)
+    assert_turns(found, [100])
+    assert (found[0].before, found[0].after) == (("Y",), ("X", "Y"))
+    (own,) = rules(steps, found, 8, 900, 20)
+    assert [span.winner for span in own.spans] == ["Y", "X"]
+
+
+def test_plans_that_never_turn_have_a_rule_with_the_fastest() -> None:
+    """At 20: 10.5, 11.5 and 12.5 s; the pair of both losers is not told."""
+    steps = curved({"X": (10, 10), "Y": (11, 10), "Z": (12, 10)})
+    assert flips(steps, 8, 900) == []
+    told = rules(steps, [], 8, 900, 20)
+    assert [(own.winner, own.loser) for own in told] == [("X", "Y"), ("X", "Z")]
+    assert [own.at for own in told] == [20, 20]
+    assert [own.sides[1].pays_s for own in told] == [{"compute": 1}, {"compute": 2}]
+    assert [own.sides[1].step_s for own in told] == [11.5, 12.5]
+
+
+def test_without_a_value_of_the_spec_the_turn_is_weighed_up() -> None:
+    steps = curved({"X": (10, 10), "Y": (1, 1)}, at_least={"Y": 30})
+    (own,) = rules(steps, flips(steps, 8, 900), 8, 900, None)
+    assert [span.winner for span in own.spans] == ["X", "Y"]
+    assert own.spans[0].high == own.spans[1].low == own.at
+
+
+def of_pair(own: Comparison, *names: str) -> Rule:
+    return next(r for r in own.rules if {r.winner, r.loser} == set(names))
+
+
+PLANS = [(text, read_plan(text)) for text in ("tp=2", "pp=2", "dp=2")]
+
+
+@functools.cache
+def real() -> Comparison:
+    spec = load_spec(SPEC)
+    return turned(compare(spec, PLANS, solve), vary(SPEC, LINK), PLANS, solve)
+
+
+def test_numbers_of_a_rule_add_up() -> None:
+    """What one side pays more, less what the other does, is how much slower it is."""
+    assert real().rules
+    for own in real().rules:
+        winner, loser = own.sides
+        paid = [sum(side.pays_s.values()) for side in (winner, loser)]
+        slower_s = loser.step_s - winner.step_s
+        assert paid[1] - paid[0] == pytest.approx(slower_s, abs=1e-6 * loser.step_s)
+        assert slower_s >= 0
+        if len(own.spans) > 1:
+            assert winner.step_s == pytest.approx(loser.step_s, rel=CLOSE - 1)
+
+
+def test_a_wide_link_is_what_tensors_need() -> None:
+    """Above its turn TP beats PP by exact solves, below it loses; so it is told."""
+    own = of_pair(real(), "tp=2", "pp=2")
+    assert (own.winner, own.loser) == ("tp=2", "pp=2")
+    winner, loser = own.sides
+    assert next(iter(winner.pays_s)) == "tp"
+    assert "bubble" in loser.pays_s
+    assert winner.sent_gb > 50 * loser.sent_gb > 0
+    at = vary(SPEC, LINK).at
+    above, below = (compare(at(v), PLANS[:2], solve) for v in (own.at, own.at / CLOSE))
+    assert [one.name for one in above.plans] == ["tp=2", "pp=2"]
+    assert [one.name for one in below.plans] == ["pp=2", "tp=2"]
+
+
+def lines(own: Comparison, title: str) -> tuple[str, ...]:
+    sections = compare_sections(own)
+    return next(
+        s.lines for s in sections if isinstance(s, Lines) and s.title.startswith(title)
+    )
+
+
+def test_the_rule_is_told_in_words_with_its_numbers() -> None:
+    own = of_pair(real(), "tp=2", "pp=2")
+    told = lines(real(), "What decides")
+    first = next(i for i, line in enumerate(told) if line.startswith("tp=2 beats pp=2"))
+    where = f"{own.at:,.4g} GB/s"
+    assert told[first] == f"tp=2 beats pp=2 above {where} of pcie; below it loses."
+    assert told[first + 1].startswith(f"  At {where} both take ")
+    assert f"tp=2 sends {own.sides[0].sent_gb:,.3g} GB a step" in told[first + 1]
+    assert "bubble (" in told[first + 1]
+
+
+def test_what_turns_back_is_told_by_spans() -> None:
+    spans = [
+        {"low": 8, "high": 20, "winner": "X"},
+        {"low": 20, "high": 30, "winner": "Y"},
+    ]
+    spans.append({"low": 30, "high": 90, "winner": "X"})
+    own = Rule.model_validate(
+        {"spans": spans, "winner": "X", "loser": "Y", "at": 20, "sides": []}
+    )
+    comparison = real().model_copy(update={"rules": (own,)})
+    assert lines(comparison, "What decides") == (
+        "X or Y: X from 8 to 20, Y from 20 to 30, X from 30 to 90.",
+    )
+
+
+def test_plans_go_by_what_tells_them_apart() -> None:
+    long = [(f"{name},zero=0", read_plan(f"{name},zero=0")) for name, _ in PLANS[:2]]
+    found = compare(load_spec(SPEC), long, solve)
+    assert {own.name for own in found.plans} == {"tp=2,zero=0", "pp=2,zero=0"}
+    told = turned(found, vary(SPEC, "topology.levels[0].gb_s=100:900"), long, solve)
+    text = str(compare_sections(told))
+    assert "tp=2 before pp=2" in text or "pp=2 before tp=2" in text
+    assert "zero=0'" not in text
+
+
+def test_kinds_keep_to_the_pins_of_the_spec() -> None:
+    spec = load_spec("llama2-13b-8xa100", ["tp=[1,4]", "pp={max: 4}"])
+    pins = kind_pins(spec, "TP + PP")
+    expected = {"tp": [4], "pp": {"min": 2, "max": 4}, "dp": 1, "cp": 1}
+    assert pins == Pins.model_validate(expected)
+    alone = kind_pins(spec, "DP/ZeRO")
+    assert alone == Pins.model_validate({"tp": 1, "pp": 1, "dp": {"min": 2}, "cp": 1})

@@ -1,0 +1,383 @@
+"""What sets the degrees: each of the others against a solve of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from meshwright.cost.job import make_job
+from meshwright.explanations.degrees import degrees, solver_at
+from meshwright.loading.load import load_spec
+from meshwright.report.degrees import LEAST, degree_sections
+from meshwright.report.tables import Lines, Table
+from meshwright.results.explanation import AxisDegrees, Degrees, OtherDegree
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.legality import rules_of
+from meshwright.solver.pipeline import solve
+from meshwright.solver.prepared import Prepared, prepare
+from meshwright.spec.pins import Pins
+from meshwright.spec.spec import Spec
+from tests.helpers.command import run
+from tests.helpers.strategies import specs
+
+NAMES = ("llama2-13b-8xa100", "gpt2-xl-2x4090-pcie", "gpt-1.3b-dgx-1v")
+
+SMALL: dict[str, Any] = {
+    "model": {
+        "n_layers": 6, "d_model": 1024, "n_heads": 12, "n_kv_heads": 4,
+        "head_dim": 64, "d_ff": 3072, "vocab": 32000,
+    },
+    "cluster": {
+        "topology": {
+            "gpu": {
+                "memory_gib": 40, "memory_gb_s": 1500, "peak_tflops": {"bf16": 300}
+            },
+            "levels": [
+                {"name": "inner", "size": 4, "gb_s": 300, "latency_us": 1},
+                {"name": "outer", "size": 4, "gb_s": 10, "latency_us": 5},
+            ],
+        }
+    },
+    "framework": "megatron",
+    "training": {"seq_len": 1024, "global_batch": 48},
+}  # fmt: skip
+
+
+def small(**changed: Any) -> Spec:
+    return Spec.model_validate(SMALL | changed)
+
+
+@cache
+def bundled(name: str) -> tuple[Spec, PricedPlan, Degrees]:
+    return looked_at(load_spec(name))
+
+
+def looked_at(spec: Spec) -> tuple[Spec, PricedPlan, Degrees]:
+    """Return a spec with its best plan, and what sets its degrees."""
+    prepared = None if spec.cluster.parts else prepare(make_job(spec))
+    best = solve(spec, prepared=prepared).best
+    assert best is not None
+
+    def solve_part(asked: Spec, part: Prepared | None) -> Outcome:
+        return solve(asked, prepared=part)
+
+    solve_at = solver_at(spec, prepared, solve_part)
+    return spec, best, degrees(spec, best, solve_at, said.append)
+
+
+said: list[str] = []
+
+
+def pinned(spec: Spec, axis: str, degree: int) -> Spec:
+    pins = Pins.model_validate(spec.pins.model_dump() | {axis: degree})
+    return spec.model_copy(update={"pins": pins})
+
+
+def others(own: Degrees) -> Iterator[tuple[AxisDegrees, OtherDegree]]:
+    for axis in own.axes:
+        for other in axis.others:
+            yield axis, other
+
+
+def of_axis(own: Degrees, name: str) -> AxisDegrees:
+    return next(axis for axis in own.axes if axis.axis == name)
+
+
+def check_against_solves(spec: Spec, best: PricedPlan, own: Degrees) -> None:
+    for axis, other in others(own):
+        alone = solve(pinned(spec, axis.axis, other.degree)).best
+        if alone is None:
+            assert (other.plan, other.step_s, other.gap) == (None, None, None)
+            continue
+        assert other.step_s == pytest.approx(alone.step_s, rel=1e-9)
+        assert other.gap is not None
+        assert other.gap.step_s == pytest.approx(alone.step_s - best.step_s, abs=1e-12)
+        for name, more in other.gap.terms.items():
+            apart = alone.time_parts.get(name, 0.0) - best.time_parts.get(name, 0.0)
+            assert more == pytest.approx(apart, abs=1e-9 * best.step_s)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_degree_takes_what_a_solve_with_it_pinned_takes(name: str) -> None:
+    check_against_solves(*bundled(name))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(specs(4))
+def test_so_it_is_on_any_spec(spec: Spec) -> None:
+    assume(solve(spec).best is not None)
+    spec, best, own = looked_at(spec)
+    check_against_solves(spec, best, own)
+    for axis, other in others(own):
+        # What is not pinned wins: no other degree is faster.
+        is_slower = other.step_s is None or other.step_s >= best.step_s * (1 - 1e-9)
+        assert is_slower or axis.is_pinned
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_divisor_of_the_gpus_is_told(name: str) -> None:
+    spec, best, own = bundled(name)
+    gpus = spec.cluster.gpus
+    known = [degree for degree in range(1, gpus + 1) if gpus % degree == 0]
+    for axis in ("tp", "pp"):
+        degrees = [other.degree for other in of_axis(own, axis).others]
+        assert sorted([*degrees, getattr(best.plan, axis)]) == known
+    for name, degree in (
+        ("cp", best.plan.cp),
+        ("dp", best.plan.dp_replicate * best.plan.dp_shard),
+    ):
+        assert of_axis(own, name).degree == degree
+        at = known.index(degree)
+        near = [*known[max(at - 1, 0) : at], *known[at + 1 : at + 2]]
+        assert [other.degree for other in of_axis(own, name).others] == near
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_differences_of_parts_add_up(name: str) -> None:
+    _, best, own = bundled(name)
+    fitting = [other for _, other in others(own) if other.step_s is not None]
+    assert fitting
+    for other in fitting:
+        assert other.gap is not None
+        assert other.step_s is not None
+        whole = other.step_s - best.step_s
+        assert sum(other.gap.terms.values()) == pytest.approx(whole, abs=1e-9)
+
+
+def test_rules_in_the_way_are_named() -> None:
+    """12 heads and 6 layers over 16 GPUs; 48 sequences."""
+    _, _, own = looked_at(small())
+    rules = {
+        (axis.axis, other.degree): [rule.rule for rule in other.rules]
+        for axis, other in others(own)
+        if other.plan is None
+    }
+    assert rules.pop(("tp", 8)) == ["heads_divisible"]
+    assert rules.pop(("tp", 16)) == ["heads_divisible"]
+    assert rules.pop(("pp", 8)) == ["layers_cover_stages"]
+    assert rules.pop(("pp", 16)) == ["layers_cover_stages"]
+    assert not rules
+
+
+def test_memory_is_named_and_room_lets_the_degree_in() -> None:
+    pins = {"zero": 0, "recompute": "none"}
+    spec, _, own = looked_at(small(limits={"memory_gib": 3.5}, pins=pins))
+    blamed = [
+        (axis.axis, other.degree)
+        for axis, other in others(own)
+        if "memory" in [rule.rule for rule in other.rules]
+    ]
+    assert blamed
+    roomy = spec.model_copy(
+        update={"limits": spec.limits.model_copy(update={"memory_gib": 500.0})}
+    )
+    for axis, degree in blamed:
+        assert solve(pinned(spec, axis, degree)).best is None
+        assert solve(pinned(roomy, axis, degree)).best is not None
+
+
+def test_other_pins_are_named_beside_rules() -> None:
+    """Of 16 GPUs 8 are left for stages and copies, and 6 layers make no 16 stages."""
+    _, _, own = looked_at(small(pins={"tp": 2, "cp": 1}))
+    assert of_axis(own, "tp").is_pinned
+    assert not of_axis(own, "pp").is_pinned
+    (sixteen,) = (o for o in of_axis(own, "pp").others if o.degree == 16)
+    assert [rule.rule for rule in sixteen.rules] == ["layers_cover_stages"]
+    near = {other.degree: other for other in of_axis(own, "cp").others}
+    assert near[2].plan is not None
+    assert near[2].plan.tp == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_does_not_fit_names_what_stands_in_its_way(name: str) -> None:
+    spec, _, own = bundled(name)
+    known = {rule.name for rule in rules_of(spec.framework)}
+    known |= {"memory", "host_memory", "world_size"}
+    for axis, other in others(own):
+        if other.plan is None:
+            names = {rule.rule for rule in other.rules}
+            assert names
+            assert names <= known | {f"pins.{field}" for field in Pins.model_fields}
+            assert f"pins.{axis.axis}" not in names
+
+
+def test_a_bad_pin_is_told_by_what_others_gain() -> None:
+    _, best, own = looked_at(small(pins={"tp": 4}))
+    free = solve(small()).best
+    assert free is not None
+    assert free.step_s < best.step_s
+    assert of_axis(own, "tp").is_pinned
+    steps = {other.degree: other.step_s for other in of_axis(own, "tp").others}
+    assert steps[free.plan.tp] == pytest.approx(free.step_s, rel=1e-9)
+    assert any("gains" in line for line in lines(own, best))
+
+
+def test_names_of_levels_do_not_matter_but_are_told() -> None:
+    level = SMALL["cluster"]["topology"]["levels"]
+    renamed = [own | {"name": f"x{own['name']}"} for own in level]
+    topology = SMALL["cluster"]["topology"] | {"levels": renamed, "name": "mine"}
+    _, _, first = looked_at(small())
+    _, _, second = looked_at(small(cluster={"topology": topology}))
+    text = first.model_dump_json()
+    assert "inner0" in text
+    assert "outer0" in text
+    text = text.replace("inner0", "xinner0").replace("outer0", "xouter0")
+    assert second.model_dump_json() == text
+
+
+def test_links_are_those_that_groups_cannot_do_without() -> None:
+    """Tensor groups of two stay in a pair, groups of four span both."""
+    _, _, own = looked_at(two_by_two(pins={"dp": 1}))
+    tensor = of_axis(own, "tp")
+    links = {other.degree: other.links for other in tensor.others}
+    assert links[4]["tp"] == "inner0 -> outer0"
+    two = tensor.link if tensor.degree == 2 else links[2]["tp"]
+    assert two == "gpu0 -> inner0"
+
+
+def test_shares_of_a_gpu_and_a_stage() -> None:
+    """12 heads / 4; 4 KV heads / 4; 3,072 / 4; 6 layers over 4 stages: 1 or 2 each."""
+    _, best, own = looked_at(small(pins={"tp": 4, "pp": 4}))
+    shares = own.shares
+    assert (shares.heads, shares.kv_heads, shares.d_ff) == (3, 1, 768)
+    assert shares.layers == (1, 2)
+    assert shares.experts == 0
+    assert shares.bubble == best.time_parts["bubble"] / best.step_s
+    assert shares.bubble > 0
+
+
+def test_key_and_value_heads_repeat_beyond_their_number() -> None:
+    """Two KV heads over four GPUs: one on each."""
+    model = SMALL["model"] | {"n_kv_heads": 2}
+    _, _, own = looked_at(small(model=model, pins={"tp": 4}))
+    assert own.shares.kv_heads == 1
+
+
+def test_experts_are_whole() -> None:
+    moe = {"n_experts": 8, "top_k": 2, "d_ff": 1536}
+    model = SMALL["model"] | {"moe": moe}
+    _, _, own = looked_at(small(model=model, pins={"tp": 2, "ep": 4}))
+    assert (own.shares.experts, own.shares.d_ff) == (2, 1536)
+
+
+def extremes(terms: dict[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield the part that grows most and the one that shrinks most, if it matters."""
+    by_size = sorted(terms.items(), key=lambda term: term[1])
+    largest = max(abs(more) for more in terms.values())
+    for part, more in (by_size[0], by_size[-1]):
+        if abs(more) > largest / 5:
+            yield part, more
+
+
+def lines(own: Degrees, best: PricedPlan) -> tuple[str, ...]:
+    section = degree_sections(own, best)[0]
+    assert isinstance(section, Lines)
+    return section.lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sentences_say_the_degree_and_its_neighbours(name: str) -> None:
+    _, best, own = bundled(name)
+    for axis, line in zip(own.axes, lines(own, best)[1:], strict=True):
+        assert line.startswith(f"{axis.axis} is ")
+        near = [o for o in axis.others if o.degree > axis.degree][:1]
+        near += [o for o in axis.others if o.degree < axis.degree][-1:]
+        for other in near:
+            if other.step_s is None:
+                assert f"{other.degree} does not fit, by {other.rules[0].rule}" in line
+                continue
+            loss = other.step_s / best.step_s - 1
+            verb = "loses" if loss >= 0 else "gains"
+            assert f"{other.degree} {verb} {abs(loss):.1%}: " in line
+            assert other.gap is not None
+            for part, more in extremes(other.gap.terms):
+                if abs(more) > LEAST * best.step_s:
+                    assert f"{part} {more / best.step_s:+.1%}" in line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_has_the_largest_part_of_every_degree(name: str) -> None:
+    _, best, own = bundled(name)
+    table = degree_sections(own, best)[1]
+    assert isinstance(table, Table)
+    rows = {degree: (costs, why) for degree, costs, why in table.rows}
+    for axis, other in others(own):
+        if other.step_s is None or other.gap is None:
+            continue
+        costs, why = rows[f"{axis.axis} {other.degree}"]
+        assert costs == f"{other.step_s / best.step_s - 1:+.1%}"
+        part, more = max(other.gap.terms.items(), key=lambda term: abs(term[1]))
+        if abs(more) > LEAST * best.step_s:
+            assert f"{part} {more / best.step_s:+.1%}" in why
+
+
+def test_degrees_that_one_rule_bars_share_a_row() -> None:
+    _, best, own = looked_at(small())
+    table = degree_sections(own, best)[1]
+    assert isinstance(table, Table)
+    (row,) = (row for row in table.rows if row[0].startswith("tp 8"))
+    assert row == (
+        "tp 8 to 16", "-", "heads_divisible (tp divides the query heads)"
+    )  # fmt: skip
+
+
+def test_the_command_tells_it() -> None:
+    result = run("explain", "llama2-13b-8xa100", "--profile", "unfitted")
+    assert result.code == 0
+    _, best, own = bundled("llama2-13b-8xa100")
+    assert "What sets the degrees" in result.stdout
+    assert "Other degrees, each with all else chosen anew" in result.stdout
+    assert f"tp is {best.plan.tp}" in result.stdout
+    assert own.axes
+
+
+def test_one_gpu_has_no_other_degrees() -> None:
+    topology = {
+        "gpu": SMALL["cluster"]["topology"]["gpu"],
+        "levels": [{"name": "alone", "size": 1, "gb_s": 1, "latency_us": 1}],
+    }
+    _, best, own = looked_at(small(cluster={"topology": topology}))
+    assert not list(others(own))
+    assert degree_sections(own, best) == []
+
+
+def two_by_two(**more: Any) -> Spec:
+    """Return four GPUs, in pairs that a slow level joins."""
+    levels = [
+        {"name": "inner", "size": 2, "gb_s": 300, "latency_us": 1},
+        {"name": "outer", "size": 2, "gb_s": 10, "latency_us": 5},
+    ]
+    topology = SMALL["cluster"]["topology"] | {"levels": levels}
+    return small(cluster={"topology": topology}, **more)
+
+
+def test_limits_that_only_a_solve_tells_of_are_named() -> None:
+    """Tensors over all four GPUs keep the outer links busy for over a fifth."""
+    pins = {"micro_batch": 1, "recompute": "none", "vpp": 1, "cp": 1}
+    spec = two_by_two(limits={"max_link_utilisation": 0.2}, pins=pins)
+    _, _, own = looked_at(spec)
+    (four,) = (o for o in of_axis(own, "tp").others if o.degree == 4)
+    assert [rule.rule for rule in four.rules] == ["limits.max_link_utilisation"]
+    assert solve(pinned(spec, "tp", 4)).best is None
+    free = solve(pinned(two_by_two(pins=pins), "tp", 4)).best
+    assert free is not None
+    assert free.link_utilisation > 0.2
+
+
+def test_rules_are_named_of_unlike_parts_too() -> None:
+    """25 heads do not go by two, on whichever of the GPUs."""
+    _, best, own = looked_at(load_spec("gpt2-xl-2x3090-2x4090"))
+    assert best.plan.tp == 1
+    for other in of_axis(own, "tp").others:
+        assert "heads_divisible" in [rule.rule for rule in other.rules]
+
+
+def test_progress_is_said() -> None:
+    said.clear()
+    looked_at(small(pins={"micro_batch": 1}))
+    assert [line.split()[-1] for line in said] == ["tp", "pp", "cp", "dp"]

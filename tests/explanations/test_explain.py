@@ -1,0 +1,169 @@
+"""Explanations: conflicts conflict, repairs repair, and the first lines answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from meshwright.explanations.conflict import costly_decisions, has_room
+from meshwright.explanations.explain import Explainer
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.report.explain import explain_sections
+from meshwright.report.tables import Lines
+from meshwright.results.explanation import Explanation
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
+from meshwright.spec.pins import Pins
+from meshwright.spec.spec import Spec
+from tests.helpers.command import run
+from tests.helpers.strategies import specs
+
+EXPLAINER = Explainer(Options())
+
+
+def explained(name: str, plan: str) -> Explanation:
+    return EXPLAINER.plan(load_spec(name), read_plan(plan))
+
+
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@MANY
+@given(specs(most_layers=4))
+def test_the_enumerator_agrees_with_the_solver_on_what_is_possible(spec: Spec) -> None:
+    assume(not costly_decisions(spec))
+    assert has_room(spec) == (solve(spec).best is not None)
+
+
+def test_memory_of_a_plan_is_told_by_part() -> None:
+    """70B on 2 stages: 18 bytes of 35.3 billion parameters on a GPU, 591 GiB."""
+    own = explained("llama3-70b-128xa100", "tp=1,pp=2,zero=0")
+    assert own.status == "does_not_fit"
+    memory = next(rule for rule in own.broken_rules if rule.rule == "memory")
+    assert memory.need is not None
+    assert memory.need > 0.9 * 18 * 70.6e9 / 2 / 2**30
+    assert own.conflict is not None
+    assert {rule.rule for rule in own.conflict.rules} >= {"memory", "pins.pp"}
+    assert any(repair.edits[0].startswith("pp: 2 ->") for repair in own.repairs)
+
+
+def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
+    """Full fine-tuning of 8B takes more than 2 x 24 GB, with the optimizer away."""
+    own = EXPLAINER.spec(load_spec("llama3-8b-2x4090-pcie"))
+    assert own.conflict is not None
+    assert [rule.rule for rule in own.conflict.rules] == ["memory", "offload_supported"]
+    edits = [edit for repair in own.repairs for edit in repair.edits]
+    assert "cluster.topology.levels[0].size: 2 -> 4" in edits
+    assert "cluster.topology.gpu: rtx-4090 -> rtx-5090-32gb" in edits
+    assert any(edit.startswith("limits.memory_gib: 23.27 -> ") for edit in edits)
+    assert {repair.against for repair in own.repairs} == {"the fastest repair"}
+
+
+def test_heads_are_blamed_where_heads_are_the_reason() -> None:
+    """40 heads over 16 ranks: no memory and no link would mend that."""
+    spec = load_spec("llama2-13b-8xa100")
+    own = EXPLAINER.plan(spec, Pins.model_validate({"tp": 8, "pp": 3}))
+    assert own.conflict is not None
+    assert "memory" not in {rule.rule for rule in own.conflict.rules}
+
+
+def test_a_plan_that_fits_is_told_by_its_distance() -> None:
+    own = explained("llama2-13b-8xa100", "tp=8")
+    assert own.status == "fits"
+    assert own.plan is not None
+    assert own.best is not None
+    assert own.best.best is not None
+    assert own.plan.step_s > own.best.best.step_s
+    assert own.gap is not None
+    assert sum(own.gap.terms.values()) == pytest.approx(own.gap.step_s, rel=1e-9)
+    assert own.helps[0].change.startswith("tp: 8 ->")
+    assert own.helps[0].step_s == pytest.approx(own.best.best.step_s)
+
+
+def test_more_memory_and_links_never_hurt() -> None:
+    own = EXPLAINER.spec(load_spec("gpt-1.3b-2x3090-nvlink"))
+    assert own.plan is not None
+    for change in own.marginal_values:
+        if change.change.endswith("+10 %"):
+            assert change.step_s is not None
+            assert change.step_s <= own.plan.step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("plan", [None, "tp=2", "tp=1,zero=0"])
+def test_the_first_three_lines_answer(plan: str | None) -> None:
+    spec = load_spec("llama3-8b-2x4090-pcie")
+    own = EXPLAINER.plan(spec, read_plan(plan)) if plan else EXPLAINER.spec(spec)
+    first = explain_sections(own)[0]
+    assert isinstance(first, Lines)
+    fits, why, change = first.lines
+    assert fits in ("Does not fit.", "No plan fits.")
+    assert "memory" in why
+    assert change.startswith("Change ")
+
+
+def test_explain_on_the_command_line(tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    assert run("solve", "gpt-1.3b-2x3090-nvlink", "--format", "json", "-o", str(answer))
+    result = run(
+        "explain", "gpt-1.3b-2x3090-nvlink", "--plan", str(answer), "--format", "json"
+    )
+    data: dict[str, Any] = json.loads(result.stdout)
+    assert (result.code, data["status"], data["helps"]) == (0, "fits", [])
+    none = run("explain", "llama3-8b-2x4090-pcie")
+    assert none.code == 1
+    assert "Because of memory and offload_supported: stage 0 needs " in none.stdout
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 64), st.integers(1, 64), st.sampled_from([0, 1, 2, 3]))
+def test_plans_are_read_as_they_are_written(tp: int, pp: int, zero: int) -> None:
+    pins = read_plan(f"tp={tp}, pp={pp},zero=[0,{zero}],layers=[1,2]")
+    assert pins == Pins.model_validate(
+        {"tp": tp, "pp": pp, "zero": [0, zero], "layers": [1, 2]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ("tp=8,qq=2", "error: --plan qq=2: expected FIELD=VALUE; "),
+        ("tp=", "error: --plan tp=: expected FIELD=VALUE; "),
+        ("tp=many", "error: --plan tp=many: tp: 'many': expected a whole number"),
+    ],
+)
+def test_wrong_plans_are_named(plan: str, expected: str) -> None:
+    result = run("explain", "gpt-1.3b-2x3090-nvlink", "--plan", plan)
+    assert result.code == 2
+    assert result.stderr.startswith(expected)
+
+
+def test_rules_are_printed_with_their_sources() -> None:
+    """KV heads are repeated in Megatron-LM, not in torchtitan."""
+    rules = {
+        name: json.loads(run("explain", "--rules", name, "--format", "json").stdout)
+        for name in ("megatron", "torchtitan")
+    }
+    told = {
+        name: next(own for own in every if own["rule"] == "kv_heads_divisible")
+        for name, every in rules.items()
+    }
+    assert "repeated" in told["megatron"]["sentence"]
+    assert "repeated" not in told["torchtitan"]["sentence"]
+    assert all(own["source"] for every in rules.values() for own in every)
+    every = run("explain", "--rules").stdout
+    assert all(name in every for name in ("zero_with_pipeline", "offload_supported"))
+
+
+def test_unknown_frameworks_and_missing_specs_are_named() -> None:
+    assert run("explain", "--rules", "jax").stderr.startswith(
+        "error: --rules: 'jax': no such framework; accepted: megatron, "
+    )
+    assert run("explain").stderr.startswith(
+        "error: SPEC: missing; expected a YAML file"
+    )

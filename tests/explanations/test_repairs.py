@@ -1,0 +1,342 @@
+"""Repairs and margins, where whether there is a plan is told, not solved for.
+
+So each looks at what it should, and says what it did: a solve would hide which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from meshwright.explanations.fixed import (
+    HOST_MEMORY,
+    LINK_SHARE,
+    MEMORY,
+    TP_LINK,
+    chosen,
+    fixed_in,
+    without,
+)
+from meshwright.explanations.hardware_repairs import bought
+from meshwright.explanations.lighter_repairs import lightened
+from meshwright.explanations.marginal_values import marginal_values
+from meshwright.explanations.repairs import priced, repair
+from meshwright.loading.load import load_spec
+from meshwright.results.explanation import Repair
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.solver.pipeline import solve
+from meshwright.spec.spec import Spec
+
+LONE = "gpt-1.3b-2x3090-nvlink"
+MANY = "llama3-70b-128xa100"
+HOSTED = "llama2-13b-8xa100"
+
+Has = Callable[[Spec], bool]
+
+
+@cache
+def outcome() -> Outcome:
+    """Return an outcome that stands for all."""
+    return solve(load_spec(LONE))
+
+
+def best() -> PricedPlan:
+    own = outcome().best
+    assert own is not None
+    return own
+
+
+def solved(_spec: Spec) -> Outcome:
+    return outcome()
+
+
+def changed(spec: Spec, section: str, **fields: Any) -> Spec:
+    own = getattr(spec, section).model_copy(update=fields)
+    return spec.model_copy(update={section: own})
+
+
+def edits(repairs: list[Repair]) -> list[tuple[str, ...]]:
+    return [own.edits for own in repairs]
+
+
+GRADIENTS = "training.gradients: default -> bf16"
+OPTIMIZER = "training.optimizer: adamw -> adamw-8bit"
+
+
+@pytest.mark.parametrize(
+    ("has", "expected"),
+    [
+        (lambda own: own.gradients == "bf16", [(GRADIENTS,)]),
+        (lambda own: own.optimizer == "adamw-8bit", [(OPTIMIZER,)]),
+        (lambda own: True, [(GRADIENTS,), (OPTIMIZER,)]),
+        (lambda own: False, []),
+        (
+            lambda own: own.optimizer == "adamw-8bit" and own.gradients == "bf16",
+            [(GRADIENTS, OPTIMIZER)],
+        ),
+    ],
+)
+def test_the_smallest_sets_of_lighter_state(
+    has: Callable[[Any], bool], expected: list[tuple[str, ...]]
+) -> None:
+    """What is enough alone is not told with more; two are told where both it takes."""
+    spec = load_spec(LONE)
+    found = list(lightened(spec, solved, lambda own: has(own.training)))
+    assert sorted(edits(found)) == sorted(expected)
+    assert {own.changes for own in found} <= {"training"}
+
+
+def test_what_is_light_already_is_no_repair() -> None:
+    spec = changed(load_spec(LONE), "training", gradients="bf16")
+    assert edits(list(lightened(spec, solved, lambda _: True))) == [(OPTIMIZER,)]
+    both = changed(spec, "training", optimizer="adamw-8bit")
+    assert list(lightened(both, solved, lambda _: True)) == []
+
+
+def hardware(spec: Spec, has: Has, needed_gib: float | None = None) -> list[Repair]:
+    return list(bought(spec, needed_gib, solved, has))
+
+
+def gpu_is(name: str) -> Has:
+    return lambda own: own.cluster.topology.gpu.name == name
+
+
+def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
+    spec = load_spec(LONE)
+    has: Has = lambda own: own.cluster.topology.gpu.memory_gib > 24.5  # noqa: E731
+    (own,) = hardware(spec, has)
+    assert own.edits == ("cluster.topology.gpu: rtx-3090 -> rtx-5090-32gb",)
+    assert (own.changes, own.note) == (
+        "hardware",
+        "32 GiB of memory, on the same links",
+    )
+    (far,) = hardware(spec, gpu_is("h200-sxm-141gb"))
+    assert far.edits == ("cluster.topology.gpu: rtx-3090 -> h200-sxm-141gb",)
+    # One with no more memory is no repair, whatever it may do.
+    assert hardware(spec, gpu_is("rtx-4090")) == []
+
+
+def test_no_gpu_is_larger_where_the_spec_says_what_may_be_used() -> None:
+    """The limit would hold on that GPU too."""
+    spec = changed(load_spec(LONE), "limits", memory_gib=20.0)
+    assert hardware(spec, gpu_is("rtx-5090-32gb")) == []
+
+
+def test_gpus_without_the_precision_are_left_out() -> None:
+    spec = changed(load_spec(LONE), "training", precisions=("fp8",))
+    assert hardware(spec, gpu_is("a6000-48gb")) == []
+    assert len(hardware(spec, gpu_is("rtx-5090-32gb"))) == 1
+
+
+@pytest.mark.parametrize(("enough", "told"), [(7, 7), (9, 9), (31, 31), (32, 32)])
+def test_every_number_of_machines_is_tried_where_they_are_few(
+    enough: int, told: int
+) -> None:
+    spec = load_spec(LONE)
+    (own,) = hardware(spec, lambda own: own.cluster.gpus >= enough)
+    assert own.edits == (f"cluster.topology.levels[0].size: 2 -> {told}",)
+    assert own.note == f"needs at least {told} GPUs of this kind"
+
+
+def test_many_machines_are_doubled() -> None:
+    spec = load_spec(MANY)
+    now = spec.cluster.count
+    (own,) = hardware(spec, lambda own: own.cluster.count >= 3 * now)
+    assert own.edits == (f"cluster.count: {now} -> {4 * now}",)
+    assert own.note == "512 GPUs of this kind"
+    assert hardware(spec, lambda own: own.cluster.count > 16 * now) == []
+    assert len(hardware(spec, lambda own: own.cluster.count == 16 * now)) == 1
+
+
+def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
+    spec = load_spec(LONE)
+    has_none: Has = lambda own: False  # noqa: E731
+    (own,) = hardware(spec, has_none, 31.234)
+    usable = f"{spec.usable_gib:.2f}"
+    assert own.edits == (f"limits.memory_gib: {usable} -> 31.24",)
+    assert own.note == "usable memory of a GPU"
+    assert hardware(spec, has_none, spec.usable_gib) == []
+    assert hardware(spec, has_none, None) == []
+
+
+def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
+    spec = load_spec("llama3-8b-2x4090-pcie")
+    topology = spec.cluster.topology.model_copy(update={"host": None})
+    gpu = topology.gpu.model_copy(update={"pcie_gb_s": 20.0})
+    bare = topology.model_copy(update={"gpu": gpu})
+    cluster = spec.cluster.model_copy(update={"topology": bare})
+    own = spec.model_copy(update={"cluster": cluster})
+    seen: list[float] = []
+
+    def has(changed: Spec) -> bool:
+        host = changed.cluster.topology.host
+        return host is not None
+
+    def answered(changed: Spec) -> Outcome:
+        host = changed.cluster.topology.host
+        assert host is not None
+        assert (host.pcie_gb_s, host.memory_gb_s) == (20.0, 200.0)
+        seen.append(host.memory_gib)
+        stages = [
+            stage.model_copy(update={"host_gib": 40.0 + index})
+            for index, stage in enumerate(best().stages * 2)
+        ]
+        plan = best().model_copy(update={"stages": tuple(stages)})
+        return outcome().model_copy(update={"best": plan})
+
+    (told,) = bought(own, None, answered, has)
+    # 41 GiB of either GPU's, 3 % left free, and a GiB more than whole ones.
+    assert seen == [4096.0, 86]
+    assert told.edits == (
+        "cluster.topology.host: null -> "
+        "{memory_gib: 86, pcie_gb_s: 20, memory_gb_s: 200}",
+    )
+    megatron = own.model_copy(update={"framework": "internevo"})
+    assert list(bought(megatron, None, answered, has)) == []
+    assert list(bought(spec, None, answered, lambda _: False)) == []
+
+
+def change_names(spec: Spec) -> list[str]:
+    return [own.change for own in marginal_values(spec, solved)]
+
+
+@pytest.mark.parametrize(("more", "is_told"), [(-1, False), (0, True), (1, True)])
+def test_sequences_are_doubled_as_far_as_positions_are_learned(
+    more: int, is_told: bool
+) -> None:
+    spec = load_spec(LONE)
+    known = 2 * spec.training.seq_len + more
+    own = changed(spec, "model", learned_positions=known)
+    assert ("sequence x 2" in change_names(own)) is is_told
+    free = changed(spec, "model", learned_positions=0)
+    assert "sequence x 2" in change_names(free)
+
+
+def test_margins_change_one_thing_each() -> None:
+    spec = load_spec(MANY)
+    asked: list[Spec] = []
+
+    def seen(own: Spec) -> Outcome:
+        asked.append(own)
+        return outcome()
+
+    names = [own.change for own in marginal_values(spec, seen)]
+    topology = spec.cluster.topology
+    inside = [level.name for level in topology.levels]
+    assert topology.scale_out is not None
+    assert names == [
+        "memory +10 %",
+        *(f"{name} +10 %" for name in (*inside, topology.scale_out.name)),
+        "one machine more",
+        "sequence x 2",
+        "batch x 2",
+    ]
+    memory, *links, more, longer, larger = asked
+    assert memory.usable_gib == pytest.approx(1.1 * spec.usable_gib)
+    for index, own in enumerate(links):
+        rates = [level.gb_s for level in own.cluster.topology.above]
+        usual = [level.gb_s for level in topology.above]
+        usual[index] *= 1.1
+        assert rates == pytest.approx(usual)
+    assert more.cluster.count == spec.cluster.count + 1
+    assert longer.training.seq_len == 2 * spec.training.seq_len
+    assert larger.training.global_batch == 2 * spec.training.global_batch
+
+
+def test_lone_machines_have_no_network_to_widen() -> None:
+    spec = load_spec("llama3-8b-2xa100-pcie")
+    assert "one machine more" not in change_names(spec)
+
+
+def test_what_is_left_open_is_open() -> None:
+    """Counts of recomputed layers stay open beside a mode: left out they mean all."""
+    spec = load_spec(HOSTED, ["recompute=full", "tp=2", "zero=1"])
+    limits = {"tp_min_link_gb_s": 10.0, "max_link_utilisation": 0.5}
+    spec = changed(spec, "limits", **limits)
+    names = [own.rule for own in fixed_in(spec)]
+    assert set(names) == {
+        "pins.tp", "pins.zero", "pins.recompute", TP_LINK, LINK_SHARE, MEMORY,
+        HOST_MEMORY,
+    }  # fmt: skip
+    counted = without(spec, ["pins.recompute_layers"])
+    assert counted.pins.recompute_layers == "any"
+    assert not counted.pins.recomputes_all_layers
+    assert spec.pins.recomputes_all_layers
+    own = without(spec, ["pins.tp", "pins.recompute"])
+    assert (own.pins.tp, own.pins.recompute) == (None, None)
+    assert own.pins.zero == spec.pins.zero
+    assert own.limits == spec.limits
+    limited = without(spec, [TP_LINK])
+    assert limited.limits.tp_min_link_gb_s is None
+    assert limited.limits.max_link_utilisation == 0.5
+    assert without(spec, [MEMORY]).usable_gib > 1e4
+    host = without(spec, [HOST_MEMORY]).cluster.topology.host
+    assert host is not None
+    assert host.memory_gib > 1e4
+    assert without(spec, []) == spec
+
+
+@pytest.mark.parametrize(("nvme_gib", "is_endless"), [(100.0, True), (None, False)])
+def test_drives_have_no_end_either_where_there_are_some(
+    nvme_gib: float | None, is_endless: bool
+) -> None:
+    spec = load_spec(HOSTED)
+    topology = spec.cluster.topology
+    assert topology.host is not None
+    drives = topology.host.model_copy(update={"nvme_gib": nvme_gib})
+    topology = topology.model_copy(update={"host": drives})
+    cluster = spec.cluster.model_copy(update={"topology": topology})
+    own = without(spec.model_copy(update={"cluster": cluster}), [HOST_MEMORY])
+    found = own.cluster.topology.host
+    assert found is not None
+    assert (found.nvme_gib is not None and found.nvme_gib > 1e4) is is_endless
+
+
+def test_edits_are_written_as_a_spec_would_have_them() -> None:
+    spec = load_spec(HOSTED, ["recompute=full", "tp=[2, 4]", "dp=4"])
+    spec = changed(spec, "limits", tp_min_link_gb_s=50.0)
+    plan = best().plan
+    stages = plan.stages
+    assert chosen(spec, TP_LINK, plan) == f"{TP_LINK}: 50 -> null".replace(
+        TP_LINK, "limits.tp_min_link_gb_s"
+    )
+    assert chosen(spec, "pins.tp", plan) == f"tp: [2, 4] -> {plan.tp}"
+    dp = plan.dp_replicate * plan.dp_shard
+    assert chosen(spec, "pins.dp", plan) == f"dp: 4 -> {dp}"
+    half = stages[0].model_copy(update={"layers": 8, "recompute_layers": 4})
+    part = plan.model_copy(update={"recompute": "selective", "stages": (half,)})
+    beside = ", recompute_layers: any"
+    assert chosen(spec, "pins.recompute", part) == (
+        f"recompute: full -> selective{beside}"
+    )
+    whole = half.model_copy(update={"recompute_layers": 8})
+    full = part.model_copy(update={"stages": (whole,)})
+    assert chosen(spec, "pins.recompute", full) == "recompute: full -> selective"
+    none = plan.model_copy(update={"recompute": "none", "stages": (half,)})
+    assert chosen(spec, "pins.recompute", none) == "recompute: full -> none"
+
+
+def test_repairs_are_told_the_cheapest_first() -> None:
+    def own(step_s: float, changes: Any, *edits: str) -> Repair:
+        plan = best().model_copy(update={"step_s": step_s})
+        return repair(edits, plan, changes)
+
+    bought_one = own(1.0, "hardware", "a")
+    trained = own(2.0, "training", "b")
+    two, one, slower = (
+        own(3.0, "plan", "c", "d"),
+        own(5.0, "plan", "e"),
+        own(6.0, "plan", "f"),
+    )
+    found = priced([bought_one, two, slower, trained, one], None)
+    assert edits(found) == [("e",), ("f",), ("c", "d"), ("b",), ("a",)]
+    assert [each.price for each in found] == pytest.approx([4, 5, 2, 1, 0])
+    assert {each.against for each in found} == {"the fastest repair"}
+    against = priced([one], 4.0)
+    assert against[0].price == pytest.approx(0.25)
+    assert against[0].against == "the best plan"
+    assert priced([], None) == []

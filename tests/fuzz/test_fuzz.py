@@ -1,0 +1,115 @@
+"""Whatever is fed to a reader, the answer is data or one short error, and soon.
+
+`python -m tests.fuzz --examples 10000` feeds more of the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from meshwright.errors import MeshwrightError, SpecError
+from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.text import MAX_CHARS
+from meshwright.reading.yaml_text import parse_yaml
+from tests.fuzz.driver import run, table
+from tests.fuzz.good import IMPORTS
+from tests.fuzz.readers import PLANTED, READERS
+
+EXAMPLES = 200
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_takes_its_good_files(name: str, tmp_path: Path) -> None:
+    for sample in READERS[name].samples:
+        path = tmp_path / "good"
+        path.write_bytes(sample)
+        READERS[name].read(path)
+
+
+def test_every_kind_of_import_has_a_good_file() -> None:
+    assert set(IMPORTS) == set(KINDS)
+    for kind, texts in IMPORTS.items():
+        assert {detect(text) for text in texts} == {kind}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_mutated_files_are_read_or_refused(name: str) -> None:
+    tally = run(name, EXAMPLES)
+    assert tally.inputs == EXAMPLES
+    assert not tally.faults, "\n".join([*table([tally]), *map(str, tally.faults)])
+    assert tally.counts["refused"], "nothing was broken: mutations do not reach it"
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_faults_are_counted_as_what_they_are(kind: str) -> None:
+    tally = run(kind, 2)
+    assert tally.counts == {kind: 2}
+    assert [fault.number for fault in tally.faults] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: !!bool maybe", "a: !!timestamp x", "a: 0x_", 'a: "\\ud800"', "a: \ud800",
+        "%YAML 3.0\n---\na: 1", "a: 0x" + "f" * 9_000, "a: 0b" + "1" * 40_000, "",
+    ],
+)  # fmt: skip
+def test_odd_yaml_gives_data_or_a_spec_error(text: str) -> None:
+    with contextlib.suppress(SpecError):
+        document = parse_yaml(text, "text")
+        assert all(where.line > 0 for where in document.places.values())
+        assert len(str(document.data)) < 50_000
+
+
+DEVICES = "".join(
+    f'<pci busid="{i}" class="0x030200"><gpu dev="{i}"/></pci>' for i in range(9_999)
+)
+
+LONG = {
+    "one word": "a" * 1_000_000,
+    "digits": "1" * 1_000_000,
+    "blanks": " " * 1_000_000,
+    "GPU rows": "GPU0 " * 200_000,
+    "titles": "===== a " * 100_000,
+    "keys": "NodeName=a" + " b=" * 200_000,
+    "links": "Name=gpu Links=" + "-1," * 200_000,
+    "brackets": "SwitchName=a Nodes=" + "[1]" * 200_000,
+    "quotes": 'Switch 1 "' * 100_000,
+    "open tags": "<a>" * 300_000,
+    "pipes": "| GPU0 | X " * 100_000,
+    "parentheses": "NodeName=a Gres=" + "gpu,(" * 100_000,
+    "commas": "NodeName=a Gres=" + "," * 300_000,
+    "lines": "GPU0 X\n" * 100_000,
+    "escapes": "\x1b[" + "0;" * 300_000,
+    "names": "NodeName=a CfgTRES=" + "gres/gpu:" * 100_000,
+    "GPUs": "Name=gpu Count=256\n" * 100_000,
+    "hosts": "SwitchName=a Nodes=n[1-199999]\n" * 100,
+    "host lists": "n[1-199999]\n" * 100,
+    "joined lines": "SwitchName=s \\\n" * 200_000,
+    "mixed XML": f"<topology>{'xxxxxxxxxxxxxxxx<b/>' * 100_000}</topology>",
+    "devices": f"<system><cpu>{DEVICES}</cpu></system>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_long_text_is_read_or_refused_soon(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    path.write_text(text)
+    for kind in KINDS:
+        start = time.process_time()
+        with contextlib.suppress(MeshwrightError):
+            READERS[kind].read(path)
+        assert time.process_time() - start < 5, kind
+    detect(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_long_text_is_refused(kind: str) -> None:
+    module = KINDS[kind]()
+    most = getattr(module, "MOST_CHARACTERS", MAX_CHARS)
+    with pytest.raises(SpecError, match=f"file: expected at most {most:,} characters"):
+        module.parse(" " * (most + 1), "file")

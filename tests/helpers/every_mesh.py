@@ -1,0 +1,16 @@
+"""Every mesh of a cluster, whatever its degrees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from meshwright.lattice.degrees import enumerate_degrees
+from meshwright.lattice.mesh_enumeration import enumerate_meshes
+from meshwright.topology.paths import Meshes
+
+
+def every_mesh(sizes: Sequence[int]) -> Meshes:
+    degrees, _ = enumerate_degrees(sizes)
+    return np.concatenate([enumerate_meshes(sizes, own) for own in degrees])

@@ -1,0 +1,54 @@
+"""Starts a search and kills it, many times: `killed_search.py SWEEP STORE TIMES SEED`.
+
+A process that has imported everything forks one that searches; which is killed after a
+random time, with no chance to clean up. Prints how many rows were stored each time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from meshwright.sweeps.case import Recipe
+from meshwright.sweeps.run import Run
+from meshwright.sweeps.store import Store
+from meshwright.sweeps.sweep import read_search
+from meshwright.sweeps.this_process import Here
+
+LONGEST_S = 0.3
+
+
+def search(sweep: str, store: Path) -> None:
+    with Store(store) as own:
+        run = Run(read_search(sweep).cases, Recipe(), own)
+        run.resume()
+        run.solve(Here())
+
+
+def stored(sweep: str, store: Path) -> int:
+    """Return how many rows can be read."""
+    with Store(store) as own:
+        run = Run(read_search(sweep).cases, Recipe(), own)
+        run.resume()
+        return len(run.found)
+
+
+def main(sweep: str, store: Path, times: int, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(times):
+        child = os.fork()
+        if child == 0:
+            search(sweep, store)
+            os._exit(0)
+        time.sleep(rng.uniform(0, LONGEST_S))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        print(stored(sweep, store))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,319 @@
+"""Brute force: every skeleton, every split of layers, every recompute count.
+
+It shares with the solver what a plan costs (`cost/`) and what a rule is, and nothing
+else: it lists plans with its own loops, and adds stages up with its own sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.links import link_seconds
+from meshwright.cost.price import Prices, price
+from meshwright.plans.columns import total
+from meshwright.plans.rule import holding
+from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons
+from meshwright.plans.split import Split
+from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.spec import Spec
+from meshwright.spec.units import GIB
+from meshwright.topology.groups import price_groups
+from meshwright.topology.paths import Order, Place, free_paths
+from meshwright.topology.routed import RoutedFabric
+
+Ints = NDArray[np.int64]
+
+
+NAMES = (
+    "tp", "cp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches",
+    "zero", "recompute", "schedule", "offload", "precision", "vpp", "ep", "mesh",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Best:
+    """The least step time over all plans, and how many were looked at."""
+
+    step_s: float
+    plans: int
+    splits: int
+
+
+def brute_force(spec: Spec) -> Best:
+    """Return the least step time over every plan; infinite if none fits."""
+    job = make_job(spec)
+    meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
+    rows = _every_row(spec, meshes)
+    rules = [*degree_rules(spec), *plan_rules(spec)]
+    rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    best = Best(math.inf, 0, 0)
+    for order in _orders(job):
+        own = _best_in_order(job, meshes, rows, order, best.step_s)
+        plans, splits = best.plans + own.plans, best.splits + own.splits
+        best = Best(min(best.step_s, own.step_s), plans, splits)
+    return best
+
+
+def _orders(job: Job) -> list[Order]:
+    """Return every way to seat ranks on the GPUs of the hosts of each kind."""
+    if not isinstance(job.fabric, RoutedFabric):
+        return [()]
+    seats = list(itertools.permutations(range(job.fabric.gpus_per_host)))
+    return list(itertools.product(seats, repeat=len(job.fabric.kinds)))
+
+
+def _best_in_order(
+    job: Job, meshes: Ints, rows: Skeletons, order: Order, best: float
+) -> Best:
+    """Return the least step time with ranks in one order, if it is below `best`."""
+    spec = job.spec
+    paths = price_groups(job.fabric.placed(order), meshes[rows.mesh], rows.ep)
+    rows = rows.on_meshes(paths, rows.mesh)
+    on_mesh = mesh_rules(spec, meshes)
+    rows = rows.take(np.flatnonzero(holding(on_mesh, spec, rows)))
+    prices = price(job, rows)
+    splits = 0
+    for row in range(len(rows)):
+        one, place = _one(prices, row), Place(meshes[rows.mesh[row]], order)
+        layers, recomputed = _possible_splits(spec, one.rows)
+        step_s = _step_s(one, layers, recomputed)
+        fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
+        fits &= step_s < best
+        fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
+        if spec.limits.max_link_utilisation is not None:
+            fits &= _links_idle(job, one, place, layers, recomputed, step_s, fits)
+        splits += len(layers)
+        best = min(best, step_s[fits].min(initial=math.inf))
+    return Best(float(best), len(rows), splits)
+
+
+def every_plan(
+    spec: Spec,
+) -> Iterator[tuple[Skeletons, NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield every skeleton on a tree, with step time and peak GiB of each split.
+
+    Only of splits that fit; limits on links are not looked at.
+    """
+    job = make_job(spec)
+    meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
+    rows = _every_row(spec, meshes)
+    rules = [*degree_rules(spec), *plan_rules(spec)]
+    rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    paths = price_groups(job.fabric, meshes[rows.mesh], rows.ep)
+    rows = rows.on_meshes(paths, rows.mesh)
+    rows = rows.take(np.flatnonzero(holding(mesh_rules(spec, meshes), spec, rows)))
+    prices = price(job, rows)
+    for row in range(len(rows)):
+        one = _one(prices, row)
+        layers, recomputed = _possible_splits(spec, one.rows)
+        peak_gib = _peak_bytes(one, layers, recomputed) / GIB
+        fits = peak_gib <= spec.usable_gib
+        fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
+        yield one.rows, _step_s(one, layers, recomputed)[fits], peak_gib[fits]
+
+
+def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
+    """Return the splits of one skeleton that its rules and pins leave."""
+    layers, recomputed = _splits(
+        spec.model.n_layers, int(one.pp[0]), bool(one.recompute[0])
+    )
+    possible = layers[:, 0] >= spec.model.first_dense_layers
+    if one.vpp[0] > 1:
+        possible &= (layers == spec.model.n_layers // one.pp[0]).all(axis=1)
+    if one.recompute[0] and spec.pins.recomputes_all_layers:
+        possible &= (recomputed == layers).all(axis=1)
+    return layers[possible], recomputed[possible]
+
+
+def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield every way to write each level's size as a product over five axes."""
+    divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in sizes]
+    per_level = [
+        [f for f in itertools.product(own, repeat=5) if math.prod(f) == n]
+        for n, own in zip(sizes, divisors, strict=True)
+    ]
+    for factors in itertools.product(*per_level):
+        yield list(zip(*factors, strict=True))
+
+
+def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
+    found: list[tuple[int, ...]] = []
+    experts = spec.model.moe.n_experts if spec.model.moe else 1
+    offloads = range(4 if spec.cluster.topology.host else 1)
+    precisions = [PRECISIONS.index(p) for p in spec.training.precisions]
+    for index, mesh in enumerate(meshes):
+        tp, cp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
+        dp = dp_shard * dp_replicate
+        # Experts are shared out among the ranks of a stage that ZeRO does not tell
+        # apart: all of them, or those of one replica of the shards.
+        spread = tp * cp * (dp if dp_shard == 1 else dp_shard)
+        eps = [n for n in range(1, experts + 1) if experts % n + spread % n == 0]
+        vpps = [v for v in range(1, spec.model.n_layers + 1) if pp > 1 or v == 1]
+        # ZeRO needs shards: of the data, or of the sequence where nothing repeats.
+        zeros = range(1, 4) if dp_shard > 1 else range(4 if cp > 1 and dp == 1 else 1)
+        for micro_batch in range(1, spec.training.global_batch + 1):
+            if spec.training.global_batch % (dp * micro_batch):
+                continue
+            count = spec.training.global_batch // (dp * micro_batch)
+            for (
+                zero,
+                mode,
+                sp,
+                schedule,
+                offload,
+                precision,
+                vpp,
+                ep,
+            ) in itertools.product(
+                zeros, range(3), range(2), range(3), offloads, precisions, vpps, eps
+            ):
+                # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
+                is_even = spec.model.n_layers % (pp * vpp) == 0 and schedule == 0
+                if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
+                    degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
+                    own = (zero, mode, schedule, offload, precision, vpp, ep)
+                    found.append((*degrees, *own, index, sp))
+    columns = np.array(found, dtype=np.int64).reshape(-1, len(NAMES) + 1).T
+    return Skeletons(
+        **dict(zip(NAMES, columns[:-1], strict=True)),
+        sequence_parallel=columns[-1].astype(bool),
+        paths=free_paths(len(found), 8),
+    )
+
+
+@cache
+def _splits(layers: int, stages: int, is_recomputing: bool) -> tuple[Ints, Ints]:
+    """Return every split and recompute count, (splits, stages) each."""
+    cuts = itertools.combinations(range(1, layers), stages - 1)
+    own, again = [], []
+    for cut in cuts:
+        sizes = np.diff([0, *cut, layers])
+        if is_recomputing:
+            counts = itertools.product(*(range(n + 1) for n in sizes))
+            chosen = np.array([c for c in counts if sum(c)], dtype=np.int64)
+        else:
+            chosen = np.zeros((1, stages), dtype=np.int64)
+        own.append(np.broadcast_to(sizes, chosen.shape))
+        again.append(chosen)
+    if not own:
+        return np.zeros((0, stages), np.int64), np.zeros((0, stages), np.int64)
+    return np.concatenate(own), np.concatenate(again)
+
+
+def _one(prices: Prices, row: int) -> Prices:
+    """Return a price table with one row, by pricing nothing again."""
+    index = np.array([row])
+
+    def cut(part: object) -> object:
+        if isinstance(part, dict):
+            return {name: column[index] for name, column in part.items()}
+        return part[index] if isinstance(part, np.ndarray) else part
+
+    time = type(prices.time)(**{k: cut(v) for k, v in vars(prices.time).items()})  # type: ignore[arg-type]
+    memory = type(prices.memory)(**{k: cut(v) for k, v in vars(prices.memory).items()})  # type: ignore[arg-type]
+    return Prices(prices.rows.take(index), time, memory)
+
+
+def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
+    time, stages = one.time, layers.shape[1]
+    layer_s = total(time.forward)[0] + total(time.backward)[0]
+    stage_s = layers * layer_s + recomputed * time.recompute_s[0]
+    stage_s[:, 0] += total(time.first)[0]
+    stage_s[:, -1] += total(time.last)[0]
+    vpp, m = int(one.rows.vpp[0]), int(one.rows.microbatches[0])
+    for boundary in range(stages * vpp - 1):
+        stage_s[:, boundary % stages] += time.send_s[0]
+        stage_s[:, (boundary + 1) % stages] += time.send_s[0]
+    sync_s = layers * total(time.sync_layer)[0]
+    sync_s[:, 0] += total(time.sync_first)[0]
+    sync_s[:, -1] += total(time.sync_last)[0]
+    # Filling a pipeline of chunks, and then the slowest stage for what is left.
+    fill_s, pace_s = stage_s / vpp, (m - 1 / vpp) * stage_s
+    if one.rows.schedule[0] == ZERO_BUBBLE_H1:
+        # Gradients of weights wait until others have something to do: F + B - W.
+        put_off = (min(m, stages) - 1) / max(stages - 1, 1)
+        weight_s = layers * time.weight_s[0]
+        weight_s[:, 0] += time.first_weight_s[0]
+        fill_s = stage_s - (1 + put_off) * weight_s
+        pace_s = m * stage_s - fill_s
+    step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
+    return step_s
+
+
+def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
+    memory, stages = one.memory, layers.shape[1]
+    count, vpp = int(one.rows.microbatches[0]), int(one.rows.vpp[0])
+    needed = layers * total(memory.layer)[0] + total(memory.fixed)[0]
+    needed[:, 0] += total(memory.first)[0]
+    needed[:, -1] += total(memory.last)[0]
+    for e in range(stages):
+        held: float = min(count, stages - e)
+        if one.rows.schedule[0] == GPIPE:
+            held = count
+        if one.rows.schedule[0] == ZERO_BUBBLE_H1:
+            held = min(count, stages)
+        if vpp > 1:
+            warm = 2 * (stages - e - 1) + (vpp - 1) * stages
+            held = min(count * vpp, warm + 1) / vpp
+        saved = (
+            layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
+        )
+        saved = saved + memory.outputs[0]
+        if e == 0:
+            saved = saved + memory.first_activations[0]
+        needed[:, e] += held * saved
+    heads = count if one.rows.schedule[0] == GPIPE else 1
+    needed[:, -1] += heads * memory.last_activations[0]
+    peak: NDArray[np.float64] = needed.max(axis=1)
+    return peak
+
+
+def _host_bytes(one: Prices, layers: Ints) -> NDArray[np.float64]:
+    """Return what a GPU of the fullest stage has on its host, of every split."""
+    memory = one.memory
+    needed = layers * memory.host_layer[0]
+    needed[:, 0] += memory.host_first[0]
+    needed[:, -1] += memory.host_last[0]
+    fullest: NDArray[np.float64] = needed.max(axis=1)
+    return fullest
+
+
+def _host_room_bytes(spec: Spec) -> float:
+    """Return what a GPU may have on its host: an equal share."""
+    host = spec.cluster.topology.host
+    if host is None:
+        return 0.0
+    gib = host.nvme_gib if spec.training.offload_to == "nvme" else host.memory_gib
+    gpus = spec.cluster.gpus_per_host
+    return (gib or 0.0) * (1 - spec.limits.memory_margin) / gpus * GIB
+
+
+def _links_idle(
+    job: Job,
+    one: Prices,
+    place: Place,
+    layers: Ints,
+    recomputed: Ints,
+    step_s: NDArray[np.float64],
+    among: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    share = job.spec.limits.max_link_utilisation or 1.0
+    result = np.zeros(len(layers), dtype=bool)
+    # The first idle one is the fastest: no other matters.
+    order = np.argsort(step_s, kind="stable")
+    for index in order[among[order]]:
+        split = Split(layers[index], recomputed[index])
+        busy_s = link_seconds(job, one.rows, split, place).sum(axis=1).max()
+        if busy_s <= share * step_s[index]:
+            result[index] = True
+            break
+    return result

@@ -1,0 +1,64 @@
+"""Small searches and rows that tests of `meshwright search` share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from meshwright.sweeps.case import Case, Recipe
+from meshwright.sweeps.row import Row
+from meshwright.sweeps.run import Run
+from meshwright.sweeps.store import Store
+from meshwright.sweeps.sweep import read_search
+from meshwright.sweeps.this_process import Here
+
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
+}
+"""In which other processes find this Meshwright, and these tests."""
+
+SWEEP = """\
+base:
+  model: {n_layers: 4, d_model: 256, n_heads: 4, n_kv_heads: 2, d_ff: 1024, vocab: 8000}
+  cluster:
+    topology:
+      gpu: {memory_gib: 4, memory_gb_s: 500, peak_tflops: {bf16: 50}, tdp_w: 250}
+      levels: [{name: pcie, size: 2, gb_s: 20, latency_us: 3}]
+      scale_out: {name: eth, gb_s: 2, latency_us: 10, uplink: shared}
+  framework: megatron
+  training: {seq_len: 512, global_batch: 8}
+  run: {tokens: 1000000000, gpu_hour_price: 0.5}
+sweep:
+  cluster.count: [1, 2]
+  training.seq_len: {log2: [256, 1024]}
+"""
+"""Six cases that are solved in a few hundredths of a second each."""
+
+
+def written(folder: Path, text: str = SWEEP, name: str = "sweep.yaml") -> str:
+    """Return the name of a file with some text."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def changed(old: str, new: str, text: str = SWEEP) -> str:
+    """Return the small sweep with one piece of its text replaced."""
+    assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times"
+    return text.replace(old, new)
+
+
+def cases(folder: Path, text: str = SWEEP) -> list[Case]:
+    """Return the cases of a sweep."""
+    return read_search(written(folder, text)).cases
+
+
+def solved(folder: Path, text: str = SWEEP, name: str = "own.sqlite") -> list[Row]:
+    """Return the rows of a sweep, solved in this process."""
+    with Store(folder / name) as store:
+        run = Run(cases(folder, text), Recipe(), store)
+        run.resume()
+        run.solve(Here())
+        return run.rows

@@ -1,0 +1,223 @@
+"""Random small specs: 2 to 16 GPUs, 2 to 12 layers, tight and loose memory.
+
+Every spec leaves a few choices open and pins the rest, so that brute force can walk
+all plans and splits; over many specs all choices meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from meshwright.frameworks.state import OVERHEAD_GIB
+from meshwright.rules.offload import KNOWN_OFFLOADS
+from meshwright.spec.pins import OFFLOADS
+from meshwright.spec.spec import Framework, Spec
+
+SHAPES = [
+    [2], [3], [4], [5], [6], [8], [12],
+    [2, 2], [2, 3], [3, 2], [4, 2], [2, 4], [3, 4], [4, 4], [6, 2], [2, 8],
+    [2, 2, 2], [2, 2, 3], [2, 3, 2], [4, 2, 2],
+]  # fmt: skip
+"""Fan-outs of one, two and three levels; many are not powers of two."""
+
+FRAMEWORKS: list[Framework] = [
+    "megatron",
+    "deepspeed",
+    "internevo",
+    "torchtitan",
+    "fsdp",
+]
+
+PRECISIONS = ["bf16", "fp8", "fp16", "fp32"]
+
+PINNED: dict[str, list[Any]] = {
+    "cp": [1, 1, [1, 2]],
+    "ep": [1, 1, [1, 2], [1, 4]],
+    "vpp": [1, 1, [1, 2]],
+    "schedule": ["1f1b", ["1f1b", "gpipe"], ["1f1b", "zb-h1"]],
+    "recompute": ["none", "full", ["none", "full"], ["none", "selective"]],
+    "offload": ["none", [*OFFLOADS], [*OFFLOADS[1:]], ["none", OFFLOADS[3]]],
+    "dp_replicate": [1, [1, 2], [1, 2, 3, 4]],
+}
+"""How choices that are not left open may be pinned."""
+
+
+PIPED: dict[str, Any] = {"pp": {"min": 2, "max": 3}}
+
+RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
+    (["megatron", "torchtitan"], {"cp": {"min": 2}}),
+    (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
+    (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
+    ([f for f in FRAMEWORKS if KNOWN_OFFLOADS[f]], {"offload": [*OFFLOADS[1:]]}),
+]
+"""Choices that rarely win by themselves, and the frameworks that have them."""
+
+
+@st.composite
+def specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
+    """Return a random small spec."""
+    return Spec.model_validate(draw(spec_data(most_layers)))
+
+
+@st.composite
+def expert_specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
+    """Return a random small spec with experts, whose degree is open."""
+    with_experts = spec_data(most_layers).filter(lambda data: "moe" in data["model"])
+    data = draw(with_experts)
+    data["pins"].pop("ep", None)
+    return Spec.model_validate(data)
+
+
+@st.composite
+def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
+    """Return the data of a random small spec."""
+    layers = draw(st.integers(2, most_layers))
+    usual: tuple[Sequence[str], dict[str, Any]] = (FRAMEWORKS, {})
+    frameworks, forced = draw(st.sampled_from([usual] * len(RARE) + RARE))
+    if "vpp" in forced:
+        layers = 4
+    model = draw(_models(layers))
+    sizes = draw(st.sampled_from(SHAPES))
+    gpus = math.prod(sizes)
+    # Shards of the state, once to eleven times, and room for activations.
+    wide = model["moe"]["n_experts"] * 2 + 6 if "moe" in model else 12
+    state_gib = 18 * wide * layers * model["d_model"] ** 2 / 2**30 / gpus
+    framework = draw(st.sampled_from(frameworks))
+    has_host = "offload" in forced or draw(st.booleans())
+    may_offload = has_host and bool(KNOWN_OFFLOADS[framework])
+    # With a host even a GPU that holds little of its state may do.
+    least = draw(st.sampled_from([0.1, 0.3, 1.0])) if has_host else 1.0
+    memory_gib = OVERHEAD_GIB[framework] + 0.1
+    memory_gib += state_gib * least * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
+    room = (-2.0, 0.0) if has_host else (-1.5, 0.7)
+    memory_gib += 10 ** draw(st.floats(*room))
+    topology = draw(_topologies(sizes, memory_gib))
+    training = {
+        "seq_len": draw(st.sampled_from([256, 960, 4_096, 8_192])),
+        "global_batch": draw(st.sampled_from([gpus, 2 * gpus, 4, 6, 8, 12, 24, 30])),
+        "attention": draw(st.sampled_from(["flash", "flash", "plain"])),
+        "precision": draw(st.lists(st.sampled_from(PRECISIONS), min_size=1, max_size=2))
+        if draw(st.booleans())
+        else "bf16",
+    }
+    if has_host:
+        topology["host"] = draw(_hosts(sizes, state_gib))
+        is_nvme = draw(st.booleans()) and "nvme_gib" in topology["host"]
+        training["offload_to"] = "nvme" if is_nvme else "cpu"
+    return {
+        "model": model,
+        "cluster": {"topology": topology},
+        "framework": framework,
+        "training": training,
+        "limits": draw(_limits()),
+        "pins": draw(_pins(layers, gpus, may_offload)) | forced,
+    }
+
+
+@st.composite
+def _models(draw: st.DrawFn, layers: int) -> dict[str, Any]:
+    heads, kv_heads = draw(
+        st.sampled_from([(8, 8), (12, 4), (6, 2), (16, 16), (12, 12)])
+    )
+    width = heads * draw(st.sampled_from([64, 128]))
+    model: dict[str, Any] = {
+        "n_layers": layers,
+        "d_model": width,
+        "n_heads": heads,
+        "n_kv_heads": kv_heads,
+        "d_ff": width * draw(st.sampled_from([2, 3, 4])),
+        "vocab": draw(st.sampled_from([512, 8_000, 50_000])),
+        "gated_mlp": draw(st.booleans()),
+        "tied_embeddings": draw(st.booleans()),
+        "learned_positions": draw(st.sampled_from([0, 8_192])),
+        "dropout": draw(st.booleans()),
+    }
+    if draw(st.integers(0, 2)) == 0:
+        model["moe"] = {
+            "n_experts": draw(st.sampled_from([4, 8])),
+            "top_k": 2,
+            "d_ff": width // draw(st.sampled_from([1, 2])),
+            "shared_d_ff": draw(st.sampled_from([0, width])),
+            "first_dense_layers": draw(st.integers(0, min(2, layers - 1))),
+        }
+    return model
+
+
+@st.composite
+def _pins(draw: st.DrawFn, layers: int, gpus: int, may_offload: bool) -> dict[str, Any]:
+    """Return pins of all but a few choices; the fewer GPUs, the more are open."""
+    most = 3 if gpus <= 4 else 2 if gpus <= 8 else 1
+    is_open = draw(st.sets(st.sampled_from(sorted(PINNED)), max_size=most))
+    pins: dict[str, Any] = {
+        axis: draw(st.sampled_from(values))
+        for axis, values in PINNED.items()
+        if axis not in is_open
+    }
+    if not may_offload:
+        pins.pop("offload", None)
+    if pins.get("recompute") in ("selective", "full") and draw(st.booleans()):
+        pins["recompute_layers"] = "any"
+    # Few stages where layers are many: the brute force walks every split.
+    return {**pins, "pp": {"max": 3 if layers > 6 else 4}}
+
+
+@st.composite
+def _hosts(draw: st.DrawFn, sizes: list[int], shard_gib: float) -> dict[str, Any]:
+    """Return a machine with room for the state of its GPUs, or not quite."""
+    gpus = draw(st.sampled_from([sizes[0], math.prod(sizes)]))
+    host = {
+        "gpus": gpus,
+        "memory_gib": gpus * shard_gib * 10 ** draw(st.floats(-0.5, 1.5)),
+        "pcie_gb_s": draw(st.sampled_from([12.0, 25.0, 55.0, 400.0])),
+        "memory_gb_s": draw(st.sampled_from([50.0, 400.0, 4_000.0])),
+    }
+    if draw(st.booleans()):
+        host["nvme_gib"] = host["memory_gib"] * draw(st.sampled_from([0.5, 4.0]))
+        host["nvme_gb_s"] = draw(st.sampled_from([3.0, 25.0]))
+    return host
+
+
+@st.composite
+def _limits(draw: st.DrawFn) -> dict[str, float]:
+    limits = {}
+    if draw(st.integers(0, 5)) == 0:
+        shares = st.sampled_from([0.05, 0.2, 0.5, 0.8])
+        limits["max_link_utilisation"] = draw(shares)
+    if draw(st.integers(0, 5)) == 0:
+        limits["tp_min_link_gb_s"] = draw(st.sampled_from([20.0, 60.0, 200.0]))
+    return limits
+
+
+@st.composite
+def _peaks(draw: st.DrawFn) -> dict[str, float]:
+    """Return peaks; which precision is the fastest is open."""
+    peak = draw(st.sampled_from([70.0, 312.0, 989.0]))
+    factors = st.sampled_from([0.25, 0.5, 1.0, 2.0])
+    return {name: peak * draw(factors) for name in PRECISIONS}
+
+
+@st.composite
+def _topologies(draw: st.DrawFn, sizes: list[int], memory_gib: float) -> dict[str, Any]:
+    gb_s = draw(st.sampled_from([10.0, 31.5, 300.0, 900.0]))
+    levels = []
+    for index, size in enumerate(sizes):
+        levels.append(
+            {
+                "name": f"level{index}",
+                "size": size,
+                "gb_s": gb_s,
+                "latency_us": draw(st.sampled_from([0.5, 2.0, 10.0])),
+                "uplink": draw(st.sampled_from(["per_gpu", "shared"])),
+            }
+        )
+        gb_s = gb_s / draw(st.sampled_from([1.0, 2.0, 8.0]))
+    gpu = {
+        "memory_gib": memory_gib,
+        "memory_gb_s": draw(st.sampled_from([900.0, 3_000.0])),
+        "peak_tflops": draw(_peaks()),
+    }
+    return {"gpu": gpu, "levels": levels}

@@ -1,0 +1,215 @@
+"""Every real sample is read as its index says, and describes a machine that is one.
+
+The samples are others' files and not shipped: MESHWRIGHT_SHARED names the folder that
+has `samples/INDEX.yaml`; without it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from meshwright.imports import hostfile
+from meshwright.imports.hwloc import lstopo_xml
+from meshwright.imports.imported import Imported
+from meshwright.imports.infiniband import ibnetdiscover, ibstat
+from meshwright.imports.nccl import topology_xml
+from meshwright.imports.nvidia import smi_topo
+from meshwright.imports.registry import detect
+from meshwright.imports.rocm import smi_showtopo
+from meshwright.imports.slurm import gres, network, scontrol
+from tests.helpers.import_gpus import H100, MI300X, validated
+
+Facts = dict[str, Any]
+
+KINDS = {
+    "nvidia_topo": "nvidia_smi",
+    "rocm_showtopo": "rocm_smi",
+    "nccl_topo_xml": "nccl_xml",
+    "nccl_graph_xml": "nccl_xml",
+    "slurm_topology": "slurm",
+    "slurm_gres": "slurm_gres",
+    "ibnetdiscover": "ibnetdiscover",
+    "ibstat": "ibstat",
+    "hwloc_xml": "hwloc",
+    "scontrol_node": "scontrol",
+    "hostfile": "hostfile",
+}
+"""Kinds of the index, and which importer reads them."""
+
+
+def _nvidia(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = smi_topo.parse(text, name)
+    near = facts.nearest_nics.items()
+    seen = {
+        "gpus": len(facts.gpus),
+        "nics": [*facts.nics],
+        "nic_names": [*facts.nic_names],
+        "gpu_pair_links": facts.gpu_pair_links,
+        "symmetric": facts.symmetric,
+        "cpu_affinity": facts.affinity("CPU Affinity"),
+        "numa_affinity": facts.affinity("NUMA Affinity"),
+        "nearest_nics": {gpu: {"via": via, "nics": nics} for gpu, (via, nics) in near},
+        "rows_missing": [*facts.rows_missing],
+    }
+    return seen, smi_topo.to_topology(facts, H100, "h100")
+
+
+def _rocm(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = smi_showtopo.parse(text, name)
+    seen = {
+        "gpus": len(facts.gpus),
+        "link_types": facts.counts("type"),
+        "weights": {int(k): v for k, v in facts.counts("weight").items()},
+        "hops": {int(k): v for k, v in facts.counts("hops").items()},
+        "numa": facts.numa_nodes,
+    }
+    return seen, smi_showtopo.to_topology(facts, MI300X, "mi300x")
+
+
+def _nccl(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = topology_xml.parse(text, name)
+    if facts.root == "graphs":
+        keys = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typeintra")
+        graphs = [
+            {key: getattr(graph, key) for key in keys}
+            | {"channels": len(graph.channels)}
+            for graph in facts.graphs
+        ]
+        return {"graphs": graphs}, None
+    seen = {
+        "root": facts.root,
+        "version": facts.version,
+        "cpus": len(facts.cpus),
+        "gpu_elements": facts.gpu_elements,
+        "net_elements": facts.net_elements,
+        "pci_by_class": facts.pci_by_class,
+        "gpus": len(facts.gpus),
+        "nvlinks_per_gpu": facts.links_per_gpu("nvlink"),
+        "xgmi_per_gpu": facts.links_per_gpu("xgmi"),
+        "net_speeds_mbps": facts.net_speeds_mbps,
+    }
+    return seen, topology_xml.to_topology(facts, H100, "h100") if facts.gpus else None
+
+
+def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = lstopo_xml.parse(text, name)
+    matrix = facts.matrices.get("NVLinkBandwidth")
+    seen = {
+        "nvlink_objects": len(matrix.objects) if matrix else 0,
+        "values": len(matrix.values) if matrix else 0,
+        "distinct": matrix.distinct if matrix else [],
+        "cuda_osdevs": facts.count("cuda"),
+        "nvml_osdevs": facts.count("nvml"),
+        "numa": facts.numa,
+        "packages": facts.packages,
+        "gpus": len(facts.gpus),
+    }
+    return seen, lstopo_xml.to_topology(facts, H100, "h100") if facts.gpus else None
+
+
+def _gres(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = gres.parse(text, name)
+    seen = {
+        "gpus": len(facts.gpus),
+        "gpu_pair_links": facts.gpu_pair_links,
+        "cores": facts.cores,
+        "mem_bytes": facts.mem_bytes,
+    }
+    return seen, gres.to_topology(facts, H100, "h100")
+
+
+def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = network.parse(text, name)
+    seen = {
+        "switches": len(facts.groups),
+        "leaf_switches": len(facts.leaves),
+        "blocks": len(facts.groups),
+        "nodes": len(facts.nodes),
+        "block_sizes": [*facts.block_sizes],
+    }
+    return seen, network.to_levels(facts)
+
+
+def _fabric(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = ibnetdiscover.parse(text, name)
+    seen = {
+        "switches": facts.count("Switch"),
+        "ca_blocks": facts.count("Ca"),
+        "hosts_seen_from_switches": len(facts.names_seen_from_switches),
+        "port_lines_by_speed": facts.port_lines_by_speed,
+    }
+    return seen, ibnetdiscover.to_levels(facts)
+
+
+def _ports(text: str, name: str) -> tuple[Facts, Imported | None]:
+    return {"hosts": len(ibstat.parse(text, name).hosts)}, None
+
+
+def _hosts(text: str, name: str) -> tuple[Facts, Imported | None]:
+    return {"hosts": len(hostfile.parse(text, name).hosts)}, None
+
+
+def _nodes(text: str, name: str) -> tuple[Facts, Imported | None]:
+    facts = scontrol.parse(text, name)
+    first = facts.nodes[0]
+    seen = {
+        "nodes": len(facts.nodes),
+        "gpus": facts.gpus,
+        "gpus_by_type": facts.gpus_by_type,
+        "gpu_type": next(iter(first.gpus), None),
+        "instance": first.instance,
+        "state": first.state,
+    }
+    return seen, None
+
+
+READERS = {
+    "nvidia_smi": _nvidia,
+    "rocm_smi": _rocm,
+    "nccl_xml": _nccl,
+    "hwloc": _hwloc,
+    "slurm_gres": _gres,
+    "slurm": _slurm,
+    "ibnetdiscover": _fabric,
+    "ibstat": _ports,
+    "hostfile": _hosts,
+    "scontrol": _nodes,
+}
+
+
+def folder() -> Path | None:
+    """Return the folder of the samples, if there is one."""
+    shared = os.environ.get("MESHWRIGHT_SHARED")
+    path = Path(shared, "samples") if shared else None
+    return path if path and (path / "INDEX.yaml").is_file() else None
+
+
+def _samples() -> list[Any]:
+    path = folder()
+    if path is None:
+        reason = "set MESHWRIGHT_SHARED to a folder that has samples/INDEX.yaml"
+        return [pytest.param({}, id="none", marks=pytest.mark.skip(reason=reason))]
+    index = yaml.safe_load((path / "INDEX.yaml").read_text(encoding="utf-8"))
+    mine = (sample for sample in index["samples"] if sample["kind"] in KINDS)
+    return [pytest.param(sample, id=sample["file"]) for sample in mine]
+
+
+@pytest.mark.parametrize("sample", _samples())
+def test_sample_is_read_as_the_index_says(sample: dict[str, Any]) -> None:
+    path, kind = folder(), KINDS[sample["kind"]]
+    assert path is not None
+    text = (path / sample["file"]).read_text(encoding="utf-8")
+    seen, imported = READERS[kind](text, sample["file"])
+    expected = sample["expect"]
+    assert {key: seen.get(key) for key in expected} == expected
+    plain = kind == "hostfile" and "slots" not in text
+    assert detect(text) == (None if plain else kind)
+    if imported is not None:
+        assert imported.notes
+        cluster = validated(imported)
+        assert "nodes" not in imported.fields or cluster.gpus == seen["gpus"]

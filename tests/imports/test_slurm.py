@@ -1,0 +1,203 @@
+"""Slurm: topology.conf and topology.yaml, and the links of GRES."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.errors import SpecError
+from meshwright.imports.slurm import gres, network
+from tests.helpers.import_gpus import A6000, links_of, validated
+
+TREE = r"""
+# two tiers
+SwitchName=s0 Nodes=n[0-3] LinkSpeed=100   # in rack 1
+switchname=s1 nodes=n[4-7]
+SwitchName=top \
+    Switches=s[0-1]
+"""
+
+
+def sizes(text: str) -> list[tuple[str, int]]:
+    levels = network.to_levels(network.parse(text, "topology.conf")).fields["levels"]
+    return [(level["name"], level["size"]) for level in levels]
+
+
+def notes(text: str) -> str:
+    return " ".join(network.to_levels(network.parse(text, "topology.conf")).notes)
+
+
+def test_tree() -> None:
+    facts = network.parse(TREE, "topology.conf")
+    assert facts.kind == "tree"
+    assert len(facts.groups) == 3
+    assert len(facts.leaves) == 2
+    assert facts.nodes == tuple(f"n{i}" for i in range(8))
+    assert sizes(TREE) == [("leaf", 4), ("spine", 2)]
+    assert "topology.conf:3: linkspeed= is left out." in notes(TREE)
+    assert "every uplink is assumed to have 50 GB/s per GPU" in notes(TREE)
+    assert validated(network.to_levels(facts)).gpus == 8
+
+
+def test_uneven_tree_is_made_regular_and_noted() -> None:
+    text = TREE.replace("n[4-7]", "n[4-5]") + "SwitchName=s9 Nodes=m[0-3]"
+    assert sizes(text) == [("leaf", 4), ("spine", 2)]
+    assert "Children of a leaf switch: 2 of 3 have 4, others 2" in notes(text)
+    assert "2 trees have no switch in common" in notes(text)
+
+
+def test_blocks() -> None:
+    lines = [f"BlockName=b{i} Nodes=n[{i}1-{i}8]" for i in range(6)]
+    text = "\n".join([*lines, "BlockSizes=8,16"])
+    facts = network.parse(text, "t")
+    assert (facts.kind, len(facts.groups), len(facts.nodes)) == ("block", 6, 48)
+    assert facts.block_sizes == (8, 16)
+    assert sizes(text) == [("block", 8), ("16-node-group", 2), ("cluster", 3)]
+    odd = text.replace("8,16", "8,12")
+    assert sizes(odd) == [("block", 8), ("cluster", 6)]
+    assert "BlockSizes=12 is no level above 8 nodes" in notes(odd)
+
+
+def test_blocks_may_be_empty() -> None:
+    conf = "BlockName=a Nodes=n[1-4]\nBlockName=b\nBlockName=c Nodes=m[1-4]"
+    yaml = BLOCKS.replace(
+        "      - block: b1\n", "      - block: b9\n      - block: b1\n"
+    )
+    for text, size in ((conf, 4), (yaml, 2)):
+        assert len(network.parse(text, "t").groups) == 3
+        assert [level for _, level in sizes(text)] == [size, 2]
+        assert "1 blocks without nodes are left out." in notes(text)
+
+
+def test_ring() -> None:
+    assert sizes("RingName=r Nodes=n[1-6]") == [("ring", 6)]
+
+
+YAML = """
+- topology: flat
+  flat: true
+- topology: fat
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: top, children: "s[0-1]"}
+      - {switch: s0, nodes: "n[0-2]"}
+      - {switch: s1, nodes: "n[3-5]"}
+"""
+BLOCKS = """
+- topology: nvl
+  block:
+    block_sizes: [2, 4]
+    blocks:
+      - block: b0
+        nodes: n[0-1]
+      - block: b1
+        nodes: n[2-3]
+"""
+
+
+def test_yaml() -> None:
+    assert sizes(YAML) == [("leaf", 3), ("spine", 2)]
+    assert "2 topologies; 'fat' is taken." in notes(YAML)
+    assert sizes(BLOCKS) == [("block", 2), ("4-node-group", 2)]
+
+
+BROKEN = {
+    "nothing": ("# only this", "t.conf: no switch, block or ring"),
+    "unknown": (
+        "Switch=s0 Nodes=n1",
+        "t.conf:1: 'switch': unknown; accepted: switchname",
+    ),
+    "words": ("\nSwitchName=s0 n1", "t.conf:2: 'SwitchName=s0 n1': expected KEY=VALUE"),
+    "empty": ("SwitchName=s0", "t.conf:1: 's0' has no Nodes= and no Switches="),
+    "twice": (
+        "SwitchName=a Nodes=n\nSwitchName=a Nodes=m",
+        "t.conf:2: 'a' stands twice",
+    ),
+    "two kinds": (
+        "SwitchName=a Nodes=n\nRingName=r Nodes=m",
+        "t.conf:2: tree and ring",
+    ),
+    "sizes": (
+        "BlockName=b Nodes=n\nBlockSizes=x",
+        "t.conf:2: BlockSizes='x': expected",
+    ),
+    "undefined": (
+        "SwitchName=a Switches=b",
+        "t.conf:1: 'b': a switch that is not defined",
+    ),
+    "circle": (
+        "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n",
+        "t.conf:1: 'a' is below itself",
+    ),
+    "flat": ("- topology: a\n  flat: true", "t.conf:1: 'topology', 'flat': no way of"),
+    "no list": (
+        "- topology: a\n  tree: {switches: 1}",
+        "t.conf:2: switches: expected a",
+    ),
+    "no name": (
+        "- topology: a\n  ring: {rings: [{nodes: n}]}",
+        "t.conf:2: expected a map",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_topology_is_named(text: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        network.to_levels(network.parse(text, "t.conf"))
+    assert message in str(caught.value)
+
+
+def gres_conf(links: list[str], extra: str = "") -> str:
+    return (
+        "\n".join(
+            f"slurmd: Gres Name=gpu Type=a6000 Count=1 Index={i} File=/dev/nvidia{i} "
+            f"Cores={'0-7' if i < 2 else '8-15'} Links={row} Flags=HAS_FILE"
+            for i, row in enumerate(links)
+        )
+        + extra
+    )
+
+
+def test_gres_links_are_nvlinks() -> None:
+    text = gres_conf(["-1,4,0", "4,-1,0", "0,0,-1"], "\nGres Name=VramPerGpu Count=48G")
+    facts = gres.parse(text, "t")
+    assert facts.gpu_pair_links == {"4": 1, "0": 2}
+    assert facts.cores == ["0-7", "0-7", "8-15"]
+    assert facts.mem_bytes == 48 * 2**30
+    links = links_of(gres.to_topology(facts, A6000, "a6000"))
+    assert links["GPU0", "GPU1"] == 4 * 14
+    assert links["GPU0", "numa0"] == 25
+    assert links["GPU2", "system"] == 10
+
+
+def test_gres_conf_lists_files_and_nodes() -> None:
+    text = (
+        "AutoDetect=off  # Name=gpu\n"
+        "NodeName=a[1-4] Name=gpu Type=a100 File=/dev/nvidia[0-3] Cores=0-31\n"
+        "NodeName=b1 Name=gpu Type=v100 File=/dev/nvidia0\n"
+    )
+    facts = gres.parse(text, "gres.conf")
+    assert [gpu.type for gpu in facts.gpus] == ["a100"] * 4
+    said = gres.to_topology(facts, A6000, "a6000").notes
+    assert "Nodes other than a[1-4] are left out." in said
+    assert "The file has no Links=; no NVLink is drawn." in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "g.conf: no line with Name=gpu"),
+        ("Name=gpu Count=x", "g.conf:1: Count='x': expected a whole number"),
+        ("Name=gpu Count=999", "g.conf:1: 999 GPUs; expected at most 256"),
+        ("Name=gpu Links=-1,x", "g.conf:1: Links='-1,x': expected NVLinks per GPU"),
+        (
+            gres_conf(["-1,4", "4"]),
+            "g.conf:2: 1 links; expected one for each of 2 GPUs",
+        ),
+    ],
+)
+def test_broken_gres_is_named(text: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        gres.parse(text, "g.conf")
+    assert message in str(caught.value)

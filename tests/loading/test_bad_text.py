@@ -1,0 +1,173 @@
+"""Files that are not a spec at all: each is refused at once, with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import refusal
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
+)
+"""A billion values by anchors of anchors."""
+
+TEXTS = {
+    "empty": ("", ": empty; expected YAML fields"),
+    "only comments": ("# nothing\n\n", ": empty; expected YAML fields"),
+    "a number": ("5", ":1: 5: expected a spec with model, cluster and training"),
+    "a script": ("#!/bin/sh\nset -e\n" + "run it\n" * 99,
+                 ":2: text alone; expected YAML fields"),
+    "a list": ("[1, 2]", ":1: [1, 2]: expected a spec with model"),
+    "no fields": ("{}", ":1: model: missing; expected a name, or a mapping with"),
+    "prose": ("train it fast", ":1: 'train it fast': expected a spec with model"),
+    "open bracket": ("a: 1\nb: [1", ":2: not valid YAML: "),
+    "open quote": ("a: 'b\n", ":1: not valid YAML: "),
+    "tabs": ("a:\n\tb: 1", ":2: not valid YAML: "),
+    "control character": ("a: 1\nb: \x01", ":2: not valid YAML: "),
+    "two documents": ("a: 1\n---\nb: 2", ":2: a second document starts; expected one"),
+    "billion laughs": (LAUGHS, ":1: expected at most 20,000 values"),
+    "deep lists": ("[" * 100_000, ":1: expected at most 40 levels of nesting"),
+    "deep mappings": ("{" * 100_000, ":1: expected at most 40 levels of nesting"),
+    "deep dashes": ("- " * 100_000, ":1: expected at most 40 levels of nesting"),
+    "deep keys": ("? " * 100_000, ":1: expected at most 40 levels of nesting"),
+    "many values": (f"a: [{'1,' * 300_000}]", ":1: expected at most 20,000 values"),
+    "huge": ("a: " + "x" * 2_000_000, ": expected at most 1,000,000 bytes"),
+    "itself": ("a: 1\nb: &b [*b]", ":2: expected at most 40 levels of nesting"),
+    "unknown alias": ("a: *b", ":1: not valid YAML: found undefined alias"),
+    "twice": ("a: 1\na: 2", ":2: a: already given at "),
+    "twice below": ("a: {b: 1,\n b: 2}", ":2: a.b: already given at "),
+    "list as key": ("? [a]\n: b", ":1: a key is a list or mapping; expected text"),
+    "python tag": ("a: !!python/object/apply:os.getcwd []", ":1: the tag 'tag:"),
+    "broken number tag": ("a: !!int ''", ":1: the tag 'tag:yaml.org,2002:int': "),
+    "three wrong sections": ("model: [a]\ncluster: 5\ntraining: x",
+                             ":1: model: ['a']: expected a name, or a mapping"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.values(), ids=TEXTS)
+def test_text_that_is_no_spec_is_refused(
+    text: str, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    message = refusal(str(path))
+    assert message.startswith(f"{path}{expected}")
+    assert len(message) < 1_200
+
+
+def test_tabs_get_a_hint(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("a:\n\tb: 1")
+    assert refusal(str(path)).endswith("; indent with spaces, not with tabs")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\x89PNG\r\n\x1a\n\x00\x00", ": a picture; expected a YAML file"),
+        (b"%PDF-1.7\n%\xe2\xe3", ": a PDF; expected a YAML file"),
+        (b"\xfe\xfe\xfe\xfe", ":1: byte 0 is not UTF-8 text; expected a YAML file"),
+        (b"a: 1\nb: caf\xe9\n", ":2: byte 11 is not UTF-8 text; expected a YAML file"),
+        (b"a: 1\x00", ":1: not valid YAML: "),
+    ],
+    ids=["image", "PDF", "bytes", "latin-1", "zero byte"],
+)
+def test_bytes_that_are_no_text_are_refused(
+    content: bytes, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(content)
+    assert refusal(str(path)).startswith(f"{path}{expected}")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("no/such.yaml", "'no/such.yaml': no such file; expected a YAML file"),
+        ("dgx-h100.yaml", "'dgx-h100.yaml': no such file; expected a YAML file"),
+        ("folder", "'folder': is a folder; expected a YAML file"),
+        (".", "'.': is a folder; expected a YAML file"),
+        ("", "'' is neither a file nor a bundled name; bundled: gpt-1.3b-2x3090"),
+        ("x" * 5_000, f"{'x' * 60!r}... is neither a file nor a bundled name; bundled"),
+        ("x/" * 5_000, f"{'x/' * 30!r}...: no such file; expected a YAML file"),
+        ("a\0b", r"'a\x00b' is neither a file nor a bundled name; bundled: gpt-1.3b"),
+        ("llama3-8b-2xh100", "'llama3-8b-2xh100' is neither a file nor a bundled name; "
+                             "did you mean llama3-8b-2xh100-nvlink"),
+        ("llama3-8b-2xh100-nvlink.yaml", "'llama3-8b-2xh100-nvlink.yaml': no such "
+         "file; expected a YAML file or a bundled name such as llama3-8b-2xh100"),
+    ],
+)  # fmt: skip
+def test_a_spec_that_is_not_there_is_refused(
+    name: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    assert refusal(name).startswith(expected)
+
+
+TRAINING = "training: {seq_len: 1024, global_batch: 8}\n"
+
+NAMES = {
+    "model": ("model: llama3-9b\ncluster: dgx-h100\n",
+              "1: model: 'llama3-9b' is neither a file nor a bundled name; did you "
+              "mean llama3-8b or"),
+    "topology": ("model: llama3-8b\ncluster: dgx-h10\n",
+                 "2: cluster.topology: 'dgx-h10' is neither a file nor a bundled name; "
+                 "did you mean dgx-h100 or"),
+    "gpu": ("model: gpt2-xl\ncluster:\n  topology:\n    preset: dgx-h100\n"
+            "    gpu: h20\n",
+            "5: cluster.topology.gpu: 'h20' is neither a file nor a bundled name; did "
+            "you mean h200-sxm-141gb?"),
+    "preset": ("model:\n  preset: 5\ncluster: dgx-h100\n",
+               "2: model.preset: 5: expected a name or a file"),
+    "file": ("model: ./mine.yaml\ncluster: dgx-h100\n",
+             "1: model: './mine.yaml': no such file; expected a YAML file"),
+    "folder": ("model: /\ncluster: dgx-h100\n",
+               "1: model: '/': is a folder; expected a YAML file"),
+    "precision": ("model: llama3-8b\ncluster:\n  topology: {preset: dgx-a100, "
+                  "gpu: v100-sxm-32gb}\n",
+                  "4: training.precision: 'bf16' has no peak on v100-sxm-32gb; "
+                  "accepted: fp16, fp32"),
+    "count": ("model: llama3-8b\ncluster:\n  topology: h100-nvlink-2\n  count: 4\n",
+              "4: cluster.count: 4 copies, but 'h100-nvlink-2' has no scale_out"),
+    "positions": ("model:\n  preset: gpt2-xl\n  learned_positions: 512\n"
+                  "cluster: dgx-h100\n",
+                  "5: training.seq_len: 1024 is above model.learned_positions"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), NAMES.values(), ids=NAMES)
+def test_a_name_that_cannot_be_used_is_refused_on_its_line(
+    text: str, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text + TRAINING, encoding="utf-8")
+    assert refusal(str(path)).startswith(f"{path}:{expected}")
+
+
+SHAPE = "n_layers: 8\nd_model: 512\nn_heads: 8\nd_ff: 2048\n"
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [
+        (SHAPE, "1: model.vocab: missing; expected rows of the embedding table"),
+        (SHAPE + "vocab: -5\n", "5: model.vocab: -5: expected a whole number from 1"),
+        (
+            SHAPE + "vocab: 5\nvocabs: 5\n",
+            "6: model.vocabs: unknown field; did you mean",
+        ),
+        ("n_layers: [", "1: not valid YAML: "),
+        ("- n_layers\n", "1: ['n_layers']: expected the fields of model, as a mapping"),
+        ("", " empty; expected YAML fields"),
+    ],
+)
+def test_an_error_inside_a_preset_names_the_preset_file(
+    preset: str, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(preset, encoding="utf-8")
+    path = tmp_path / "spec.yaml"
+    path.write_text(f"model: mine.yaml\ncluster: dgx-h100\n{TRAINING}")
+    assert refusal(str(path)).startswith(f"{tmp_path / 'mine.yaml'}:{expected}")

@@ -1,0 +1,231 @@
+"""Random plans against an independent, slow re-computation of their bytes and seconds.
+
+`tests/recomputed` shares nothing with `cost/`; both say the same to nine digits.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from meshwright.check.check import check
+from meshwright.cost.job import Job
+from meshwright.cost.transformer import recomputed_flops
+from meshwright.cost.transformer import step_flops as model_flops
+from meshwright.economics.ledger import ledger
+from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import PricedPlan
+from tests.recomputed.case import Case
+from tests.recomputed.flops import step_flops
+from tests.recomputed.memory import GIB, host_bytes, stage_bytes
+from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_links
+from tests.recomputed.plans import random_plan
+from tests.recomputed.step import Step
+
+SEEDS = [*range(150), 618, 1401]
+"""The last two fill bubbles with no more than what hides no traffic."""
+
+ROOT = Path(__file__).parent / "recomputed"
+
+K = TypeVar("K")
+
+
+JobAndPlan = tuple[Job, Plan]
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def drawn(request: pytest.FixtureRequest) -> JobAndPlan:
+    """Return a plan, for one test after another: so that each is drawn once."""
+    return random_plan(request.param)
+
+
+def case_of(job: Job, plan: Plan) -> Case:
+    return Case(job.spec.at(plan.precision), plan, job.efficiency.model_dump())
+
+
+def close(value: float) -> object:
+    return pytest.approx(value, rel=1e-9, abs=1e-15)
+
+
+def nonzero(parts: Mapping[K, float]) -> dict[K, object]:
+    return {name: close(part) for name, part in parts.items() if part}
+
+
+def test_memory_of_every_stage(drawn: JobAndPlan) -> None:
+    job, plan = drawn
+    case = case_of(job, plan)
+    for number, stage in enumerate(check(job, plan).stages):
+        own = stage_bytes(case, number)
+        gib = {name: part / GIB for name, part in own.items()}
+        assert {n: part for n, part in stage.parts.items() if part} == nonzero(gib)
+        assert stage.total_gib == close(sum(gib.values()))
+        assert stage.host_gib == close(host_bytes(case, number) / GIB)
+
+
+def test_step_by_part(drawn: JobAndPlan) -> None:
+    job, plan = drawn
+    priced, step = check(job, plan), Step(case_of(job, plan))
+    assert priced.step_s == close(step.step_s)
+    assert priced.schedule_s == close(step.schedule_s)
+    # Of stages that take as long, either may be the slowest.
+    paces = [sum(own.parts.values()) for own in step.stages]
+    ends = [sum(own.end.values()) for own in step.stages]
+    assert any(
+        has_parts(priced, step.parts_at(slowest, longest))
+        for slowest in range(len(paces))
+        for longest in range(len(ends))
+        if paces[slowest] == close(max(paces)) and ends[longest] == close(max(ends))
+    )
+
+
+def has_parts(priced: PricedPlan, parts: Mapping[str, float]) -> bool:
+    """Return whether each part of the step is as given, up to what sums round off."""
+    least = 1e-12 * priced.step_s
+    return all(
+        priced.time_parts.get(name, 0.0) == pytest.approx(part, rel=1e-9, abs=least)
+        for name, part in {**dict.fromkeys(priced.time_parts, 0.0), **parts}.items()
+    )
+
+
+def test_every_collective(drawn: JobAndPlan) -> None:
+    job, plan = drawn
+    own, step = ledger(job, plan), Step(case_of(job, plan))
+    for stage in range(plan.pp):
+        found: dict[Key, list[Sum]] = {}
+        for entry in own.of_stage(stage):
+            name = key(
+                entry.phase,
+                entry.part,
+                entry.operation,
+                entry.group,
+                entry.ranks,
+                entry.bytes,
+            )
+            one = Sum(entry.count_per_step, entry.seconds, entry.exposed_s)
+            found.setdefault(name, []).append(one)
+        added = {
+            name: [sum(column) for column in zip(*sums, strict=True)]
+            for name, sums in found.items()
+        }
+        expected = summed(step, stage)
+        assert added.keys() == expected.keys()
+        for name, sums in added.items():
+            assert sums == pytest.approx(list(expected[name]), rel=1e-9, abs=1e-15)
+
+
+def test_what_links_carry(drawn: JobAndPlan) -> None:
+    job, plan = drawn
+    priced, case = check(job, plan), case_of(job, plan)
+    step = Step(case)
+    assert not unlike_links(step)
+    each = [link_seconds(step, stage) for stage in range(plan.pp)]
+    levels = case.spec.cluster.levels
+    children = ["gpu", *(level.name for level in levels)]
+    names = [
+        f"{child}0 -> {level.name}0"
+        for child, level in zip(children, levels, strict=False)
+    ]
+    seconds = {
+        (names[level], group): max(own.get((level, group), 0.0) for own in each)
+        for level, group in {name for own in each for name in own}
+    }
+    found = {(own.link, own.phase): own.seconds for own in priced.all_links}
+    assert found == nonzero(seconds)
+    busy = [
+        sum(seconds for (at, _), seconds in own.items() if at == level)
+        for own in each
+        for level in range(len(levels))
+    ]
+    assert priced.link_utilisation == close(max(busy) / step.step_s)
+
+
+def test_rates(drawn: JobAndPlan) -> None:
+    job, plan = drawn
+    priced, case = check(job, plan), case_of(job, plan)
+    peak = getattr(case.spec.cluster.topology.gpu.peak_tflops, plan.precision) * 1e12
+    step_s = Step(case).step_s
+    tokens = case.training.global_batch * case.training.seq_len
+    gpus = case.spec.cluster.gpus
+    assert priced.mfu == close(step_flops(case) / (peak * gpus) / step_s)
+    assert priced.tokens_per_s_per_gpu == close(tokens / gpus / step_s)
+
+
+def test_a_recomputed_layer_is_a_third_of_what_it_takes(drawn: JobAndPlan) -> None:
+    """Its forward: of the model's FLOPs all but the head's are layers' three passes."""
+    job, _ = drawn
+    model, training = job.spec.model, job.spec.training
+    if model.first_dense_layers:
+        return
+    batch = training.seq_len, training.global_batch
+    head = 6.0 * model.vocab * model.d_model * training.seq_len * training.global_batch
+    layers = 3 * model.n_layers * recomputed_flops(model, *batch)
+    assert layers + head == close(model_flops(model, *batch))
+
+
+SEEN = {
+    "tp", "cp", "ep", "vpp", "gpipe", "zb-h1", "zero 0", "zero 1", "zero 2", "zero 3",
+    "optimizer", "gradients", "parameters", "nvme", "none", "selective", "full",
+    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp", "experts", "latent",
+    "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
+    "replicas of shards", "shared uplinks", "hosts", "plain attention",
+}  # fmt: skip
+"""What plans of these tests must have, each several times."""
+
+
+def traits(job: Job, plan: Plan) -> set[str]:
+    spec, model = job.spec, job.spec.model
+    moe = model.moe
+    found = {
+        plan.schedule: True,
+        f"zero {plan.zero}": True,
+        plan.offload: plan.offload != "none",
+        plan.recompute: True,
+        spec.framework: True,
+        plan.precision: True,
+        "nvme": plan.offload != "none" and spec.training.offload_to == "nvme",
+        "experts": moe is not None,
+        "latent": model.mla is not None,
+        "leading": model.first_dense_layers > 0,
+        "shared": moe is not None and moe.shared_d_ff > 0 and plan.tp > 1,
+        "capacity": moe is not None and bool(moe.capacity_factor) and plan.ep > 1,
+        "tied": model.tied_embeddings and plan.pp > 1,
+        "without sequence parallelism": plan.tp > 1 and not plan.sequence_parallel,
+        "replicas of shards": plan.dp_shard > 1 and plan.dp_replicate > 1,
+        "shared uplinks": "shared" in {own.uplink for own in spec.cluster.levels[1:]},
+        "hosts": plan.world_size > spec.cluster.levels[0].size,
+        "plain attention": spec.training.attention == "plain",
+    }
+    found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
+    return {name for name, has in found.items() if has}
+
+
+def test_plans_have_everything() -> None:
+    """What no plan has is held against nothing."""
+    counts = Counter(trait for seed in SEEDS for trait in traits(*random_plan(seed)))
+    assert {name: counts[name] for name in SEEN if counts[name] < 2} == {}
+
+
+ALLOWED = ("meshwright.spec", "meshwright.plans.plan", "tests.recomputed")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda path: path.name)
+def test_it_shares_nothing_with_what_it_checks(path: Path) -> None:
+    """But for drawing plans, it reads specs and plans alone."""
+    if path.name in ("plans.py", "specs.py"):
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = [node.module or "" for node in froms]
+    own = [name for name in names if name.startswith(("meshwright", "tests"))]
+    assert not {name for name in own if not name.startswith(ALLOWED)}
+    assert not any(
+        alias.name.startswith("meshwright")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    )

@@ -1,0 +1,478 @@
+"""Every rule of legality has a row that holds it and one that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from meshwright.cost.job import make_job
+from meshwright.lattice.lattice import build_lattice
+from meshwright.plans.rule import ALL, Rule, broken, holding
+from meshwright.plans.skeletons import (
+    FULL,
+    GPIPE,
+    KEEPS_ALL,
+    NONE,
+    ONE_F_ONE_B,
+    SELECTIVE,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
+from meshwright.rules.legality import (
+    DEGREE_RULES,
+    PLAN_RULES,
+    TP_LINK,
+    degree_rules,
+    framework_degree_rules,
+    framework_rules,
+    mesh_rules,
+    plan_rules,
+)
+from meshwright.solver.pipeline import solve
+from meshwright.spec.spec import Spec
+from meshwright.topology.groups import GROUPS
+from meshwright.topology.paths import Paths, free_paths
+from tests.helpers.every_mesh import every_mesh
+
+RULES = (*DEGREE_RULES, *PLAN_RULES)
+
+SPEC: dict[str, Any] = {
+    "model": {
+        "n_layers": 12,
+        "d_model": 1536,
+        "n_heads": 24,
+        "n_kv_heads": 4,
+        "d_ff": 4120,
+        "vocab": 1000,
+    },
+    "cluster": {
+        "topology": {
+            "gpu": {
+                "memory_gib": 80,
+                "memory_gb_s": 2000,
+                "peak_tflops": {"bf16": 300},
+            },
+            "levels": [{"name": "l", "size": 16, "gb_s": 300, "latency_us": 1}],
+        }
+    },
+    "training": {"seq_len": 1020, "global_batch": 48},
+}
+
+
+def spec(framework: str = "megatron", **sections: object) -> Spec:
+    return Spec.model_validate(SPEC | {"framework": framework} | sections)
+
+
+def row(**fields: object) -> Skeletons:
+    """Return one skeleton; fields that are left out are the plainest ones."""
+    values: dict[str, object] = {
+        "tp": 1,
+        "dp_shard": 1,
+        "dp_replicate": 1,
+        "cp": 1,
+        "pp": 1,
+        "ep": 1,
+        "vpp": 1,
+        "micro_batch": 1,
+        "microbatches": 48,
+        "zero": 0,
+        "recompute": NONE,
+        "sequence_parallel": False,
+        "schedule": ONE_F_ONE_B,
+        "offload": KEEPS_ALL,
+        "precision": 0,
+        "mesh": 0,
+    } | fields
+    columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
+    return Skeletons(**columns, paths=free_paths(1, len(GROUPS)))
+
+
+SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
+
+Fields = Mapping[str, object]
+
+CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
+    # rule: [(frameworks, a row that holds, a row that breaks it)]
+    # 24 heads: 8 divides them, 16 does not.
+    "heads_divisible": [(ALL, {"tp": 8}, {"tp": 16})],
+    # 4 KV heads: 12 repeats each of them 3 times, 6 would split them in 2/3.
+    # Torchtitan shards wk and wv by columns: 2 takes whole heads, 8 half heads.
+    "kv_heads_divisible": [
+        (("megatron", "deepspeed", "internevo"), {"tp": 12}, {"tp": 6}),
+        (("torchtitan",), {"tp": 2}, {"tp": 8}),
+    ],
+    # d_ff 4120 = 8 x 515.
+    "mlp_divisible": [(ALL, {"tp": 8}, {"tp": 16})],
+    # 1030 = 2 x 515: as wide as 4 GPUs, but not in equal parts.
+    "shared_experts_divisible": [
+        (
+            ALL,
+            {"tp": 2, "sequence_parallel": True},
+            {"tp": 4, "sequence_parallel": True},
+        )
+    ],
+    "layers_cover_stages": [(ALL, {"pp": 12}, {"pp": 13})],
+    # 48 sequences: 4 x 4 = 16 ranks have 3 each, 4 x 8 = 32 have none.
+    "batch_divisible": [
+        (
+            ALL,
+            {"dp_shard": 4, "dp_replicate": 4},
+            {"dp_shard": 4, "dp_replicate": 8},
+        )
+    ],
+    "tensor_parallel_supported": [(("fsdp",), {"tp": 1}, {"tp": 2})],
+    "pipeline_supported": [(("fsdp",), {"pp": 1}, {"pp": 2})],
+    "hybrid_sharding_supported": [
+        (
+            ("deepspeed", "internevo"),
+            {"dp_shard": 8, "dp_replicate": 1},
+            {"dp_shard": 4, "dp_replicate": 2},
+        )
+    ],
+    "zero_supported": [
+        (("torchtitan", "fsdp"), SHARDED, SHARDED | {"zero": 1}),
+    ],
+    "zero_with_pipeline": [
+        (
+            ("megatron", "deepspeed", "internevo"),
+            SHARDED | {"zero": 1, "pp": 2},
+            SHARDED | {"zero": 2, "pp": 2},
+        )
+    ],
+    "sequence_parallel_supported": [
+        (
+            ("deepspeed", "internevo", "fsdp"),
+            {"tp": 2, "sequence_parallel": False},
+            {"tp": 2, "sequence_parallel": True},
+        )
+    ],
+    "sequence_parallel_always": [
+        (
+            ("torchtitan",),
+            {"tp": 2, "sequence_parallel": True},
+            {"tp": 2, "sequence_parallel": False},
+        )
+    ],
+    # 1020 = 4 x 255.
+    "sequence_divisible": [
+        (
+            ALL,
+            {"tp": 4, "sequence_parallel": True},
+            {"tp": 8, "sequence_parallel": True},
+        )
+    ],
+    "schedule_supported": [
+        (
+            ("megatron", "deepspeed", "internevo"),
+            {"pp": 2, "schedule": ONE_F_ONE_B},
+            {"pp": 2, "schedule": GPIPE},
+        )
+    ],
+    "zero_bubble_recompute": [
+        (
+            ALL,
+            {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": NONE},
+            {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": SELECTIVE},
+        )
+    ],
+    "interleaving_supported": [
+        (("deepspeed", "internevo"), {"pp": 2, "vpp": 1}, {"pp": 2, "vpp": 2}),
+    ],
+    "interleaving_divisible": [
+        (
+            ALL,
+            {"pp": 4, "vpp": 3, "microbatches": 8},
+            {"pp": 4, "vpp": 3, "microbatches": 6},
+        )
+    ],
+    "context_parallel_supported": [
+        (("deepspeed", "internevo", "fsdp"), {"cp": 1}, {"cp": 2})
+    ],
+    # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
+    "context_divisible": [(ALL, {"cp": 2}, {"cp": 4})],
+    "expert_parallel_supported": [(("fsdp",), {"ep": 1}, {"ep": 2})],
+    "expert_sequence_parallel": [
+        (
+            ALL,
+            {"tp": 2, "sequence_parallel": True},
+            {"tp": 2, "sequence_parallel": False},
+        )
+    ],
+    "microbatches_fill_pipeline": [
+        (
+            ("torchtitan",),
+            {"pp": 4, "microbatches": 4},
+            {"pp": 4, "microbatches": 3},
+        )
+    ],
+}
+
+MOE = {"n_experts": 4, "top_k": 2, "d_ff": 4120}
+
+MODELS: dict[str, dict[str, Any]] = {
+    "expert_sequence_parallel": {"moe": MOE},
+    "shared_experts_divisible": {"moe": MOE | {"shared_d_ff": 1030}},
+}
+"""What the model must be like for a rule to have something to say."""
+
+EVERY = [
+    pytest.param(name, frameworks, holds, breaks, id=f"{name}-{frameworks[0]}")
+    for name, cases in CASES.items()
+    for frameworks, holds, breaks in cases
+]
+
+
+def spec_for(rule: str, framework: str = "megatron") -> Spec:
+    return spec(framework, model=SPEC["model"] | MODELS.get(rule, {}))
+
+
+def rule_of(name: str, frameworks: tuple[str, ...]) -> Rule:
+    (found,) = [r for r in RULES if (r.name, r.frameworks) == (name, frameworks)]
+    return found
+
+
+def names_broken(own: Spec, rows: Skeletons) -> list[str]:
+    rules = [*degree_rules(own), *plan_rules(own)]
+    return [rule.rule for rule in broken(rules, own, rows)]
+
+
+def test_every_rule_has_a_case() -> None:
+    covered = {(name, case[0]) for name, cases in CASES.items() for case in cases}
+    assert covered == {(rule.name, rule.frameworks) for rule in RULES}
+
+
+@pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
+def test_rule_holds_and_breaks(
+    name: str,
+    frameworks: tuple[str, ...],
+    holds: Fields,
+    breaks: Fields,
+) -> None:
+    rule = rule_of(name, frameworks)
+    own = spec_for(name)
+    assert rule.holds(own, row(**holds)).tolist() == [True]
+    assert rule.holds(own, row(**breaks)).tolist() == [False]
+
+
+@pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
+def test_rule_applies_to_its_frameworks_alone(
+    name: str,
+    frameworks: tuple[str, ...],
+    holds: Fields,
+    breaks: Fields,
+) -> None:
+    other_frameworks = {own for own, _, _ in CASES[name]}
+    named = {framework for own in other_frameworks for framework in own}
+    for framework in ALL:
+        own = spec_for(name, framework)
+        if framework in frameworks:
+            assert name not in names_broken(own, row(**holds))
+            assert name in names_broken(own, row(**breaks))
+        elif framework not in named:
+            assert name not in names_broken(own, row(**breaks))
+
+
+@pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
+def test_broken_rule_says_its_numbers(
+    name: str,
+    frameworks: tuple[str, ...],
+    holds: Fields,
+    breaks: Fields,
+) -> None:
+    """The sentence ends in the compared values, of the spec and of the plan."""
+    rule = rule_of(name, frameworks)
+    own = spec_for(name)
+    (told,) = broken([rule], own, row(**breaks))
+    assert told.rule == name
+    assert told.sentence.startswith(rule.sentence)
+    assert broken([rule], own, row(**holds)) == []
+    assert "{" not in told.sentence
+    shown = told.sentence.removeprefix(rule.sentence)
+    plan = {**breaks, "dp": int(row(**breaks).dp[0])}
+    compared = [str(own) for key, own in plan.items() if f"{{{key}}}" in rule.numbers]
+    assert compared
+    assert all(value in shown for value in compared)
+
+
+@pytest.mark.parametrize("framework", ALL)
+def test_pins_change_no_rule_of_a_framework(framework: str) -> None:
+    pins = {"tp": 2, "dp": 4, "layers": [6, 6], "zero": 0, "vpp": 1}
+    pinned, plain = spec(framework, pins=pins), spec(framework)
+    assert framework_degree_rules(pinned) == degree_rules(plain)
+    assert [own.name for own in degree_rules(pinned)[len(degree_rules(plain)) :]] == [
+        "pin tp", "pin dp", "pin layers",
+    ]  # fmt: skip
+    assert framework_rules(pinned) == framework_rules(plain)
+
+
+def test_sentences_by_hand() -> None:
+    own, rows = spec(), row(tp=16, pp=13, sequence_parallel=True)
+    told = broken([*degree_rules(own), *plan_rules(own)], own, rows)
+    assert [f"{rule.rule}: {rule.sentence}" for rule in told] == [
+        "heads_divisible: tp divides the query heads (24 heads, tp 16)",
+        "mlp_divisible: tp divides the inner width of the MLP (d_ff 4120, tp 16)",
+        "layers_cover_stages: every pipeline stage has a layer, and the first all that "
+        "lead (12 layers, pp 13)",
+        "sequence_divisible: under sequence parallelism tp x cp divides the sequence "
+        "(seq_len 1020, tp 16, cp 1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("framework", "widest"), [("megatron", 8), ("deepspeed", 8), ("torchtitan", 4)]
+)
+def test_kv_heads_repeat_in_megatron_but_not_in_torchtitan(
+    framework: str, widest: int
+) -> None:
+    """24 heads and 4 KV heads on 16 GPUs: tp 16 splits no head count.
+
+    tp 8 gives each GPU 3 query heads and half of the KV heads' GPUs share one:
+    Megatron-LM repeats it, torchtitan's colwise wk and wv would cut it in two.
+    """
+    training = SPEC["training"] | {"seq_len": 1024}
+    job = make_job(spec(framework, training=training))
+    assert int(build_lattice(job).rows.tp.max()) == widest
+
+
+def test_every_row_of_the_lattice_holds_every_rule() -> None:
+    for framework in ALL:
+        own = spec(framework)
+        rows = build_lattice(make_job(own)).rows
+        assert len(rows) > 0
+        rules = [*degree_rules(own), *plan_rules(own)]
+        assert holding(rules, own, rows).all()
+
+
+PINS: list[tuple[str, object, Fields, Fields]] = [
+    ("tp", 4, {"tp": 4}, {"tp": 2}),
+    ("tp", [2, 4], {"tp": 2}, {"tp": 3}),
+    ("pp", {"min": 2, "max": 4}, {"pp": 4}, {"pp": 5}),
+    ("pp", {"min": 2}, {"pp": 2}, {"pp": 1}),
+    ("dp", 8, {"dp_shard": 4, "dp_replicate": 2}, {"dp_shard": 8, "dp_replicate": 2}),
+    ("dp_shard", 4, {"dp_shard": 4}, {"dp_replicate": 4}),
+    ("dp_replicate", 4, {"dp_replicate": 4}, {"dp_shard": 4}),
+    ("micro_batch", 2, {"micro_batch": 2}, {"micro_batch": 1}),
+    ("microbatches", {"min": 8}, {"microbatches": 8}, {"microbatches": 7}),
+    ("zero", [0, 1], {"zero": 1}, {"zero": 2}),
+    ("sequence_parallel", True, {"sequence_parallel": True}, {}),
+    ("sequence_parallel", False, {}, {"sequence_parallel": True}),
+    ("schedule", "gpipe", {"schedule": GPIPE}, {}),
+    ("recompute", "full", {"recompute": FULL}, {"recompute": SELECTIVE}),
+    (
+        "recompute",
+        ["none", "full"],
+        {"recompute": NONE},
+        {"recompute": SELECTIVE},
+    ),
+    ("vpp", 2, {"vpp": 2}, {"vpp": 1}),
+    ("cp", 2, {"cp": 2}, {"cp": 1}),
+    ("ep", {"max": 1}, {"ep": 1}, {"ep": 2}),
+    ("layers", [5, 4, 3], {"pp": 3}, {"pp": 2}),
+    ("recompute_layers", [1, 0], {"pp": 2}, {"pp": 1}),
+]
+
+
+@pytest.mark.parametrize(("field", "wanted", "holds", "breaks"), PINS)
+def test_pin_is_a_rule(
+    field: str, wanted: object, holds: Fields, breaks: Fields
+) -> None:
+    own, plain = spec("torchtitan", pins={field: wanted}), spec("torchtitan")
+    name = f"pin {field}"
+    assert name not in names_broken(own, row(**holds))
+    assert name in names_broken(own, row(**breaks))
+    assert name not in names_broken(plain, row(**breaks))
+
+
+def test_pin_is_quoted_as_written() -> None:
+    own = spec(pins={"tp": {"min": 2, "max": 8}, "zero": [0, 1]})
+    told = broken([*degree_rules(own), *plan_rules(own)], own, row(tp=1, zero=3))
+    assert [rule.sentence for rule in told] == [
+        "pins.tp: {min: 2, max: 8}",
+        "pins.zero: [0, 1]",
+    ]
+
+
+def test_mesh_pin_is_a_rule() -> None:
+    """Of 16 = one level the mesh pin takes exactly the meshes with that factor."""
+    own = spec(pins={"mesh": {"tp": [4]}})
+    meshes = every_mesh((16,))
+    (rule,) = mesh_rules(own, meshes)
+    for index, mesh in enumerate(meshes):
+        holds = bool(rule.holds(own, row(mesh=index))[0])
+        assert holds == (mesh[0, 0] == 4)
+
+
+@pytest.mark.parametrize("factors", [[2, 4], [2, 1]])
+def test_mesh_pin_names_every_level_and_no_more(factors: list[int]) -> None:
+    """A cluster of one level has no second factor; tp 2 x 4 must not become tp 2."""
+    with pytest.raises(ValidationError, match=r"mesh\.tp: .* has 2 factors"):
+        spec(pins={"mesh": {"tp": factors}})
+
+
+@pytest.mark.parametrize("gb_s", [10, 12.5, 15.5, 25, 31.5, 50, 56.25, 300, 450, 900])
+@pytest.mark.parametrize("sharing", [1, 2, 4, 8])
+def test_tensor_parallel_link_limit_is_inclusive(gb_s: float, sharing: int) -> None:
+    """A link of exactly the limit is fast enough; one a millionth slower is not."""
+    own_gb_s = gb_s / sharing
+    at = spec(limits={"tp_min_link_gb_s": own_gb_s})
+    above = spec(limits={"tp_min_link_gb_s": own_gb_s * (1 + 1e-6)})
+    free = row(tp=2)
+    s_per_byte = np.full((1, len(GROUPS)), sharing / (gb_s * 1e9))
+    rows = replace(free, paths=Paths(s_per_byte, free.paths.latency_s))
+    assert TP_LINK.holds(at, rows)[0]
+    assert not TP_LINK.holds(above, rows)[0]
+
+
+@pytest.mark.parametrize("gb_s", [10, 12.5, 25, 31.5, 56.25, 300, 450])
+def test_tensor_parallel_on_links_of_just_the_limit(gb_s: float) -> None:
+    """A cluster of links of `gb_s` with a limit of `gb_s` may use them."""
+    topology = SPEC["cluster"]["topology"]
+    levels = [
+        {"name": "a", "size": 2, "gb_s": gb_s, "latency_us": 1},
+        {"name": "b", "size": 4, "gb_s": gb_s, "latency_us": 1},
+    ]
+    own = spec(
+        cluster={"topology": topology | {"levels": levels}},
+        limits={"tp_min_link_gb_s": gb_s},
+        pins={"tp": 8},
+        training=SPEC["training"] | {"seq_len": 1024},
+    )
+    assert len(build_lattice(make_job(own)).rows) > 0
+    assert len(mesh_rules(own, every_mesh((2, 4)))) == 1
+
+
+@pytest.mark.parametrize("gb_s", [3.3, 6.6, 12.1, 25, 50])
+def test_rounding_does_not_break_the_link_limit(gb_s: float) -> None:
+    """3 GPUs a node, a rail each: tp over nodes has `gb_s` for each GPU, no less."""
+    topology = SPEC["cluster"]["topology"]
+    levels = [
+        {"name": "a", "size": 3, "gb_s": 300, "latency_us": 1},
+        {"name": "b", "size": 4, "gb_s": gb_s, "latency_us": 1},
+    ]
+    own = spec(
+        cluster={"topology": topology | {"levels": levels}},
+        limits={"tp_min_link_gb_s": gb_s},
+        pins={"mesh": {"tp": [1, 4]}},
+    )
+    assert len(build_lattice(make_job(own)).rows) > 0
+
+
+def test_slow_tensor_parallel_links_break_the_limit() -> None:
+    """300 GB/s links under a limit of 400: tp is left out, or named with numbers."""
+    own = spec(limits={"tp_min_link_gb_s": 400})
+    assert set(build_lattice(make_job(own)).rows.tp.tolist()) == {1}
+    pinned = spec(limits={"tp_min_link_gb_s": 400}, pins={"tp": 2})
+    outcome = solve(pinned)
+    assert outcome.status == "infeasible"
+    assert outcome.near_miss is not None
+    (told,) = outcome.near_miss.broken_rules
+    assert told.rule in ("tp_link_bandwidth", "pin tp")
+    slow = Paths(np.full((1, len(GROUPS)), 1e-8), row().paths.latency_s)
+    rows = replace(row(tp=2), paths=slow)
+    (sentence,) = broken([TP_LINK], pinned, rows)
+    assert sentence.sentence.endswith("(tp 2, limit 400 GB/s)")

@@ -1,0 +1,216 @@
+"""Fronts against brute force: over rows, and over every plan of small specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from meshwright.errors import SpecError
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.spec import Spec
+from meshwright.sweeps.case import Case, Recipe
+from meshwright.sweeps.front import front, undominated
+from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.store import Store
+from meshwright.sweeps.summary import best_of_groups, summarise
+from meshwright.sweeps.sweep import Search
+from meshwright.sweeps.techniques_beyond_dp import OFF
+from meshwright.sweeps.trade import Trace, within
+from meshwright.sweeps.trade_axes import Solve, by_gpus, by_memory, by_ways
+from meshwright.sweeps.worker import solve_case
+from tests.helpers.oracle import every_plan
+from tests.helpers.searches import cases, changed
+from tests.helpers.strategies import specs
+
+SOME = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+COSTS = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30)
+
+ROUNDING = 1e-6
+"""Of times in ticks and of memory in chunks, at most, relative."""
+
+Point = tuple[float, float]
+
+
+def row(number: int, **metrics: float | None) -> Row:
+    axes = {"model": "ab"[number % 2]}
+    return Row(
+        key=str(number),
+        name="",
+        axes=axes,
+        status="optimal",
+        **metrics,
+    )
+
+
+@given(COSTS)
+def test_undominated_is_what_nothing_dominates(costs: list[tuple[int, ...]]) -> None:
+    expected = {
+        own
+        for own in range(len(costs))
+        if not any(
+            all(a <= b for a, b in zip(other, costs[own], strict=True))
+            and other != costs[own]
+            for other in costs
+        )
+    }
+    assert set(undominated(np.array(costs, dtype=float)).tolist()) == expected
+
+
+@given(COSTS)
+def test_front_of_rows_knows_which_way_is_better(costs: list[tuple[int, ...]]) -> None:
+    names = ("step_s", "tokens_per_s", "gpus")
+    rows = [
+        row(i, step_s=a, tokens_per_s=-b, gpus=c + 1)
+        for i, (a, b, c) in enumerate(costs)
+    ]
+    keys = {own.key for own in front(rows, names)}
+    expected = undominated(np.array(costs, dtype=float)).tolist()
+    assert keys == {str(own) for own in expected}
+
+
+def test_rows_that_lack_a_metric_are_on_no_front() -> None:
+    rows = [row(0, step_s=2.0, gpus=2), row(1, step_s=1.0)]
+    assert [own.key for own in front(rows, ("step_s", "gpus"))] == ["0"]
+    assert front(rows, ("step_s", "mfu")) == []
+
+
+def test_groups_have_their_own_best_and_front() -> None:
+    rows = [row(i, step_s=float(9 - i), gpus=i + 1) for i in range(5)]
+    assert {n: r.key for n, r in best_of_groups(rows, "step_s", "model").items()} == {
+        "a": "4",
+        "b": "3",
+    }
+    found = summarise("", rows, "gpus", "model", ("step_s", "gpus"))
+    assert [own.key for own in found.fronts["a"]] == ["4", "2", "0"]
+    assert [own.key for own in found.fronts["b"]] == ["3", "1"]
+    assert found.best["a"].key == "0"
+
+
+def here(case: Case) -> Row:
+    return solve_case("", case, Recipe())
+
+
+def solved(
+    trace: Callable[[Spec, Solve], Iterator[Row]], spec: Spec, metric: str
+) -> list[Point]:
+    """Return the front of a spec by solving it again and again."""
+    points = front(list(trace(spec, here)), ("step_s", metric))
+    assert all(own.certificate and own.certificate.gap == 0 for own in points)
+    return [(float(own.step_s or 0), float(getattr(own, metric))) for own in points]
+
+
+def brute(spec: Spec, other: Callable[[Skeletons], float] | None) -> list[Point]:
+    """Return the same from every plan: against what `other` says, or peak GiB."""
+    found: list[Point] = []
+    for one, step_s, peak_gib in every_plan(spec):
+        cost = peak_gib if other is None else np.full(len(step_s), other(one))
+        found += zip(step_s.tolist(), cost.tolist(), strict=True)
+    costs = np.array(sorted(set(found)) or np.zeros((0, 2)))
+    return [tuple(costs[own]) for own in undominated(costs)]
+
+
+def check_equal(own: Sequence[Point], every: Sequence[Point]) -> None:
+    """Check that two fronts are the same staircase, but for rounding."""
+
+    def least_s(points: Sequence[Point], cost: float) -> float:
+        most = cost * (1 + ROUNDING) + ROUNDING
+        return min((s for s, c in points if c <= most), default=np.inf)
+
+    for _, cost in (*own, *every):
+        first, second = least_s(own, cost), least_s(every, cost)
+        assert first == pytest.approx(second, rel=ROUNDING, abs=1e-7)
+
+
+def ways_of(one: Skeletons) -> float:
+    off = dict.fromkeys(OFF, 0) | dict.fromkeys(("tp", "pp", "vpp", "cp", "ep"), 1)
+    return float(sum(int(getattr(one, name)[0]) != own for name, own in off.items()))
+
+
+@SOME
+@given(specs(most_layers=3))
+def test_memory_fronts_are_those_of_every_plan(spec: Spec) -> None:
+    assume(spec.limits.max_link_utilisation is None)
+    check_equal(solved(by_memory, spec, "peak_gib"), brute(spec, None))
+
+
+@SOME
+@given(specs(most_layers=4))
+def test_fronts_of_simplicity_are_those_of_every_plan(spec: Spec) -> None:
+    assume(spec.limits.max_link_utilisation is None)
+    check_equal(solved(by_ways, spec, "ways"), brute(spec, ways_of))
+
+
+def test_tight_spec_trades_time_for_memory_and_simplicity(tmp_path: Path) -> None:
+    text = changed("d_model: 256", "d_model: 512", changed("[1, 2]", "[2]"))
+    spec = cases(tmp_path, text)[2].spec
+    assert spec is not None
+    for trace, metric, other in (
+        (by_memory, "peak_gib", None),
+        (by_ways, "ways", ways_of),
+    ):
+        points = solved(trace, spec, metric)
+        assert len(points) > 2, metric
+        check_equal(points, brute(spec, other))
+
+
+def test_ways_that_are_pinned_in_stay(tmp_path: Path) -> None:
+    text = changed("[1, 2]", "[2]") + "  pins.tp: [2]\n  pins.recompute: [[full]]\n"
+    spec = cases(tmp_path, text)[0].spec
+    assert spec is not None
+    rows = list(by_ways(spec, here))
+    assert rows
+    for own in rows:
+        assert own.plan is not None
+        assert (own.plan.tp, own.plan.recompute) == (2, "full")
+
+
+def test_gpus_are_tried_from_one_copy_to_all(tmp_path: Path) -> None:
+    spec = cases(tmp_path)[5].spec
+    assert spec is not None
+    counts = [case.spec.cluster.gpus for case in by_gpus(spec) if case.spec]
+    assert counts == [2, 4]
+
+
+def test_counts_that_a_spec_cannot_have_are_rows_that_say_so(tmp_path: Path) -> None:
+    text = changed("[1, 2]", "[2]") + "  pins.mesh.dp_shard: [[2, 2]]\n"
+    spec = cases(tmp_path, text)[0].spec
+    assert spec is not None
+    first, second = by_gpus(spec)
+    assert first.spec is None
+    assert "mesh" in first.error or "levels" in first.error
+    assert second.spec == spec
+
+
+def test_trace_is_stored_and_resumed(tmp_path: Path) -> None:
+    spec = cases(tmp_path)[5].spec
+    assert spec is not None
+    found, olds = [], []
+    for _ in range(2):
+        with Store(tmp_path / "trace.sqlite") as store:
+            seen: list[bool] = []
+            trace = Trace(Recipe(), store, True, lambda _, own, to=seen: to.append(own))  # type: ignore[misc]
+            trace.follow(spec, "ways")
+            found.append(trace.rows)
+            olds.append(seen)
+    assert found[0] == found[1]
+    assert not any(olds[0])
+    assert all(olds[1])
+
+
+def test_only_one_spec_has_a_front_within(tmp_path: Path) -> None:
+    every = cases(tmp_path)
+    with pytest.raises(SpecError, match="--within: 6 cases; expected one spec"):
+        within(Search("", every), "ways")
+    with pytest.raises(SpecError, match="--within: 'mfu': expected one of peak_gib"):
+        within(Search("", every[:1]), "mfu")
+    assert within(Search("", every[:1]), "ways").fields.front == ("step_s", "ways")
+
+
+def test_metrics_are_fields_of_rows() -> None:
+    assert METRICS.keys() <= Row.model_fields.keys()
