@@ -192,7 +192,7 @@ def test_file_size_limit_is_told_and_loses_nothing(tmp_path: Path) -> None:
     """As a quota would: writes fail for good after so many bytes."""
     sweep, store = written(tmp_path, MANY), tmp_path / "own.sqlite"
     text = (
-        "import resource, signal, sys; from tests.killed_search import *\n"
+        "import resource, signal, sys; from tests.helpers.killed_search import *\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "search(sys.argv[1], Path(sys.argv[2]))\n"

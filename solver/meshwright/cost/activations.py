@@ -2,7 +2,7 @@
 
 With plain attention, dropout, n_kv_heads = n_heads and d_ff = 4 d_model these add up
 to Korthikanti et al. 2022, eq. 1 (34 + 5 a s / h bytes per token and width), eq. 2
-under tensor and eq. 4 under sequence parallelism; `tests/test_torch_activations.py`
+under tensor and eq. 4 under sequence parallelism; `tests/cost/test_torch_activations.py`
 counts what PyTorch saves. Left out is what no width multiplies: the statistics of
 norms (4 to 8 bytes per token each) and the indices of routed tokens.
 
