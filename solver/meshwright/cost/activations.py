@@ -2,9 +2,9 @@
 
 With plain attention, dropout, n_kv_heads = n_heads and d_ff = 4 d_model these add up
 to Korthikanti et al. 2022, eq. 1 (34 + 5 a s / h bytes per token and width), eq. 2
-under tensor and eq. 4 under sequence parallelism; `tests/cost/test_torch_activations.py`
-counts what PyTorch saves. Left out is what no width multiplies: the statistics of
-norms (4 to 8 bytes per token each) and the indices of routed tokens.
+under tensor and eq. 4 under sequence parallelism. What PyTorch saves is counted in
+`tests/cost/test_torch_activations.py`. Left out is what no width multiplies: the
+statistics of norms (4 to 8 bytes per token each) and the indices of routed tokens.
 
 Selective recomputation runs the attention core again where attention is plain, which
 frees the scores (Korthikanti et al. 2022, section 5). A flash kernel saves none: there
