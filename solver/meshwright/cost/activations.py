@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.saved import FUSED_KERNELS, Layer, Saved
+from meshwright.cost.saved import Layer, Saved
+from meshwright.cost.state import fp8_input_bytes
 from meshwright.cost.transformer import (
     input_norms,
     kv_shards,
@@ -31,8 +32,9 @@ from meshwright.cost.transformer import (
     output_norms,
     query_width,
 )
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
-from meshwright.plans.precision import ELEMENT_BYTES, fp8_input_bytes
+from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.shards import Shards
 from meshwright.spec.model import Experts, LatentAttention, Model
 from meshwright.spec.spec import Spec
@@ -63,7 +65,7 @@ def _layer(spec: Spec) -> Layer:
         fp8_input_bytes(spec),
         training.seq_len,
         training.attention == "flash",
-        training.fused_kernels or FUSED_KERNELS[spec.framework],
+        training.fused_kernels or framework_of(spec).fused_kernels,
     )
 
 

@@ -11,6 +11,7 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
 from meshwright.cost.roofline import MISALIGNED, Work, work
 from meshwright.cost.transformer import input_norms, output_norms
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
@@ -121,8 +122,7 @@ def _head_s(share: Work) -> Floats:
 def _slow_down(share: Work) -> Floats:
     """Return how much longer matmuls take that read gradients of the logits.
 
-    Their rows are as long as the vocabulary. Megatron-LM pads it to a multiple of 128
-    per tensor-parallel GPU (`--make-vocab-size-divisible-by`), as does who splits it.
+    Their rows are as long as the vocabulary, which is padded where it is split.
     """
-    is_padded = share.spec.framework == "megatron" or share.model.vocab % 8 == 0
+    is_padded = framework_of(share.spec).pads_vocabulary or share.model.vocab % 8 == 0
     return np.where(is_padded | (share.shards.tp > 1), 1.0, MISALIGNED)
