@@ -23,7 +23,6 @@ from meshwright.plans.skeletons import (
     Skeletons,
 )
 from meshwright.plans.split import Split
-from meshwright.spec.spec import Framework
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
 
@@ -32,7 +31,7 @@ COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recomp
 )  # fmt: skip
 """Columns whose values are drawn before the row is: most rows have the usual ones."""
 
-WANTED: list[tuple[list[Framework], str, int]] = [
+WANTED: list[tuple[list[str], str, int]] = [
     (FRAMEWORKS, "tp", 1),
     (FRAMEWORKS, "tp", 1),
     (FRAMEWORKS, "tp", 2),

@@ -12,6 +12,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_INTERLEAVING,
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_2_WITH_PIPELINE,
+    OFFLOADS_WHAT_IS_SHARDED,
     ONLY_1F1B,
     has_no_drives,
     is_alone,
@@ -22,19 +23,6 @@ from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
-
-OFFLOADS_WHAT_IS_SHARDED = Rule(
-    "offload_supported",
-    "what is offloaded is sharded if it can be, and parameters need pp = 1",
-    "DeepSpeed docs, config-json: offload_optimizer, offload_param; gradients are "
-    "offloaded by ZeRO-2 (Ren et al. 2021, ZeRO-Offload, section 3)",
-    lambda spec, rows: (
-        (rows.offload <= rows.zero)
-        | (is_alone(rows) & ((rows.offload <= OPTIMIZER) | (rows.pp == 1)))
-    ),
-    "zero {zero}, pp {pp}",
-)
-
 
 def _has_stage_for_drives(spec: Spec, rows: Skeletons) -> Bools:
     is_third = (rows.zero == 3) | (is_alone(rows) & (rows.pp == 1))

@@ -6,7 +6,7 @@ import numpy as np
 
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Degrees, Rule, RuleOf
-from meshwright.plans.skeletons import KEEPS_ALL, ONE_F_ONE_B, PARAMETERS, Skeletons
+from meshwright.plans.skeletons import KEEPS_ALL, ONE_F_ONE_B, OPTIMIZER, PARAMETERS, Skeletons
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 
@@ -94,6 +94,18 @@ def has_no_drives(spec: Spec) -> np.bool_:
     """Return whether offloaded state goes to host memory."""
     return np.bool_(spec.training.offload_to == "cpu")
 
+
+OFFLOADS_WHAT_IS_SHARDED = Rule(
+    "offload_supported",
+    "what is offloaded is sharded if it can be, and parameters need pp = 1",
+    "DeepSpeed docs, config-json: offload_optimizer, offload_param; gradients are "
+    "offloaded by ZeRO-2 (Ren et al. 2021, ZeRO-Offload, section 3)",
+    lambda spec, rows: (
+        (rows.offload <= rows.zero)
+        | (is_alone(rows) & ((rows.offload <= OPTIMIZER) | (rows.pp == 1)))
+    ),
+    "zero {zero}, pp {pp}",
+)
 
 FSDP_OFFLOADS_ALL = Rule(
     "offload_supported",
