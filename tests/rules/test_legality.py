@@ -17,7 +17,6 @@ from meshwright.plans.rule import Rule, broken, holding
 from meshwright.plans.skeletons import (
     FULL,
     GPIPE,
-    KEEPS_ALL,
     NONE,
     ONE_F_ONE_B,
     SELECTIVE,
@@ -38,13 +37,20 @@ from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS
-from meshwright.topology.paths import Paths, free_paths
+from meshwright.topology.paths import Paths
 from tests.helpers.every_mesh import every_mesh
+from tests.helpers.rows import row
+from tests.helpers.strategies import FRAMEWORKS
 
 OFFLOAD = ("offload_supported", "drives_supported")
 """Rules with tests of their own."""
 
-RULES = {own.rule for own in rules_of(None) if own.rule.name not in OFFLOAD}
+RULES = {
+    own.rule
+    for name in FRAMEWORKS
+    for own in rules_of(name)
+    if own.rule.name not in OFFLOAD
+}
 
 ANY = "generic"
 """A framework for the rules that every plan keeps."""
@@ -74,30 +80,6 @@ SPEC: dict[str, Any] = {
 
 def spec(framework: str = "megatron", **sections: object) -> Spec:
     return Spec.model_validate(SPEC | {"framework": framework} | sections)
-
-
-def row(**fields: object) -> Skeletons:
-    """Return one skeleton; fields that are left out are the plainest ones."""
-    values: dict[str, object] = {
-        "tp": 1,
-        "dp_shard": 1,
-        "dp_replicate": 1,
-        "cp": 1,
-        "pp": 1,
-        "ep": 1,
-        "vpp": 1,
-        "micro_batch": 1,
-        "microbatches": 48,
-        "zero": 0,
-        "recompute": NONE,
-        "sequence_parallel": False,
-        "schedule": ONE_F_ONE_B,
-        "offload": KEEPS_ALL,
-        "precision": 0,
-        "mesh": 0,
-    } | fields
-    columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
-    return Skeletons(**columns, paths=free_paths(1, len(GROUPS)))
 
 
 SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}

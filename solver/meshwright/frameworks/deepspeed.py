@@ -24,6 +24,7 @@ from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS, Skeleto
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
+
 def _has_stage_for_drives(spec: Spec, rows: Skeletons) -> Bools:
     is_third = (rows.zero == 3) | (is_alone(rows) & (rows.pp == 1))
     return keeps_or(rows, np.asarray(is_third | has_no_drives(spec)))

@@ -6,7 +6,13 @@ import numpy as np
 
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Degrees, Rule, RuleOf
-from meshwright.plans.skeletons import KEEPS_ALL, ONE_F_ONE_B, OPTIMIZER, PARAMETERS, Skeletons
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    ONE_F_ONE_B,
+    OPTIMIZER,
+    PARAMETERS,
+    Skeletons,
+)
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 
