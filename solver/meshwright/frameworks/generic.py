@@ -1,8 +1,8 @@
 """No framework in particular: the mathematics of parallel training alone.
 
 Its plans keep the rules that every plan keeps, and offload nothing that they could
-shard and do not; its code is plain PyTorch. Runs of a code base that nothing is known of are
-priced as this.
+shard and do not; its code is plain PyTorch. Runs of a code base of which nothing is
+known are priced as this.
 """
 
 from __future__ import annotations

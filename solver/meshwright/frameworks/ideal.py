@@ -1,8 +1,8 @@
 """No framework's limits: what any plan could reach with the best of all code bases.
 
 Its plans keep the rules that every plan keeps, and offload nothing that they could
-shard and do not; whatever one framework fuses, drops or reads at full speed, it does too. A
-solve under it says what a framework costs.
+shard and do not; whatever one framework fuses, drops or reads at full speed, it does
+too. A solve under it says what a framework costs.
 """
 
 from __future__ import annotations
