@@ -6,16 +6,22 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import meshwright.frameworks
+from meshwright.cost.activations import saved_bytes
+from meshwright.cost.compute import Kernels, kernels
+from meshwright.cost.efficiency import Efficiency
 from meshwright.frameworks.base.registry import framework
+from meshwright.plans.shards import Shards
+from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 
 TOY = '''
 """A toy that has no tensor parallelism beyond 2 and keeps 20 bytes a parameter."""
 
-from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
 from meshwright.plans.rule import Rule
 
 SMALL_TP = Rule(
@@ -32,6 +38,9 @@ FRAMEWORK = Framework(
     mixed_state=lambda training, moments: StateBytes(4, 4, 4 + moments, 2, 4),
     degree_rules=(SMALL_TP,),
     overhead_gib=0.0,
+    selective=Selective(
+        frozenset({"queries", "mlp activation input"}), matmul_share=0.5
+    ),
     published_as=("toy-trainer",),
 )
 '''
@@ -84,6 +93,31 @@ def test_its_state_is_counted(spec: str) -> None:
     assert parts["overhead"] == 0
     params = 4 * 12 * 1024**2 + 2 * 512 * 1024
     assert held * 2**30 == pytest.approx(20 * params, rel=0.01)
+
+
+def kernels_under(name: str) -> tuple[Kernels, float, float]:
+    """Return kernels, and bytes per token that a layer saves, all and selectively."""
+    own = Spec.model_validate(SPEC | {"framework": name})
+    one = np.array([1])
+    shards = Shards(one, one, one, one, np.array([False]))
+    whole, kept = (
+        saved_bytes(own, shards, selective)[0] for selective in (False, True)
+    )
+    return kernels(own, Efficiency(), shards), whole, kept
+
+
+@pytest.mark.usefixtures("spec")
+def test_what_it_recomputes_selectively_is_its_to_say() -> None:
+    """Queries and the inputs of GELU: 2 x 1,024 and 2 x 4,096 bytes a token.
+
+    Half of the matmuls run again, beside the cheap parts that do so anywhere.
+    """
+    own, whole, kept = kernels_under("toy")
+    assert whole - kept == 2 * 1024 + 2 * 4096
+    usual, usual_whole, _ = kernels_under("generic")
+    assert whole == usual_whole
+    more_s = own.selective_s - usual.selective_s
+    assert more_s == pytest.approx(own.layer.weight_s / 2)
 
 
 def test_its_rule_is_told(spec: str) -> None:

@@ -58,16 +58,24 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     layer = leading = _layer_s(share, heads, experts)
     if spec.model.moe is not None:
         leading = _layer_s(share, heads, dense_mlp(share))
-    cheap_s = input_norms(spec.model) * _norm_s(share) + experts.activation_s
-    plain = spec.training.attention == "plain"
     return Kernels(
         layer=layer,
         dense=leading,
-        # Norms before a matmul run again, no others.
-        selective_s=heads.core_s if plain else cheap_s,
+        selective_s=_selective_s(share, heads, experts),
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
+
+
+def _selective_s(share: Work, heads: Attention, inner: Mlp) -> Floats:
+    """Return the seconds of what selective recomputation runs again in a layer."""
+    spec, own = share.spec, framework_of(share.spec).selective
+    # Norms before a matmul run again, no others.
+    cheap_s = input_norms(spec.model) * _norm_s(share) + inner.activation_s
+    if own is None:
+        return heads.core_s if spec.training.attention == "plain" else cheap_s
+    matmuls_s = own.matmul_share * (heads.matmuls_s + inner.matmuls_s)
+    return cheap_s + matmuls_s + own.repeats_attention * heads.core_s
 
 
 def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:

@@ -58,6 +58,19 @@ class StateBytes:
 
 
 @dataclass(frozen=True)
+class Selective:
+    """What selective recomputation means to a framework."""
+
+    frees: frozenset[str]
+    """Names, in `cost.activations`, of the tensors that a layer does not keep."""
+    matmul_share: float = 0.0
+    """Share of a layer's forward matmuls that run again, beside norms and activations.
+    """
+    repeats_attention: bool = False
+    """Whether the core of attention runs again."""
+
+
+@dataclass(frozen=True)
 class Framework:
     """What one training framework does differently from the others."""
 
@@ -79,6 +92,8 @@ class Framework:
     """Whether cross-entropy is one kernel unless a spec says otherwise."""
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of the loss at its peak where it is not one kernel."""
+    selective: Selective | None = None
+    """What selective recomputation does; None for what `cost.activations` says."""
     overhead_gib: float = MANY_GROUPS_OVERHEAD_GIB
     """CUDA context and the buffers of communicators on each GPU, GiB."""
     prefetched_params: float = math.inf
