@@ -170,7 +170,8 @@ def test_a_recomputed_layer_is_a_third_of_what_it_takes(drawn: JobAndPlan) -> No
 SEEN = {
     "tp", "cp", "ep", "vpp", "gpipe", "zb-h1", "zero 0", "zero 1", "zero 2", "zero 3",
     "optimizer", "gradients", "parameters", "nvme", "none", "selective", "full",
-    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp", "experts", "latent",
+    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp", "generic", "ideal",
+    "experts", "latent",
     "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
 }  # fmt: skip
