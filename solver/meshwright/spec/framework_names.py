@@ -7,6 +7,7 @@ same name, so that a new file or another package adds a framework.
 from __future__ import annotations
 
 import pkgutil
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -22,7 +23,12 @@ def bundled() -> list[str]:
     """Return the names of frameworks that are modules of the package, sorted."""
     package = find_spec(PACKAGE)
     folders = package.submodule_search_locations if package else None
-    modules = pkgutil.iter_modules(folders or ())
+    return _modules(tuple(folders or ()))
+
+
+@cache
+def _modules(folders: tuple[str, ...]) -> list[str]:
+    modules = pkgutil.iter_modules(folders)
     return sorted(module.name for module in modules if not module.ispkg)
 
 
