@@ -18,6 +18,9 @@ from pydantic_core import PydanticKnownError
 PACKAGE = "meshwright.frameworks"
 """The package, and the group of entry points."""
 
+BASE = "base"
+"""What the package holds beside frameworks."""
+
 
 def bundled() -> list[str]:
     """Return the names of frameworks that are modules of the package, sorted."""
@@ -29,7 +32,7 @@ def bundled() -> list[str]:
 @cache
 def _modules(folders: tuple[str, ...]) -> list[str]:
     modules = pkgutil.iter_modules(folders)
-    return sorted(module.name for module in modules if not module.ispkg)
+    return sorted(module.name for module in modules if module.name != BASE)
 
 
 def added() -> dict[str, EntryPoint]:
