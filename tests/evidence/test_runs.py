@@ -130,6 +130,16 @@ def test_a_code_base_without_a_profile_is_priced_as_generic_and_counted_apart() 
     assert board.assumed["config.framework"] == 1
 
 
+def test_the_command_says_which_code_bases_have_no_profile(tmp_path: Path) -> None:
+    file = tmp_path / "runs.yaml"
+    file.write_text(json.dumps([row(), row(id="b", config__framework="Our own")]))
+    told = run_command("evidence", str(file)).stdout
+    assert "Code bases without a profile, priced as generic, in no average" in told
+    assert "Our own" in told
+    data = json.loads(run_command("evidence", str(file), "--format", "json").stdout)
+    assert data["without_profile"]["Our own"]["time"]["rows"] == 1
+
+
 def test_no_profile_is_fitted_to_a_code_base_without_one() -> None:
     assert not calibrate([priced(config__framework="A code of our own")]).measured
     assert calibrate([priced()]).measured
