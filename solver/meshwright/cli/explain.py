@@ -137,17 +137,16 @@ def _served(
 
 
 def _rules(framework: str | None, output_format: Format) -> str:
-    from meshwright.plans.rule import ALL
     from meshwright.report.rules import rule_data, rule_sections
     from meshwright.rules.legality import rules_of
+    from meshwright.spec.framework_names import framework_names
 
-    known = next((own for own in ALL if own == framework), None)
-    if framework is not None and known is None:
-        accepted = ", ".join(ALL)
+    if framework is not None and framework not in framework_names():
+        accepted = ", ".join(framework_names())
         raise SpecError(
             f"--rules: {framework!r}: no such framework; accepted: {accepted}"
         )
-    rules = rules_of(known)
+    rules = rules_of(framework)
     return formatted(
         output_format, lambda: rule_sections(rules), lambda: rule_data(rules)
     )

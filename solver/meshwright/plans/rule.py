@@ -13,11 +13,7 @@ from pydantic import Field
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import SpecModel
-from meshwright.spec.spec import Framework, Spec
-
-ALL: tuple[Framework, ...] = (
-    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp",
-)  # fmt: skip
+from meshwright.spec.spec import Spec
 
 
 class BrokenRule(SpecModel):
@@ -57,8 +53,6 @@ class RuleOf(Generic[S, R]):
     holds: Callable[[S, R], Bools]
     numbers: str = ""
     """The values compared, as a format of `spec` and the fields of a plan."""
-    frameworks: tuple[Framework, ...] = ALL
-    """Those of training that it is a rule of."""
     is_inherited: bool = False
     """Whether degrees that break it still do after any further factor."""
     concerns: Callable[[S], bool] = lambda _spec: True
