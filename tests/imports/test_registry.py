@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import imports
+from meshwright.imports import machines
 from meshwright.imports.registry import FOLDERS, importer, kinds
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import run
@@ -50,11 +50,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "machines" / "toy_pairs.py").write_text(TOY)
     (tmp_path / "machine.txt").write_text("pair 100\n")
     (tmp_path / "spec.yaml").write_text(SPEC)
-    path = [*imports.__path__, str(tmp_path)]
-    monkeypatch.setattr(imports, "__path__", path)
-    machines = sys.modules["meshwright.imports.machines"]
-    more = [*machines.__path__, str(tmp_path / "machines")]
-    monkeypatch.setattr(machines, "__path__", more)
+    path = [*machines.__path__, str(tmp_path / "machines")]
+    monkeypatch.setattr(machines, "__path__", path)
     return tmp_path
 
 

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from meshwright import imports
 from meshwright.imports.importer import (
     FabricImporter,
     FactsImporter,
@@ -29,6 +28,8 @@ FOLDERS: dict[str, type[Importer[Any]]] = {
 }
 """Folders of `imports/` that hold kinds, and what the importers in them are."""
 
+PACKAGE = "meshwright.imports"
+
 READ = 20_000
 """Characters of a text that a guess looks at, from its start."""
 
@@ -40,8 +41,8 @@ def kinds(*folders: str) -> tuple[str, ...]:
         for folder in folders or FOLDERS
         for name in sorted(
             path.stem
-            for root in imports.__path__
-            for path in Path(root, folder).glob("[!_]*.py")
+            for root in import_module(f"{PACKAGE}.{folder}").__path__
+            for path in Path(root).glob("[!_]*.py")
         )
     )
 
@@ -56,7 +57,7 @@ def importer(kind: str) -> Importer[Any]:
     folder = next((folder for folder in FOLDERS if kind in kinds(folder)), None)
     if folder is None:
         raise KeyError(kind)
-    module = import_module(f"{imports.__name__}.{folder}.{kind}")
+    module = import_module(f"{PACKAGE}.{folder}.{kind}")
     found = getattr(module, "IMPORTER", None)
     if not isinstance(found, FOLDERS[folder]):
         expected = FOLDERS[folder].__name__
