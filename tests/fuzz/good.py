@@ -175,15 +175,30 @@ VARIED = ["topology.levels[0].gb_s=8:900", "training.seq_len=512:4096"]
 
 QUANTITIES = ["40GiB", "80 GB", "0.5 TiB"]
 
-STORED = Row(
-    key="0123", name="small on 2 GPUs", axes={"cluster.count": 1, "model": "small"},
-    status="optimal", gpus=16, step_s=1.5, tokens_per_s=1e4, tokens_per_s_per_gpu=625,
-    mfu=0.4, peak_gib=30.5, headroom_gib=4, ways=2, plan=PLAN,
-    time_parts={"compute": 1.0, "tp": 0.5},
-    memory=StageMemory(total_gib=30.5, parts={"weights": 30.5}, usable_gib=34.5),
-    certificate=Certificate(
-        bound_s=1.5, gap=0, rounding_s=1e-9, seed=0,
-        counts=Counts(skeletons=9, no_memory=1, bounded=7, survivors=1),
-    ),
-)  # fmt: skip
+STORED = Row.model_validate(
+    {
+        "key": "0123",
+        "name": "small on 2 GPUs",
+        "axes": {"cluster.count": 1, "model": "small"},
+        "status": "optimal",
+        "gpus": 16,
+        "step_s": 1.5,
+        "tokens_per_s": 1e4,
+        "tokens_per_s_per_gpu": 625,
+        "mfu": 0.4,
+        "peak_gib": 30.5,
+        "headroom_gib": 4,
+        "ways": 2,
+        "plan": PLAN,
+        "time_parts": {"compute": 1.0, "tp": 0.5},
+        "memory": StageMemory(total_gib=30.5, parts={"weights": 30.5}, usable_gib=34.5),
+        "certificate": Certificate(
+            bound_s=1.5,
+            gap=0,
+            rounding_s=1e-9,
+            seed=0,
+            counts=Counts(skeletons=9, no_memory=1, bounded=7, survivors=1),
+        ),
+    }
+)
 """A row of a store."""
