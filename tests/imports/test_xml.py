@@ -234,9 +234,17 @@ COUNT = system(gpu("0:0f:0.0", 0, link("0:1f:0.0", 4))).replace(
 )
 
 
+SLOW = system(gpu("0:0f:0.0", 0) + nic("0:11:0.0", "a").replace("200000", "7"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (SLOW, "t.xml:2: <net speed='7'>: expected at least 8 Mbit/s"),
+        (
+            COUNT.replace('"x"', '"1001"'),
+            "t.xml:2: <nvlink count='1001'>: expected a whole number up to 1,000",
+        ),
         ("<topology/>", "t.xml:1: 'topology': unknown root element; accepted: system"),
         (COUNT, "t.xml:2: <nvlink count='x'>: expected a whole number"),
         ("<graphs><graph/></graphs>", "t.xml:1: nchannels='': expected a whole number"),
@@ -246,6 +254,15 @@ def test_broken_nccl_file_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         nccl_xml.parse(text, "t.xml")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("peer_link_gb_s", [0.0001, 1_000_000])
+def test_bandwidths_that_no_topology_takes_are_refused(peer_link_gb_s: float) -> None:
+    """Not as errors of a topology that the user never wrote."""
+    pair = system(gpu("0:0f:0.0", 0, link("0:1f:0.0", 4)) + gpu("0:1f:0.0", 1))
+    odd = A100.model_copy(update={"peer_link_gb_s": peer_link_gb_s})
+    with pytest.raises(SpecError, match=r"GPU0 - GPU1: .* GB/s; accepted: 0.001 to"):
+        nccl_xml.to_topology(nccl_xml.parse(pair, "t"), odd, "a100")
 
 
 def test_nccl_file_without_gpus_is_no_machine() -> None:
