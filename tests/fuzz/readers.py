@@ -23,12 +23,11 @@ from meshwright.evidence.score import judge
 from meshwright.evidence.tables import evidence_data, evidence_sections
 from meshwright.imports.clusters import read_facts, read_levels, read_machine
 from meshwright.imports.plain import plain
-from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
-from meshwright.reading.file_kinds import FABRICS, MACHINES
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.topology import Topology
@@ -195,9 +194,9 @@ def _name(path: Path) -> None:
 
 
 def _import(kind: str, path: Path) -> None:
-    if kind in MACHINES:
+    if kind in kinds("machines"):
         assert validated(read_machine(kind, path, A100), A100).gpus
-    elif kind in FABRICS:
+    elif kind in kinds("fabrics"):
         for machine in (SWITCHED, ROUTED):
             levels = read_levels(kind, path, machine).fields["levels"]
             assert Topology.model_validate({**machine.model_dump(), "levels": levels})
@@ -207,11 +206,12 @@ def _import(kind: str, path: Path) -> None:
 
 def _fit(path: Path) -> None:
     for machine in (SWITCHED, POD):
-        fit_files(machine.model_dump(exclude_none=True), machine, [path], "", 0)
+        data = machine.model_dump(exclude_none=True)
+        fit_files(data, machine, "nccl_tests", [path], "", 0)
 
 
 def _detect(path: Path) -> None:
-    assert detect(read_text(path)) in (*KINDS, None)
+    assert detect(read_text(path)) in (*kinds(), None)
 
 
 def _dies(_path: Path) -> None:

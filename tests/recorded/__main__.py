@@ -48,6 +48,8 @@ where: training.global_batch != 64 or pins.tp == 1
 }
 MEASURED = re.compile(r'"(solve_s|seconds|worker|peak_mib|wall_s|cpu_s)": [^,\n}]+')
 """What a clock says of a command, and is different each time."""
+KEY = re.compile(r'"[0-9a-f]{64}"')
+"""The key of a row of a search, which every change of the code changes."""
 
 Printed = dict[str, object]
 
@@ -97,7 +99,15 @@ def _record(listed: list[Command], workers: int) -> dict[str, Printed]:
         return recorded
 
 
+def _without_keys(recorded: dict[str, Printed]) -> dict[str, Printed]:
+    return {
+        name: {k: KEY.sub('""', v) if isinstance(v, str) else v for k, v in own.items()}
+        for name, own in recorded.items()
+    }
+
+
 def _compare(before: dict[str, Printed], after: dict[str, Printed]) -> int:
+    before, after = _without_keys(before), _without_keys(after)
     differ = [name for name in before | after if before.get(name) != after.get(name)]
     for name in differ:
         print("differs:", name)

@@ -12,8 +12,9 @@ from meshwright.reading.messages import shown
 from meshwright.sweeps.case import Recipe
 from meshwright.sweeps.export import check_kind, export
 from meshwright.sweeps.limits import check_memory_limit
+from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.pools import open_pool
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.row import Row
 from meshwright.sweeps.run import Run
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import Summary, summarise

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from meshwright.sweeps.front import front
-from meshwright.sweeps.row import METRICS, Row, Value
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row, Value
 
 EVERY = "all cases"
 """The group where there is but one."""
@@ -106,7 +107,7 @@ def group_of(row: Row, group: str | None) -> Value:
 def is_better(row: Row, other: Row, metric: str) -> bool:
     """Return whether a row beats another by a metric that both have."""
     own, known = getattr(row, metric), getattr(other, metric)
-    return bool(own < known if METRICS[metric] == "min" else own > known)
+    return bool(own < known if METRICS[metric].better == "min" else own > known)
 
 
 def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.report.tables import Lines, Section, Table
+from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
 from meshwright.sweeps.summary import Summary
-
-_TEXT: dict[str, Callable[[float], str]] = {
-    "step_s": seconds_text,
-    "tokens_per_s": "{:,.0f}".format,
-    "tokens_per_s_per_gpu": "{:,.0f}".format,
-    "mfu": "{:.1%}".format,
-    "gpus": "{:,}".format,
-    "peak_gib": "{:.2f}".format,
-    "headroom_gib": "{:.2f}".format,
-    "usd_per_mtoken": "{:.4f}".format,
-    "kwh_per_mtoken": "{:.5f}".format,
-    "train_days": "{:,.1f}".format,
-    "ways": "{:d}".format,
-}
-"""How each metric is printed."""
 
 MOST_POINTS = 40
 """Of a front, in a table."""
@@ -89,7 +75,7 @@ def _cells(row: Row, metrics: list[str]) -> tuple[str, ...]:
 
 def _text(row: Row, metric: str) -> str:
     value = getattr(row, metric)
-    return "-" if value is None else _TEXT[metric](value)
+    return "-" if value is None else METRICS[metric].text(value)
 
 
 def _axes(row: Row, but: str | None = None) -> str:

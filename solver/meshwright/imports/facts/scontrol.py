@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from meshwright.imports.importer import FactsImporter
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_:]{0,40})=")
@@ -145,3 +146,9 @@ def _tres(text: str) -> dict[str, int]:
     counts = {m[1]: int(m[2]) for m in _TRES.finditer(text)}
     typed = {title: count for title, count in counts.items() if title}
     return typed or ({UNTYPED: counts[None]} if None in counts else {})
+
+
+IMPORTER = FactsImporter(
+    sign=r"\bNodeName=\S{1,200} .{0,400}\b(?:CoresPerSocket|CPUTot|State)=",
+    parse=parse,
+)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from meshwright.errors import SpecError
+from meshwright.imports.importer import LogImporter
 from meshwright.imports.nccl.tests_operations import (
     OPS,
     SPLIT,
@@ -242,3 +243,9 @@ def _able_ranks(op: str, rows: list[Row]) -> range | None:
 
 def _spelled(able: range) -> str:
     return f"{able[0]}" if len(able) == 1 else f"{able[0]} to {able[-1]}"
+
+
+IMPORTER = LogImporter(
+    sign=r"\balgbw\s.{0,80}\bbusbw\b|\bnThread \d|Collective test starting",
+    parse=parse,
+)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
 from meshwright.imports.nccl.graph_dump import Graph, read_graphs
 from meshwright.imports.nccl.machine import to_machine
 from meshwright.imports.nccl.parts import Cpu, Device, read_devices
@@ -118,3 +119,11 @@ def to_topology(facts: NcclXml, gpu: Gpu, gpu_name: str) -> Imported:
         fail(facts.name, 0, "the file names no GPU; expected the whole PCIe tree")
     machine = to_machine(facts.gpus, facts.nics, facts.cpus, facts.notes, gpu)
     return to_graph(machine, gpu, gpu_name)
+
+
+IMPORTER = MachineImporter(
+    sign=r"<(?:system|graphs)[\s>]",
+    parse=parse,
+    to_topology=to_topology,
+    has_machine=lambda facts: facts.root == "system",
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from meshwright.imports.importer import FabricImporter
 from meshwright.imports.slurm.groups import Group, SlurmTopology
 from meshwright.imports.slurm.hostlist import HostLists
 from meshwright.imports.slurm.levels import to_levels
@@ -18,8 +19,6 @@ KEYS = {
     "ringname": "ring",
 }
 """What a line starts with, and the plugin that it tells."""
-
-__all__ = ["SlurmTopology", "parse", "to_levels"]
 
 _PAIR = re.compile(r"([A-Za-z_]{1,40})=(\S{1,200000})")
 
@@ -112,3 +111,10 @@ def _ignored(fields: Mapping[str, str], line: Line, name: str) -> list[str]:
     """Return a note for what is not used; LinkSpeed has no meaning to Slurm either."""
     strange = [key for key in fields if key not in (*KEYS, "nodes", "switches")]
     return [f"{name}:{line.number}: {key}= is left out." for key in strange[:1]]
+
+
+IMPORTER = FabricImporter(
+    sign=r"(?im)^\s{0,9}(?:Switch|Block|Ring)Name=|^\s{0,9}- topology:",
+    parse=parse,
+    to_levels=to_levels,
+)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 
+from meshwright.imports.importer import FabricImporter
 from meshwright.imports.infiniband.levels import to_levels
 from meshwright.imports.infiniband.parts import LANE_GBIT_S, Block, IbFabric, Port
 from meshwright.imports.text import Line, fail, known, read_lines, shown
-
-__all__ = ["IbFabric", "parse", "to_levels"]
 
 _BLOCK = re.compile(r"(Switch|Ca|Rt)\s{1,20}\d{1,5}\s{1,20}\"([^\"]{1,60})\"")
 _PORT = re.compile(
@@ -77,3 +76,10 @@ def _port(blocks: list[Block], line: Line, name: str) -> Port:
         peer_name=title[1].strip() if title else "",
         speed=f"{speeds[-1][1]}x{speeds[-1][2]}" if speeds else "",
     )
+
+
+IMPORTER = FabricImporter(
+    sign=r"(?m)^(?:Switch|Ca)\s{1,9}\d{1,5}\s{1,9}\"[SH]-|^switchguid=",
+    parse=parse,
+    to_levels=to_levels,
+)

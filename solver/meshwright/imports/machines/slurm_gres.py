@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
 from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers
 from meshwright.imports.slurm.hostlist import expand
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
@@ -168,3 +169,10 @@ def _notes(facts: SlurmGres) -> list[str]:
     if is_whole and rows != [tuple(column) for column in zip(*rows, strict=True)]:
         notes.append("Links= is not symmetric; the larger number of a pair is taken.")
     return notes
+
+
+IMPORTER = MachineImporter(
+    sign=r"\bGres Name=|\bName=gpu\b|AutoDetect=",
+    parse=parse,
+    to_topology=to_topology,
+)

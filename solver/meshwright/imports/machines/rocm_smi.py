@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
 from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers, pairs_of
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
@@ -210,3 +211,10 @@ def _notes(facts: RocmTopo, relations: Mapping[Pair, str]) -> list[str]:
             f"{a} and {b}; the upper cell is taken."
         )
     return notes
+
+
+IMPORTER = MachineImporter(
+    sign=r"={2} ?(?:Weight|Hops|Link Type) between two|ROCm System Man",
+    parse=parse,
+    to_topology=to_topology,
+)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from meshwright.imports.importer import FactsImporter
 from meshwright.imports.slurm.hostlist import HostLists
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 
@@ -93,3 +94,9 @@ def _slots(words: list[str], line: Line, name: str) -> int | None:
                 sentence = f"{shown(word)}: expected a whole number of slots"
                 fail(name, line.number, sentence)
     return count
+
+
+IMPORTER = FactsImporter(
+    sign=r"(?m)^[\w.@-]{1,80}[ \t]{1,20}slots ?= ?\d",
+    parse=parse,
+)

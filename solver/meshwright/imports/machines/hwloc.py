@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from meshwright.imports.graph import to_graph
 from meshwright.imports.hwloc.machine import Matrix, Placed, to_machine
 from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, shown, whole
 from meshwright.spec.gpu import Gpu
@@ -149,3 +150,10 @@ def to_topology(facts: Hwloc, gpu: Gpu, gpu_name: str) -> Imported:
         fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
     matrix = next(iter(facts.matrices.values()), None)
     return to_graph(to_machine(facts.gpus, facts.nics, matrix), gpu, gpu_name)
+
+
+IMPORTER = MachineImporter(
+    sign=r"<topology[\s>]|<!DOCTYPE topology",
+    parse=parse,
+    to_topology=to_topology,
+)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from meshwright.imports.importer import FactsImporter
 from meshwright.imports.text import fail, read_lines, shown
 
 _HOST = re.compile(r"VM_hostname\s{1,20}(\S{1,200})")
@@ -51,3 +52,9 @@ def parse(text: str, name: str) -> IbPorts:
     if not any(guids.values()):
         fail(name, 0, "no port GUID; expected the output of ibstat")
     return IbPorts(name, {host: tuple(own) for host, own in guids.items()})
+
+
+IMPORTER = FactsImporter(
+    sign=r"(?m)^VM_hostname |^CA '|^\s{0,9}Port GUID: ",
+    parse=parse,
+)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from meshwright.errors import SpecError
 from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
 from meshwright.imports.machine import (
     RELATIONS,
     Machine,
@@ -192,3 +193,10 @@ def to_topology(facts: NvidiaTopo, gpu: Gpu, gpu_name: str) -> Imported:
         SpecError: the matrix is not whole, or a bandwidth is not known.
     """
     return to_graph(to_machine(facts), gpu, gpu_name)
+
+
+IMPORTER = MachineImporter(
+    sign=r"\bGPU0(?:\W|\\t){1,60}X\b",
+    parse=parse,
+    to_topology=to_topology,
+)
