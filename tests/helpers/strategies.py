@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from meshwright.frameworks.state import OVERHEAD_GIB
 from meshwright.rules.offload import KNOWN_OFFLOADS
-from meshwright.spec.pins import OFFLOADS
+from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Framework, Spec
 
 SHAPES = [
