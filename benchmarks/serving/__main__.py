@@ -28,7 +28,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.inference import Inference
 from meshwright.spec.model import Model
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec
 
 FOLDER = Path(__file__).parent

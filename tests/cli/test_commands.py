@@ -9,7 +9,7 @@ import pytest
 
 from meshwright import __version__
 from meshwright.loading.load import load_spec
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from tests.helpers.command import run
 
 FITS = "llama3-8b-2xh100-nvlink"

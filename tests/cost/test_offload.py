@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.check.check import broken_rules, check, row_of
+from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
 from meshwright.cost.price import price
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import build_lattice, in_best_case
 from meshwright.loading.load import load_spec
+from meshwright.plans.encoding import to_row
 from meshwright.plans.plan import Plan
 from meshwright.solver.pipeline import solve
 from meshwright.spec.gpu import PRECISIONS
@@ -186,7 +187,7 @@ def test_update_takes_the_time_of_host_memory() -> None:
     backward, the traffic of data parallelism first; those of the ends do not hide.
     """
     job = make_job(spec("megatron", HOST))
-    rows, _ = row_of(job, plan("optimizer", 1))
+    rows, _ = to_row(job.fabric, plan("optimizer", 1))
     time = price(job, rows).time
     down_s = 4 * LAYER / 4 / 20e9
     assert time.sync_layer["offload"][0] == pytest.approx(
@@ -205,7 +206,7 @@ def test_parameters_come_up_for_every_pass() -> None:
     Gradients, 2 bytes, go down beside the latter.
     """
     job = make_job(spec("deepspeed", HOST))
-    rows, _ = row_of(job, plan("parameters", 3))
+    rows, _ = to_row(job.fabric, plan("parameters", 3))
     first = price(job, rows).time.first
     assert first["offload"][0] == pytest.approx(2 * TABLE / 4 * 2 / 20e9)
 
@@ -214,7 +215,7 @@ def test_drives_set_the_pace_where_they_are_slower() -> None:
     """8 GB/s among four GPUs: 2 GB/s, and 24 bytes of state read and written."""
     own = spec("deepspeed", HOST | DRIVES, training={"offload_to": "nvme"})
     job = make_job(own)
-    rows, _ = row_of(job, plan("parameters", 3))
+    rows, _ = to_row(job.fabric, plan("parameters", 3))
     time = price(job, rows).time
     assert time.sync_last["offload"][0] == pytest.approx(
         (TABLE + 2 * 1_024) / 4 * 24 / 2e9

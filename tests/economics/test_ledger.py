@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshwright.check.check import check, row_of, rows_by_kind, split_of
+from meshwright.check.check import check, rows_by_kind
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price, stage_times
 from meshwright.economics.ledger import ledger
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.loading.load import load_spec
-from meshwright.plans.decoding import to_plan
+from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
@@ -60,9 +60,9 @@ def passed_on(own: Entry) -> float:
 
 def check_time(job: Job, plan: Plan, told: Ledger) -> None:
     """Compare each stage with the parts of its time, whose formulas know no ledger."""
-    rows, place = row_of(job, plan)
+    rows, place = to_row(job.fabric, plan)
     kinds = rows_by_kind(job, rows, place)
-    each = [stage_times(r, price(k, r).time, split_of(plan)) for k, r in kinds]
+    each = [stage_times(r, price(k, r).time, to_split(plan)) for k, r in kinds]
     for stage, kind in enumerate(job.kind_of_stage(plan.pp).tolist()):
         entries, times = told.of_stage(stage), each[kind]
         for part in ON_STEP:
@@ -87,7 +87,7 @@ def again_s(kind: Job, rows: Skeletons, plan: Plan, stage: int) -> float:
 
 def check_links(job: Job, plan: Plan, told: Ledger) -> None:
     """Compare what all ranks pass on with the most loaded link of every group."""
-    place = row_of(job, plan)[1]
+    place = to_row(job.fabric, plan)[1]
     loads = group_loads(job.fabric.placed(place.order), place.mesh, plan.ep)
     priced = check(job, plan)
     for group, name in enumerate(GROUPS):

@@ -24,7 +24,7 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import (
     DP_REPLICATE,

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from meshwright.frameworks.base.registry import framework as framework_named
-from meshwright.spec.pins import OFFLOADS
+from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 
 SHAPES = [

@@ -6,13 +6,11 @@ import json
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from meshwright.check.check import broken_rules, check
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.fixed import with_plan
 from meshwright.loading.plan_text import read_plan
-from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
@@ -31,7 +29,7 @@ def plans_cost_the_same_again(data: Data, choice: Random) -> Checks:
     first = ask(data, top=1 if "inference" in data else 2)
     if first.plan is None or first.best is None:
         return
-    again = ask(pinned(_at_precision(data, first.plan), pins_of(first.plan)))
+    again = ask(pinned(data, pins_of(first.plan)))
     told = f"pinned in full: {again.best} for {first.best}"
     yield again.best == first.best, told
     own = type(first.plan).model_validate_json(first.plan.model_dump_json())
@@ -43,13 +41,6 @@ def plans_cost_the_same_again(data: Data, choice: Random) -> Checks:
             assert isinstance(priced, PricedPlan)
             is_explained = choice.random() < EXPLAINED
             yield from _from_texts(data, first, priced, is_explained)
-
-
-def _at_precision(data: Data, plan: Any) -> Data:
-    """Return a spec with the precision of a plan, which no pin decides."""
-    if not isinstance(plan, Plan):
-        return data
-    return {**data, "training": data["training"] | {"precision": plan.precision}}
 
 
 def _alone(spec: Spec, answer: Answer) -> Checks:
@@ -68,7 +59,7 @@ def _from_texts(
     data: Data, answer: Answer, priced: PricedPlan, is_explained: bool
 ) -> Checks:
     """Read a plan from an answer's JSON and from words, ask for it, and explain it."""
-    spec = question(_at_precision(data, priced.plan))
+    spec = question(data)
     assert isinstance(answer.outcome, Outcome)
     assert isinstance(spec, Spec)
     full = Pins.model_validate(pins_of(priced.plan))

@@ -20,7 +20,7 @@ from meshwright.plans.ranks import (
     visible_devices,
 )
 from meshwright.spec.cluster import Cluster, StagedCluster
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.topology.rings import mesh_groups
 from tests.helpers.command import run
 from tests.helpers.every_mesh import every_mesh

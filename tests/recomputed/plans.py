@@ -12,7 +12,7 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import AS_LISTED
-from meshwright.plans.decoding import to_plan
+from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import (
     GPIPE,

@@ -20,7 +20,7 @@ from meshwright.cost.job import Job, make_mixed_job
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.loading.load import load_spec
-from meshwright.plans.decoding import to_plan
+from meshwright.plans.encoding import to_plan
 from meshwright.plans.split import Split
 from meshwright.results.outcome import Outcome
 from meshwright.solver.mixed_clusters import arrangements

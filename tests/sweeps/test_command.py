@@ -59,7 +59,8 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
     assert data["best"] == {"all cases": best.key}
     assert data["counts"] == {"optimal": 3, "left": 0}
     markdown = search(text, "--format", "markdown").stdout
-    assert str(best.plan) in markdown
+    assert best.plan is not None
+    assert best.plan.brief in markdown
     assert markdown.startswith("### sweep")
 
 

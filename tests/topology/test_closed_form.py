@@ -22,7 +22,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.machine import Machine
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import build_fabric
 from meshwright.topology.graph import machine_graph, tree_graph

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.topology.fabric import build_fabric
 from meshwright.topology.groups import DP_SHARD, TP, group_loads, price_groups
 from meshwright.topology.levels import LevelFabric

@@ -10,7 +10,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import KEEPS_ALL, NONE
-from meshwright.spec.pins import OFFLOADS, RECOMPUTE_MODES
+from meshwright.spec.plan_fields import OFFLOADS, RECOMPUTE_MODES
 
 
 def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:

@@ -14,7 +14,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.skeletons import KEEPS_ALL
-from meshwright.spec.pins import OFFLOADS
+from meshwright.spec.plan_fields import OFFLOADS
 
 
 @dataclass(frozen=True)

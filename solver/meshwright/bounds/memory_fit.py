@@ -28,7 +28,7 @@ from meshwright.cost.price import price_memory, price_time
 from meshwright.lattice.lattice import Lattice, in_best_case
 from meshwright.plans.columns import Bools, Floats, Ints, representatives, take
 from meshwright.plans.skeletons import Skeletons
-from meshwright.spec.pins import SCHEDULES
+from meshwright.spec.plan_fields import SCHEDULES
 
 
 def scale_job(job: Job, rows: Skeletons) -> Scaled:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from meshwright.cost.price import (
 from meshwright.cost.schedule_tasks import longest_path_s
 from meshwright.cost.transformer import step_flops
 from meshwright.plans.columns import Floats, Parts, total
+from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.plans.skeletons import Skeletons
@@ -34,10 +34,8 @@ from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
 from meshwright.rules.splits import split_rules
-from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.units import GIB
-from meshwright.topology.groups import GROUPS, price_groups, seen_by_kinds
+from meshwright.topology.groups import GROUPS, seen_by_kinds
 from meshwright.topology.paths import Place
 
 MOST_TASKS = 16_000
@@ -134,26 +132,6 @@ def _broken(scored: _Scored) -> list[BrokenRule]:
     return [*legal, *split_rules(spec, scored.plan), *_limit_rules(scored)]
 
 
-def row_of(job: Job, plan: Plan) -> tuple[Skeletons, Place]:
-    """Return a plan as a skeleton column of length one, and where its ranks are."""
-    mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
-    column: dict[str, Any] = {
-        name: np.array([getattr(plan, name)], dtype=np.int64)
-        for name in (*AXES, "ep", "vpp", "micro_batch", "microbatches", "zero")
-    }
-    rows = Skeletons(
-        **column,
-        recompute=np.array([RECOMPUTE_MODES.index(plan.recompute)]),
-        schedule=np.array([SCHEDULES.index(plan.schedule)]),
-        offload=np.array([OFFLOADS.index(plan.offload)]),
-        precision=np.array([PRECISIONS.index(plan.precision)]),
-        sequence_parallel=np.array([plan.sequence_parallel]),
-        paths=price_groups(job.fabric.placed(plan.seats), mesh, column["ep"]),
-        mesh=np.array([0]),
-    )
-    return rows, Place(mesh[0], plan.seats)
-
-
 def rows_by_kind(
     job: Job, rows: Skeletons, place: Place
 ) -> list[tuple[Job, Skeletons]]:
@@ -166,17 +144,9 @@ def rows_by_kind(
     return list(zip(job.kinds, placed, strict=True))
 
 
-def split_of(plan: Plan) -> Split:
-    """Return the layers and recomputed layers of a plan's stages."""
-    return Split(
-        np.array([stage.layers for stage in plan.stages]),
-        np.array([stage.recompute_layers for stage in plan.stages]),
-    )
-
-
 def _score(job: Job, plan: Plan) -> _Scored:
-    rows, place = row_of(job, plan)
-    prices, split = price(job, rows), split_of(plan)
+    rows, place = to_row(job.fabric, plan)
+    prices, split = price(job, rows), to_split(plan)
     if not job.kinds:
         times = stage_times(rows, prices.time, split)
         return _Scored(job, plan, place, prices, split, times)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from meshwright.check.check import row_of, rows_by_kind, split_of
+from meshwright.check.check import rows_by_kind
 from meshwright.cost import traffic
 from meshwright.cost.blocks import LAYER, Block, Operations, blocks
 from meshwright.cost.job import Job
@@ -16,6 +16,7 @@ from meshwright.cost.schedule import sends
 from meshwright.cost.timing import BlockTimes, block_times
 from meshwright.economics.ledger_names import names
 from meshwright.plans.columns import Ints, Parts
+from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
@@ -31,8 +32,8 @@ ByPart = Mapping[str, Operations]
 
 def ledger(job: Job, plan: Plan) -> Ledger:
     """Return every collective that a GPU of each stage of a plan takes part in."""
-    rows, place = row_of(job, plan)
-    counts = _counts(job, rows, split_of(plan))
+    rows, place = to_row(job.fabric, plan)
+    counts = _counts(job, rows, to_split(plan))
     once = [
         list(_entries(kind.at(plan.precision), own, _links(job, kind, place, plan.ep)))
         for kind, own in rows_by_kind(job, rows, place)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.check.check import row_of, split_of
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import step_seconds
@@ -16,6 +15,7 @@ from meshwright.cost.timing import time_costs
 from meshwright.evidence.price import Priced
 from meshwright.evidence.words import kernels_of
 from meshwright.plans.columns import Floats, Ints, joined, take
+from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 
@@ -72,12 +72,12 @@ class Cases:
 
     def _group(self, index: list[int]) -> _Alike:
         members = [self.runs[i] for i in index]
-        rows = [row_of(make_job(one.spec), one.plan)[0] for one in members]
+        rows = [to_row(make_job(one.spec).fabric, one.plan)[0] for one in members]
         return _Alike(
             class_of(members[0]),
             make_job(members[0].spec),
             joined(rows),
-            _splits_by_stages([split_of(one.plan) for one in members]),
+            _splits_by_stages([to_split(one.plan) for one in members]),
             index,
         )
 

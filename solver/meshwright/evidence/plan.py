@@ -14,7 +14,7 @@ from meshwright.evidence.run import Run
 from meshwright.evidence.words import Recompute, recompute_of
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.divisors import divisors
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 
 _GROUP = re.compile(r"shard group (\d{1,9})")

@@ -114,9 +114,8 @@ def _of_plan(plan: Plan, name: str) -> str:
 
 def _unless_all(spec: Spec, name: str, plan: Plan) -> str:
     """Return the word that a recompute mode needs beside it where it is not for all."""
-    is_for_all = all(own.layers == own.recompute_layers for own in plan.stages)
     is_free = name == "recompute" and spec.pins.recompute_layers is None
-    is_part = is_free and plan.recompute != "none" and not is_for_all
+    is_part = is_free and plan.recompute != "none" and not plan.recomputes_all_layers
     return ", recompute_layers: any" if is_part else ""
 
 

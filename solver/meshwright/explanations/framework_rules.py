@@ -26,7 +26,8 @@ from meshwright.plans.rule import Rule, holding
 from meshwright.results.explanation import Fixed
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.rules.pins import degree_pins, plan_pins
-from meshwright.spec.pins import OFFLOADS, Pins
+from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 
 WORLD = Fixed(rule="world_size", sentence="the degrees multiply to the number of GPUs")

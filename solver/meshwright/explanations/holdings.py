@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.check.check import row_of, split_of
 from meshwright.cost.job import Job
 from meshwright.cost.price import price, stage_bytes
+from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import KEEPS_ALL, ONE_F_ONE_B, Skeletons
 from meshwright.plans.split import Split
 from meshwright.results.comparison import Holding
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.pins import OFFLOADS
+from meshwright.spec.plan_fields import OFFLOADS
 
 STATE = {"optimizer": 1, "gradients": 2, "weights": 3}
 """Parts of the state, and from which code of `offload` on they live on the host."""
@@ -47,7 +47,7 @@ def _without_axes(job: Job, plan: Plan) -> list[tuple[str, Mean]]:
 
     Each comes with the axis that was taken last; it is the mean over stages, in bytes.
     """
-    rows, split = row_of(job, plan)[0], split_of(plan)
+    rows, split = to_row(job.fabric, plan)[0], to_split(plan)
     rows = replace(rows, offload=np.array([KEEPS_ALL]))
     found = [("", _mean(job, rows, split))]
     for axis in AXES:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshwright.check.check import row_of
 from meshwright.cost.job import Job
+from meshwright.plans.encoding import to_row
 from meshwright.results.explanation import Slack
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
@@ -55,7 +55,7 @@ def _room(job: Job, plan: PricedPlan) -> Iterator[Slack]:
 def _kept(job: Job, plan: PricedPlan) -> Iterator[Slack]:
     """Yield the rules of the framework and the pins that a plan keeps."""
     spec = job.spec
-    rows, place = row_of(job, plan.plan)
+    rows, place = to_row(job.fabric, plan.plan)
     on_mesh = mesh_rules(spec, place.mesh[None])
     for rule in (*degree_rules(spec), *on_mesh, *plan_rules(spec)):
         if rule.holds(spec, rows)[0]:

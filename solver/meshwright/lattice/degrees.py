@@ -11,10 +11,10 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import holding
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_degree_rules
 from meshwright.spec.divisors import divisors
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.topology.groups import GROUPS
 from meshwright.topology.paths import Meshes, Paths, free_paths
 
@@ -86,19 +86,5 @@ def degree_rows(degrees: Ints) -> Skeletons:
 def mesh_rows(meshes: Meshes, paths: Paths) -> Skeletons:
     """Return rows with the degrees of meshes, for rules on meshes."""
     degrees = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
-    none = np.zeros(len(meshes), dtype=np.int64)
-    return Skeletons(
-        **degrees,
-        ep=none + 1,
-        vpp=none + 1,
-        micro_batch=none,
-        microbatches=none,
-        zero=none,
-        recompute=none,
-        sequence_parallel=none.astype(bool),
-        schedule=none,
-        offload=none,
-        precision=none,
-        paths=paths,
-        mesh=np.arange(len(meshes)),
-    )
+    columns = plain_columns(len(meshes)) | degrees
+    return Skeletons(**columns, paths=paths, mesh=np.arange(len(meshes)))

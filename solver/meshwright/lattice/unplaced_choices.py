@@ -13,17 +13,25 @@ import numpy as np
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Bools, Ints, ranges, take
 from meshwright.plans.rule import Rule, holding
-from meshwright.plans.skeletons import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    ONE_F_ONE_B,
+    Skeletons,
+    plain_columns,
+)
 from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import free_paths
 
-Columns = dict[str, Ints]
+Columns = dict[str, Any]
 
 ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """By whether there are no shards of the state, always, or if one wants."""
+
+OFF_OR_ON = {0: [0], 1: [0, 1]}
+"""By whether there is a choice."""
 
 
 class Layouts(NamedTuple):
@@ -110,23 +118,14 @@ def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layout
     columns = _with_divisors(columns, "micro_batch", per_rank)
     columns["microbatches"] = per_rank[columns["degree"]] // columns["micro_batch"]
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
-    columns = _with_if(columns, "sequence_parallel", "tp", 2)
+    columns = _with(columns, "sequence_parallel", columns["tp"] > 1, OFF_OR_ON)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
+    columns["sequence_parallel"] = columns["sequence_parallel"].astype(bool)
     number = columns.pop("degree")
-    is_split = columns.pop("sequence_parallel").astype(bool)
     count = len(number)
-    own: dict[str, Any] = columns
-    rows = Skeletons(
-        **own,
-        vpp=np.ones(count, dtype=np.int64),
-        schedule=np.full(count, ONE_F_ONE_B),
-        recompute=np.full(count, NONE),
-        offload=np.full(count, KEEPS_ALL),
-        precision=np.full(count, _precisions(spec)[0]),
-        sequence_parallel=is_split,
-        paths=free_paths(count, 0),
-        mesh=np.full(count, -1),
-    )
+    columns["precision"] = np.full(count, _precisions(spec)[0])
+    columns = plain_columns(count) | columns
+    rows = Skeletons(**columns, paths=free_paths(count, 0), mesh=np.full(count, -1))
     schedules = {"schedule": np.arange(len(SCHEDULES))}
     allowed = _beside(spec, rows, schedules, rules)
     # A schedule presupposes stages.
@@ -194,12 +193,6 @@ def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
     """Return the rows times the divisors of a number of their own."""
     choices = {whole: divisors(whole) for whole in np.unique(wholes).tolist()}
     return _with(columns, name, wholes, choices)
-
-
-def _with_if(columns: Columns, name: str, axis: str, count: int) -> Columns:
-    """Return the rows times `count` codes where an axis is used, else the first."""
-    kinds = (columns[axis] > 1).astype(np.int64)
-    return _with(columns, name, kinds, {0: [0], 1: list(range(count))})
 
 
 def _shards(rows: Columns) -> Ints:

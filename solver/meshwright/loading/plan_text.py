@@ -15,12 +15,7 @@ from meshwright.reading.messages import explain
 from meshwright.reading.places import Document, Where
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.pins import Pins
-
-_SAME = (
-    "tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "micro_batch", "zero",
-    "sequence_parallel", "recompute", "schedule", "offload",
-)  # fmt: skip
-"""Fields of an answer's plan that are pins too."""
+from meshwright.spec.plan_fields import FIELD
 
 LONGEST_PLAN = 10_000
 """Characters of a plan on the command line; all fields take a few hundred."""
@@ -71,7 +66,7 @@ def _parts(text: str) -> Iterator[str]:
 
 def pins_of_answer(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the pins that stand for a plan that was answered."""
-    pins = {name: plan[name] for name in _SAME if name in plan}
+    pins = {name: plan[name] for name in (*FIELD, "mesh") if name in plan}
     stages = plan.get("stages")
     if isinstance(stages, list) and all(isinstance(own, dict) for own in stages):
         pins["layers"] = [own.get("layers") for own in stages]

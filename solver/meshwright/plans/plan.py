@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
 
 from pydantic import Field
 
 from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
 from meshwright.spec.gpu import Precision
+from meshwright.spec.plan_fields import (
+    FIELDS,
+    Offload,
+    RecomputeMode,
+    Schedule,
+)
 
 
 class Stage(SpecModel):
@@ -32,9 +38,9 @@ class Plan(SpecModel):
     microbatches: Count = Field(description="Micro-batches per step.")
     zero: CountOrNone = Field(le=3)
     sequence_parallel: Flag
-    recompute: Literal["none", "selective", "full"]
-    schedule: Literal["1f1b", "gpipe", "zb-h1"]
-    offload: Literal["none", "optimizer", "gradients", "parameters"] = "none"
+    recompute: RecomputeMode
+    schedule: Schedule
+    offload: Offload = "none"
     precision: Precision = "bf16"
     stages: tuple[Stage, ...]
     mesh: dict[str, tuple[Count, ...]] = Field(
@@ -51,18 +57,31 @@ class Plan(SpecModel):
         """Return the number of GPUs; experts are folded into the other axes."""
         return self.tp * self.cp * self.dp_replicate * self.dp_shard * self.pp
 
+    @property
+    def recomputes_all_layers(self) -> bool:
+        """Return whether every layer is recomputed."""
+        return all(own.recompute_layers == own.layers for own in self.stages)
+
     def __str__(self) -> str:
-        """Return the plan in one line, in the words of `--pin`."""
-        parts = [f"{name}={getattr(self, name)}" for name in ("tp", "pp")]
-        extra = [name for name in ("vpp", "cp", "ep") if getattr(self, name) > 1]
-        parts += [f"{name}={getattr(self, name)}" for name in extra]
-        parts += [f"dp={self.dp_replicate}x{self.dp_shard}", f"zero={self.zero}"]
-        parts.append(f"micro_batch={self.micro_batch}x{self.microbatches}")
-        parts.append(f"recompute={self.recompute}")
-        if self.schedule != "1f1b":
-            parts.append(f"schedule={self.schedule}")
-        if self.offload != "none":
-            parts.append(f"offload={self.offload}")
-        if self.precision != "bf16":
-            parts.append(self.precision)
-        return " ".join(parts)
+        """Return the plan in one line, as `--plan` reads it.
+
+        Layers of stages and the mesh are left out, and fields that others decide.
+        """
+        return self._written(
+            own.name
+            for own in FIELDS
+            if not own.beside or getattr(self, own.beside) > 1
+        )
+
+    @property
+    def brief(self) -> str:
+        """Return what is not plain in the plan, as `--plan` reads it."""
+        return self._written(
+            own.name for own in FIELDS if getattr(self, own.name) != own.plain
+        )
+
+    def _written(self, names: Iterable[str]) -> str:
+        written = [f"{name}={getattr(self, name)}".lower() for name in names]
+        if self.recompute != "none" and not self.recomputes_all_layers:
+            written.append("recompute_layers=any")
+        return ",".join(written)

@@ -21,7 +21,7 @@ from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.parts import Part
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints, distinct, take
 from meshwright.plans.shards import Shards
+from meshwright.spec.plan_fields import (
+    FIELDS,
+    OFFLOADS,
+    RECOMPUTE_MODES,
+    SCHEDULES,
+)
 from meshwright.topology.paths import Paths
 
-NONE, SELECTIVE, FULL = range(3)
-"""Codes of the recompute column, in the order of `spec.pins.RECOMPUTE_MODES`."""
+NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
+"""Codes of the recompute column."""
 
-ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(3)
-"""Codes of the schedule column, in the order of `spec.pins.SCHEDULES`."""
+ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(len(SCHEDULES))
+"""Codes of the schedule column."""
 
-KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(4)
-"""Codes of the offload column, in the order of `spec.pins.OFFLOADS`."""
+KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(len(OFFLOADS))
+"""Codes of the offload column."""
+
+
+def plain_columns(count: int) -> dict[str, Any]:
+    """Return the column of every field where rows use nothing beyond data parallelism.
+
+    Batches, of which none is plainer than others, are 0.
+    """
+    plain = {own: 0 if own.plain is None else own.encoded(own.plain) for own in FIELDS}
+    return {own.name: np.full(count, code, own.dtype) for own, code in plain.items()}
 
 
 @dataclass(frozen=True)
 class Skeletons:
-    """Columns of equal length, a skeleton per row."""
+    """Columns of equal length, a skeleton per row, by the fields of a plan."""
 
     tp: Ints
     cp: Ints
@@ -39,7 +55,6 @@ class Skeletons:
     schedule: Ints
     offload: Ints
     precision: Ints
-    """Codes in the order of `spec.gpu.PRECISIONS`."""
     paths: Paths
     """What each group pays on the links of the row's mesh, or in the best case."""
     mesh: Ints

@@ -130,7 +130,7 @@ def _repair_table(repairs: tuple[Repair, ...]) -> Table:
             " and ".join(repair.edits) + (f" ({repair.note})" if repair.note else ""),
             seconds_text(repair.step_s),
             f"{1 + repair.price:.2f} x",
-            str(repair.plan),
+            repair.plan.brief,
         )
         for repair in repairs
     )

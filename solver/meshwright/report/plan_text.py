@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.plans.plan import Plan
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "ZB-H1"}
 

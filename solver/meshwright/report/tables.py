@@ -193,7 +193,7 @@ def _lost(best: PricedPlan, kind: KindResult) -> str:
 
 
 def _of(kind: KindResult) -> str:
-    return str(kind.best.plan) if kind.best else ""
+    return kind.best.plan.brief if kind.best else ""
 
 
 def _step_s(priced: PricedPlan | None) -> float:
@@ -210,7 +210,7 @@ def _later(loss: float) -> str:
 
 def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
     rows = tuple(
-        (str(rank), seconds_text(plan.step_s), _loss(best, plan), str(plan.plan))
+        (str(rank), seconds_text(plan.step_s), _loss(best, plan), plan.plan.brief)
         for rank, plan in enumerate((best, *others), 1)
     )
     return Table("Best plans", ("rank", "step", "loses", "plan"), rows)

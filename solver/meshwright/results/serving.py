@@ -17,6 +17,7 @@ from meshwright.results.outcome import (
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.result import Result, read_json
 from meshwright.spec.base import Count, SpecModel
+from meshwright.spec.plan_fields import FIELD
 
 
 class ServingPlan(SpecModel):
@@ -32,9 +33,9 @@ class ServingPlan(SpecModel):
     )
 
     def __str__(self) -> str:
-        """Return the plan in one line, in the words of `--pin`."""
-        names = ("tp", "pp", "dp_replicate", "microbatches")
-        return " ".join(f"{name}={getattr(self, name)}" for name in names)
+        """Return the plan in one line, as `--plan` reads it."""
+        names = (name for name in FIELD if name in type(self).model_fields)
+        return ",".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 class PricedServing(SpecModel):

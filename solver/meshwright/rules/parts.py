@@ -8,7 +8,7 @@ from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.cluster import StagedCluster
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Protocol
 
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Degrees, R, Rule, RuleOf
-from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Pins, Range
+from meshwright.spec.pins import Pins, Range, written
+from meshwright.spec.plan_fields import AXES, FIELD
 from meshwright.spec.spec import Spec
 from meshwright.topology.paths import Meshes
 
@@ -26,36 +26,26 @@ class Placed(Degrees, Protocol):
         """Return the row of each one's mesh in its table."""
 
 
+DEGREES = (*AXES, "dp")
+"""Pins that a plan's degrees alone tell whether they hold."""
+
+
 def degree_pins(spec: Spec) -> list[Rule]:
     """Return the pins on degrees."""
-    pins = spec.pins
-    names = ("tp", "pp", "dp", "dp_replicate", "dp_shard", "cp")
-    stages = {"layers": pins.layers, "recompute_layers": pins.stage_recompute}
-    return [*range_pins(pins, names), *stage_pins(stages)]
+    stages = {"layers": spec.pins.layers, "recompute_layers": spec.pins.stage_recompute}
+    return [*field_pins(spec.pins, DEGREES), *stage_pins(stages)]
 
 
 def plan_pins(spec: Spec) -> list[Rule]:
     """Return the pins on everything else but the mesh, and the precisions asked for."""
-    pins = spec.pins
-    names = ("vpp", "ep", "micro_batch", "microbatches", "zero")
-    rules: list[Rule] = [*range_pins(pins, names)]
-    if pins.sequence_parallel is not None:
-        rules.append(_sequence_parallel_pin(pins.sequence_parallel))
-    codes = {
-        "schedule": (SCHEDULES, pins.schedule),
-        "recompute": (RECOMPUTE_MODES, pins.recompute),
-        "offload": (OFFLOADS, pins.offload),
-    }
-    for name, (known, wanted) in codes.items():
-        if wanted is not None:
-            rules.append(_code_pin(name, known, wanted))
-    return [*rules, _precision_rule(spec)]
+    names = FIELD.keys() - set(DEGREES)
+    return [*field_pins(spec.pins, names), _precision_rule(spec)]
 
 
-def range_pins(pins: Pins, names: Iterable[str]) -> list[Pin]:
-    """Return the pins, of some, that say which numbers a column may have."""
-    given = {name: getattr(pins, name) for name in names}
-    return [_range_pin(name, pin) for name, pin in given.items() if pin is not None]
+def field_pins(pins: Pins, names: Container[str]) -> list[Pin]:
+    """Return the pins on some fields that a plan has one value in."""
+    given = {name: pin for name, pin in pins if name in names and pin is not None}
+    return [_field_pin(name, pin) for name, pin in given.items()]
 
 
 def stage_pins(counts: Mapping[str, tuple[int, ...] | None]) -> list[Pin]:
@@ -75,43 +65,33 @@ def _pin(text: str, holds: Callable[[object, R], Bools]) -> RuleOf[object, R]:
     return RuleOf(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
 
 
-def _range_pin(name: str, pin: Range) -> Pin:
-    return _pin(
-        f"{name}: {pin}", lambda _spec, rows: _accepted(pin, getattr(rows, name))
-    )
+def _field_pin(name: str, pin: Range | bool | tuple[str, ...]) -> Pin:
+    def holds(_spec: object, rows: Degrees) -> Bools:
+        return _accepted(name, pin, getattr(rows, name))
+
+    return _pin(f"{name}: {written(pin)}", holds)
 
 
-def _accepted(pin: Range, column: Ints) -> Bools:
+def _accepted(name: str, pin: Range | bool | tuple[str, ...], column: Ints) -> Bools:
     """Return which values of a column a pin accepts."""
+    if isinstance(pin, bool):
+        return np.asarray(column == pin)
+    if isinstance(pin, tuple):
+        return np.isin(column, [FIELD[name].encoded(word) for word in pin])
     inside = (column >= pin.min) & (column <= pin.max)
     listed = True if pin.values is None else np.isin(column, pin.values)
     return np.asarray(inside & listed, dtype=bool)
 
 
-def _code_pin(name: str, codes: tuple[str, ...], wanted: tuple[str, ...]) -> Pin:
-    accepted = [codes.index(code) for code in wanted]
-    shown = wanted[0] if len(wanted) == 1 else f"[{', '.join(wanted)}]"
-    return _pin(
-        f"{name}: {shown}", lambda _spec, rows: np.isin(getattr(rows, name), accepted)
-    )
-
-
 def _precision_rule(spec: Spec) -> Rule:
     """Return the rule that a plan's precision is among those of the spec."""
     names = spec.training.precisions
-    accepted = [PRECISIONS.index(name) for name in names]
+    accepted = [FIELD["precision"].encoded(name) for name in names]
     return Rule(
         "precision_chosen",
         f"training.precision: {' or '.join(names)}",
         "the spec",
         lambda _spec, rows: np.isin(rows.precision, accepted),
-    )
-
-
-def _sequence_parallel_pin(wanted: bool) -> Rule:
-    return _pin(
-        f"sequence_parallel: {str(wanted).lower()}",
-        lambda _spec, rows: rows.sequence_parallel == wanted,
     )
 
 

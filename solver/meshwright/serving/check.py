@@ -20,7 +20,7 @@ from meshwright.serving.memory import memory
 from meshwright.serving.price import Prices, price
 from meshwright.serving.rounds import bubble, round_s, wait_s
 from meshwright.serving.rules import serving_rules
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.units import GIB
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.serving.job import ServingJob
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.topology.groups import PP, TP, price_groups
 from meshwright.topology.paths import Meshes
 

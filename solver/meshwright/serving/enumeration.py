@@ -9,7 +9,7 @@ from meshwright.lattice.mesh_enumeration import enumerate_meshes
 from meshwright.plans.columns import Ints
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.topology.paths import Meshes
 
 IDLE_AXES = [AXES.index("cp"), AXES.index("dp_shard")]

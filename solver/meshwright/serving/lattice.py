@@ -15,7 +15,7 @@ from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.rules import serving_rules
 from meshwright.serving.stages import pinned, stages_by_count
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.topology.paths import Meshes
 
 

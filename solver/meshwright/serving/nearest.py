@@ -57,7 +57,7 @@ def describe(lattice: Lattice, row: int) -> NearMiss:
     priced = check(job, plan)
     fullest = max(priced.stages, key=lambda stage: stage.total_gib)
     return NearMiss(
-        description=f"{plan} layers={list(plan.layers)}",
+        description=f"{plan},layers={list(plan.layers)}".replace(" ", ""),
         broken_rules=tuple(broken_rules(job, plan)),
         memory=fullest,
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from meshwright.frameworks.base.shared_rules import KV_HEADS_REPEATED
 from meshwright.plans.rule import RuleOf
-from meshwright.rules.pins import mesh_pins, range_pins, stage_pins
+from meshwright.rules.pins import field_pins, mesh_pins, stage_pins
 from meshwright.rules.shared import (
     HEADS_DIVISIBLE,
     LAYERS_COVER_STAGES,
@@ -14,7 +14,8 @@ from meshwright.rules.shared import (
 )
 from meshwright.serving.deployment import Deployments
 from meshwright.spec.pins import Pins
-from meshwright.spec.serving import ServingSpec
+from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.serving import PINS, ServingSpec
 from meshwright.topology.paths import Meshes
 
 ServingRule = RuleOf[ServingSpec, Deployments]
@@ -54,5 +55,5 @@ TP_LINK: ServingRule = tp_link(lambda rows: rows.tp_s_per_byte)
 
 
 def _pins(pins: Pins, meshes: Meshes) -> list[ServingRule]:
-    ranges = range_pins(pins, ("tp", "pp", "dp_replicate", "microbatches"))
-    return [*ranges, *stage_pins({"layers": pins.layers}), *mesh_pins(pins, meshes)]
+    fields = field_pins(pins, FIELD.keys() & {*PINS})
+    return [*fields, *stage_pins({"layers": pins.layers}), *mesh_pins(pins, meshes)]

@@ -25,6 +25,7 @@ from meshwright.cpsat.problem import (
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.spec.plan_fields import BY_PREFERENCE
 
 
 def preference(rows: Skeletons) -> Ints:
@@ -34,23 +35,11 @@ def preference(rows: Skeletons) -> Ints:
     pipeline stages, narrow tensor parallelism, then large micro-batches and compact
     meshes.
     """
-    keys = (
-        rows.offload,
-        rows.recompute,
-        rows.zero,
-        rows.pp,
-        rows.tp,
-        rows.dp_replicate,
-        rows.cp,
-        rows.ep,
-        rows.schedule,
-        rows.vpp,
-        rows.sequence_parallel,
-        rows.precision,
-        -rows.micro_batch,
-        rows.mesh,
-    )
-    return np.lexsort(tuple(reversed(keys)))
+    keys = [
+        -getattr(rows, own.name) if own.prefers_large else getattr(rows, own.name)
+        for own in BY_PREFERENCE
+    ]
+    return np.lexsort((rows.mesh, *reversed(keys)))
 
 
 def first_of_equals(job: Job, candidates: Candidates) -> Ints:

@@ -19,14 +19,14 @@ from meshwright.lattice.mesh_enumeration import enumerate_meshes
 from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.lattice.unplaced_choices import coarse_rows, even_chunks, with_choices
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.decoding import to_plan
+from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, Rule, broken
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.techniques import kind_of
 from meshwright.results.outcome import NearMiss
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES, FIELD
 from meshwright.topology.groups import price_groups
 from meshwright.topology.paths import Place
 
@@ -216,8 +216,8 @@ def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
 
 def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
     """Return the first row as a near miss, by its degrees alone."""
-    names = ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard")
-    shown = " ".join(f"{name}={getattr(rows, name)[0]}" for name in names)
+    names = (name for name in FIELD if name in (*AXES, "ep"))
+    shown = ",".join(f"{name}={getattr(rows, name)[0]}" for name in names)
     return NearMiss(
         description=shown, broken_rules=tuple(broken(rules, job.spec, rows))
     )

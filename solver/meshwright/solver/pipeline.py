@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from meshwright.check.check import row_of
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees
+from meshwright.plans.encoding import to_row
 from meshwright.plans.techniques import kind_name, kind_of
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.training_run import RunReport
@@ -127,4 +127,4 @@ def _kind_solved(job: Job, whole: Outcome) -> int | None:
     """Return the kind of the best plan, if that is proven."""
     if whole.best is None or whole.status != "optimal":
         return None
-    return int(kind_of(row_of(job, whole.best.plan)[0])[0])
+    return int(kind_of(to_row(job.fabric, whole.best.plan)[0])[0])

@@ -14,7 +14,7 @@ from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Kin
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
 from meshwright.bounds.upper import real_split
-from meshwright.check.check import checked, predict, row_of, schedule_s
+from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
 from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
@@ -22,7 +22,7 @@ from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import joined
-from meshwright.plans.decoding import to_plan
+from meshwright.plans.encoding import to_plan, to_row
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import (
@@ -261,7 +261,7 @@ class Run:
         return None
 
     def _row(self, plan: Plan) -> Skeletons:
-        return row_of(self.job, plan)[0]
+        return to_row(self.job.fabric, plan)[0]
 
     def _no_plan(self, pruned: Pruned) -> Outcome:
         if np.isfinite(pruned.open_bound):

@@ -25,6 +25,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
     """Return every value that the rest of the spec rules out."""
     checks = (
         _precision,
+        _pinned_precision,
         _offload_to,
         _positions,
         _degrees,
@@ -44,6 +45,14 @@ def _precision(spec: Spec) -> Iterable[Problem]:
             accepted = ", ".join(gpu.peak_tflops.known)
             sentence = f"has no peak on {gpu.name}; accepted: {accepted}"
             yield Problem(("training", "precision"), precision, sentence)
+
+
+def _pinned_precision(spec: Spec) -> Iterable[Problem]:
+    for pinned in spec.pins.precision or ():
+        if pinned not in spec.training.precisions:
+            accepted = ", ".join(spec.training.precisions)
+            sentence = f"is not in training.precision; accepted: {accepted}"
+            yield Problem(("pins", "precision"), pinned, sentence)
 
 
 def _offload_to(spec: Spec) -> Iterable[Problem]:

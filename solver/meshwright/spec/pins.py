@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -16,14 +16,10 @@ from meshwright.spec.base import (
     SpecModel,
     refuse,
 )
+from meshwright.spec.gpu import Precision
+from meshwright.spec.plan_fields import Offload, RecomputeMode, Schedule
 
-RECOMPUTE_MODES = ("none", "selective", "full")
-SCHEDULES = ("1f1b", "gpipe", "zb-h1")
-OFFLOADS = ("none", "optimizer", "gradients", "parameters")
-"""What lives in host memory; each includes the ones before it."""
-
-AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
-"""The axes of the mesh, innermost first where a level holds several."""
+T = TypeVar("T")
 
 
 class Range(SpecModel):
@@ -46,17 +42,26 @@ class Range(SpecModel):
             return self.values[0] if len(set(self.values)) == 1 else None
         return self.min if self.min == self.max else None
 
+    def accepts(self, value: int) -> bool:
+        """Return whether a number is one of these."""
+        if self.values is not None:
+            return value in self.values
+        return self.min <= value <= self.max
+
     def __str__(self) -> str:
         """Return the pin as a user would write it."""
         if self.values is not None:
-            return _one_or_list(self.values)
+            return written(self.values)
         low = f"min: {self.min}" if self.min else ""
         high = f"max: {self.max}" if self.max < 10_000_000 else ""
         return "{" + ", ".join(filter(None, (low, high))) + "}"
 
 
-def _one_or_list(values: tuple[Any, ...]) -> str:
-    shown = [str(value).lower() for value in values]
+def written(pin: object) -> str:
+    """Return the value of a pin as a user would write it."""
+    if not isinstance(pin, tuple):
+        return str(pin).lower() if isinstance(pin, bool) else str(pin)
+    shown = [str(value) for value in pin]
     return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
 
 
@@ -83,21 +88,9 @@ def _as_list(value: Any) -> Any:
 
 
 RangePin = Annotated[Range, BeforeValidator(_as_range)]
-RecomputePin = Annotated[
-    tuple[Literal["none", "selective", "full"], ...],
-    BeforeValidator(_as_list),
-    NOT_EMPTY,
-]
-SchedulePin = Annotated[
-    tuple[Literal["1f1b", "gpipe", "zb-h1"], ...],
-    BeforeValidator(_as_list),
-    NOT_EMPTY,
-]
-OffloadPin = Annotated[
-    tuple[Literal["none", "optimizer", "gradients", "parameters"], ...],
-    BeforeValidator(_as_list),
-    NOT_EMPTY,
-]
+OneOf = Annotated[tuple[T, ...], BeforeValidator(_as_list), NOT_EMPTY]
+"""The words that a pin accepts: `full`, or `[selective, full]`."""
+
 StageCounts = Annotated[
     Annotated[Literal["all", "any"], Tag("word")]
     | Annotated[tuple[CountOrNone, ...], NOT_EMPTY, Tag("list")],
@@ -133,9 +126,12 @@ class Pins(SpecModel):
     microbatches: RangePin | None = None
     zero: RangePin | None = None
     sequence_parallel: Flag | None = None
-    schedule: SchedulePin | None = None
-    offload: OffloadPin | None = None
-    recompute: RecomputePin | None = Field(
+    schedule: OneOf[Schedule] | None = None
+    offload: OneOf[Offload] | None = None
+    precision: OneOf[Precision] | None = Field(
+        None, description="Of those in training.precision."
+    )
+    recompute: OneOf[RecomputeMode] | None = Field(
         None, description="One mode alone means every layer; see recompute_layers."
     )
     recompute_layers: StageCounts | None = Field(

@@ -61,10 +61,14 @@ def _axes(row: Row, but: str | None = None) -> str:
     return " ".join(f"{name.rsplit('.')[-1]}={value}" for name, value in own.items())
 
 
+def _plan(row: Row) -> str:
+    return row.plan.brief if row.plan else ""
+
+
 def _best_table(summary: SearchResult) -> Table:
     metrics = _metrics(summary.metric)
     rows = tuple(
-        (str(group), _axes(row, summary.group), *_cells(row, metrics), str(row.plan))
+        (str(group), _axes(row, summary.group), *_cells(row, metrics), _plan(row))
         for group, row in summary.best.items()
     )
     heading = (summary.group or "of", "case", *metrics, "plan")
@@ -76,7 +80,7 @@ def _front_tables(summary: SearchResult) -> Iterator[Table]:
     names = " and ".join(summary.front_metrics)
     for group, front in summary.fronts.items():
         rows = tuple(
-            (_axes(row, summary.group), *_cells(row, metrics), str(row.plan))
+            (_axes(row, summary.group), *_cells(row, metrics), _plan(row))
             for row in front[:MOST_POINTS]
         )
         more = len(front) - len(rows)

@@ -5,19 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.plans.plan import Plan
+from meshwright.spec.plan_fields import FIELDS
 
-OFF: dict[str, Any] = {
-    "tp": 1,
-    "pp": 1,
-    "vpp": 1,
-    "cp": 1,
-    "ep": 1,
-    "zero": 0,
-    "sequence_parallel": False,
-    "schedule": "1f1b",
-    "recompute": "none",
-    "offload": "none",
-}
+OFF: dict[str, Any] = {o.name: o.plain for o in FIELDS if o.is_technique}
 """The ways of a plan beyond plain data parallelism, by what each is without it."""
 
 

@@ -96,16 +96,10 @@ def _solved(
 def _off(spec: Spec, name: str) -> Any:
     """Return the pin that leaves a way out; None where the spec pins it in."""
     pinned, off = getattr(spec.pins, name), OFF[name]
-    if isinstance(pinned, Range) and not _accepts(pinned, off):
+    if isinstance(pinned, Range) and not pinned.accepts(off):
         return None
     if isinstance(pinned, tuple) and off not in pinned:
         return None
-    if name == "sequence_parallel":
+    if isinstance(off, bool):
         return None if pinned else off
     return (off,) if isinstance(off, str) else Range(values=(off,))
-
-
-def _accepts(pinned: Range, value: int) -> bool:
-    if pinned.values is not None:
-        return value in pinned.values
-    return pinned.min <= value <= pinned.max

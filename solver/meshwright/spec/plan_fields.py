@@ -1,0 +1,92 @@
+"""The table of plan fields: what each may be, and how it is written and preferred.
+
+`Plan`, `Skeletons` and `Pins` declare these fields with their types. Whatever walks
+over fields (pins as rules, `--pin`, `--plan`, text, encoding) reads this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from meshwright.spec.gpu import PRECISIONS
+
+RecomputeMode = Literal["none", "selective", "full"]
+Schedule = Literal["1f1b", "gpipe", "zb-h1"]
+Offload = Literal["none", "optimizer", "gradients", "parameters"]
+"""What lives in host memory; each includes the ones before it."""
+
+RECOMPUTE_MODES: tuple[RecomputeMode, ...] = get_args(RecomputeMode)
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+OFFLOADS: tuple[Offload, ...] = get_args(Offload)
+
+Value = int | str
+"""What a plan has in a field; flags are numbers too."""
+
+
+@dataclass(frozen=True)
+class PlanField:
+    """One field of a plan that is a whole number, a flag, or one of a few words."""
+
+    name: str
+    rank: int | None
+    """Its turn among fields when plans of equal time are put in order of preference.
+
+    The first is looked at first; None for a field that follows from others.
+    """
+    plain: Value | None = None
+    """What it is in the plainest plan; None where no value is plainer than others."""
+    is_technique: bool = True
+    """Whether a plan that has something else here uses more than data parallelism."""
+    words: tuple[str, ...] = ()
+    """The words that it may be, in the order of their codes; empty for numbers."""
+    beside: str = ""
+    """The degree that is above 1 wherever this field is not plain."""
+    prefers_large: bool = False
+    """Whether large values are preferred to small ones."""
+
+    @property
+    def dtype(self) -> type:
+        """Return what a column of it holds, as NumPy has it."""
+        return bool if isinstance(self.plain, bool) else int
+
+    def encoded(self, value: Value) -> int:
+        """Return the number that stands for a value in a column."""
+        return self.words.index(str(value)) if self.words else int(value)
+
+    def decoded(self, code: int) -> Value:
+        """Return the value that a number of a column stands for."""
+        return self.words[code] if self.words else self.dtype(code)
+
+
+FIELDS = (
+    PlanField("tp", rank=4, plain=1),
+    PlanField("pp", rank=3, plain=1),
+    PlanField("vpp", rank=9, plain=1, beside="pp"),
+    PlanField("cp", rank=6, plain=1, beside="cp"),
+    PlanField("ep", rank=7, plain=1),
+    PlanField("dp_replicate", rank=5, plain=1, is_technique=False),
+    PlanField("dp_shard", rank=None, plain=1, is_technique=False),
+    PlanField("zero", rank=2, plain=0),
+    PlanField("micro_batch", rank=12, is_technique=False, prefers_large=True),
+    PlanField("microbatches", rank=None, is_technique=False),
+    PlanField("sequence_parallel", rank=10, plain=False, beside="tp"),
+    PlanField("recompute", rank=1, plain="none", words=RECOMPUTE_MODES),
+    PlanField("schedule", rank=8, plain="1f1b", words=SCHEDULES, beside="pp"),
+    PlanField("offload", rank=0, plain="none", words=OFFLOADS),
+    PlanField("precision", rank=11, plain="bf16", is_technique=False, words=PRECISIONS),
+)
+"""In the order in which they are written."""
+
+FIELD = {field.name: field for field in FIELDS}
+
+AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+"""The axes of the mesh, innermost first where a level holds several."""
+
+BY_PREFERENCE = tuple(
+    sorted(
+        (field for field in FIELDS if field.rank is not None),
+        key=lambda field: field.rank or 0,
+    )
+)
+"""The fields that plans of equal time are told apart by, the first one first."""

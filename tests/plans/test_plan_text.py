@@ -1,0 +1,118 @@
+"""A plan in one line, and read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import read_plan
+from meshwright.plans.encoding import to_plan, to_row, to_split
+from meshwright.plans.plan import Plan, Stage
+from meshwright.plans.skeletons import Skeletons, plain_columns
+from meshwright.spec.pins import Pins, Range
+from meshwright.spec.plan_fields import BY_PREFERENCE, FIELD, FIELDS
+from meshwright.topology.fabric import build_fabric
+
+SPEC = load_spec("llama2-13b-8xa100")
+FABRIC = build_fabric(SPEC.cluster)
+DEGREES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Draw a plan on eight GPUs; what presupposes a degree above 1 is plain without."""
+    primes = draw(st.lists(st.sampled_from(DEGREES), min_size=3, max_size=3))
+    values: dict[str, Any] = {name: 2 ** primes.count(name) for name in DEGREES}
+    for own in FIELDS:
+        if own.name in DEGREES:
+            continue
+        if own.beside and values[own.beside] == 1:
+            values[own.name] = own.plain
+        elif own.words:
+            values[own.name] = draw(st.sampled_from(own.words))
+        elif own.dtype is bool:
+            values[own.name] = draw(st.booleans())
+        else:
+            values[own.name] = draw(st.integers(own.plain == 1 or 0, 3)) or 1
+    stages = []
+    for _ in range(values["pp"]):
+        layers = draw(st.integers(1, 9))
+        again = draw(st.integers(0, layers)) if values["recompute"] != "none" else 0
+        stages.append(Stage(layers=layers, recompute_layers=again))
+    mesh = {name: (values[name],) for name in DEGREES}
+    return Plan(**values, stages=tuple(stages), mesh=mesh)
+
+
+def pinned(pins: Pins) -> dict[str, Any]:
+    """Return the single values that pins ask for."""
+    values = {name: pin for name, pin in pins if pin is not None and name in FIELD}
+    for name, pin in values.items():
+        if isinstance(pin, Range):
+            values[name] = pin.single
+        elif isinstance(pin, tuple):
+            (values[name],) = pin
+    return values
+
+
+@given(plans())
+def test_the_text_of_a_plan_pins_all_that_it_decides(plan: Plan) -> None:
+    """What is left out can be nothing else: the GPUs are so many, and not staged."""
+    asked = pinned(read_plan(str(plan)))
+    given = {own.name: getattr(plan, own.name) for own in FIELDS}
+    assert asked.items() <= given.items()
+    left_out = [FIELD[name] for name in given.keys() - asked.keys()]
+    assert all(given[own.beside] == 1 for own in left_out)
+    assert all(given[own.name] == own.plain for own in left_out)
+
+
+@given(plans())
+def test_the_text_of_a_plan_asks_for_no_other_recomputed_layers(plan: Plan) -> None:
+    for text in (str(plan), plan.brief):
+        if read_plan(text).recomputes_all_layers:
+            assert plan.recompute == "none" or plan.recomputes_all_layers
+
+
+@given(plans())
+def test_the_brief_text_of_a_plan_pins_all_that_is_not_plain(plan: Plan) -> None:
+    asked = pinned(read_plan(plan.brief))
+    plain = {own.name: own.plain for own in FIELDS}
+    assert plain | asked == {own.name: getattr(plan, own.name) for own in FIELDS}
+
+
+@given(plans())
+def test_a_plan_is_the_same_after_columns(plan: Plan) -> None:
+    plan = plan.model_copy(update={"ep": 1})
+    rows, place = to_row(FABRIC, plan)
+    assert to_plan(rows, 0, to_split(plan), place) == plan
+
+
+def test_an_answer_pins_its_mesh_and_its_precision(tmp_path: Path) -> None:
+    plan = {"tp": 2, "dp_replicate": 1, "dp_shard": 4, "zero": 1, "precision": "fp16"}
+    text = ",".join(f"{name}={value}" for name, value in plan.items())
+    mesh = {"tp": [2], "cp": [1], "dp_shard": [4], "dp_replicate": [1], "pp": [1]}
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps({"plan": plan | {"mesh": mesh}}))
+    pins = read_plan(str(path))
+    assert pins.mesh is not None
+    assert pins.mesh.tp == (2,)
+    assert pins.precision == ("fp16",)
+    assert pinned(pins) == pinned(read_plan(text))
+
+
+def test_every_field_is_declared_wherever_fields_are() -> None:
+    names = FIELD.keys()
+    assert names <= Plan.model_fields.keys()
+    assert names <= Pins.model_fields.keys()
+    assert names <= Skeletons.__annotations__.keys()
+    assert names == plain_columns(1).keys()
+
+
+def test_preference_looks_at_every_field_that_is_not_decided_by_others() -> None:
+    assert [own.rank for own in BY_PREFERENCE] == list(range(len(BY_PREFERENCE)))
+    others = {own.name for own in FIELDS} - {own.name for own in BY_PREFERENCE}
+    assert others == {"dp_shard", "microbatches"}
