@@ -19,7 +19,7 @@ from meshwright.rules.splits import split_rules
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.job import make_serving_job
 from meshwright.solver.mixed_clusters import arrangements
-from meshwright.spec.pins import AXES
+from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 

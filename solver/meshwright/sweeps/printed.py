@@ -11,7 +11,8 @@ from pydantic import Field
 from meshwright.errors import SpecError
 from meshwright.reading.messages import shown
 from meshwright.spec.base import SpecModel
-from meshwright.sweeps.row import METRICS, Row, Value
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row, Value
 from meshwright.sweeps.summary import SearchResult, summarise
 
 
