@@ -162,7 +162,7 @@ def test_rules_are_printed_with_their_sources() -> None:
 
 def test_unknown_frameworks_and_missing_specs_are_named() -> None:
     assert run("explain", "--rules", "jax").stderr.startswith(
-        "error: --rules: 'jax': no such framework; accepted: megatron, "
+        "error: --rules: 'jax': no such framework; accepted: deepspeed, "
     )
     assert run("explain").stderr.startswith(
         "error: SPEC: missing; expected a YAML file"
