@@ -90,7 +90,7 @@ def step_weights(
     Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred: see
     each schedule of `schedules/`.
     """
-    fill_share = 1 / vpp
+    fill_share = by_schedule(schedule, lambda own: own.fill_share(vpp, stages))
     return StepWeights(
         fill_share=fill_share,
         pace_count=microbatches - fill_share,

@@ -17,6 +17,7 @@ class GPipe(Schedule):
     """
 
     name = "gpipe"
+    title = "GPipe"
 
     def in_flight(
         self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int

@@ -18,6 +18,7 @@ class OneFOneB(Schedule):
     """
 
     name = "1f1b"
+    title = "1F1B"
 
     def in_flight(
         self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int

@@ -19,6 +19,8 @@ class Schedule(ABC):
 
     name: str
     """As users write it."""
+    title: str
+    """As reports print it."""
     splits_backward = False
     """Whether the gradients of weights are tasks apart from those of inputs."""
 
@@ -42,6 +44,10 @@ class Schedule(ABC):
     def heads_in_flight(self, microbatches: Ints) -> Ints:
         """Return the micro-batches whose logits the last stage holds."""
         return np.ones_like(microbatches)
+
+    def fill_share(self, vpp: Ints, stages: Ints) -> Floats:
+        """Return which share of its time a stage adds to filling the pipeline."""
+        return np.asarray(1 / vpp)
 
     def deferred(self, microbatches: Ints, stages: Ints) -> Floats:
         """Return how many W's of a stage the closed form takes from fill to pace.

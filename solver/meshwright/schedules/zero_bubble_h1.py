@@ -19,6 +19,7 @@ class ZeroBubbleH1(OneFOneB):
     """
 
     name = "zb-h1"
+    title = "ZB-H1"
     splits_backward = True
 
     def in_flight(
