@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.schedule_tasks import (
     Span,
-    Task,
     longest_path_s,
     stage_order,
     timeline,
 )
 from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
+from meshwright.schedules.tasks import Task
 
 SCHEDULES = [ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1]
 schedules = st.sampled_from(SCHEDULES)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from meshwright.bounds.integer_costs import Scaled
-from meshwright.cost.schedule import heads_in_flight
+from meshwright.cost.schedule import heads_in_flight, most_in_flight
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.skeletons import GPIPE, NONE, Skeletons
+from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.model import Model
 
 MOST = 2**50
@@ -137,9 +137,7 @@ def quick_fits(
     rows = costs.rows
     recomputes = rows.recompute != NONE
     kept = costs.activations - np.where(recomputes, costs.freed, 0)
-    warm = np.where(rows.vpp > 1, 2, 1) * rows.pp
-    most = np.where(rows.schedule == GPIPE, rows.microbatches, warm)
-    most = np.minimum(most, rows.microbatches)
+    most = most_in_flight(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
     ends = np.maximum(costs.first_state, 0) + np.maximum(costs.last_state, 0)
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     ends = ends + heads * costs.last_activations

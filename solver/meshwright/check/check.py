@@ -34,6 +34,7 @@ from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
 from meshwright.rules.splits import split_rules
+from meshwright.schedules.table import schedule_named
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import GROUPS, seen_by_kinds
 from meshwright.topology.paths import Place
@@ -165,8 +166,7 @@ def _step_parts(scored: _Scored) -> dict[str, float]:
 def _schedule_s(scored: _Scored) -> float:
     """Return the step time by the longest path of the schedule's tasks.
 
-    Past `MOST_TASKS` the rest is added at the rate of a full pipeline: the slowest
-    stage per micro-batch or, under GPipe, the slowest forward and slowest backward.
+    Past `MOST_TASKS` the rest is added at the rate of a full pipeline.
     """
     times, plan = scored.times, scored.plan
     own, forward = total(times.seconds), times.forward_s
@@ -179,10 +179,9 @@ def _schedule_s(scored: _Scored) -> float:
         int(scored.rows.schedule[0]),
         plan.vpp,
     )
-    is_gpipe = plan.schedule == "gpipe"
-    rate = forward.max() + (own - forward).max() if is_gpipe else own.max()
+    rate_s = schedule_named(plan.schedule).rate_s(own, forward)
     sync = float(total(times.sync).max())
-    return path + (plan.microbatches - walked) * float(rate) + sync
+    return path + (plan.microbatches - walked) * rate_s + sync
 
 
 def _walked(plan: Plan) -> int:

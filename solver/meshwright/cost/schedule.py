@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1
+from meshwright.schedules.table import by_schedule
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:
@@ -25,29 +25,24 @@ def in_flight_before(
 ) -> Ints:
     """Return the same of the stage before the last `after` ones, columns of any shape.
 
-    A chunk is one micro-batch's activations of 1/vpp of the stage's layers, held from
-    its forward until its weight gradients. Stage e of p holds
-
-    - 1F1B: min(m, p - e) (Narayanan et al. 2021, section 2.2);
-    - GPipe: all m (Huang et al. 2019, section 2.3);
-    - interleaved: a warm-up of 2 (p - e - 1) + (v - 1) p and one more, of m v chunks
-      in all (Megatron-LM schedules.py: get_pp_rank_microbatches);
-    - ZB-H1: min(m, p) on every stage, e of them between backward and weight gradients
-      (Qi et al. 2023, section 2.3, at an M_W as large as M_B). The peak over all
-      stages is that of 1F1B, the peak of every stage but the first is not.
+    A chunk is one micro-batch's activations of 1/vpp of the stage's layers.
     """
-    warm = np.where(vpp > 1, 2 * after + (vpp - 1) * stages, after)
-    warm = np.where(schedule == ZERO_BUBBLE_H1, stages - 1, warm)
-    held: Ints = np.minimum(microbatches * vpp, warm + 1)
-    return np.where(schedule == GPIPE, microbatches, held)
+    columns = (after, microbatches, vpp, stages)
+    held: Ints = by_schedule(schedule, lambda own: own.in_flight(*columns))
+    return held
 
 
 def heads_in_flight(schedule: Ints, microbatches: Ints) -> Ints:
-    """Return the micro-batches whose logits the last stage holds, (rows,).
+    """Return the micro-batches whose logits the last stage holds, (rows,)."""
+    heads: Ints = by_schedule(schedule, lambda own: own.heads_in_flight(microbatches))
+    return heads
 
-    Only GPipe runs all forwards before the first backward.
-    """
-    return np.where(schedule == GPIPE, microbatches, 1)
+
+def most_in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
+    """Return micro-batches that no stage passes, its chunks counted together."""
+    columns = (microbatches, vpp, stages)
+    most: Ints = by_schedule(schedule, lambda own: own.most_in_flight(*columns))
+    return most
 
 
 def sends(stages: int, vpp: Ints | int) -> tuple[Ints, Ints]:
@@ -92,20 +87,14 @@ def step_weights(
 ) -> StepWeights:
     """Return how often a stage's seconds count in the step.
 
-    Even stages take m tau and a bubble of
-
-    - 1F1B and GPipe: (p - 1) tau (Narayanan et al. 2021, section 2.2);
-    - interleaved: (p - 1) tau / v, where p divides m (there, section 2.2.2);
-    - ZB-H1: (p - 1) (F + B - W) (Qi et al. 2023, table 2), where m >= p. The last
-      stage puts off W of its first min(m, p) - 1 micro-batches and no more, so that
-      with fewer micro-batches it is (p - 1) (F + B) - (m - 1) W.
+    Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred: see
+    each schedule of `schedules/`.
     """
-    fill_share = 1 / vpp
-    put_off = (np.minimum(microbatches, stages) - 1) / np.maximum(stages - 1, 1)
+    fill_share = by_schedule(schedule, lambda own: own.fill_share(vpp, stages))
     return StepWeights(
         fill_share=fill_share,
         pace_count=microbatches - fill_share,
-        deferred=np.where(schedule == ZERO_BUBBLE_H1, 1 + put_off, 0.0),
+        deferred=by_schedule(schedule, lambda own: own.deferred(microbatches, stages)),
     )
 
 

@@ -1,28 +1,15 @@
-"""Pipeline schedules task by task: each stage's order, and when every task runs."""
+"""Pipeline schedules task by task: when every task runs, and how long all take."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from math import inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1
-
-Kind = Literal["F", "B", "W"]
-"""Forward; backward, for inputs alone where W stands apart; weight gradients."""
-
-KINDS: tuple[Kind, ...] = ("F", "B", "W")
-
-
-class Task(NamedTuple):
-    """One micro-batch's pass through one chunk of a stage's layers."""
-
-    kind: Kind
-    microbatch: int
-    chunk: int
+from meshwright.schedules.schedule import Schedule
+from meshwright.schedules.table import SCHEDULES
+from meshwright.schedules.tasks import KINDS, Task, Tasks
 
 
 class Span(NamedTuple):
@@ -47,10 +34,10 @@ def longest_path_s(
     `forward_s`, `backward_s` (for inputs) and `weight_s` are each stage's seconds per
     micro-batch, all chunks together.
     """
-    graph = _Graph(len(forward_s), microbatches, schedule, vpp)
-    seconds = _chunk_seconds(forward_s, backward_s, weight_s, schedule, vpp)
-    orders = graph.orders
-    ends_s = _ends_s(graph, orders, seconds)
+    tasks, own = Tasks(len(forward_s), microbatches, vpp), SCHEDULES[schedule]
+    seconds = _chunk_seconds(forward_s, backward_s, weight_s, own, vpp)
+    orders = [own.order(tasks, stage) for stage in range(tasks.stages)]
+    ends_s = _ends_s(tasks, orders, seconds)
     return max(ends_s[order[-1]] for order in orders)
 
 
@@ -63,137 +50,39 @@ def timeline(
     vpp: int,
 ) -> list[Span]:
     """Return when every task runs; the tasks of one stage are in their order."""
-    graph = _Graph(len(forward_s), microbatches, schedule, vpp)
-    seconds = _chunk_seconds(forward_s, backward_s, weight_s, schedule, vpp)
-    orders = graph.orders
-    ends_s = _ends_s(graph, orders, seconds)
+    tasks, own = Tasks(len(forward_s), microbatches, vpp), SCHEDULES[schedule]
+    seconds = _chunk_seconds(forward_s, backward_s, weight_s, own, vpp)
+    orders = [own.order(tasks, stage) for stage in range(tasks.stages)]
+    ends_s = _ends_s(tasks, orders, seconds)
     spans = []
     for stage, order in enumerate(orders):
         clock_s = 0.0
         for number in order:
-            start_s = max(ends_s[graph.source(number)], clock_s)
+            start_s = max(ends_s[tasks.source(number)], clock_s)
             clock_s = ends_s[number]
-            spans.append(Span(stage, graph.task(number), start_s, clock_s))
+            spans.append(Span(stage, tasks.task(number), start_s, clock_s))
     return spans
 
 
 def stage_order(
     stage: int, stages: int, microbatches: int, schedule: int, vpp: int
 ) -> list[Task]:
-    """Return a stage's tasks in order: warm-up forwards, pairs, the last backwards."""
-    graph = _Graph(stages, microbatches, schedule, vpp)
-    return [graph.task(number) for number in graph.order(stage)]
-
-
-@dataclass(frozen=True)
-class _Graph:
-    """The tasks of a schedule by number: steps of a micro-batch's way, m tasks each.
-
-    It goes down p v chunks and up again, past the last stage to the first and back: a
-    task waits for the one m before it. Weight gradients come p v steps after their
-    backward, and wait for that.
-    """
-
-    stages: int
-    microbatches: int
-    schedule: int
-    vpp: int
-
-    @property
-    def of_a_kind(self) -> int:
-        """Return how many tasks of each kind there are."""
-        return self.stages * self.vpp * self.microbatches
-
-    def task(self, number: int) -> Task:
-        """Return a task by its number."""
-        kind, own = divmod(number, self.of_a_kind)
-        step, microbatch = divmod(own, self.microbatches)
-        chunk = step // self.stages
-        return Task(KINDS[kind], microbatch, self.vpp - 1 - chunk if kind else chunk)
-
-    @property
-    def sources(self) -> tuple[int, int, int]:
-        """Return how far before a task of each kind that stands which it waits for."""
-        return self.microbatches, self.microbatches, self.of_a_kind
-
-    def source(self, number: int) -> int:
-        """Return the task that a task waits for; below 0 where there is none."""
-        return number - self.sources[number // self.of_a_kind]
-
-    @property
-    def orders(self) -> list[list[int]]:
-        """Return the tasks of every stage in order."""
-        return [self.order(stage) for stage in range(self.stages)]
-
-    def order(self, stage: int) -> list[int]:
-        """Return a stage's tasks: warm-up forwards, pairs, the last backwards."""
-        m, after = self.microbatches, self.stages - stage - 1
-        forwards = [number + stage * m for number in self.first_forwards]
-        up = self.of_a_kind + after * m
-        backwards = [number + up for number in self.first_forwards]
-        warm = min(len(forwards), self._warm_up(after))
-        tasks = forwards[:warm]
-        for pair in zip(forwards[warm:], backwards, strict=False):
-            tasks += pair
-        tasks += backwards[len(forwards) - warm :]
-        is_zb = self.schedule == ZERO_BUBBLE_H1
-        return self._with_weights(tasks, stage) if is_zb else tasks
-
-    @cached_property
-    def first_forwards(self) -> list[int]:
-        """Return the forwards of the first stage in order.
-
-        Where interleaved, p divides m, and p micro-batches at a time go through one
-        chunk after the other (Narayanan et al. 2021, section 2.2.2; Megatron-LM
-        schedules.py: get_schedule_table).
-        """
-        m = self.microbatches
-        group = self.stages if self.vpp > 1 else m
-        return [
-            chunk * self.stages * m + index
-            for first in range(0, m, group)
-            for chunk in range(self.vpp)
-            for index in range(first, first + group)
-        ]
-
-    def _warm_up(self, after: int) -> int:
-        """Return the forwards before the first pair, `after` stages from the last.
-
-        Interleaved: Megatron-LM schedules.py: get_pp_rank_microbatches.
-        """
-        if self.schedule == GPIPE:
-            return self.microbatches
-        more = (self.vpp - 1) * self.stages
-        return 2 * after + more if self.vpp > 1 else after
-
-    def _with_weights(self, tasks: list[int], late: int) -> list[int]:
-        """Return the tasks with weight gradients, `late` micro-batches after backwards.
-
-        ZB-H1 is 1F1B whose stage e runs the W of micro-batch i right after the B of
-        micro-batch i + e, and its last e after all else: W starts the later the fewer
-        micro-batches warm the stage up (Qi et al. 2023, section 2.1 and figure 3, top).
-        """
-        result: list[int] = []
-        waiting: deque[int] = deque()
-        for number in tasks:
-            result.append(number)
-            if number >= self.of_a_kind:
-                waiting.append(number + self.of_a_kind)
-                result += [waiting.popleft()] if len(waiting) > late else []
-        return result + list(waiting)
+    """Return a stage's tasks in the order in which it runs them."""
+    tasks = Tasks(stages, microbatches, vpp)
+    return [tasks.task(number) for number in SCHEDULES[schedule].order(tasks, stage)]
 
 
 def _ends_s(
-    graph: _Graph, orders: list[list[int]], seconds: list[list[float]]
+    tasks: Tasks, orders: list[list[int]], seconds: list[list[float]]
 ) -> list[float]:
     """Return when every task ends, by its number; then zeros, for the first sources.
 
     A task waits for the one before it on its stage, and for its source on another. Each
     stage runs until a source has not ended; then its neighbours may go on.
     """
-    stages, of_a_kind, sources = graph.stages, graph.of_a_kind, graph.sources
+    stages, of_a_kind, sources = tasks.stages, tasks.of_a_kind, tasks.sources
     # The first steps have no source: those are the last numbers, counted from behind.
-    ends_s = [inf] * (len(KINDS) * of_a_kind) + [0.0] * graph.microbatches
+    ends_s = [inf] * (len(KINDS) * of_a_kind) + [0.0] * tasks.microbatches
     done, clocks_s, woken = [0] * stages, [0.0] * stages, deque(range(stages))
     by_stage = list(zip(*seconds, strict=True))
     while woken:
@@ -219,12 +108,12 @@ def _chunk_seconds(
     forward_s: Sequence[float],
     backward_s: Sequence[float],
     weight_s: Sequence[float],
-    schedule: int,
+    schedule: Schedule,
     vpp: int,
 ) -> list[list[float]]:
     """Return each stage's seconds per chunk by kind: B holds W where W has no task."""
     pairs = zip(backward_s, weight_s, strict=True)
-    apart = schedule == ZERO_BUBBLE_H1
+    apart = schedule.splits_backward
     return [
         [own / vpp for own in forward_s],
         [(own if apart else own + weight) / vpp for own, weight in pairs],

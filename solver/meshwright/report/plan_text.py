@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from meshwright.plans.plan import Plan
+from meshwright.schedules.table import schedule_named
 from meshwright.spec.plan_fields import AXES
-
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "ZB-H1"}
 
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
@@ -21,7 +20,7 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     zero = f"ZeRO-{plan.zero}"
     own = ["sequence parallel"] if plan.sequence_parallel else []
     if plan.pp > 1:
-        own.append(SCHEDULES[plan.schedule])
+        own.append(schedule_named(plan.schedule).title)
     if plan.offload != "none":
         own.append(f"{plan.offload} offloaded")
     own.append(plan.precision)
