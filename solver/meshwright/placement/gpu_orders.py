@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cpsat.goal import Goal, Seats
+from meshwright.cpsat.group_cost import GpuOrder, GroupCost
 from meshwright.deadline import Deadline
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.topology.groups import EP, views
@@ -117,7 +117,7 @@ def _alone(own: Sequence[Ring], floor: Paths, steps: Floats) -> Paths:
     return Paths(load.reshape(trials, -1), wait.reshape(trials, -1))
 
 
-def goals_of(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[Goal]:
+def goals_of(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[GroupCost]:
     """Return what orders of the GPUs of a host are judged by, in whole units."""
     loads, latency_s = kind.tables
     waits = _units(latency_s, WAIT_UNIT_S)
@@ -130,7 +130,7 @@ def goals_of(kind: HostKind, own: tuple[Ring, ...], limits: Limits) -> list[Goal
             min(most_load, _whole(load_limit / UNIT_S) + len(ring.hops)),
             min(int(waits.max()), _whole(wait_limit / WAIT_UNIT_S)),
         )
-        goals.append(Goal(ring.hops, passed, base, waits, most))
+        goals.append(GroupCost(ring.hops, passed, base, waits, most))
     return goals
 
 
@@ -145,7 +145,7 @@ def _units(amounts: Floats, unit: float) -> Ints:
 def combined(
     own: Sequence[Ring],
     kinds: Sequence[HostKind],
-    fronts: Sequence[tuple[Seats, ...]],
+    fronts: Sequence[tuple[GpuOrder, ...]],
 ) -> list[Order]:
     """Return the orders of all kinds together: every step waits for the slowest."""
     known: dict[tuple[float, ...], Order] = {(0.0,) * (2 * len(own)): ()}

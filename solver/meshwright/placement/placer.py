@@ -14,9 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cpsat.climb import climbed
-from meshwright.cpsat.goal import Goal, Seats
-from meshwright.cpsat.seats import Found, best_orders, least_costs, listed_orders
+from meshwright.cpsat.group_cost import GpuOrder, GroupCost
+from meshwright.cpsat.local_search import local_optimum
+from meshwright.cpsat.pareto_orders import (
+    FoundOrders,
+    least_costs,
+    listed_orders,
+    pareto_orders,
+)
 from meshwright.deadline import Deadline
 from meshwright.placement.gpu_orders import (
     NO_LIMIT,
@@ -46,7 +51,7 @@ FLOAT_ERROR = 1e-9
 RESTARTS = 7
 """Orders by chance from which good ones are looked for, besides as listed."""
 
-Find = Callable[["Question", Deadline], Found]
+Find = Callable[["Question", Deadline], FoundOrders]
 """How orders of one kind of host are found."""
 
 
@@ -77,8 +82,8 @@ class Placer:
         """Keep the fabric; nothing is searched yet."""
         self.fabric = fabric
         self._alone: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._fronts: dict[Question, Found] = {}
-        self._known: dict[tuple[int, tuple[Ring, ...]], list[Seats]] = {}
+        self._fronts: dict[Question, FoundOrders] = {}
+        self._known: dict[tuple[int, tuple[Ring, ...]], list[GpuOrder]] = {}
 
     @cached_property
     def _before(self) -> list[list[tuple[int, int]]]:
@@ -172,7 +177,7 @@ class Placer:
             self._alone[key] = least_costs(goal, self._before[kind])
         return self._alone[key]
 
-    def _goals(self, asked: Question) -> list[Goal]:
+    def _goals(self, asked: Question) -> list[GroupCost]:
         """Return what orders are judged by, with what each goal is at least."""
         goals = goals_of(self.fabric.kinds[asked.kind], asked.own, asked.limits)
         return [
@@ -180,24 +185,24 @@ class Placer:
             for goal, ring in zip(goals, asked.own, strict=True)
         ]
 
-    def _front(self, asked: Question, deadline: Deadline) -> Found:
+    def _front(self, asked: Question, deadline: Deadline) -> FoundOrders:
         """Return the orders of one kind of host that no other betters."""
         if asked not in self._fronts:
             known = self._known.get(asked[:2], [])
-            self._fronts[asked] = best_orders(
+            self._fronts[asked] = pareto_orders(
                 self._goals(asked), self._before[asked.kind], known, deadline
             )
         return self._fronts[asked]
 
-    def _climb(self, asked: Question, _deadline: Deadline) -> Found:
+    def _climb(self, asked: Question, _deadline: Deadline) -> FoundOrders:
         """Return orders of one kind of host to which swaps of GPUs lead."""
         goals = self._goals(asked)
-        found = [climbed(goals, start) for start in self._starts]
+        found = [local_optimum(goals, start) for start in self._starts]
         self._known[asked[:2]] = list(dict.fromkeys(found))
-        return Found(tuple(self._known[asked[:2]]), False)
+        return FoundOrders(tuple(self._known[asked[:2]]), False)
 
     @cached_property
-    def _starts(self) -> list[Seats]:
+    def _starts(self) -> list[GpuOrder]:
         """Return the order as listed, and some by chance."""
         gpus = np.arange(self.fabric.gpus_per_host)
         chance = np.random.default_rng(0)

@@ -8,6 +8,7 @@ from meshwright.cpsat.problem import (
     LARGEST_HORIZON,
     Problem,
     SkeletonChoice,
+    StageAmount,
     StageChoice,
 )
 from meshwright.plans.columns import Ints
@@ -45,19 +46,16 @@ def _choice(stages: Stages, row: int, layers: int) -> SkeletonChoice:
     return SkeletonChoice(
         stages=tuple(
             StageChoice(
-                layer=int(once[row]),
-                recompute=0,
-                pace_layer=groups * int(stages.cycle_layer[row]),
-                pace_recompute=0,
-                sync_layer=0,
-                least=int(stages.least[e]),
-                most=int(stages.most[row, e]),
-                extra=int(extra[row, e]),
-                pace_extra=groups * int(stages.cycle_extra[row, e]) - waited,
-                sync=0,
-                room=int(np.maximum(stages.room[row, e], 0)),
-                per_layer=int(stages.per_layer[row]),
-                freed=0,
+                fill=StageAmount(int(extra[row, e]), int(once[row])),
+                pace=StageAmount(
+                    fixed=groups * int(stages.cycle_extra[row, e]) - waited,
+                    per_layer=groups * int(stages.cycle_layer[row]),
+                ),
+                sync=StageAmount(0, 0),
+                memory=StageAmount(0, int(stages.per_layer[row])),
+                capacity=int(np.maximum(stages.room[row, e], 0)),
+                fewest_layers=int(stages.least[e]),
+                most_layers=int(stages.most[row, e]),
             )
             for e in range(stages.count)
         ),

@@ -8,8 +8,8 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.bounds.integer_costs import TICK_S, seconds
-from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
+from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.plans.columns import Ints
@@ -100,7 +100,7 @@ def _proof(
     """
     problem = make_problem(lattice.job, lattice.rows.take(left))
     how = (deadline, options.seed, options.workers)
-    proof = settled(problem, prove(problem, *how), *how)
+    proof = with_unique_split(problem, prove(problem, *how), *how)
     if proof.status == "infeasible":
         raise InternalError(
             f"no plan for {lattice.job.spec.title}, but bounds have one"

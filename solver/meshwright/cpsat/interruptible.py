@@ -1,4 +1,4 @@
-"""Runs CP-SAT so that a deadline and Ctrl-C end it."""
+"""Runs CP-SAT so that a deadline or Ctrl-C ends it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from meshwright.cpsat.ortools_import import CpModel, CpSolver, cp_model
 from meshwright.deadline import Deadline
 
 LOOK_S = 0.05
-"""How often a solve that runs is looked after."""
+"""How often a running solve is checked against its deadline, seconds."""
 
-Solved = Future[cp_model.CpSolverStatus]
+FutureStatus = Future[cp_model.CpSolverStatus]
 
 
-def solved(
-    solver: CpSolver, model: CpModel, deadline: Deadline
+def solve_until(
+    deadline: Deadline, solver: CpSolver, model: CpModel
 ) -> cp_model.CpSolverStatus:
     """Return the status of a solve, which ends soon after its deadline.
 
-    CP-SAT has a thread to itself: Python takes note of signals in the main one alone,
-    and only between its own steps. CP-SAT would take SIGINT away from Python for good.
-    A pool of threads would now and then lose Ctrl-C: it tidies up in callbacks of weak
-    references, out of which no exception comes.
+    CP-SAT runs in a thread: Python handles signals in the main thread alone, and only
+    between its own steps, and CP-SAT's own handler would take SIGINT away from Python
+    for good. A pool of threads would now and then lose Ctrl-C: it tidies up in
+    callbacks of weak references, out of which no exception comes.
     """
     solver.parameters.catch_sigint_signal = False
-    future: Solved = Future()
+    future: FutureStatus = Future()
     Thread(target=_solve, args=(solver, model, future), daemon=True).start()
     try:
         while not wait([future], LOOK_S).done:
@@ -38,8 +38,8 @@ def solved(
     return future.result()
 
 
-def _solve(solver: CpSolver, model: CpModel, future: Solved) -> None:
-    """Solve, and hand over the status or what went wrong."""
+def _solve(solver: CpSolver, model: CpModel, future: FutureStatus) -> None:
+    """Solve, and hand over the status or the exception."""
     try:
         future.set_result(solver.solve(model))
     except BaseException as error:
