@@ -13,8 +13,8 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.pins import degree_pins, plan_pins
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import free_paths
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import free_paths
 from tests.helpers import oracle
 from tests.laws.law import Checks
 

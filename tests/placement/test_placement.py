@@ -26,11 +26,11 @@ from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import build_fabric
+from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.group_hops import hops_of
 from meshwright.topology.host_kind import HostKind
-from meshwright.topology.rings import hops_of
-from meshwright.topology.routed import RoutedFabric
-from meshwright.topology.symmetry import before
+from meshwright.topology.routed_fabric import RoutedFabric
+from meshwright.topology.symmetry import rank_order_pairs
 from tests.helpers.irregular import (
     in_pairs,
     irregular_specs,
@@ -114,7 +114,7 @@ def found(
 
 
 def pairs_of(kind: HostKind) -> list[tuple[int, int]]:
-    return before(kind.routes.graph, kind.routes.gpus, kind.way_out)
+    return rank_order_pairs(kind.routes.graph, kind.routes.gpus, kind.way_out)
 
 
 def permutations(gpus: int) -> Ints:

@@ -20,8 +20,8 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.results.ledger import Entry, Ledger, Phase, StageLedger
+from meshwright.topology.fabric import Fabric, Place
 from meshwright.topology.groups import GROUPS, PP, group_loads
-from meshwright.topology.paths import Fabric, Place
 
 OUTPUT, INPUT = "stage output", "stage input"
 """The blocks of what neighbouring stages send, and of what they do on receiving it."""

@@ -9,7 +9,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
-from meshwright.topology.paths import Place
+from meshwright.topology.fabric import Place
 
 
 def to_plan(

@@ -8,8 +8,8 @@ from typing import Any
 
 from meshwright.report.chart import plot_library, save_chart
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.kinds import host_kinds
-from meshwright.topology.sketch import Line, Point, Sketch, sketch_cluster
+from meshwright.topology.diagram import Diagram, Line, Point, draw_cluster
+from meshwright.topology.host_summary import summarise_hosts
 
 WIDTH_PX, HEIGHT_PX = 900, 520
 WIDEST_PX = 7.0
@@ -52,7 +52,7 @@ def draw_topology(cluster: Cluster, path: Path) -> list[Path]:
 
 def _chart(cluster: Cluster, title: str) -> Any:
     alt = plot_library()
-    sketch = sketch_cluster(cluster)
+    sketch = draw_cluster(cluster)
     chart = alt.layer(_links(alt, sketch), _points(alt, sketch), _names(alt, sketch))
     return (
         chart.properties(
@@ -65,19 +65,19 @@ def _chart(cluster: Cluster, title: str) -> Any:
     )
 
 
-def _subtitle(cluster: Cluster, sketch: Sketch) -> list[str]:
+def _subtitle(cluster: Cluster, sketch: Diagram) -> list[str]:
     rates = sorted({line.gb_s for line in sketch.lines})
     span = " to ".join(f"{rate:.4g}" for rate in dict.fromkeys((rates[0], rates[-1])))
     part = f"; drawn: {sketch.part}" if sketch.part else ""
     broken = [
         f"{kind.where}: {', '.join(kind.lacks)}"
-        for kind in host_kinds(cluster)
+        for kind in summarise_hosts(cluster)
         if kind.lacks
     ]
     return [f"links of {span} GB/s per direction{part}", *broken[:MOST_BROKEN]]
 
 
-def _links(alt: Any, sketch: Sketch) -> Any:
+def _links(alt: Any, sketch: Diagram) -> Any:
     at = {point.name: point for point in sketch.points}
     values = [_link_row(line, at) for line in sketch.lines]
     width = alt.StrokeWidth(
@@ -118,7 +118,7 @@ def _axis(alt: Any, name: str) -> Any:
     )
 
 
-def _points(alt: Any, sketch: Sketch) -> Any:
+def _points(alt: Any, sketch: Diagram) -> Any:
     known = [
         KINDS[kind] for kind in KINDS if any(p.kind == kind for p in sketch.points)
     ]
@@ -154,7 +154,7 @@ def _label(point: Point) -> str:
     return point.name
 
 
-def _names(alt: Any, sketch: Sketch) -> Any:
+def _names(alt: Any, sketch: Diagram) -> Any:
     """Write each name beside its switch or below its point, on a white ground."""
     rows = Counter(point.y for point in sketch.points)
     places: dict[str, list[Point]] = {"beside": [], "below": [], "aslant": []}

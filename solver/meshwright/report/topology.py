@@ -10,15 +10,19 @@ from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.links import Level, Node
-from meshwright.topology.kinds import (
-    Kind,
+from meshwright.topology.host_summary import (
+    HostSummary,
     Uplinks,
-    host_kinds,
     left_out,
     levels_above,
+    summarise_hosts,
     why_left_out,
 )
-from meshwright.topology.pairs import MOST_GPUS, Pairs, pair_bandwidths
+from meshwright.topology.pair_bandwidths import (
+    MOST_GPUS,
+    PairBandwidths,
+    pair_bandwidths,
+)
 
 UPLINKS = {"per_gpu": "per GPU", "per_nic": "per NIC", "shared": "per host"}
 
@@ -27,7 +31,7 @@ def topology_sections(cluster: Cluster) -> list[Section]:
     """Return what there is to say about a cluster, from the whole to its parts."""
     if cluster.parts:
         return [*_joined_parts(cluster)]
-    kinds = host_kinds(cluster)
+    kinds = summarise_hosts(cluster)
     parts: list[Section] = [
         Lines(cluster.topology.name, tuple(_summary(cluster, kinds)))
     ]
@@ -61,7 +65,7 @@ def _joined_parts(cluster: Cluster) -> Iterator[Section]:
 
 def topology_data(cluster: Cluster) -> dict[str, Any]:
     """Return a cluster as JSON has it; rates per direction, links of the first host."""
-    kinds, pairs = host_kinds(cluster), pair_bandwidths(cluster)
+    kinds, pairs = summarise_hosts(cluster), pair_bandwidths(cluster)
     alone = [Cluster(topology=own.topology, count=own.count) for own in cluster.parts]
     return {
         "name": cluster.topology.name,
@@ -89,7 +93,7 @@ def _level_data(level: Level) -> dict[str, Any]:
     return {"name": level.name, "size": level.size} | level.model_dump()
 
 
-def _summary(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
+def _summary(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> Iterator[str]:
     topology = cluster.topology
     yield f"{cluster.gpus:,} x {topology.gpu.name}, {_where(cluster, kinds)}"
     if topology.nodes:
@@ -110,7 +114,7 @@ def _summary(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
         )
 
 
-def _where(cluster: Cluster, kinds: tuple[Kind, ...]) -> str:
+def _where(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> str:
     count = sum(kind.size for kind in kinds)
     each = kinds[0].gpus
     if not cluster.is_tree and not cluster.hosts.outer:
@@ -119,7 +123,7 @@ def _where(cluster: Cluster, kinds: tuple[Kind, ...]) -> str:
     return f"in {count:,} hosts of {each}" if count > 1 else "in one host"
 
 
-def _host_lines(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
+def _host_lines(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> Iterator[str]:
     for kind in kinds:
         yield f"{kind.where}: {', '.join(kind.lacks) or 'whole'}"
     for hosts, why in why_left_out(cluster):
@@ -164,7 +168,9 @@ def _gpu_table(gpu: Gpu) -> Table:
     return Table(f"GPU {gpu.name}", ("", "each"), tuple(rows))
 
 
-def _pair_section(cluster: Cluster, kinds: tuple[Kind, ...], pairs: Pairs) -> Section:
+def _pair_section(
+    cluster: Cluster, kinds: tuple[HostSummary, ...], pairs: PairBandwidths
+) -> Section:
     """Return a matrix, or one line where it is too wide for a page."""
     whole = len(pairs.gpus) == cluster.gpus
     where = "" if whole else f" of {kinds[0].name}" if len(kinds) > 1 else " of a host"
@@ -182,7 +188,7 @@ def _pair_section(cluster: Cluster, kinds: tuple[Kind, ...], pairs: Pairs) -> Se
     return Table(title, ("", *pairs.gpus), rows)
 
 
-def _nic_table(first: Kind) -> Table:
+def _nic_table(first: HostSummary) -> Table:
     rows = tuple(
         (node.name, _rate(node.gb_s) if node.gb_s else "-", _neighbours(first, node))
         for node in first.machine.nodes
@@ -191,7 +197,7 @@ def _nic_table(first: Kind) -> Table:
     return Table("NICs of a host", ("NIC", "port, GB/s", "links, GB/s"), rows)
 
 
-def _neighbours(first: Kind, node: Node) -> str:
+def _neighbours(first: HostSummary, node: Node) -> str:
     """Return what a node is linked to, and how fast."""
     return ", ".join(
         f"{next(end for end in link.between if end != node.name)} {_rate(link.gb_s)}"

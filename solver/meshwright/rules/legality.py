@@ -20,8 +20,8 @@ from meshwright.rules.shared import (
     tp_link,
 )
 from meshwright.spec.spec import Framework, Spec
+from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
-from meshwright.topology.paths import Meshes
 
 
 def degree_rules(spec: Spec) -> list[Rule]:

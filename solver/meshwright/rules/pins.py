@@ -12,7 +12,7 @@ from meshwright.plans.rule import Degrees, R, Rule, RuleOf
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.pins import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES, Pins, Range
 from meshwright.spec.spec import Spec
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 Pin = RuleOf[object, Degrees]
 """A rule of whatever is pinned."""

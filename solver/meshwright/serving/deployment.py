@@ -9,8 +9,8 @@ import numpy as np
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.serving.job import ServingJob
 from meshwright.spec.pins import AXES
+from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import PP, TP, price_groups
-from meshwright.topology.paths import Meshes
 
 
 @dataclass(frozen=True)

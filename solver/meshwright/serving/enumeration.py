@@ -10,7 +10,7 @@ from meshwright.plans.columns import Ints
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.spec.pins import AXES
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 IDLE_AXES = [AXES.index("cp"), AXES.index("dp_shard")]
 """Axes of a mesh that serving does not use."""

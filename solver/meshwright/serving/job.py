@@ -10,8 +10,8 @@ from meshwright.plans.precision import FORMATS
 from meshwright.spec.inference import CachePrecision, Inference, WeightPrecision
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec
-from meshwright.topology.fabric import build_fabric
-from meshwright.topology.paths import Fabric
+from meshwright.topology.fabric import Fabric
+from meshwright.topology.fabric_builder import build_fabric
 
 ACTIVATION_BYTES = 2
 """Of a number between matmuls, in a message, in a logit: 16 bits everywhere."""

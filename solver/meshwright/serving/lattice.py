@@ -16,7 +16,7 @@ from meshwright.serving.job import ServingJob
 from meshwright.serving.rules import serving_rules
 from meshwright.serving.stages import pinned, stages_by_count
 from meshwright.spec.pins import AXES
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from meshwright.rules.shared import (
 from meshwright.serving.deployment import Deployments
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 ServingRule = RuleOf[ServingSpec, Deployments]
 

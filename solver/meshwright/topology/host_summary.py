@@ -1,4 +1,4 @@
-"""The hosts of a cluster by kind: how many, and what they lack."""
+"""A summary of a cluster's hosts: how many are alike, and what they lack."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from meshwright.spec.machine import Machine, joined, machine_of_levels
 from meshwright.spec.topology import MAX_NODES
 
 
-class Kind(NamedTuple):
-    """Hosts that are alike."""
+class HostSummary(NamedTuple):
+    """Hosts that are alike: their number, their parts, their faults."""
 
     name: str
-    """Of the first of them."""
+    """Name of the first of the hosts."""
     where: str
-    """The names of all."""
+    """Names of all the hosts, neighbours as ranges."""
     size: int
-    """How many they are."""
+    """Number of the hosts."""
     gpus: int
+    """GPUs of one host."""
     nics: int
+    """NICs of one host."""
     machine: Machine
-    """Empty where its levels have more GPUs than an explicit graph may have."""
+    """One host as a graph; empty where it has more GPUs than graphs may have."""
     lacks: tuple[str, ...]
-    """What is down or slow, compared with the topology."""
+    """Sentences on what is down or slow, compared with the topology."""
 
 
-def host_kinds(cluster: Cluster) -> tuple[Kind, ...]:
-    """Return the kinds of hosts that plans may use; of a tree, the only one.
+def summarise_hosts(cluster: Cluster) -> tuple[HostSummary, ...]:
+    """Return a summary for each kind of host that plans may use; a tree has one.
 
-    Where hosts cut a level of a tree, the machine is its innermost level.
+    Where a host is only part of a tree's level, the machine is the innermost level.
     """
     if cluster.is_tree:
         return (_tree_kind(cluster),)
     return tuple(_graph_kind(cluster, alike) for alike in cluster.hosts.kinds)
 
 
-def _tree_kind(cluster: Cluster) -> Kind:
+def _tree_kind(cluster: Cluster) -> HostSummary:
     levels, gpus = cluster.levels, cluster.gpus_per_host
     split = split_levels(levels, gpus)
     inside, outer = split or (levels[:1], levels[1:])
@@ -51,12 +53,12 @@ def _tree_kind(cluster: Cluster) -> Kind:
     if math.prod(level.size for level in inside) <= MAX_NODES:
         machine = joined(machine_of_levels(inside, above), above)
     size = cluster.gpus // gpus
-    return Kind("node0", spans(range(size)), size, gpus, nics, machine, ())
+    return HostSummary("node0", spans(range(size)), size, gpus, nics, machine, ())
 
 
-def _graph_kind(cluster: Cluster, alike: Alike) -> Kind:
+def _graph_kind(cluster: Cluster, alike: Alike) -> HostSummary:
     hosts, machine = alike.hosts, alike.machine
-    return Kind(
+    return HostSummary(
         f"node{hosts[0]}",
         spans(hosts),
         len(hosts),
@@ -68,7 +70,7 @@ def _graph_kind(cluster: Cluster, alike: Alike) -> Kind:
 
 
 def levels_above(cluster: Cluster) -> tuple[Uplinks, ...]:
-    """Return the levels that are not inside a graph: all of a tree."""
+    """Return the levels above the hosts' graphs; all levels where it is a tree."""
     if cluster.is_tree:
         return tuple(uplinks(cluster.levels))
     first = cluster.hosts.kinds[0].machine
@@ -76,7 +78,7 @@ def levels_above(cluster: Cluster) -> tuple[Uplinks, ...]:
 
 
 class Uplinks(NamedTuple):
-    """A level, the GPUs below each child of its switches, and the uplinks of it."""
+    """A level, with the GPUs below each child of its switches and its uplinks."""
 
     level: Level
     gpus: int
@@ -84,19 +86,19 @@ class Uplinks(NamedTuple):
 
 
 def uplinks(levels: Iterable[Level], gpus: int = 1, nics: int = 1) -> Iterator[Uplinks]:
-    """Yield levels, innermost first, above children with so many GPUs and NICs."""
+    """Yield levels, innermost first, above hosts with so many GPUs and NICs."""
     for level in levels:
         yield Uplinks(level, gpus, level.uplinks(gpus, nics))
         gpus, nics = gpus * level.size, nics * level.size
 
 
 def _lacks(cluster: Cluster, alike: Alike) -> Iterator[str]:
-    """Yield what hosts lack of what the topology says, in its order."""
+    """Yield sentences on what hosts lack, in the order of the topology."""
     rated, _ = cluster.rated_host
     names = {node.name for node in alike.machine.nodes}
     gone = [node.name for node in rated.nodes if node.name not in names]
-    own = [each for each in cluster.overrides if each.holds_for(alike.hosts[0])]
-    down = {each.node for each in own}
+    host = alike.hosts[0]
+    down = {change.node for change in cluster.overrides if change.holds_for(host)}
     for name in gone:
         yield f"{name} is {'down' if name in down else 'not used'}"
     rates = {link.between: link.gb_s for link in alike.machine.links}
@@ -117,9 +119,9 @@ def left_out(cluster: Cluster) -> tuple[int, ...]:
 
 
 def why_left_out(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Yield the names of hosts that are left out, and why they are."""
+    """Yield the names of hosts that are left out, and the reason."""
     out = left_out(cluster)
-    whole = {own.host for own in cluster.overrides if own.is_whole_host}
+    whole = {change.host for change in cluster.overrides if change.is_whole_host}
     down = [host for host in out if host in whole]
     poorer = [host for host in out if host not in whole]
     if down:
@@ -129,7 +131,7 @@ def why_left_out(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def spans(hosts: Iterable[int]) -> str:
-    """Return the names of hosts, neighbours together: node0 to node5, node7."""
+    """Return the names of hosts, neighbours as ranges: node0 to node5, node7."""
     found: list[list[int]] = []
     for host in hosts:
         if found and host == found[-1][1] + 1:

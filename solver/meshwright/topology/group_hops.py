@@ -10,29 +10,29 @@ from numpy.typing import NDArray
 
 
 def mesh_groups(mesh: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-    """Return the ranks of each group of an axis, shape (groups, members).
+    """Return the ranks of every group of an axis, shape (groups, members).
 
-    `mesh` is (axes, levels). Rank order: the innermost level varies fastest and, in
-    a level, the first axis.
+    `mesh` is (axes, levels). Ranks count through the innermost level first and,
+    within a level, through the first axis.
     """
     axes, levels = mesh.shape
     shape = [int(mesh[a, level]) for level in range(levels) for a in range(axes)]
     ranks = np.arange(math.prod(shape)).reshape(shape[::-1])
-    own = [ranks.ndim - 1 - (level * axes + axis) for level in range(levels)]
-    rest = [dim for dim in range(ranks.ndim) if dim not in own]
+    of_axis = [ranks.ndim - 1 - (level * axes + axis) for level in range(levels)]
+    rest = [dim for dim in range(ranks.ndim) if dim not in of_axis]
     members = int(np.prod(mesh[axis]))
-    return ranks.transpose(*rest, *reversed(own)).reshape(-1, members)
+    return ranks.transpose(*rest, *reversed(of_axis)).reshape(-1, members)
 
 
 def hops_of(
     mesh: NDArray[np.int64], axis: int, is_exchange: bool
 ) -> list[tuple[int, int]]:
-    """Return who sends to whom in the groups of an axis of a mesh."""
+    """Return sender and receiver of every hop in the groups of one axis."""
     return (exchanges if is_exchange else rings)(mesh_groups(mesh, axis))
 
 
 def rings(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return who passes to whom in the rings of all groups."""
+    """Return the hops of rings: every member sends to the next one, cyclically."""
     return [
         pair
         for group in groups.tolist()
@@ -41,7 +41,7 @@ def rings(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def exchanges(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return who sends to whom if each member of a group sends to each other one."""
+    """Return the hops of all-to-all: every member sends to every other one."""
     return [
         pair for group in groups.tolist() for pair in itertools.permutations(group, 2)
     ]

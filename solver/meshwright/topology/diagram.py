@@ -1,7 +1,7 @@
-"""What a picture of a cluster shows: points in rows or rings, and links between them.
+"""The diagram of a cluster: points in rows or on rings, and the links between them.
 
-Small clusters are drawn whole. Of a larger tree one branch is, and points that stand
-for their equals say how many there are; of a larger graph the first host is.
+Small clusters are drawn whole. A larger tree is drawn as one branch, whose points say
+how many equals they stand for; a larger graph is drawn as its first host.
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from meshwright.spec.cluster import Cluster
+from meshwright.topology.diagram_layout import (
+    first_host,
+    has_far_links,
+    reachable,
+    rings,
+    rows,
+)
 from meshwright.topology.graph import machine_graph
-from meshwright.topology.kinds import Uplinks, host_kinds, uplinks
-from meshwright.topology.layout import around, first_host, has_far_links, rings, rows
+from meshwright.topology.host_summary import Uplinks, summarise_hosts, uplinks
 from meshwright.topology.routes import Routes
 
 MOST_DRAWN = 16
-"""GPUs of a tree that is drawn whole, and children that are drawn of a switch."""
+"""GPUs up to which a tree is drawn whole, and a switch with all its children."""
 
 MOST_NODES = 48
-"""Vertices of a graph that is drawn whole."""
+"""Vertices up to which a graph is drawn whole."""
 
 
 @dataclass(frozen=True)
@@ -31,38 +37,39 @@ class Point:
 
     name: str
     kind: str
-    """gpu, nic, switch, or rest: the equals that are not drawn."""
+    """gpu, nic, switch, or rest: a mark for the equals that are not drawn."""
     count: int = 1
-    """How many such there are in the cluster."""
+    """How many vertices of the cluster it stands for."""
     x: float = 0.0
     y: float = 0.0
 
 
 @dataclass(frozen=True)
 class Line:
-    """A link, or links side by side."""
+    """A link, or several parallel ones."""
 
     ends: tuple[str, str]
     gb_s: float
     latency_us: float
     rails: int = 1
+    """Number of parallel links."""
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """Points and lines, and what part of the cluster they are."""
+class Diagram:
+    """Points and lines, and the part of the cluster that they show."""
 
     points: tuple[Point, ...]
     lines: tuple[Line, ...]
     part: str
 
 
-def sketch_cluster(cluster: Cluster) -> Sketch:
-    """Return what to draw of a cluster."""
+def draw_cluster(cluster: Cluster) -> Diagram:
+    """Return the diagram of a cluster."""
     return _tree(cluster) if cluster.is_tree else _host(cluster)
 
 
-def _tree(cluster: Cluster) -> Sketch:
+def _tree(cluster: Cluster) -> Diagram:
     is_whole, total = cluster.gpus <= MOST_DRAWN, cluster.gpus
     drawn, prefix, kind = [], "gpu", "gpu"
     for level in cluster.levels:
@@ -73,10 +80,10 @@ def _tree(cluster: Cluster) -> Sketch:
     for (level, _, rails), children, above in steps:
         for index, child in enumerate(children):
             ends = child.name, above[index // level.size if is_whole else 0].name
-            side_by_side = rails * (child.count if child.kind == "rest" else 1)
-            lines.append(Line(ends, level.gb_s, level.latency_us, side_by_side))
+            parallel = rails * (child.count if child.kind == "rest" else 1)
+            lines.append(Line(ends, level.gb_s, level.latency_us, parallel))
     part = "" if is_whole else "one branch of each level"
-    return Sketch(_spread(drawn), tuple(lines), part)
+    return Diagram(_spread(drawn), tuple(lines), part)
 
 
 def _row(prefix: str, kind: str, size: int, total: int, is_whole: bool) -> list[Point]:
@@ -90,7 +97,7 @@ def _row(prefix: str, kind: str, size: int, total: int, is_whole: bool) -> list[
 
 
 def _spread(drawn: Iterable[list[Point]]) -> tuple[Point, ...]:
-    """Return the points of rows, from the lowest up, evenly spread."""
+    """Return the points of rows, from the lowest up, with their places."""
     filled = [row for row in drawn if row]
     return tuple(
         replace(point, x=x, y=(height + 0.3) / (len(filled) - 0.4))
@@ -100,15 +107,15 @@ def _spread(drawn: Iterable[list[Point]]) -> tuple[Point, ...]:
 
 
 def _across(row: list[Point]) -> list[float]:
-    """Return where the points of a row stand; one and its rest keep the middle."""
+    """Return the x of the points of a row; one with its rest stays in the middle."""
     if row[-1].kind == "rest":
         return [0.5, 0.9][-len(row) :]
     return [(index + 0.5) / len(row) for index in range(len(row))]
 
 
-def _host(cluster: Cluster) -> Sketch:
-    """Return the first host, and the levels above it where its picture has room."""
-    first, outer = host_kinds(cluster)[0], cluster.hosts.outer
+def _host(cluster: Cluster) -> Diagram:
+    """Return the first host, with the levels above it unless it is drawn as rings."""
+    first, outer = summarise_hosts(cluster)[0], cluster.hosts.outer
     whole = machine_graph(first.machine)
     way_out = [first.machine.way_out] if outer else []
     graph, gpus = _inside(whole, way_out)
@@ -120,21 +127,21 @@ def _host(cluster: Cluster) -> Sketch:
         places = rings(graph, gpus)
         points = tuple(Point(node, kinds[node], 1, x, y) for node, x, y in places)
         without = "".join(f"; without {name}" for name in way_out)
-        return Sketch(points, tuple(_links(graph)), part + without)
+        return Diagram(points, tuple(_links(graph)), part + without)
     drawn = [[Point(node, kinds[node]) for node in row] for row in rows(graph, gpus)]
     lines = [*_links(whole.subgraph([*graph, *way_out]))]
     lines += _add_levels(drawn, uplinks(outer, first.gpus, first.nics), way_out)
-    return Sketch(_spread(drawn), tuple(lines), part)
+    return Diagram(_spread(drawn), tuple(lines), part)
 
 
 def _inside(
     whole: nx.Graph[str], way_out: list[str]
 ) -> tuple[nx.Graph[str], list[str]]:
-    """Return what is drawn of a host itself, and its GPUs in order."""
+    """Return the part of a host to draw, and its GPUs in order."""
     graph = first_host(whole) if len(whole) > MOST_NODES else nx.Graph(whole)
     graph.remove_nodes_from(way_out)
     gpus = Routes(graph).gpus
-    return around(graph, gpus), gpus
+    return reachable(graph, gpus), gpus
 
 
 def _links(graph: nx.Graph[str]) -> Iterator[Line]:
@@ -145,15 +152,15 @@ def _links(graph: nx.Graph[str]) -> Iterator[Line]:
 def _add_levels(
     drawn: list[list[Point]], outer: Iterable[Uplinks], way_out: list[str]
 ) -> Iterator[Line]:
-    """Add one branch of what is above a host to its rows; yield the links there."""
+    """Add one branch of the levels above a host to its rows; yield its links."""
     below: list[Point] = []
     for level, _, rails in outer:
         above = Point(f"{level.name}0" if below else way_out[0], "switch")
         rest = Point(f"below {above.name} ...", "rest", level.size - 1)
         row = [*below, *([rest] if rest.count else [])]
         for point in row:
-            ends, side_by_side = (point.name, above.name), rails * point.count
-            yield Line(ends, level.gb_s, level.latency_us, side_by_side)
+            ends, parallel = (point.name, above.name), rails * point.count
+            yield Line(ends, level.gb_s, level.latency_us, parallel)
         drawn.append(row)
         below = [above]
     drawn.append(below)

@@ -1,4 +1,4 @@
-"""The bandwidth between each two GPUs, along the way that messages take."""
+"""The bandwidth between every two GPUs, along the route that messages take."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from meshwright.topology.graph import machine_graph
 from meshwright.topology.routes import Routes
 
 MOST_GPUS = 16
-"""A matrix of more does not fit on a page."""
+"""GPUs up to which the matrix is printed, and covers all of a tree."""
 
 MOST_PAIRED = 128
-"""GPUs of a larger host that are looked at."""
+"""GPUs of a host up to which pairs are compared."""
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """GPUs, and GB/s between each two; None on the diagonal."""
+class PairBandwidths:
+    """GPUs, and the GB/s between every two; None on the diagonal."""
 
     gpus: tuple[str, ...]
     gb_s: tuple[tuple[float | None, ...], ...]
@@ -29,26 +29,26 @@ class Pairs:
         return min(known), max(known)
 
 
-def pair_bandwidths(cluster: Cluster) -> Pairs:
-    """Return the pairs of a whole tree of up to 16 GPUs, else of the first host."""
+def pair_bandwidths(cluster: Cluster) -> PairBandwidths:
+    """Return the pairs of the first host, or of a whole tree of up to 16 GPUs."""
     return _of_levels(cluster) if cluster.is_tree else _of_routes(cluster)
 
 
-def _of_levels(cluster: Cluster) -> Pairs:
+def _of_levels(cluster: Cluster) -> PairBandwidths:
     is_small = cluster.gpus <= MOST_GPUS
     count = min(cluster.gpus if is_small else cluster.gpus_per_host, MOST_PAIRED)
     rows = (
         tuple(None if a == b else _uplink_gb_s(cluster, a, b) for b in range(count))
         for a in range(count)
     )
-    return Pairs(tuple(f"gpu{rank}" for rank in range(count)), tuple(rows))
+    return PairBandwidths(tuple(f"gpu{rank}" for rank in range(count)), tuple(rows))
 
 
 def _uplink_gb_s(cluster: Cluster, a: int, b: int) -> float:
-    """Return the least uplink up to the lowest switch above both ranks.
+    """Return the narrowest uplink up to the lowest switch above both ranks.
 
-    A pair uses one uplink of each level, however many lie side by side. Nodes have
-    their links instead.
+    A pair uses one uplink of each level, however many are parallel. A topology of
+    nodes and links has no such levels: infinite.
     """
     least = float("inf")
     for level in () if cluster.topology.nodes else cluster.levels:
@@ -58,7 +58,7 @@ def _uplink_gb_s(cluster: Cluster, a: int, b: int) -> float:
     return least
 
 
-def _of_routes(cluster: Cluster) -> Pairs:
+def _of_routes(cluster: Cluster) -> PairBandwidths:
     routes = Routes(machine_graph(cluster.hosts.kinds[0].machine))
     gpus, nodes = routes.gpus, routes.graph.nodes
     if len(gpus) > MOST_GPUS:
@@ -72,11 +72,11 @@ def _of_routes(cluster: Cluster) -> Pairs:
         return min(_route_gb_s(routes, a, b), rail_gb_s)
 
     rows = (tuple(None if a == b else gb_s(a, b) for b in gpus) for a in gpus)
-    return Pairs(tuple(gpus), tuple(rows))
+    return PairBandwidths(tuple(gpus), tuple(rows))
 
 
 def _route_gb_s(routes: Routes, start: str, end: str) -> float:
-    """Return the rate at which the first link on the way of a message is full."""
+    """Return the rate of a message at which the first link of its route is full."""
     shares = routes.route(start, end).shares
     used = shares > 0
     return float((routes.gb_s[used] / shares[used]).min())
