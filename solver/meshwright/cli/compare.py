@@ -20,7 +20,7 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from meshwright.explanations.compare import Named
+    from meshwright.explanations.compare import NamedPins
     from meshwright.loading.vary import Varied
     from meshwright.results.comparison import Comparison
     from meshwright.solver.options import Options
@@ -93,30 +93,30 @@ def _varied(name: str, spec: Spec, text: str | None, has_plans: bool) -> Varied 
     return vary(name, text) if text is not None else None
 
 
-def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
+def _found(spec: Spec, plans: NamedPins, options: Options) -> Comparison:
     """Return the plans, or the best of each kind, those of two GPUs in full."""
     from dataclasses import replace
 
     from meshwright.explanations.compare import compare as compare_plans
-    from meshwright.explanations.compare import in_full, of_kinds
+    from meshwright.explanations.compare import compare_kinds, in_full
     from meshwright.solver.pipeline import solve
 
     if plans:
         found = compare_plans(spec, plans, lambda own: solve(own, options))
     else:
-        found = of_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
+        found = compare_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
     is_full = plans or spec.cluster.gpus == PAIR
     return in_full(spec, found, options.profile) if is_full else found
 
 
 def _turned(
-    spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
+    spec: Spec, found: Comparison, plans: NamedPins, varied: Varied, options: Options
 ) -> Comparison:
     """Return a comparison with the turns of its plans, or of their kinds."""
     from meshwright.explanations.compare import kind_pins
-    from meshwright.explanations.decision import turned
+    from meshwright.explanations.head_to_head import with_crossovers
     from meshwright.solver.pipeline import solve
 
     kinds = [own.name for own in found.plans if own.plan]
     named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]
-    return turned(found, varied, named, lambda own: solve(own, options))
+    return with_crossovers(found, varied, named, lambda own: solve(own, options))

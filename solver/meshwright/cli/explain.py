@@ -104,8 +104,8 @@ def _answer(
 
     if isinstance(spec, ServingSpec):
         return _served(spec, plan, options, output_format)
+    from meshwright.explanations.collectives import with_ledger
     from meshwright.explanations.explain import Explainer
-    from meshwright.explanations.ledger import with_ledger
     from meshwright.report.explain import explain_sections
 
     explainer = Explainer(options)

@@ -9,24 +9,24 @@ from meshwright.report.tables import Section, Table
 
 
 def rule_sections(rules: list[Rule]) -> list[Section]:
-    """Return the rules, each with the frameworks that have it and its source."""
+    """Return a table of the rules with their frameworks and sources."""
     rows = tuple(
-        (own.name, own.sentence, _frameworks(own), own.source) for own in rules
+        (rule.name, rule.sentence, _frameworks(rule), rule.source) for rule in rules
     )
     heading = ("rule", "sentence", "frameworks", "source")
     return [Table("Rules that every plan keeps, beside pins and limits", heading, rows)]
 
 
 def rule_data(rules: list[Rule]) -> list[dict[str, Any]]:
-    """Return the rules as JSON has them."""
+    """Return the rules as data for JSON."""
     return [
         {
-            "rule": own.name,
-            "sentence": own.sentence,
-            "frameworks": list(own.frameworks),
-            "source": own.source,
+            "rule": rule.name,
+            "sentence": rule.sentence,
+            "frameworks": list(rule.frameworks),
+            "source": rule.source,
         }
-        for own in rules
+        for rule in rules
     ]
 
 

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from meshwright.explanations.gap import differences
+from meshwright.explanations.time_differences import part_differences
 from meshwright.plans.columns import Bools
 from meshwright.results.serving import (
     DegreeChoice,
-    Flip,
+    KindCrossover,
     Largest,
     PricedServing,
     ServingKind,
@@ -96,14 +96,16 @@ def _most(fits: Callable[[int], bool], least: int, most: int) -> int:
     return low
 
 
-def flips(spec: ServingSpec, kinds: Collection[str] | None = None) -> Iterator[Flip]:
+def flips(
+    spec: ServingSpec, kinds: Collection[str] | None = None
+) -> Iterator[KindCrossover]:
     """Yield the kinds that are best as the batch grows, each from where it is on.
 
     Batches are doubled, and where the kind changes in between, halved in on. Without
     `kinds` all are compared.
     """
 
-    def at(batch: int) -> Flip | None:
+    def at(batch: int) -> KindCrossover | None:
         return _winner(spec, batch, kinds)
 
     last = at(1)
@@ -112,7 +114,9 @@ def flips(spec: ServingSpec, kinds: Collection[str] | None = None) -> Iterator[F
         last = _next_flip(at, last)
 
 
-def _next_flip(at: Callable[[int], Flip | None], last: Flip) -> Flip | None:
+def _next_flip(
+    at: Callable[[int], KindCrossover | None], last: KindCrossover
+) -> KindCrossover | None:
     """Return the first batch, seen by doubling, at which another kind is best."""
     low, high = last.batch, 2 * last.batch
     while (found := at(high)) and found.kind == last.kind and high < MOST_BATCH:
@@ -129,7 +133,7 @@ def _next_flip(at: Callable[[int], Flip | None], last: Flip) -> Flip | None:
 
 def _winner(
     spec: ServingSpec, batch: int, kinds: Collection[str] | None
-) -> Flip | None:
+) -> KindCrossover | None:
     """Return the best kind at a batch, None where no plan fits."""
     job = make_serving_job(spec).with_inference(batch=batch)
     lattice = build_lattice(job)
@@ -139,7 +143,7 @@ def _winner(
     if row is None:
         return None
     plan = lattice.plan(row, lattice.layers[row])
-    return Flip(batch=batch, kind=names[row], plan=plan)
+    return KindCrossover(batch=batch, kind=names[row], plan=plan)
 
 
 def degrees(lattice: Lattice, best: PricedServing) -> Iterator[DegreeChoice]:
@@ -168,7 +172,7 @@ def _choice(
     axis: str, degree: int, priced: PricedServing, best: PricedServing
 ) -> DegreeChoice:
     """Return a degree with the part of the objective that it makes grow most."""
-    changes = differences(priced.objective_parts, best.objective_parts)
+    changes = part_differences(priced.objective_parts, best.objective_parts)
     name = max(changes, key=lambda part: changes[part])
     told = f"{name} {changes[name] / best.objective_s:+.1%}"
     is_best = getattr(best.plan, axis) == degree

@@ -11,22 +11,20 @@ from pydantic import ValidationError
 
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
+from meshwright.explanations.changed_spec import with_count, with_memory, with_pins
 from meshwright.explanations.conflict import smallest_conflict
-from meshwright.explanations.correction_sets import Decisions
-from meshwright.explanations.fixed import (
+from meshwright.explanations.correction_sets import NamedBits
+from meshwright.explanations.decisions import (
     MEMORY,
     TP_LINK,
-    memory_in,
-    pins_in,
-    with_memory,
-    with_plan,
-    without,
+    memory_decision,
+    pin_decisions,
+    without_decisions,
 )
-from meshwright.explanations.gap import differences
-from meshwright.explanations.other_clusters import with_count
+from meshwright.explanations.time_differences import part_differences
 from meshwright.reading.messages import explain
 from meshwright.reading.places import Document, Where
-from meshwright.results.explanation import Conflict, Fixed
+from meshwright.results.explanation import Conflict, Constraint
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation, ServingRepair
@@ -82,7 +80,7 @@ def _reasons(
         best = solve_serving(spec, replace(options, interrupt=Interrupt()))
         assert best.best is not None
         own = outcome.best.objective_parts, best.best.objective_parts
-        return {**values, "best": best, "gap": differences(*own)}
+        return {**values, "best": best, "gap": part_differences(*own)}
     miss, fixed = outcome.near_miss, list(_fixed_in(asked))
     return {
         "broken_rules": miss.broken_rules if miss else (),
@@ -94,23 +92,23 @@ def _reasons(
 
 def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
     try:
-        return ServingSpec.model_validate(with_plan(spec, plan))
+        return ServingSpec.model_validate(with_pins(spec, plan))
     except ValidationError as error:
         document = Document({}, {(): Where("--plan")})
         raise SpecError(explain(document, error, ServingSpec)) from None
 
 
-def _fixed_in(spec: ServingSpec) -> Iterator[Fixed]:
+def _fixed_in(spec: ServingSpec) -> Iterator[Constraint]:
     """Yield the pins, limits, objectives and capacities of a spec."""
-    yield from pins_in(spec.pins)
+    yield from pin_decisions(spec.pins)
     least = spec.limits.tp_min_link_gb_s
     if least is not None:
         sentence = f"tensor parallelism has links of {least:g} GB/s"
-        yield Fixed(rule=TP_LINK, sentence=sentence)
+        yield Constraint(rule=TP_LINK, sentence=sentence)
     for name, limit_ms in spec.inference.slo:
         if limit_ms is not None:
-            yield Fixed(rule=f"{_SLO}{name}", sentence=f"{name} is {limit_ms:g}")
-    yield memory_in(spec)
+            yield Constraint(rule=f"{_SLO}{name}", sentence=f"{name} is {limit_ms:g}")
+    yield memory_decision(spec)
 
 
 def _without(spec: ServingSpec, rules: Sequence[str]) -> ServingSpec:
@@ -120,7 +118,7 @@ def _without(spec: ServingSpec, rules: Sequence[str]) -> ServingSpec:
     slo = spec.inference.slo.model_copy(update=open_)
     inference = spec.inference.model_copy(update={"slo": slo})
     patient = spec.model_copy(update={"inference": inference})
-    return without(patient, [rule for rule in rules if rule not in waits])
+    return without_decisions(patient, [rule for rule in rules if rule not in waits])
 
 
 def _is_possible(spec: ServingSpec) -> bool:
@@ -128,17 +126,17 @@ def _is_possible(spec: ServingSpec) -> bool:
 
 
 def _smallest_conflict(
-    spec: ServingSpec, fixed: Sequence[Fixed], witness: str
+    spec: ServingSpec, fixed: Sequence[Constraint], witness: str
 ) -> Conflict:
     """Return a smallest set of decisions that leaves no plan, all others open."""
-    decisions = Decisions(tuple(own.rule for own in fixed))
+    decisions = NamedBits(tuple(own.rule for own in fixed))
 
     def is_possible(kept: int) -> bool:
-        open_ = decisions.named(decisions.every & ~kept)
+        open_ = decisions.names_of(decisions.every & ~kept)
         return _is_possible(_without(spec, open_))
 
     conflict, _ = smallest_conflict(decisions, [], is_possible)
-    names = decisions.named(conflict)
+    names = decisions.names_of(conflict)
     rules = tuple(own for own in fixed if own.rule in names)
     return Conflict(rules=rules, is_minimal=True, witness=witness)
 
@@ -171,7 +169,7 @@ def _repaired(spec: ServingSpec, edits: Sequence[Edit]) -> ServingRepair | None:
     return ServingRepair(edit=" and ".join(told), best=best)
 
 
-def _edits(fixed: Sequence[Fixed], fullest: StageMemory | None) -> list[Edit]:
+def _edits(fixed: Sequence[Constraint], fullest: StageMemory | None) -> list[Edit]:
     """Return what may be changed; what is counted down comes last."""
     edits: list[Edit] = [
         partial(_open, own.rule) for own in fixed if own.rule != MEMORY

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.explanations.fixed import with_memory
-from meshwright.explanations.other_clusters import with_topology
-from meshwright.results.serving_explanation import Worth
+from meshwright.explanations.changed_spec import with_memory, with_topology
+from meshwright.results.serving_explanation import MarginalValue
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.serving import ServingSpec
@@ -15,10 +14,10 @@ MORE = 1.1
 """Hardware is bettered by a tenth."""
 
 
-def marginal_values(spec: ServingSpec) -> Iterator[Worth]:
+def marginal_values(spec: ServingSpec) -> Iterator[MarginalValue]:
     """Yield what a tenth more of each thing brings, and twice the requests."""
     for change, changed in (*_hardware(spec), *_requests(spec)):
-        yield Worth(change=change, best=solve_serving(changed).best)
+        yield MarginalValue(change=change, best=solve_serving(changed).best)
 
 
 def _hardware(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:

@@ -14,19 +14,19 @@ from meshwright.topology.host_summary import summarise_hosts
 WIDTH_PX, HEIGHT_PX = 900, 520
 WIDEST_PX = 7.0
 
-MOST_BROKEN = 4
-"""Kinds of hosts whose lacks stand below the title."""
+MOST_INCOMPLETE = 4
+"""Most kinds of incomplete hosts that are named below the title."""
 
-KINDS = {
+POINT_KINDS = {
     "gpu": ("GPU", "square", "#2e7d32"),
     "switch": ("switch", "diamond", "#1f4e8c"),
     "nic": ("NIC", "circle", "#b35900"),
     "rest": ("more of them", "triangle-up", "#8a8a8a"),
 }
-"""Name, shape and colour."""
+"""Name, shape and colour of every kind of point."""
 
 LETTER_PX = 8
-"""Width of a letter of a name: where names would touch, they stand aslant."""
+"""Assumed width of a letter; names that would touch are drawn aslant."""
 
 GROUND: dict[str, Any] = {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
 BESIDE: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 12}
@@ -69,12 +69,12 @@ def _subtitle(cluster: Cluster, sketch: Diagram) -> list[str]:
     rates = sorted({line.gb_s for line in sketch.lines})
     span = " to ".join(f"{rate:.4g}" for rate in dict.fromkeys((rates[0], rates[-1])))
     part = f"; drawn: {sketch.part}" if sketch.part else ""
-    broken = [
+    incomplete = [
         f"{kind.where}: {', '.join(kind.lacks)}"
         for kind in summarise_hosts(cluster)
         if kind.lacks
     ]
-    return [f"links of {span} GB/s per direction{part}", *broken[:MOST_BROKEN]]
+    return [f"links of {span} GB/s per direction{part}", *incomplete[:MOST_INCOMPLETE]]
 
 
 def _links(alt: Any, sketch: Diagram) -> Any:
@@ -120,7 +120,9 @@ def _axis(alt: Any, name: str) -> Any:
 
 def _points(alt: Any, sketch: Diagram) -> Any:
     known = [
-        KINDS[kind] for kind in KINDS if any(p.kind == kind for p in sketch.points)
+        POINT_KINDS[kind]
+        for kind in POINT_KINDS
+        if any(p.kind == kind for p in sketch.points)
     ]
     names, shapes, colours = (list(column) for column in zip(*known, strict=True))
     return (
@@ -140,7 +142,7 @@ def _point_row(point: Point) -> dict[str, Any]:
     return {
         "x": point.x, "y": point.y,
         "name": point.name,
-        "kind": KINDS[point.kind][0],
+        "kind": POINT_KINDS[point.kind][0],
         "in all": point.count,
         "label": _label(point),
     }  # fmt: skip

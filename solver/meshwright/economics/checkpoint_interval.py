@@ -1,4 +1,4 @@
-"""Failures, checkpoints, and what both leave of the time.
+"""The best interval between checkpoints, and the goodput that failures leave.
 
 Young 1974, 'A first order approximation to the optimum checkpoint interval'; Daly
 2006, 'A higher order estimate of the optimum checkpoint interval for restart dumps'.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 SHORT_S = 300.0
-"""Between checkpoints: of less it is worth a word whether failures ask for that."""
+"""Below this interval a report says whether failures really ask for it."""
 
 LITTLE = 0.01
-"""Of the time: what an interval may lose that nobody would take trouble over."""
+"""Share of the time that an interval may lose before it is worth shortening."""
 
-MOST = 700.0
-"""Exponents of e that a float holds."""
+MOST_EXPONENT = 700.0
+"""Largest exponent of e whose power is still a float."""
 
 
 def young_s(stall_s: float, mtbf_s: float) -> float:
@@ -24,7 +24,7 @@ def young_s(stall_s: float, mtbf_s: float) -> float:
 
 
 def daly_s(stall_s: float, mtbf_s: float) -> float:
-    """Return the same by Daly 2006, equation 37, of a higher order."""
+    """Return the seconds of work between checkpoints: Daly 2006, equation 37."""
     if stall_s >= 2 * mtbf_s:
         return mtbf_s
     share = stall_s / (2 * mtbf_s)
@@ -40,7 +40,7 @@ def goodput(
     (Daly 2006, equation 20).
     """
     exponent = (interval_s + stall_s + restart_s) / mtbf_s
-    if exponent > MOST:
+    if exponent > MOST_EXPONENT:
         return 0.0
     tries_s = math.exp(restart_s / mtbf_s) * math.expm1((interval_s + stall_s) / mtbf_s)
     return interval_s / (mtbf_s * tries_s)

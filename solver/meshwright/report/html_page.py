@@ -1,6 +1,6 @@
-"""Pages that hold their scripts and their data, and run and load nothing else.
+"""HTML pages that contain their scripts and data, and load and run nothing else.
 
-Data stands in an element of its own, as JSON in which no markup can begin, and scripts
+The data is in a separate element, as JSON in which no markup can begin; the scripts
 read it from there. A policy in the head lists the hashes of the scripts that may run.
 """
 
@@ -17,32 +17,32 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; script-src 'unsafe-eval'"
 )
-"""The libraries that draw compile their own drawing code, hence the eval."""
+"""The drawing libraries compile code at run time, hence unsafe-eval."""
 
 
 def filled_page(
     template: str, title: str, json: str, scripts: Sequence[str], style: str = ""
 ) -> str:
-    """Return a page: its template with title, data, style and scripts.
+    """Return a page: the template filled with title, data, style and scripts.
 
     Args:
         template: HTML with $policy, $title, $data and $scripts, and $style if it has
             one.
-        title: any text.
-        json: the data.
-        scripts: of the page and its libraries, in the order in which they run.
+        title: any text; it is escaped.
+        json: the data as JSON; it is escaped.
+        scripts: the libraries and the script of the page, in the order of execution.
         style: CSS.
     """
-    own = [script.strip() for script in scripts]
+    stripped = [script.strip() for script in scripts]
     return Template(template).substitute(
-        policy=" ".join([POLICY, *map(_fingerprint, own)]),
+        policy=" ".join([POLICY, *map(_fingerprint, stripped)]),
         title=in_html(title),
         style=style,
         data=in_script(json),
-        scripts="\n".join(f"<script>{script}</script>" for script in own),
+        scripts="\n".join(f"<script>{script}</script>" for script in stripped),
     )
 
 
 def _fingerprint(script: str) -> str:
-    """Return what lets this very script run."""
+    """Return the hash by which a policy allows this script."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""Where in a block each call of a collective stands, in words."""
+"""The place of a collective in its block, in words."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ parallelism likewise (Korthikanti et al. 2022, figure 5)."""
 _ENDS = {EMBEDDING: "output", HEAD: "input"}
 
 
-def names(
-    block: str, part: str, phase: str, own: Collective, zero: int
+def call_labels(
+    block: str, part: str, phase: str, collective: Collective, zero: int
 ) -> tuple[str, ...]:
-    """Return where each call of one collective in a block stands.
+    """Return a label for each call of a collective in one block.
 
-    A `recompute` has what a forward has.
+    The phase `recompute` repeats the calls of `forward`.
     """
     phase = "forward" if phase == "recompute" else phase
     if part == "ep":
@@ -37,20 +37,20 @@ def names(
     if part == "tp" and block in _ENDS:
         return (_ENDS[block],)
     if part == "tp":
-        return _TENSOR[phase, own.operation][: own.calls]
+        return _TENSOR[phase, collective.operation][: collective.calls]
     if part == "cp":
-        is_sum = own.operation == "reduce_scatter"
+        is_sum = collective.operation == "reduce_scatter"
         return ("gradients of keys and values" if is_sum else "keys and values",)
     if part == "pp":
         return ("activations" if phase == "forward" else "gradients",)
-    return (_state(own, is_all_reduce=part == "dp" and zero == 0),)
+    return (_state_label(collective, is_all_reduce=part == "dp" and zero == 0),)
 
 
-def _state(own: Collective, is_all_reduce: bool) -> str:
-    """Return what of the state ZeRO and data parallelism pass on.
+def _state_label(collective: Collective, is_all_reduce: bool) -> str:
+    """Return which part of the state ZeRO or data parallelism sends.
 
     Without ZeRO an all-gather is the second half of an all-reduce of gradients.
     """
-    is_weights = own.operation == "all_gather" and not is_all_reduce
-    is_expert = own.group in (EXPERT_SHARD, EXPERT_REPLICATE)
+    is_weights = collective.operation == "all_gather" and not is_all_reduce
+    is_expert = collective.group in (EXPERT_SHARD, EXPERT_REPLICATE)
     return ("expert " if is_expert else "") + ("weights" if is_weights else "gradients")

@@ -1,4 +1,4 @@
-"""A plan as a run sees it: GPUs, rates, FLOPs and state."""
+"""A training run on a plan: tokens, rates, FLOPs, state and prices."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from meshwright.spec.run import TrainingRun
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A job at the precision of its plan, and the plan with its times."""
+class PlannedRun:
+    """The training run of a spec on a plan."""
 
     job: Job
+    """The job at the precision of the plan."""
     priced: PricedPlan
 
     @property
-    def run(self) -> TrainingRun:
-        """Return what the spec says of the run."""
+    def asked(self) -> TrainingRun:
+        """Return the section of the spec that describes the run."""
         return self.job.spec.run
 
     @property
@@ -38,7 +39,7 @@ class Setup:
 
     @property
     def model(self) -> Model:
-        """Return the shape of the model."""
+        """Return the model."""
         return self.job.spec.model
 
     @property
@@ -48,12 +49,12 @@ class Setup:
 
     @property
     def active_params(self) -> int:
-        """Return the parameters that a token meets."""
+        """Return the parameters that one token passes through."""
         return active_params(self.model)
 
     @property
     def state(self) -> StateBytes:
-        """Return the bytes per parameter of the state."""
+        """Return the bytes per parameter of weights, gradients and optimizer."""
         return state_bytes(self.job.spec)
 
     @property
@@ -64,13 +65,18 @@ class Setup:
 
     @property
     def tokens_per_s(self) -> float:
-        """Return the tokens of all GPUs together."""
+        """Return the throughput of all GPUs together."""
         return self.tokens_per_step / self.priced.step_s
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Return what all GPUs cost, where it is known."""
-        return usd_per_hour(self.job.spec.cluster, self.run.gpu_hour_price)
+        """Return the price of all GPUs for an hour; None if it is not known."""
+        return usd_per_hour(self.job.spec.cluster, self.asked.gpu_hour_price)
+
+    def usd(self, hours: float | None) -> float | None:
+        """Return the price of all GPUs for some hours; None if either is not known."""
+        price = self.usd_per_hour
+        return price * hours if price is not None and hours is not None else None
 
     @property
     def compute_s(self) -> float:
@@ -86,10 +92,11 @@ class Setup:
 
     @property
     def recomputed_flops(self) -> float:
-        """Return the FLOPs of a step that are done again.
+        """Return the FLOPs of a step that full recomputation repeats.
 
-        Selective recomputation repeats what has none to speak of, but for the scores
-        of plain attention; those are left out, as those that fused attention repeats.
+        Selective recomputation counts as 0: it repeats operations of few FLOPs, and
+        the scores of plain attention, which are left out like those that fused
+        attention repeats.
         """
         if self.plan.recompute != "full":
             return 0.0
