@@ -1,4 +1,4 @@
-"""What a little more of something is worth to a deployment, each by solving again."""
+"""The worth of slightly better hardware and of more requests, by solving again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.serving import ServingSpec
 
 MORE = 1.1
-"""Hardware is bettered by a tenth."""
+"""Factor by which hardware is improved."""
 
 
 def marginal_values(spec: ServingSpec) -> Iterator[MarginalValue]:
-    """Yield what a tenth more of each thing brings, and twice the requests."""
+    """Yield the best plan on hardware a tenth better, and with doubled requests."""
     for change, changed in (*_hardware(spec), *_requests(spec)):
         yield MarginalValue(change=change, best=solve_serving(changed).best)
 
@@ -32,11 +32,11 @@ def _hardware(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
     for index, level in enumerate(topology.levels):
         levels = list(topology.levels)
         levels[index] = level.model_copy(update={"gb_s": level.gb_s * MORE})
-        own = topology.model_copy(update={"levels": tuple(levels)})
-        yield f"{level.name} +10 %", with_topology(spec, own)
+        changed = topology.model_copy(update={"levels": tuple(levels)})
+        yield f"{level.name} +10 %", with_topology(spec, changed)
         levels[index] = level.model_copy(update={"latency_us": level.latency_us / MORE})
-        own = topology.model_copy(update={"levels": tuple(levels)})
-        yield f"{level.name} latency / 1.1", with_topology(spec, own)
+        changed = topology.model_copy(update={"levels": tuple(levels)})
+        yield f"{level.name} latency / 1.1", with_topology(spec, changed)
 
 
 def _with_gpu(spec: ServingSpec, gpu: Gpu) -> ServingSpec:
@@ -44,9 +44,8 @@ def _with_gpu(spec: ServingSpec, gpu: Gpu) -> ServingSpec:
 
 
 def _requests(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
-    known = spec.model.learned_positions
+    positions, inference = spec.model.learned_positions, spec.inference
     for name in ("batch", "prompt_len"):
-        own = spec.inference
-        twice = own.model_copy(update={name: 2 * getattr(own, name)})
-        if not known or twice.context <= known:
+        twice = inference.model_copy(update={name: 2 * getattr(inference, name)})
+        if not positions or twice.context <= positions:
             yield f"{name} x 2", spec.model_copy(update={"inference": twice})

@@ -1,4 +1,4 @@
-"""The deployment that comes closest where none fits, and the rules it breaks."""
+"""The nearest miss: where nothing fits, the deployment that misses least."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Floats, Ints, total
 from meshwright.results.outcome import NearMiss
-from meshwright.serving.check import broken_rules, check
+from meshwright.serving.check import checked
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.lattice import Lattice, bounded
 from meshwright.serving.memory import memory
 from meshwright.serving.price import price
-from meshwright.serving.rounds import wait_s
+from meshwright.serving.round_time import wait_s
 from meshwright.serving.rules import serving_rules
 from meshwright.spec.units import GIB
 
 
-def miss_among(
+def nearest_miss(
     lattice: Lattice, is_asked: Callable[[Deployments], Bools] | None = None
 ) -> NearMiss:
-    """Return the row, of those asked for, that comes closest to a plan.
+    """Return the deployment that comes closest to fitting, of those asked about.
 
-    Of legal rows that is the one that passes a limit by the least share; where rules
-    leave none, the one that breaks the fewest of them.
+    Among legal deployments it is the one that exceeds a limit by the least factor;
+    where none is legal, the one that breaks the fewest rules.
     """
-    own = _asked(lattice.rows, is_asked)
-    if len(own):
-        return describe(lattice, int(own[_excess(lattice, own).argmin()]))
+    asked = _asked(lattice.rows, is_asked)
+    if len(asked):
+        return _describe(lattice, int(asked[_excess(lattice, asked).argmin()]))
     job = lattice.job
     rows, meshes = enumerate_deployments(job)
-    own = _asked(rows, is_asked)
-    rows = rows.take(own)
+    rows = rows.take(_asked(rows, is_asked))
     rules = serving_rules(job.spec, meshes)
-    breaks = np.sum([~rule.holds(job.spec, rows) for rule in rules], axis=0)
-    first = rows.take(np.array([int(breaks.argmin())]))
-    return describe(bounded(job, first, meshes), 0)
+    broken = np.sum([~rule.holds(job.spec, rows) for rule in rules], axis=0)
+    nearest = rows.take(np.array([int(broken.argmin())]))
+    return _describe(bounded(job, nearest, meshes), 0)
 
 
 def _asked(rows: Deployments, is_asked: Callable[[Deployments], Bools] | None) -> Ints:
@@ -47,33 +46,33 @@ def _asked(rows: Deployments, is_asked: Callable[[Deployments], Bools] | None) -
     return np.flatnonzero(is_asked(rows))
 
 
-def describe(lattice: Lattice, row: int) -> NearMiss:
-    """Return a row with layers spread evenly, and the rules it breaks."""
+def _describe(lattice: Lattice, row: int) -> NearMiss:
+    """Return a deployment as a near miss, with its layers pinned or spread evenly."""
     job = lattice.job
     pins = job.spec.pins.layers
     stages = int(lattice.rows.pp[row])
-    split = np.array(pins) if pins and len(pins) == stages else even(job, stages)
+    is_pinned = pins is not None and len(pins) == stages
+    split = np.array(pins) if is_pinned else _even_split(job, stages)
     plan = lattice.plan(row, split)
-    priced = check(job, plan)
-    fullest = max(priced.stages, key=lambda stage: stage.total_gib)
+    priced, broken = checked(job, plan)
     return NearMiss(
         description=f"{plan} layers={list(plan.layers)}",
-        broken_rules=tuple(broken_rules(job, plan)),
-        memory=fullest,
+        broken_rules=tuple(broken),
+        memory=max(priced.stages, key=lambda stage: stage.total_gib),
     )
 
 
-def even(job: ServingJob, stages: int) -> Ints:
-    """Return layers spread evenly, one on each stage at least."""
+def _even_split(job: ServingJob, stages: int) -> Ints:
+    """Return layers spread evenly over stages, at least one on each."""
     layers = job.model.n_layers
     split = np.full(stages, layers // stages, dtype=np.int64)
     split[: layers % stages] += 1
     return np.maximum(split, 1) if layers < stages else split
 
 
-def _excess(lattice: Lattice, own: Ints) -> Floats:
-    """Return by what factor some rows pass the limit they pass most, roughly."""
-    job, rows = lattice.job, lattice.rows.take(own)
+def _excess(lattice: Lattice, asked: Ints) -> Floats:
+    """Return, roughly, the factor by which rows exceed the limit they exceed most."""
+    job, rows = lattice.job, lattice.rows.take(asked)
     layers, held, prices = job.model.n_layers, memory(job, rows), price(job, rows)
     most = np.ceil(layers / rows.pp)
     ends = np.maximum(total(held.first), total(held.last))

@@ -1,4 +1,4 @@
-"""Hands deployments to CP-SAT as plain whole numbers."""
+"""States the choice among deployments as whole numbers for CP-SAT."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from meshwright.cpsat.problem import (
 from meshwright.plans.columns import Ints
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
-from meshwright.serving.stages import Stages, pinned, stages_by_count
+from meshwright.serving.stage_costs import StageCosts, costs_by_stage_count, pinned
 
 
 def make_problem(job: ServingJob, rows: Deployments) -> Problem:
     """Return the problem of choosing among rows, in their order."""
     choices = {
-        int(own): _choice(stages, row, job.model.n_layers)
-        for index, stages in stages_by_count(job, rows)
-        for row, own in enumerate(index)
+        int(row): _choice(stages, at, job.model.n_layers)
+        for index, stages in costs_by_stage_count(job, rows)
+        for at, row in enumerate(index)
     }
     layers = pinned(job.spec, int(rows.pp[0]))
     return Problem(
@@ -33,22 +33,22 @@ def make_problem(job: ServingJob, rows: Deployments) -> Problem:
     )
 
 
-def _choice(stages: Stages, row: int, layers: int) -> SkeletonChoice:
-    """Return a row as a sum over stages and a longest pace.
+def _choice(stages: StageCosts, row: int, layers: int) -> SkeletonChoice:
+    """Return a deployment as a skeleton: see `bounds` for its objective.
 
-    A round takes W ticks once through all stages, however layers are split, or m times
-    its slowest stage: the pace is what that is longer than W, and never below 0.
+    Its fill is one pass through all stages; its pace is the m times of the slowest
+    stage less the pass of a round, and at least 0.
     """
     groups = int(stages.rows.microbatches[row])
-    waited = int(stages.waited(layers)[row])
-    once: Ints = stages.before_layer + stages.cycle_layer
-    extra: Ints = stages.before_extra + stages.cycle_extra
+    cycle = int(stages.cycle_ticks(layers)[row])
+    fill_layer: Ints = stages.once_layer + stages.cycle_layer
+    fill_extra: Ints = stages.once_extra + stages.cycle_extra
     return SkeletonChoice(
         stages=tuple(
             StageChoice(
-                fill=StageAmount(int(extra[row, e]), int(once[row])),
+                fill=StageAmount(int(fill_extra[row, e]), int(fill_layer[row])),
                 pace=StageAmount(
-                    fixed=groups * int(stages.cycle_extra[row, e]) - waited,
+                    fixed=groups * int(stages.cycle_extra[row, e]) - cycle,
                     per_layer=groups * int(stages.cycle_layer[row]),
                 ),
                 sync=StageAmount(0, 0),
