@@ -1,4 +1,4 @@
-"""Hands candidates to CP-SAT as plain whole numbers, the preferred ones first."""
+"""States the choice among candidates as whole numbers for CP-SAT."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ def summarise_hosts(cluster: Cluster) -> tuple[HostSummary, ...]:
     Where a host is only part of a tree's level, the machine is the innermost level.
     """
     if cluster.is_tree:
-        return (_tree_kind(cluster),)
-    return tuple(_graph_kind(cluster, alike) for alike in cluster.hosts.kinds)
+        return (_tree_summary(cluster),)
+    return tuple(_graph_summary(cluster, alike) for alike in cluster.hosts.kinds)
 
 
-def _tree_kind(cluster: Cluster) -> HostSummary:
+def _tree_summary(cluster: Cluster) -> HostSummary:
     levels, gpus = cluster.levels, cluster.gpus_per_host
     split = split_levels(levels, gpus)
     inside, outer = split or (levels[:1], levels[1:])
@@ -56,7 +56,7 @@ def _tree_kind(cluster: Cluster) -> HostSummary:
     return HostSummary("node0", spans(range(size)), size, gpus, nics, machine, ())
 
 
-def _graph_kind(cluster: Cluster, alike: Alike) -> HostSummary:
+def _graph_summary(cluster: Cluster, alike: Alike) -> HostSummary:
     hosts, machine = alike.hosts, alike.machine
     return HostSummary(
         f"node{hosts[0]}",
