@@ -21,9 +21,9 @@ from meshwright import catalog
 from meshwright.loading.load import load_cluster
 from meshwright.loading.presets import resolved
 from meshwright.results.serving import PricedServing, ServingPlan
-from meshwright.serving.around import largest_batch
 from meshwright.serving.check import check
 from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.largest_load import largest_batch
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.inference import Inference

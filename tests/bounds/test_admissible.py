@@ -21,7 +21,7 @@ from meshwright.loading.load import load_spec
 from meshwright.plans.columns import SPARSE, Floats, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
-from meshwright.topology.levels import LevelFabric
+from meshwright.topology.level_fabric import LevelFabric
 from tests.helpers.strategies import expert_specs, specs
 
 LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

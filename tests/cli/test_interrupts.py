@@ -18,7 +18,7 @@ from ortools.sat.python import cp_model
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
-from meshwright.cpsat.solver import solved
+from meshwright.cpsat.interruptible import solve_until
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.loading.load import load_spec
 from meshwright.solver.options import Options
@@ -154,7 +154,7 @@ def test_cp_sat_ends_soon_after_it_is_asked_to() -> None:
     solver.parameters.max_time_in_seconds = 60.0
     threading.Timer(0.3, setattr, (interrupt, "is_asked", True)).start()
     start_s = time.monotonic()
-    status = solved(solver, model, Deadline(interrupt=interrupt))
+    status = solve_until(Deadline(interrupt=interrupt), solver, model)
     assert status == cp_model.UNKNOWN
     assert time.monotonic() - start_s < 10.0
 

@@ -11,14 +11,15 @@ from random import Random
 import pytest
 from ortools.sat.python.cp_model import CpModel, CpSolver
 
-from meshwright.cpsat.model import _confirm_infeasible, build, prove, settled
+from meshwright.cpsat.model import build
 from meshwright.cpsat.problem import (
-    LinkUse,
     Pairs,
     Problem,
     SkeletonChoice,
+    StageAmount,
     StageChoice,
 )
+from meshwright.cpsat.prove import _confirm_infeasible, prove, with_unique_split
 from meshwright.deadline import NEVER, Deadline
 from meshwright.errors import InternalError
 
@@ -35,22 +36,16 @@ def random_stage(random: Random, layers: int, recomputes: bool) -> StageChoice:
     freed = random.randint(1, 4) if recomputes else 0
     per_layer = freed + random.randint(1, 4)
     links = [
-        LinkUse(some(6), some(4), some(4)) for _ in range(random.choice([0, 1, 2]))
+        StageAmount(some(6), some(4), some(4)) for _ in range(random.choice([0, 1, 2]))
     ]
     return StageChoice(
-        layer=some(9),
-        recompute=some(5),
-        pace_layer=some(9),
-        pace_recompute=some(5),
-        sync_layer=some(4),
-        least=random.choice([1, 1, 2]),
-        most=random.choice([layers, layers, 3]),
-        extra=some(9),
-        pace_extra=some(9),
-        sync=some(9),
-        room=random.randint(2, 6) * layers,
-        per_layer=per_layer,
-        freed=freed,
+        fill=StageAmount(some(9), some(9), some(5)),
+        pace=StageAmount(some(9), some(9), some(5)),
+        sync=StageAmount(some(9), some(4)),
+        memory=StageAmount(0, per_layer, -freed),
+        capacity=random.randint(2, 6) * layers,
+        fewest_layers=random.choice([1, 1, 2]),
+        most_layers=random.choice([layers, layers, 3]),
         links=tuple(links),
     )
 
@@ -77,13 +72,17 @@ def random_problem(seed: int) -> Problem:
     )
 
 
+def amount(own: StageAmount, n: int, r: int) -> int:
+    return own.fixed + n * own.per_layer + r * own.per_recomputed
+
+
 def ticks(choice: SkeletonChoice, split: Pairs) -> int:
     """Return the step of a split: all stages, and the slowest and longest again."""
     filled, paces, ends = 0, [], []
     for stage, (n, r) in zip(choice.stages, split, strict=True):
-        filled += n * stage.layer + r * stage.recompute + stage.extra
-        paces.append(n * stage.pace_layer + r * stage.pace_recompute + stage.pace_extra)
-        ends.append(n * stage.sync_layer + stage.sync)
+        filled += amount(stage.fill, n, r)
+        paces.append(amount(stage.pace, n, r))
+        ends.append(amount(stage.sync, n, r))
     return filled + max(paces) + max(ends)
 
 
@@ -98,10 +97,10 @@ def is_allowed(problem: Problem, choice: SkeletonChoice, split: Pairs) -> bool:
         return False
     step = ticks(choice, split)
     for stage, (n, r) in zip(choice.stages, split, strict=True):
-        if n * stage.per_layer - r * stage.freed > stage.room:
+        if amount(stage.memory, n, r) > stage.capacity:
             return False
         for use in stage.links if problem.link_share is not None else ():
-            busy = use.base + n * use.per_layer + r * use.per_recomputed
+            busy = amount(use, n, r)
             # Shares count in hundredths of a percent.
             if 10_000 * busy > int((problem.link_share or 0) * 10_000) * step:
                 return False
@@ -113,8 +112,8 @@ def splits(problem: Problem, choice: SkeletonChoice) -> Iterator[Pairs]:
     each = [
         [
             (n, r)
-            for n in range(stage.least, stage.most + 1)
-            for r in range((n if stage.freed else 0) + 1)
+            for n in range(stage.fewest_layers, stage.most_layers + 1)
+            for r in range((n if stage.memory.per_recomputed else 0) + 1)
         ]
         for stage in choice.stages
     ]
@@ -147,7 +146,7 @@ def test_the_proof_is_the_least_of_all_splits(seed: int) -> None:
     assert proof.split in own
     assert ticks(choice, proof.split) == proof.ticks
     equals = [split for split in own if ticks(choice, split) == proof.ticks]
-    final = settled(problem, proof, NEVER, seed, 1)
+    final = with_unique_split(problem, proof, NEVER, seed, 1)
     assert final == replace(proof, split=min(equals, key=evenness))
 
 
@@ -209,4 +208,4 @@ def test_without_time_or_effort_nothing_is_claimed() -> None:
     ):
         assert proof.bound <= proven.ticks
         if proof.status != "optimal":
-            assert settled(problem, proof, NEVER, 0, 1) == proof
+            assert with_unique_split(problem, proof, NEVER, 0, 1) == proof

@@ -15,13 +15,13 @@ from meshwright.check.check import check
 from meshwright.cost.job import make_job
 from meshwright.cost.state import state_bytes
 from meshwright.cost.transformer import total_params
-from meshwright.economics.compression import Setting, share
-from meshwright.economics.faults import daly_s, goodput, young_s
+from meshwright.economics.checkpoint_interval import daly_s, goodput, young_s
+from meshwright.economics.compression import GradientShape, bytes_share
 from meshwright.economics.prices import usd_per_hour, watts
 from meshwright.economics.training_run import run_report
 from meshwright.loading.load import load_spec
-from meshwright.report.run import run_sections
 from meshwright.report.tables import Lines
+from meshwright.report.training_run import run_sections
 from meshwright.results.ledger import Entry
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
@@ -281,18 +281,20 @@ def test_bytes_of_compressed_gradients() -> None:
     Top-k of 1 %, 8 bytes each from 16 ranks: 1.28 bytes a gradient reach every rank,
     in place of 4 on a ring's one way, 8 on its two.
     """
-    setting = Setting(4, 4_096, 0.01, 4, zero=1)
+    setting = GradientShape(4, 4_096, 0.01, 4, zero=1)
     scatter, whole = entry("reduce_scatter", 16), entry("all_reduce", 16)
-    assert share("fp16", scatter, setting) == 0.5
-    assert share("1-bit", scatter, setting) == 1 / 32
-    assert share("powersgd", scatter, setting) == 8 / 4_096
-    assert share("top-k", scatter, setting) == pytest.approx(1.28 / 4)
-    assert share("top-k", whole, setting) == pytest.approx(1.28 / 8)
+    assert bytes_share("fp16", scatter, setting) == 0.5
+    assert bytes_share("1-bit", scatter, setting) == 1 / 32
+    assert bytes_share("powersgd", scatter, setting) == 8 / 4_096
+    assert bytes_share("top-k", scatter, setting) == pytest.approx(1.28 / 4)
+    assert bytes_share("top-k", whole, setting) == pytest.approx(1.28 / 8)
     # Without ZeRO an all-reduce is told as its two halves.
-    assert share("top-k", scatter, setting._replace(zero=0)) == pytest.approx(1.28 / 8)
+    assert bytes_share("top-k", scatter, setting._replace(zero=0)) == pytest.approx(
+        1.28 / 8
+    )
     # Nothing is sent that is larger than what it stands for.
-    assert share("fp16", scatter, setting._replace(reduced_bytes=2)) == 1
-    assert share("top-k", entry("reduce_scatter", 512), setting) == 1
+    assert bytes_share("fp16", scatter, setting._replace(reduced_bytes=2)) == 1
+    assert bytes_share("top-k", entry("reduce_scatter", 512), setting) == 1
 
 
 def test_fp16_gradients_take_what_a_spec_with_them_takes() -> None:

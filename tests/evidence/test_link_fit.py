@@ -20,7 +20,7 @@ from meshwright.evidence.link_fit import LinkFit, fit_log, predicted_s
 from meshwright.evidence.link_levels import apply
 from meshwright.imports.logs.nccl_tests import NcclLog, parse
 from meshwright.spec.links import Level
-from meshwright.topology.levels import LevelFabric
+from meshwright.topology.level_fabric import LevelFabric
 from tests.helpers.command import run
 from tests.imports.test_nccl_tests_log import (
     HEADING,

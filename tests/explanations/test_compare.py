@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshwright.explanations.compare import compare, of_kinds
-from meshwright.explanations.crossovers import Steps, flips
+from meshwright.explanations.compare import compare, compare_kinds
+from meshwright.explanations.crossovers import SolvedPlans, find_crossovers
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
@@ -48,7 +48,9 @@ def test_a_plan_that_does_not_fit_comes_last() -> None:
 def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
     """Where the turn is told, the order is another one a percent to either side."""
     varied = vary(SPEC, "cluster.topology.levels[0].gb_s=5:2000")
-    found = flips(Steps(varied.at, PLANS, solve), varied.low, varied.high)
+    found = find_crossovers(
+        SolvedPlans(varied.at, PLANS, solve), varied.low, varied.high
+    )
     for flip in found:
         assert order(varied.at(flip.at * 1.0001)) == list(flip.after)
         assert order(varied.at(flip.at / 1.02)) == list(flip.before)
@@ -60,7 +62,7 @@ def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
 def test_kinds_are_compared_where_no_plan_is_given() -> None:
     spec = load_spec(SPEC)
     outcome = solve(spec, Options(is_by_kind=True))
-    names = [own.name for own in of_kinds(spec, outcome).plans]
+    names = [own.name for own in compare_kinds(spec, outcome).plans]
     assert set(names) == {"TP", "PP", "DP/ZeRO", "CP"}
 
 

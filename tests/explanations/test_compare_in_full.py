@@ -9,12 +9,12 @@ import pytest
 from meshwright.cost.profile import Profile
 from meshwright.cost.transformer import total_params
 from meshwright.explanations.compare import compare, in_full
-from meshwright.explanations.decision import sent_gb
+from meshwright.explanations.head_to_head import sent_gb
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Table
-from meshwright.results.comparison import Compared, Holding
+from meshwright.results.comparison import ComparedPlan, PartSharding
 from meshwright.results.priced_plan import LinkLoad
 from meshwright.solver.pipeline import solve
 
@@ -28,14 +28,14 @@ GIB = 2**30
 
 
 @functools.cache
-def told(plan: str) -> Compared:
+def told(plan: str) -> ComparedPlan:
     found = compare(SPEC, [(plan, read_plan(plan))], solve)
     (own,) = in_full(SPEC, found, Profile()).plans
     assert own.plan is not None
     return own
 
 
-def held(plan: str, part: str) -> Holding:
+def held(plan: str, part: str) -> PartSharding:
     return next(own for own in told(plan).holdings if own.part == part)
 
 

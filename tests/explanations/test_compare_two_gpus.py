@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.cost.profile import Profile
 from meshwright.explanations.compare import compare, in_full
-from meshwright.explanations.decision import turned
+from meshwright.explanations.head_to_head import with_crossovers
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import innermost_link, vary
@@ -142,7 +142,7 @@ def test_zero_3_sends_half_as_much_again(tmp_path: Path) -> None:
 def test_no_link_saves_zero_3(tmp_path: Path) -> None:
     spec = titans("bloom-1b1", 512, LEVEL % 12.5, tmp_path)
     varied = vary(spec, "topology.levels[0].gb_s=5:900")
-    told = turned(of_stages(spec), varied, STAGES, solve)
+    told = with_crossovers(of_stages(spec), varied, STAGES, solve)
     beaten = {(own.winner, own.loser) for own in told.rules if len(own.spans) == 1}
     assert "zero=3" not in {winner for winner, _ in beaten}
     assert "zero=3" in {loser for _, loser in beaten}

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import pytest
 
 from meshwright.explanations.compare import compare, kind_pins
-from meshwright.explanations.crossovers import CLOSE, Steps, flips
-from meshwright.explanations.decision import rules, turned
+from meshwright.explanations.crossovers import CLOSE, SolvedPlans, find_crossovers
+from meshwright.explanations.head_to_head import head_to_heads, with_crossovers
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Lines
-from meshwright.results.comparison import Comparison, Flip, Rule
+from meshwright.results.comparison import Comparison, Crossover, HeadToHead
 from meshwright.results.outcome import Outcome
 from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
@@ -32,7 +32,7 @@ def solved() -> Outcome:
     return solve(load_spec(SPEC))
 
 
-def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> Steps:
+def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> SolvedPlans:
     """Return plans whose steps take a + b / bandwidth; some need so much of it."""
     micro_batches = {1 + i: name for i, name in enumerate(curves)}
 
@@ -50,10 +50,10 @@ def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> Steps
         return solved().model_copy(update={"best": plan.model_copy(update=changed)})
 
     pins = ((n, read_plan(f"micro_batch={i}")) for i, n in micro_batches.items())
-    return Steps(vary(SPEC, LINK).at, list(pins), answer)
+    return SolvedPlans(vary(SPEC, LINK).at, list(pins), answer)
 
 
-def assert_turns(found: list[Flip], at: list[float]) -> None:
+def assert_turns(found: list[Crossover], at: list[float]) -> None:
     assert len(found) == len(at)
     for flip, where in zip(found, at, strict=True):
         assert where <= flip.at <= where * CLOSE
@@ -62,7 +62,7 @@ def assert_turns(found: list[Flip], at: list[float]) -> None:
 def test_turns_close_to_each_other_are_told_apart() -> None:
     """a + b / v meet where b1 - b2 = (a2 - a1) v: at 30, 92 / 3 and 32."""
     steps = curved({"X": (10, 100), "Y": (12, 40), "Z": (13, 8)})
-    found = flips(steps, 8, 900)
+    found = find_crossovers(steps, 8, 900)
     assert_turns(found, [30, 92 / 3, 32])
     orders = [found[0].before, *(flip.after for flip in found)]
     assert orders == [
@@ -73,18 +73,18 @@ def test_turns_close_to_each_other_are_told_apart() -> None:
 
 def test_a_plan_that_starts_to_fit_is_a_turn() -> None:
     steps = curved({"X": (10, 1), "Y": (11, 1)}, at_least={"X": 100})
-    found = flips(steps, 8, 900)
+    found = find_crossovers(steps, 8, 900)
     assert_turns(found, [100])
     assert (found[0].before, found[0].after) == (("Y",), ("X", "Y"))
-    (own,) = rules(steps, found, 8, 900, 20)
+    (own,) = head_to_heads(steps, found, 8, 900, 20)
     assert [span.winner for span in own.spans] == ["Y", "X"]
 
 
 def test_plans_that_never_turn_have_a_rule_with_the_fastest() -> None:
     """At 20: 10.5, 11.5 and 12.5 s; the pair of both losers is not told."""
     steps = curved({"X": (10, 10), "Y": (11, 10), "Z": (12, 10)})
-    assert flips(steps, 8, 900) == []
-    told = rules(steps, [], 8, 900, 20)
+    assert find_crossovers(steps, 8, 900) == []
+    told = head_to_heads(steps, [], 8, 900, 20)
     assert [(own.winner, own.loser) for own in told] == [("X", "Y"), ("X", "Z")]
     assert [own.at for own in told] == [20, 20]
     assert [own.sides[1].pays_s for own in told] == [{"compute": 1}, {"compute": 2}]
@@ -93,12 +93,12 @@ def test_plans_that_never_turn_have_a_rule_with_the_fastest() -> None:
 
 def test_without_a_value_of_the_spec_the_turn_is_weighed_up() -> None:
     steps = curved({"X": (10, 10), "Y": (1, 1)}, at_least={"Y": 30})
-    (own,) = rules(steps, flips(steps, 8, 900), 8, 900, None)
+    (own,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, None)
     assert [span.winner for span in own.spans] == ["X", "Y"]
     assert own.spans[0].high == own.spans[1].low == own.at
 
 
-def of_pair(own: Comparison, *names: str) -> Rule:
+def of_pair(own: Comparison, *names: str) -> HeadToHead:
     return next(r for r in own.rules if {r.winner, r.loser} == set(names))
 
 
@@ -108,7 +108,7 @@ PLANS = [(text, read_plan(text)) for text in ("tp=2", "pp=2", "dp=2")]
 @functools.cache
 def real() -> Comparison:
     spec = load_spec(SPEC)
-    return turned(compare(spec, PLANS, solve), vary(SPEC, LINK), PLANS, solve)
+    return with_crossovers(compare(spec, PLANS, solve), vary(SPEC, LINK), PLANS, solve)
 
 
 def test_numbers_of_a_rule_add_up() -> None:
@@ -162,7 +162,7 @@ def test_what_turns_back_is_told_by_spans() -> None:
         {"low": 20, "high": 30, "winner": "Y"},
     ]
     spans.append({"low": 30, "high": 90, "winner": "X"})
-    own = Rule.model_validate(
+    own = HeadToHead.model_validate(
         {"spans": spans, "winner": "X", "loser": "Y", "at": 20, "sides": []}
     )
     comparison = real().model_copy(update={"rules": (own,)})
@@ -175,7 +175,9 @@ def test_plans_go_by_what_tells_them_apart() -> None:
     long = [(f"{name},zero=0", read_plan(f"{name},zero=0")) for name, _ in PLANS[:2]]
     found = compare(load_spec(SPEC), long, solve)
     assert {own.name for own in found.plans} == {"tp=2,zero=0", "pp=2,zero=0"}
-    told = turned(found, vary(SPEC, "topology.levels[0].gb_s=100:900"), long, solve)
+    told = with_crossovers(
+        found, vary(SPEC, "topology.levels[0].gb_s=100:900"), long, solve
+    )
     text = str(compare_sections(told))
     assert "tp=2 before pp=2" in text or "pp=2 before tp=2" in text
     assert "zero=0'" not in text

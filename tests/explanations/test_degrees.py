@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from meshwright.cost.job import make_job
 from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.loading.load import load_spec
-from meshwright.report.degrees import LEAST, degree_sections
+from meshwright.report.degrees import LEAST_SHARE, degree_sections
 from meshwright.report.tables import Lines, Table
 from meshwright.results.explanation import AxisDegrees, Degrees, OtherDegree
 from meshwright.results.outcome import Outcome
@@ -296,7 +296,7 @@ def test_sentences_say_the_degree_and_its_neighbours(name: str) -> None:
             assert f"{other.degree} {verb} {abs(loss):.1%}: " in line
             assert other.gap is not None
             for part, more in extremes(other.gap.terms):
-                if abs(more) > LEAST * best.step_s:
+                if abs(more) > LEAST_SHARE * best.step_s:
                     assert f"{part} {more / best.step_s:+.1%}" in line
 
 
@@ -312,7 +312,7 @@ def test_the_table_has_the_largest_part_of_every_degree(name: str) -> None:
         costs, why = rows[f"{axis.axis} {other.degree}"]
         assert costs == f"{other.step_s / best.step_s - 1:+.1%}"
         part, more = max(other.gap.terms.items(), key=lambda term: abs(term[1]))
-        if abs(more) > LEAST * best.step_s:
+        if abs(more) > LEAST_SHARE * best.step_s:
             assert f"{part} {more / best.step_s:+.1%}" in why
 
 

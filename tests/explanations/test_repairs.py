@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from meshwright.explanations.fixed import (
+from meshwright.explanations.decisions import (
     HOST_MEMORY,
     LINK_SHARE,
     MEMORY,
     TP_LINK,
-    chosen,
-    fixed_in,
-    without,
+    decisions_in,
+    edit_to_plan,
+    without_decisions,
 )
-from meshwright.explanations.hardware_repairs import bought
-from meshwright.explanations.lighter_repairs import lightened
+from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.marginal_values import marginal_values
-from meshwright.explanations.repairs import priced, repair
+from meshwright.explanations.repairs import unpriced_repair, with_prices
+from meshwright.explanations.training_repairs import training_repairs
 from meshwright.loading.load import load_spec
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
@@ -86,20 +86,20 @@ def test_the_smallest_sets_of_lighter_state(
 ) -> None:
     """What is enough alone is not told with more; two are told where both it takes."""
     spec = load_spec(LONE)
-    found = list(lightened(spec, solved, lambda own: has(own.training)))
+    found = list(training_repairs(spec, solved, lambda own: has(own.training)))
     assert sorted(edits(found)) == sorted(expected)
     assert {own.changes for own in found} <= {"training"}
 
 
 def test_what_is_light_already_is_no_repair() -> None:
     spec = changed(load_spec(LONE), "training", gradients="bf16")
-    assert edits(list(lightened(spec, solved, lambda _: True))) == [(OPTIMIZER,)]
+    assert edits(list(training_repairs(spec, solved, lambda _: True))) == [(OPTIMIZER,)]
     both = changed(spec, "training", optimizer="adamw-8bit")
-    assert list(lightened(both, solved, lambda _: True)) == []
+    assert list(training_repairs(both, solved, lambda _: True)) == []
 
 
 def hardware(spec: Spec, has: Has, needed_gib: float | None = None) -> list[Repair]:
-    return list(bought(spec, needed_gib, solved, has))
+    return list(hardware_repairs(spec, needed_gib, solved, has))
 
 
 def gpu_is(name: str) -> Has:
@@ -189,7 +189,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         plan = best().model_copy(update={"stages": tuple(stages)})
         return outcome().model_copy(update={"best": plan})
 
-    (told,) = bought(own, None, answered, has)
+    (told,) = hardware_repairs(own, None, answered, has)
     # 41 GiB of either GPU's, 3 % left free, and a GiB more than whole ones.
     assert seen == [4096.0, 86]
     assert told.edits == (
@@ -197,8 +197,8 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         "{memory_gib: 86, pcie_gb_s: 20, memory_gb_s: 200}",
     )
     megatron = own.model_copy(update={"framework": "internevo"})
-    assert list(bought(megatron, None, answered, has)) == []
-    assert list(bought(spec, None, answered, lambda _: False)) == []
+    assert list(hardware_repairs(megatron, None, answered, has)) == []
+    assert list(hardware_repairs(spec, None, answered, lambda _: False)) == []
 
 
 def change_names(spec: Spec) -> list[str]:
@@ -258,27 +258,27 @@ def test_what_is_left_open_is_open() -> None:
     spec = load_spec(HOSTED, ["recompute=full", "tp=2", "zero=1"])
     limits = {"tp_min_link_gb_s": 10.0, "max_link_utilisation": 0.5}
     spec = changed(spec, "limits", **limits)
-    names = [own.rule for own in fixed_in(spec)]
+    names = [own.rule for own in decisions_in(spec)]
     assert set(names) == {
         "pins.tp", "pins.zero", "pins.recompute", TP_LINK, LINK_SHARE, MEMORY,
         HOST_MEMORY,
     }  # fmt: skip
-    counted = without(spec, ["pins.recompute_layers"])
+    counted = without_decisions(spec, ["pins.recompute_layers"])
     assert counted.pins.recompute_layers == "any"
     assert not counted.pins.recomputes_all_layers
     assert spec.pins.recomputes_all_layers
-    own = without(spec, ["pins.tp", "pins.recompute"])
+    own = without_decisions(spec, ["pins.tp", "pins.recompute"])
     assert (own.pins.tp, own.pins.recompute) == (None, None)
     assert own.pins.zero == spec.pins.zero
     assert own.limits == spec.limits
-    limited = without(spec, [TP_LINK])
+    limited = without_decisions(spec, [TP_LINK])
     assert limited.limits.tp_min_link_gb_s is None
     assert limited.limits.max_link_utilisation == 0.5
-    assert without(spec, [MEMORY]).usable_gib > 1e4
-    host = without(spec, [HOST_MEMORY]).cluster.topology.host
+    assert without_decisions(spec, [MEMORY]).usable_gib > 1e4
+    host = without_decisions(spec, [HOST_MEMORY]).cluster.topology.host
     assert host is not None
     assert host.memory_gib > 1e4
-    assert without(spec, []) == spec
+    assert without_decisions(spec, []) == spec
 
 
 @pytest.mark.parametrize(("nvme_gib", "is_endless"), [(100.0, True), (None, False)])
@@ -291,7 +291,7 @@ def test_drives_have_no_end_either_where_there_are_some(
     drives = topology.host.model_copy(update={"nvme_gib": nvme_gib})
     topology = topology.model_copy(update={"host": drives})
     cluster = spec.cluster.model_copy(update={"topology": topology})
-    own = without(spec.model_copy(update={"cluster": cluster}), [HOST_MEMORY])
+    own = without_decisions(spec.model_copy(update={"cluster": cluster}), [HOST_MEMORY])
     found = own.cluster.topology.host
     assert found is not None
     assert (found.nvme_gib is not None and found.nvme_gib > 1e4) is is_endless
@@ -302,29 +302,29 @@ def test_edits_are_written_as_a_spec_would_have_them() -> None:
     spec = changed(spec, "limits", tp_min_link_gb_s=50.0)
     plan = best().plan
     stages = plan.stages
-    assert chosen(spec, TP_LINK, plan) == f"{TP_LINK}: 50 -> null".replace(
+    assert edit_to_plan(spec, TP_LINK, plan) == f"{TP_LINK}: 50 -> null".replace(
         TP_LINK, "limits.tp_min_link_gb_s"
     )
-    assert chosen(spec, "pins.tp", plan) == f"tp: [2, 4] -> {plan.tp}"
+    assert edit_to_plan(spec, "pins.tp", plan) == f"tp: [2, 4] -> {plan.tp}"
     dp = plan.dp_replicate * plan.dp_shard
-    assert chosen(spec, "pins.dp", plan) == f"dp: 4 -> {dp}"
+    assert edit_to_plan(spec, "pins.dp", plan) == f"dp: 4 -> {dp}"
     half = stages[0].model_copy(update={"layers": 8, "recompute_layers": 4})
     part = plan.model_copy(update={"recompute": "selective", "stages": (half,)})
     beside = ", recompute_layers: any"
-    assert chosen(spec, "pins.recompute", part) == (
+    assert edit_to_plan(spec, "pins.recompute", part) == (
         f"recompute: full -> selective{beside}"
     )
     whole = half.model_copy(update={"recompute_layers": 8})
     full = part.model_copy(update={"stages": (whole,)})
-    assert chosen(spec, "pins.recompute", full) == "recompute: full -> selective"
+    assert edit_to_plan(spec, "pins.recompute", full) == "recompute: full -> selective"
     none = plan.model_copy(update={"recompute": "none", "stages": (half,)})
-    assert chosen(spec, "pins.recompute", none) == "recompute: full -> none"
+    assert edit_to_plan(spec, "pins.recompute", none) == "recompute: full -> none"
 
 
 def test_repairs_are_told_the_cheapest_first() -> None:
     def own(step_s: float, changes: Any, *edits: str) -> Repair:
         plan = best().model_copy(update={"step_s": step_s})
-        return repair(edits, plan, changes)
+        return unpriced_repair(edits, plan, changes)
 
     bought_one = own(1.0, "hardware", "a")
     trained = own(2.0, "training", "b")
@@ -333,11 +333,11 @@ def test_repairs_are_told_the_cheapest_first() -> None:
         own(5.0, "plan", "e"),
         own(6.0, "plan", "f"),
     )
-    found = priced([bought_one, two, slower, trained, one], None)
+    found = with_prices([bought_one, two, slower, trained, one], None)
     assert edits(found) == [("e",), ("f",), ("c", "d"), ("b",), ("a",)]
     assert [each.price for each in found] == pytest.approx([4, 5, 2, 1, 0])
     assert {each.against for each in found} == {"the fastest repair"}
-    against = priced([one], 4.0)
+    against = with_prices([one], 4.0)
     assert against[0].price == pytest.approx(0.25)
     assert against[0].against == "the best plan"
-    assert priced([], None) == []
+    assert with_prices([], None) == []

@@ -26,6 +26,7 @@ from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import (
     DP_REPLICATE,
     DP_SHARD,
@@ -33,8 +34,7 @@ from meshwright.topology.groups import (
     group_loads,
     price_groups,
 )
-from meshwright.topology.levels import LevelFabric
-from meshwright.topology.paths import Meshes
+from meshwright.topology.level_fabric import LevelFabric
 
 ONE_NODE = "llama2-13b-8xa100"
 GB = 1e9

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.lattice.degrees import enumerate_degrees
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 
 def every_mesh(sizes: Sequence[int]) -> Meshes:

@@ -26,9 +26,9 @@ from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
+from meshwright.topology.fabric import HostOrders, Place, free_paths
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import Order, Place, free_paths
-from meshwright.topology.routed import RoutedFabric
+from meshwright.topology.routed_fabric import RoutedFabric
 
 Ints = NDArray[np.int64]
 
@@ -63,7 +63,7 @@ def brute_force(spec: Spec) -> Best:
     return best
 
 
-def _orders(job: Job) -> list[Order]:
+def _orders(job: Job) -> list[HostOrders]:
     """Return every way to seat ranks on the GPUs of the hosts of each kind."""
     if not isinstance(job.fabric, RoutedFabric):
         return [()]
@@ -72,7 +72,7 @@ def _orders(job: Job) -> list[Order]:
 
 
 def _best_in_order(
-    job: Job, meshes: Ints, rows: Skeletons, order: Order, best: float
+    job: Job, meshes: Ints, rows: Skeletons, order: HostOrders, best: float
 ) -> Best:
     """Return the least step time with ranks in one order, if it is below `best`."""
     spec = job.spec

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from meshwright.plans.skeletons import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
+from meshwright.topology.fabric import free_paths
 from meshwright.topology.groups import GROUPS
-from meshwright.topology.paths import free_paths
 
 
 def row(**fields: object) -> Skeletons:

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from random import Random
 
-from meshwright.explanations.conflict import costly_decisions, has_room
+from meshwright.explanations.conflict import any_skeleton_fits, solve_only_decisions
 from meshwright.results.outcome import Counts
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
@@ -73,9 +73,9 @@ def _enumerated(spec: Question, answer: Answer) -> Checks:
     """Hold the status against the enumeration: of every plan, or of rows with room."""
     if isinstance(spec, ServingSpec) or _is_small(spec):
         yield from _by_force(spec, answer)
-    elif not spec.cluster.parts and not costly_decisions(spec):
+    elif not spec.cluster.parts and not solve_only_decisions(spec):
         has_plan = answer.outcome.status == "optimal"
-        yield has_room(spec) == has_plan, f"room for a plan: {not has_plan}"
+        yield any_skeleton_fits(spec) == has_plan, f"room for a plan: {not has_plan}"
 
 
 def _is_small(spec: Spec) -> bool:

@@ -12,10 +12,20 @@ import yaml
 from meshwright import catalog
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
-from meshwright.explanations.conflict import Clash, clash_of, costly_decisions, has_room
+from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.conflict import (
+    Infeasibility,
+    analyse_infeasibility,
+    any_skeleton_fits,
+    solve_only_decisions,
+)
+from meshwright.explanations.decisions import (
+    HOST_MEMORY,
+    MEMORY,
+    without_decisions,
+)
 from meshwright.explanations.explain import Explainer
-from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, with_plan, without
-from meshwright.explanations.repairs import given_up
+from meshwright.explanations.repairs import plan_repairs
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.results.explanation import Repair
 from meshwright.solver.options import Options
@@ -39,25 +49,25 @@ def conflicts_are_minimal(data: Data, _choice: Random) -> Checks:
     spec = training(data)
     if has_plan(spec):
         return
-    found = clash_of(spec, has_plan)
-    rules = set(found.decisions.named(found.conflict))
+    found = analyse_infeasibility(spec, has_plan)
+    rules = set(found.decisions.names_of(found.conflict))
     every = set(found.decisions.names)
-    yield not has_plan(without(spec, every - rules)), f"{rules} leave a plan"
+    yield not has_plan(without_decisions(spec, every - rules)), f"{rules} leave a plan"
     for size in range(len(rules)):
         for fewer in combinations(sorted(every), size):
             told = f"{fewer} leave no plan, told was {rules}"
-            yield has_plan(without(spec, every - set(fewer))), told
-    if not costly_decisions(spec):
+            yield has_plan(without_decisions(spec, every - set(fewer))), told
+    if not solve_only_decisions(spec):
         yield from excludes_every_row(spec, rules)
 
 
 def repairs_are_true(data: Data, choice: Random) -> Checks:
     """Give up what is told, and everything else of that size; apply what is told."""
     spec = training(data)
-    is_costly = bool(costly_decisions(spec))
+    is_costly = bool(solve_only_decisions(spec))
     if has_plan(spec) or (is_costly and choice.random() > COSTLY):
         return
-    yield from _gives_up_the_least(spec, clash_of(spec, has_plan))
+    yield from _gives_up_the_least(spec, analyse_infeasibility(spec, has_plan))
     if not is_costly:
         yield from _edits_repair(spec)
 
@@ -68,16 +78,16 @@ COSTLY = 0.1
 
 def has_plan(spec: Spec) -> bool:
     """Return whether there is a plan: by the enumerator, where that can tell."""
-    if costly_decisions(spec):
+    if solve_only_decisions(spec):
         return solve(spec).best is not None
-    return has_room(spec)
+    return any_skeleton_fits(spec)
 
 
-def _gives_up_the_least(spec: Spec, found: Clash) -> Checks:
+def _gives_up_the_least(spec: Spec, found: Infeasibility) -> Checks:
     """Hold what is told against single decisions, or pairs where none helps alone."""
-    told = given_up(spec, found, solve)
+    told = plan_repairs(spec, found, solve)
     for repair in told:
-        freed = without(spec, [_decision(edit) for edit in repair.edits])
+        freed = without_decisions(spec, [_decision(edit) for edit in repair.edits])
         broken = broken_rules(make_job(freed), repair.plan)
         yield not broken, f"{repair.edits}: {broken} broken by {repair.plan}"
         own_s = check(make_job(freed), repair.plan).step_s
@@ -86,7 +96,7 @@ def _gives_up_the_least(spec: Spec, found: Clash) -> Checks:
     edits = {tuple(map(_decision, own.edits)) for own in told}
     for size in (1, 2):
         pairs = combinations(names, size)
-        helping = {own for own in pairs if has_plan(without(spec, own))}
+        helping = {own for own in pairs if has_plan(without_decisions(spec, own))}
         if helping:
             yield edits == helping, f"{edits} for {helping}"
             return
@@ -117,7 +127,7 @@ def edited(spec: Spec, repair: Repair) -> Spec:
         value = yaml.safe_load(change.partition(" -> ")[2].partition(", recompute_")[0])
         if path in Pins.model_fields:
             beside = {"recompute_layers": "any"} if ", recompute_" in change else {}
-            spec = with_plan(spec, Pins.model_validate({path: value, **beside}))
+            spec = with_pins(spec, Pins.model_validate({path: value, **beside}))
             continue
         pins, data = spec.pins, spec.model_dump(exclude={"pins"})
         _put(data, path.split("."), value)

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 
 from meshwright.check.check import broken_rules, check
+from meshwright.explanations.changed_spec import with_pins
 from meshwright.explanations.explain import Explainer
-from meshwright.explanations.fixed import with_plan
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -66,7 +66,7 @@ def _from_texts(
     words = ",".join(f"{k}={json.dumps(v)}" for k, v in pins_of(priced.plan).items())
     yield read_plan(words) == full, f"from words: {words}"
     pins = _from_answer(answer.outcome.model_copy(update={"best": priced}))
-    own = ask(with_plan(spec, pins))
+    own = ask(with_pins(spec, pins))
     yield own.best == priced, f"from an answer: {own.best} for {priced}"
     if is_explained:
         told = Explainer(Options()).plan(spec, full)

@@ -6,15 +6,24 @@ import numpy as np
 
 from meshwright.cost.job import make_job
 from meshwright.cost.price import Prices, price
-from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, fixed_in, without
-from meshwright.explanations.framework_rules import CHUNKS, WORLD, rules_behind
+from meshwright.explanations.decisions import (
+    HOST_MEMORY,
+    MEMORY,
+    decisions_in,
+    without_decisions,
+)
+from meshwright.explanations.framework_rules import (
+    EVEN_CHUNKS,
+    WORLD_SIZE,
+    rules_behind,
+)
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.pins import degree_pins, plan_pins
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import free_paths
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import free_paths
 from tests.helpers import oracle
 from tests.laws.law import Checks
 
@@ -30,8 +39,8 @@ def excludes_every_row(spec: Spec, decided: set[str]) -> Checks:
     if spec.cluster.gpus > MOST_GPUS:
         return
     behind = {rule.rule for rule in rules_behind(spec, decided)}
-    own = without(spec, {rule.rule for rule in fixed_in(spec)} - decided)
-    if behind & {WORLD.rule, CHUNKS.rule}:
+    own = without_decisions(spec, {rule.rule for rule in decisions_in(spec)} - decided)
+    if behind & {WORLD_SIZE.rule, EVEN_CHUNKS.rule}:
         yield not len(_rows(own, set())), f"{decided} with {behind} leave rows"
         return
     told = f"{decided} with {behind}"

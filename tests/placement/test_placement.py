@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
-from meshwright.cpsat import seats
-from meshwright.cpsat.goal import Goal
-from meshwright.cpsat.seats import best_orders
+from meshwright.cpsat import pareto_orders
+from meshwright.cpsat.group_cost import GroupCost
+from meshwright.cpsat.pareto_orders import pareto_orders as orders_found
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import build_fabric
+from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.group_hops import hops_of
 from meshwright.topology.host_kind import HostKind
-from meshwright.topology.rings import hops_of
-from meshwright.topology.routed import RoutedFabric
-from meshwright.topology.symmetry import before
+from meshwright.topology.routed_fabric import RoutedFabric
+from meshwright.topology.symmetry import rank_order_pairs
 from tests.helpers.irregular import (
     in_pairs,
     irregular_specs,
@@ -67,7 +67,9 @@ def kind_of_machine(topology: dict[str, Any]) -> HostKind:
     return kind_of(Cluster.model_validate({"topology": topology}))
 
 
-def goals_of(kind: HostKind, shape: Sequence[int], is_exchange: bool) -> list[Goal]:
+def goals_of(
+    kind: HostKind, shape: Sequence[int], is_exchange: bool
+) -> list[GroupCost]:
     """Return what the groups of each axis of one level cost, at no limit."""
     mesh, loads = np.array(shape)[:, None], kind.tables[0] * 1e18
     waits = np.rint(kind.tables[1] * 1e9).astype(np.int64)
@@ -77,11 +79,11 @@ def goals_of(kind: HostKind, shape: Sequence[int], is_exchange: bool) -> list[Go
         hops = tuple(hops_of(mesh, axis, is_exchange))
         base = np.arange(whole.shape[2]) * 1_000_000
         most = (len(hops) * int(whole.max()) + int(base.max()), int(waits.max()))
-        goals.append(Goal(hops, whole, base, waits, most))
+        goals.append(GroupCost(hops, whole, base, waits, most))
     return goals
 
 
-def every_cost(goals: Sequence[Goal], orders: Ints) -> Ints:
+def every_cost(goals: Sequence[GroupCost], orders: Ints) -> Ints:
     """Return loads and latencies of orders, added up hop by hop, (orders, costs)."""
     columns = []
     for goal in goals:
@@ -104,15 +106,15 @@ def front_of(costs: Ints) -> set[tuple[int, ...]]:
 
 
 def found(
-    goals: Sequence[Goal], pairs: Sequence[tuple[int, int]]
+    goals: Sequence[GroupCost], pairs: Sequence[tuple[int, int]]
 ) -> set[tuple[int, ...]]:
-    answer = best_orders(goals, pairs)
+    answer = orders_found(goals, pairs)
     assert answer.is_all
     return front_of(every_cost(goals, np.array(answer.orders)))
 
 
 def pairs_of(kind: HostKind) -> list[tuple[int, int]]:
-    return before(kind.routes.graph, kind.routes.gpus, kind.way_out)
+    return rank_order_pairs(kind.routes.graph, kind.routes.gpus, kind.way_out)
 
 
 def permutations(gpus: int) -> Ints:
@@ -136,7 +138,7 @@ def test_orders_are_those_of_brute_force(
     goals = goals_of(kind, data.draw(st.sampled_from(shapes(gpus))), is_exchange)
     expected = front_of(every_cost(goals, permutations(gpus)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seats, "MOST_LISTED", 10_000 if is_listed else 0)
+        patch.setattr(pareto_orders, "MOST_LISTED", 10_000 if is_listed else 0)
         assert found(goals, []) == expected
         assert found(goals, pairs_of(kind)) == expected
 
@@ -167,8 +169,10 @@ def test_goals_hold_back_what_is_of_no_interest() -> None:
     goals = goals_of(cube(), (8,), is_exchange=False)
     costs = every_cost(goals, permutations(8))
     least = int(costs[:, 0].min())
-    limited = [Goal(g.hops, g.loads, g.base, g.latency, (least, 10**9)) for g in goals]
-    answer = best_orders(limited, [])
+    limited = [
+        GroupCost(g.hops, g.loads, g.base, g.latency, (least, 10**9)) for g in goals
+    ]
+    answer = orders_found(limited, [])
     loads = every_cost(goals, np.array(answer.orders))[:, 0]
     assert answer.is_all
     assert loads.tolist() == [least]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from meshwright.check.check import check
 from meshwright.cost.job import make_job
-from meshwright.cpsat import seating, seats
-from meshwright.cpsat.climb import climbed
+from meshwright.cpsat import order_model, pareto_orders
+from meshwright.cpsat.local_search import local_optimum
 from meshwright.loading.load import load_spec
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
@@ -49,7 +49,7 @@ def test_no_order_is_below_the_floor(
     shape = data.draw(st.sampled_from(shapes(gpus)))
     for goal in goals_of(kind, shape, is_exchange):
         costs = every_cost([goal], permutations(gpus))
-        assert (costs >= goal.floor).all()
+        assert (costs >= goal.lower_bound).all()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_floor_knows_who_has_to_leave_a_socket(
 ) -> None:
     kind = kind_of_machine(APART)
     goal = goals_of(kind, shape, is_exchange=False)[0]
-    load, wait = np.array(goal.floor) - [int(goal.base.max()), 0]
+    load, wait = np.array(goal.lower_bound) - [int(goal.base.max()), 0]
     assert load == pytest.approx(1e9 / gb_s, abs=int(goal.base.max()))
     assert wait == wait_ns
 
@@ -80,7 +80,7 @@ def test_swaps_bring_pairs_below_one_socket() -> None:
     """Ranks 0 and 1 and so on: as listed every pair has one GPU on each socket."""
     kind = kind_of_machine(APART)
     goal = goals_of(kind, (2, 4), is_exchange=False)[0]
-    order = climbed([goal], tuple(range(8)))
+    order = local_optimum([goal], tuple(range(8)))
     assert sorted(order) == list(range(8))
     assert all((a - b) % 2 == 0 for a, b in zip(order[::2], order[1::2], strict=True))
 
@@ -129,8 +129,8 @@ def test_bound_holds_where_the_search_is_cut_short(pins: dict[str, int]) -> None
     topology = in_pairs([(0, 2), (1, 3)])
     spec = Spec.model_validate(small_spec(topology, pins=usual | pins))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seats, "MOST_LISTED", 0)
-        patch.setattr(seating, "MOST_EFFORT", 0.0)
+        patch.setattr(pareto_orders, "MOST_LISTED", 0)
+        patch.setattr(order_model, "MOST_EFFORT", 0.0)
         outcome = solve(spec)
     assert outcome.best is not None
     assert outcome.certificate is not None

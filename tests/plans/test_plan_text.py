@@ -16,7 +16,7 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.pins import Pins, Range
 from meshwright.spec.plan_fields import BY_PREFERENCE, FIELD, FIELDS
-from meshwright.topology.fabric import build_fabric
+from meshwright.topology.fabric_builder import build_fabric
 
 SPEC = load_spec("llama2-13b-8xa100")
 FABRIC = build_fabric(SPEC.cluster)

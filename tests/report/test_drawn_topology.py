@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.report.drawing import draw_topology
+from meshwright.report.topology_drawing import draw_topology
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.sketch import sketch_cluster
+from meshwright.topology.diagram import draw_cluster
 from tests.helpers.clusters import bridged, hosts_of_pairs, levels, switched
 
 
@@ -25,12 +25,12 @@ def test_what_no_gpu_reaches_is_not_drawn() -> None:
     down: list[dict[str, Any]] = [{"node": "g0"}, {"node": "g1"}]
     cluster = hosts_of_pairs(*down, {"link": ["cpu0", "cpu1"]}, leaf=8)
     # Only the leaf joins cpu0 and its NIC to anything.
-    drawn = {point.name for point in sketch_cluster(cluster).points}
+    drawn = {point.name for point in draw_cluster(cluster).points}
     assert drawn == {"g2", "g3", "cpu1", "nic1", "leaf0", "below leaf0 ..."}
 
 
 def test_levels_above_a_host_are_drawn_as_one_branch() -> None:
-    sketch = sketch_cluster(hosts_of_pairs(leaf=8, spine=4))
+    sketch = draw_cluster(hosts_of_pairs(leaf=8, spine=4))
     rests = {p.name: p.count for p in sketch.points if p.kind == "rest"}
     assert sorted(rests.values()) == [3, 7]
     assert sketch.part == "node0, one of 32 hosts"
@@ -44,7 +44,7 @@ def test_levels_above_a_host_are_drawn_as_one_branch() -> None:
 def test_nics_of_gpus_stand_between_them_and_the_switch_outside() -> None:
     broken = [{"host": 1, "link": ["gpu1", "level00"], "gb_s": 7}]
     fields = levels(8, 4).model_dump() | {"overrides": broken}
-    sketch = sketch_cluster(Cluster.model_validate(fields))
+    sketch = draw_cluster(Cluster.model_validate(fields))
     y = {point.name: point.y for point in sketch.points}
     assert y["level00"] < y["gpu0"] < y["nic0"] == y["nic7"] < y["level10"]
 
@@ -68,7 +68,7 @@ each_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTER
 
 @each_cluster
 def test_points_stand_apart_and_lines_end_at_points(cluster: Cluster) -> None:
-    sketch = sketch_cluster(cluster)
+    sketch = draw_cluster(cluster)
     at = {point.name: (point.x, point.y) for point in sketch.points}
     assert len(at) == len(sketch.points)
     assert len(sketch.points) <= 48
@@ -84,7 +84,7 @@ def test_points_stand_apart_and_lines_end_at_points(cluster: Cluster) -> None:
     "name", ["bridged", "switched", "two hosts", "whole tree", "levels above"]
 )
 def test_no_link_between_gpus_and_switches_is_hidden_by_a_gpu(name: str) -> None:
-    sketch = sketch_cluster(CLUSTERS[name])
+    sketch = draw_cluster(CLUSTERS[name])
     at = {p.name: (900 * p.x, 520 * p.y) for p in sketch.points}
     for line in sketch.lines:
         (ax, ay), (bx, by) = (at[end] for end in line.ends)
@@ -98,7 +98,7 @@ def test_no_link_between_gpus_and_switches_is_hidden_by_a_gpu(name: str) -> None
 
 
 def test_a_branch_counts_what_it_leaves_out() -> None:
-    sketch = sketch_cluster(levels(8, 4, 64))
+    sketch = draw_cluster(levels(8, 4, 64))
     counts = {point.name: (point.kind, point.count) for point in sketch.points}
     assert counts["gpu0"] == ("gpu", 2048)
     assert counts["level00"] == ("switch", 256)
@@ -112,7 +112,7 @@ def test_a_branch_counts_what_it_leaves_out() -> None:
 
 
 def test_a_large_graph_is_cut_to_its_first_host() -> None:
-    sketch = sketch_cluster(switched(32))
+    sketch = draw_cluster(switched(32))
     kinds = Counter(point.kind for point in sketch.points)
     assert kinds == {"gpu": 8, "nic": 4, "switch": 6}
     assert sketch.part == "the first host"
@@ -131,7 +131,7 @@ def test_a_drawing_is_a_picture_and_a_page(name: str, tmp_path: Path) -> None:
     assert found
     spec = json.loads(found[1])
     links = spec["datasets"][spec["layer"][0]["data"]["name"]]
-    sketch = sketch_cluster(CLUSTERS[name])
+    sketch = draw_cluster(CLUSTERS[name])
     assert sorted(row["GB/s"] for row in links) == sorted(
         line.gb_s for line in sketch.lines
     )

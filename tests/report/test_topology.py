@@ -15,9 +15,9 @@ from meshwright.report.render import sections_as_markdown, sections_as_text
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.kinds import host_kinds
-from meshwright.topology.pairs import pair_bandwidths
-from meshwright.topology.sketch import sketch_cluster
+from meshwright.topology.diagram import draw_cluster
+from meshwright.topology.host_summary import summarise_hosts
+from meshwright.topology.pair_bandwidths import pair_bandwidths
 from tests.helpers.clusters import GPU, bridged, graph, hosts_of_pairs, levels
 
 
@@ -160,7 +160,7 @@ def test_every_bundled_topology_is_told_and_sketched(name: str) -> None:
     text = sections_as_text(topology_sections(cluster))
     assert f"{cluster.gpus:,} x own" in text
     assert max(map(len, text.splitlines())) <= 120
-    assert sketch_cluster(cluster).points
+    assert draw_cluster(cluster).points
 
 
 def test_levels_above_hosts_count_uplinks_of_nics() -> None:
@@ -196,7 +196,7 @@ def test_a_pair_uses_one_rail_of_a_host_that_is_broken_as_of_one_that_is_not() -
     whole = levels(4, 2, 2, host=host)
     broken = [{"host": 0, "link": ["gpu1", "level00"], "gb_s": 7}]
     cluster = Cluster.model_validate(whole.model_dump() | {"overrides": broken})
-    names = [kind.name for kind in host_kinds(cluster)]
+    names = [kind.name for kind in summarise_hosts(cluster)]
     assert names == ["node1", "node0"]
     pairs, rated = pair_bandwidths(cluster), pair_bandwidths(whole)
     assert pairs.gb_s[0] == rated.gb_s[0][:8] == (None, *[300] * 3, *[25] * 4)

@@ -36,8 +36,8 @@ from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import PathCosts
 from meshwright.topology.groups import GROUPS
-from meshwright.topology.paths import Paths
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.rows import row
 from tests.helpers.strategies import FRAMEWORKS
@@ -392,7 +392,7 @@ def test_tensor_parallel_link_limit_is_inclusive(gb_s: float, sharing: int) -> N
     above = spec(limits={"tp_min_link_gb_s": own_gb_s * (1 + 1e-6)})
     free = row(tp=2)
     s_per_byte = np.full((1, len(GROUPS)), sharing / (gb_s * 1e9))
-    rows = replace(free, paths=Paths(s_per_byte, free.paths.latency_s))
+    rows = replace(free, paths=PathCosts(s_per_byte, free.paths.latency_s))
     assert TP_LINK.holds(at, rows)[0]
     assert not TP_LINK.holds(above, rows)[0]
 
@@ -441,7 +441,7 @@ def test_slow_tensor_parallel_links_break_the_limit() -> None:
     assert outcome.near_miss is not None
     (told,) = outcome.near_miss.broken_rules
     assert told.rule in ("tp_link_bandwidth", "pin tp")
-    slow = Paths(np.full((1, len(GROUPS)), 1e-8), row().paths.latency_s)
+    slow = PathCosts(np.full((1, len(GROUPS)), 1e-8), row().paths.latency_s)
     rows = replace(row(tp=2), paths=slow)
     (sentence,) = broken([TP_LINK], pinned, rows)
     assert sentence.sentence.endswith("(tp 2, limit 400 GB/s)")

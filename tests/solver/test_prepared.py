@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from meshwright.cost.job import make_job
-from meshwright.explanations.marginal_values import MORE, _hardware
+from meshwright.explanations.marginal_values import MORE, _hardware_changes
 from meshwright.lattice.mesh_table import has_mesh_rules
 from meshwright.loading.load import load_spec
 from meshwright.results.outcome import Outcome
@@ -29,7 +29,7 @@ def compare(spec: Spec) -> None:
     job = make_job(spec)
     assume(not has_mesh_rules(job))
     prepared = prepare(job)
-    for more in _hardware(spec):
+    for more in _hardware_changes(spec):
         if more.link_speedup is None:
             continue
         start = prepared.on_better_hardware(more.spec, more.link_speedup)
@@ -54,7 +54,7 @@ def test_so_they_have_on_irregular_hosts(spec: Spec) -> None:
 def test_bounds_of_families_hold_on_faster_links(name: str) -> None:
     spec = load_spec(name)
     prepared = prepare(make_job(spec))
-    for more in _hardware(spec):
+    for more in _hardware_changes(spec):
         if more.link_speedup is None:
             continue
         start = prepared.on_better_hardware(more.spec, more.link_speedup)

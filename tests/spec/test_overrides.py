@@ -16,7 +16,7 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import build_fabric
+from meshwright.topology.fabric_builder import build_fabric
 from tests.helpers.irregular import GPU, loaded, small_spec
 
 A100 = {"topology": "dgx-a100", "count": 2}

@@ -24,8 +24,10 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.machine import Machine
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import build_fabric
-from meshwright.topology.graph import machine_graph, tree_graph
+from meshwright.topology.fabric import Meshes
+from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.graph import machine_graph
+from meshwright.topology.group_hops import mesh_groups, rings
 from meshwright.topology.groups import (
     DP_REPLICATE,
     DP_SHARD,
@@ -34,11 +36,10 @@ from meshwright.topology.groups import (
     group_loads,
     price_groups,
 )
-from meshwright.topology.levels import LevelFabric
-from meshwright.topology.paths import Meshes
-from meshwright.topology.rings import mesh_groups, rings
-from meshwright.topology.routed import RoutedFabric
+from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.routed_fabric import RoutedFabric
 from tests.helpers.every_mesh import every_mesh
+from tests.helpers.graphs import fabric_of_graph, tree_graph
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2000, "peak_tflops": {"bf16": 300}}
 
@@ -83,7 +84,7 @@ def test_level_formula_is_what_routing_counts(
     """Every ring of every group, link by link, on trees of one to three levels."""
     fabric, routed = (
         LevelFabric(tree.levels),
-        RoutedFabric.of_graph(tree_graph(tree.levels), tree.fan_outs),
+        fabric_of_graph(tree_graph(tree.levels), tree.fan_outs),
     )
     every = every_mesh(fabric.sizes)
     some = sorted(chooser.sample(range(len(every)), min(len(every), 25)))
@@ -169,7 +170,7 @@ def s_per_byte(tree: Cluster, meshes: Meshes, axis: int) -> float:
     """Return the price of an axis; closed form and routing must agree on it."""
     price = price_groups(LevelFabric(tree.levels), meshes).s_per_byte[0, axis]
     routed = price_groups(
-        RoutedFabric.of_graph(tree_graph(tree.levels), tree.fan_outs), meshes
+        fabric_of_graph(tree_graph(tree.levels), tree.fan_outs), meshes
     ).s_per_byte[0, axis]
     assert price == pytest.approx(routed, rel=1e-9)
     return float(price)
@@ -363,7 +364,7 @@ def test_any_graph_is_priced_by_counting_its_rings(
     links += [(n, chooser.choice(switches), chooser.uniform(1, 99)) for n in names]
     tree = explicit(dict.fromkeys(names, 0), switches, links)
     graph = machine_graph(Machine(tree.topology.nodes, tree.topology.links))
-    fabric = RoutedFabric.of_graph(graph, tree.fan_outs)
+    fabric = fabric_of_graph(graph, tree.fan_outs)
     every = every_mesh((gpus,))
     own = every[data.draw(st.integers(0, len(every) - 1))]
     for axis in range(len(AXES)):

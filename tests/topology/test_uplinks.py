@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import ScaleOut
-from meshwright.topology.fabric import build_fabric
+from meshwright.topology.diagram import draw_cluster
+from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.groups import group_loads, price_groups
-from meshwright.topology.kinds import host_kinds
-from meshwright.topology.sketch import sketch_cluster
+from meshwright.topology.host_summary import summarise_hosts
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.irregular import GPU, machine
 
@@ -129,7 +129,7 @@ def test_levels_may_be_called_as_gpus_nics_or_each_other(
     levels = [inner, middle, level(names[1], 2, 24, uplink)]
     host = {"gpus": 4, "memory_gib": 64, "pcie_gb_s": 8, "memory_gb_s": 90}
     topology = {"gpu": GPU, "levels": levels, "host": host}
-    (kind,) = host_kinds(cluster(topology=topology))
+    (kind,) = summarise_hosts(cluster(topology=topology))
     called = [node.name for node in kind.machine.nodes]
     assert len(set(called)) == len(called)
     nics = {"per_gpu": 4, "shared": 1}[uplink]
@@ -139,4 +139,4 @@ def test_levels_may_be_called_as_gpus_nics_or_each_other(
     down = [{"node": "gpu0"}, {"host": 1, "node": "gpu3"}]
     left = cluster(topology=topology, overrides=down)
     assert left.gpus == 2 * 2
-    assert sketch_cluster(left).lines
+    assert draw_cluster(left).lines

@@ -10,8 +10,8 @@ from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlansLike, named_pins
 from meshwright.cost.profile import Profile
 from meshwright.explanations.compare import compare as compare_plans
-from meshwright.explanations.compare import in_full, kind_pins, of_kinds
-from meshwright.explanations.decision import turned
+from meshwright.explanations.compare import compare_kinds, in_full, kind_pins
+from meshwright.explanations.head_to_head import with_crossovers
 from meshwright.loading.vary import PAIR, Varied, varied
 from meshwright.results.comparison import Comparison
 from meshwright.solver.options import Options
@@ -75,7 +75,7 @@ def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
     if plans:
         found = compare_plans(spec, plans, lambda own: solve(own, options))
     else:
-        found = of_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
+        found = compare_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
     is_full = plans or spec.cluster.gpus == PAIR
     return in_full(spec, found, options.profile) if is_full else found
 
@@ -86,4 +86,4 @@ def _turned(
     """Return a comparison with the turns of its plans, or of their kinds."""
     kinds = [own.name for own in found.plans if own.plan]
     named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]
-    return turned(found, varied, named, lambda own: solve(own, options))
+    return with_crossovers(found, varied, named, lambda own: solve(own, options))

@@ -10,8 +10,8 @@ from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlanLike, pins_of
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
+from meshwright.explanations.collectives import with_ledger
 from meshwright.explanations.explain import Explainer
-from meshwright.explanations.ledger import with_ledger
 from meshwright.results.explanation import Explanation
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.serving.explain import explain_serving

@@ -31,11 +31,11 @@ from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import AS_LISTED, Budget, FindAll
-from meshwright.placement.gpu_orders import Share
+from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.results.outcome import Counts
-from meshwright.topology.paths import Paths
+from meshwright.topology.fabric import PathCosts
 
 FIRST_PART = 256
 """Kin in the first part."""
@@ -48,7 +48,7 @@ GROWTH = 4
 
 GROWTH_OF_PARTS = 16
 
-Ticks = Callable[[int, Share, Paths], Floats]
+Ticks = Callable[[int, ExpertDegree, PathCosts], Floats]
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class _Search:
         """
         self._add(batch, AS_LISTED)
         if self._is_pruning:
-            self._add(batch, self._budget(ticks, Placer.good, 0.0))
+            self._add(batch, self._budget(ticks, Placer.quick_placements, 0.0))
             alike = batch.take(_alike_to_best(self._lattice, batch, self.found))
             self._add(alike, self._budget(ticks, Placer.placements, self.best))
 
@@ -218,7 +218,7 @@ class _Search:
 def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
     """Return what the plans of some degrees take at least by what groups pay."""
 
-    def ticks(degree: int, ep: Share, paths: Paths) -> Floats:
+    def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
         own = lattice.take(order[lattice.degree[order] == degree]).rows
         own = own.take(np.flatnonzero(own.ep == (ep or 1)))
         trials, each = len(paths.latency_s), len(own)

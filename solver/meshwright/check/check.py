@@ -36,8 +36,8 @@ from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_ru
 from meshwright.rules.splits import split_rules
 from meshwright.schedules.table import schedule_named
 from meshwright.spec.units import GIB
-from meshwright.topology.groups import GROUPS, seen_by_kinds
-from meshwright.topology.paths import Place
+from meshwright.topology.fabric import Place
+from meshwright.topology.groups import GROUPS, price_groups_by_gpu_kind
 
 MOST_TASKS = 16_000
 """Tasks of the schedule's graph that are walked one by one."""
@@ -140,7 +140,7 @@ def rows_by_kind(
     if not job.kinds:
         return [(job, rows)]
     fabrics = [kind.fabric for kind in job.kinds]
-    seen = seen_by_kinds(fabrics, place.mesh[None], rows.paths, rows.ep)
+    seen = price_groups_by_gpu_kind(fabrics, place.mesh[None], rows.paths, rows.ep)
     placed = (rows.on_meshes(own, rows.mesh) for own in seen)
     return list(zip(job.kinds, placed, strict=True))
 

@@ -43,8 +43,8 @@ def topology(
     loaded = load_cluster(cluster, notes)
     tell(notes)
 
-    from meshwright.report.drawing import draw_topology
     from meshwright.report.topology import topology_data, topology_sections
+    from meshwright.report.topology_drawing import draw_topology
 
     text = formatted(
         output_format, lambda: topology_sections(loaded), lambda: topology_data(loaded)

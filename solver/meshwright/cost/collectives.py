@@ -1,7 +1,7 @@
 """Seconds of collectives, alpha-beta, from what a group pays on its links.
 
-`s_per_byte` and `latency_s` are those of `topology.paths.Paths`: concurrent groups and
-shared links are already in them. `n` is the size of the group; one member is free.
+`s_per_byte` and `latency_s` are those of `topology.fabric.PathCosts`: concurrent groups
+and shared links are already in them. `n` is the size of the group; one member is free.
 Volumes and steps: Thakur et al. 2005, section 4; the tree as in NCCL 2.4
 (Jeaugey 2019, 'Massively scale your deep learning training with NCCL 2.4').
 """

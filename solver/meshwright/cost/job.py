@@ -13,8 +13,8 @@ from meshwright.plans.columns import Ints
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import build_fabric
-from meshwright.topology.paths import Fabric
+from meshwright.topology.fabric import Fabric
+from meshwright.topology.fabric_builder import build_fabric
 
 
 @dataclass(frozen=True)

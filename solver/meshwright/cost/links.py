@@ -17,8 +17,8 @@ from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import FULL, Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.gpu import PRECISIONS
+from meshwright.topology.fabric import Place
 from meshwright.topology.groups import GROUPS, group_loads
-from meshwright.topology.paths import Place
 
 
 def group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:

@@ -1,15 +1,15 @@
 """Imports CP-SAT without pandas, which takes as long to load as a small solve.
 
-`ortools.sat.python.cp_model` imports pandas for annotations, and for the functions that
+`ortools.sat.python.cp_model` imports pandas for annotations, and for functions that
 make series of variables; Meshwright calls none of those. While ortools is imported, a
-stand-in takes the place of pandas in `sys.modules`; then it leaves. It has the two
-classes that annotations name, and loads pandas as soon as anything else is asked of it,
-or anything at all later. So whoever imports pandas afterwards gets pandas, the
-functions of ortools that need pandas find it, and an ortools that needs more of it
-starts more slowly. Where pandas is loaded already it is left alone.
+stand-in replaces pandas in `sys.modules`. It has the two classes that annotations name;
+any other attribute, and any access after the import, loads pandas itself. So a later
+`import pandas` gets pandas, the functions of ortools that need pandas find it, and an
+ortools that needs more of it just starts more slowly. If pandas is already loaded,
+nothing is replaced.
 
-The modules below `cp_model` would do without pandas too, but they are private and not
-the same in any two releases since 9.12, the oldest that is supported.
+The modules below `cp_model` need no pandas, but they are private and differ between any
+two releases since 9.12, the oldest supported one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ANNOTATED = ("Index", "Series")
 
 
 class _Named:
-    """Stands for a class in annotations; cannot be used as one."""
+    """A placeholder for a class in annotations; it cannot be used as a class."""
 
     def __init_subclass__(cls) -> None:
         raise ImportError("a class is derived from the stand-in for one of pandas")
 
 
 class _StandIn(ModuleType):
-    """Takes the place of pandas until more than names is asked of it."""
+    """Replaces pandas until more than the annotated names is asked of it."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(PANDAS) is self:
@@ -47,7 +47,7 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def pandas_left_out() -> Iterator[None]:
-    """Keep imports of pandas from loading it, unless they use it or it is loaded."""
+    """Keep imports inside from loading pandas, unless they use it."""
     stand_in = _StandIn(PANDAS)
     is_ours = sys.modules.setdefault(PANDAS, stand_in) is stand_in
     try:

@@ -1,55 +1,63 @@
-"""What CP-SAT chooses from: skeletons as plain whole numbers."""
+"""What CP-SAT chooses from: skeletons, in whole ticks of time and chunks of memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 Pairs = tuple[tuple[int, int], ...]
-"""Layers and recomputed layers of every stage."""
+"""A split: the layers and the recomputed layers of every stage."""
 
 LARGEST_HORIZON = 2**48
 """Ticks that no step may take: three days, and well inside CP-SAT's 64-bit sums."""
 
 
 @dataclass(frozen=True)
-class LinkUse:
-    """Ticks per step that one link of one stage is busy: affine in its layers."""
+class StageAmount:
+    """An amount of one stage, linear in its layers n and recomputed layers r.
 
-    base: int
+    It is `fixed + n x per_layer + r x per_recomputed` where the skeleton is chosen,
+    and 0 where it is not.
+    """
+
+    fixed: int
     per_layer: int
-    per_recomputed: int
+    per_recomputed: int = 0
+
+    def of(self, layers: int, recomputed: int) -> int:
+        """Return the amount of a stage with these layers and recomputed layers."""
+        return self.fixed + layers * self.per_layer + recomputed * self.per_recomputed
 
 
 @dataclass(frozen=True)
 class StageChoice:
-    """One stage of a skeleton, in ticks and chunks."""
+    """One stage of a skeleton: the times it adds, and the layers it may hold."""
 
-    layer: int
-    recompute: int
-    pace_layer: int
-    pace_recompute: int
-    sync_layer: int
-    least: int
-    """Fewest layers, where the skeleton is chosen."""
-    most: int
-    extra: int
-    pace_extra: int
-    sync: int
-    room: int
-    per_layer: int
-    freed: int
-    """Chunks that a recomputed layer gives back; 0 where none may be recomputed."""
-    links: tuple[LinkUse, ...] = ()
+    fill: StageAmount
+    """Ticks that the stage adds while the pipeline fills and drains."""
+    pace: StageAmount
+    """Ticks of all further micro-batches, if this stage is the slowest one."""
+    sync: StageAmount
+    """Ticks at the end of the step, if this stage is the last to finish."""
+    memory: StageAmount
+    """Chunks that the layers take; a recomputed layer gives some of them back."""
+    capacity: int
+    """Chunks that the stage has for its layers."""
+    fewest_layers: int
+    most_layers: int
+    links: tuple[StageAmount, ...] = ()
+    """Ticks per step for which the stage keeps each of its links busy."""
+
+    @property
+    def most_recomputed(self) -> int:
+        """Return the most recomputed layers: none where that frees no memory."""
+        return self.most_layers if self.memory.per_recomputed else 0
 
 
 @dataclass(frozen=True)
 class SkeletonChoice:
-    """One skeleton: chosen as a whole, with layers and recomputed layers per stage.
+    """One skeleton, which is chosen as a whole and then split over its stages.
 
-    step = sum of stages + the longest pace + the longest sync, where a stage of n
-    layers, r of them recomputed, adds n x layer + r x recompute + extra, has a pace of
-    n x pace_layer + r x pace_recompute + pace_extra, and a sync of n x sync_layer +
-    sync.
+    step = sum of the stages' fill + the longest pace + the longest sync
     """
 
     stages: tuple[StageChoice, ...]
@@ -63,22 +71,29 @@ class Problem:
 
     skeletons: tuple[SkeletonChoice, ...]
     layers: int
+    """Layers of the model."""
     horizon: int
-    """Ticks that the best plan does not pass."""
+    """Ticks that the best plan does not exceed."""
     hint: tuple[int, Pairs] | None = None
-    """A skeleton and its best constructive split."""
+    """The index of a skeleton, and the best split known of it."""
     pinned_layers: tuple[int, ...] | None = None
+    """Layers of every stage, where the user pins them."""
     pinned_recompute: tuple[int, ...] | None = None
+    """Recomputed layers of every stage, where the user pins them."""
     link_share: float | None = None
+    """Share of the step for which a link may be busy at most."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What CP-SAT found and proved."""
+    """The plan that CP-SAT found, and the bound that it proved."""
 
     status: str
     """optimal, feasible, infeasible or unknown."""
     skeleton: int
+    """Index of the chosen skeleton; -1 where none was found."""
     split: Pairs
     ticks: int
+    """Ticks of the step of the plan found."""
     bound: float
+    """Ticks that no plan goes below."""

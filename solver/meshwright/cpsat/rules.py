@@ -1,14 +1,16 @@
-"""The constraints, one function each; RULES is the table of contents of the model.
+"""The constraints of the model, one function each; RULES is the table of contents.
 
-Everything is linear in the variables of a skeleton, which are all 0 unless it is
-chosen: the relaxation stays tight and nothing needs to be enforced conditionally.
+In the formulas x is 1 for the chosen skeleton and 0 for all others; stage e of it
+holds n_e layers, r_e of them recomputed. All variables of a skeleton are 0 where x is,
+so every constraint is linear and none is enforced conditionally: the relaxation stays
+tight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from meshwright.cpsat.ortools_import import CpModel
+from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr
 from meshwright.cpsat.problem import Problem
 from meshwright.cpsat.variables import SkeletonVars
 
@@ -16,103 +18,178 @@ SHARE_UNIT = 10_000
 """Link shares are compared in hundredths of a percent, rounded down."""
 
 
-def choose_one(model: CpModel, _problem: Problem, every: list[SkeletonVars]) -> None:
-    """Ensure that exactly one skeleton is chosen."""
-    model.add_exactly_one(skeleton.chosen for skeleton in every)
+def choose_one_skeleton(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that exactly one skeleton is chosen.
+
+    sum of x over all skeletons = 1
+    """
+    model.add_exactly_one(skeleton.chosen for skeleton in skeletons)
 
 
 def place_all_layers(
-    model: CpModel, problem: Problem, every: list[SkeletonVars]
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
 ) -> None:
-    """Ensure that the stages hold all layers, and each at least its fewest."""
-    for skeleton in every:
+    """Ensure that the stages hold all layers of the model.
+
+    sum of n_e over the stages = layers * x
+    """
+    for skeleton in skeletons:
         model.add(sum(skeleton.layers) == problem.layers * skeleton.chosen)
-        for layers, stage in zip(skeleton.layers, skeleton.choice.stages, strict=True):
-            model.add(layers >= stage.least * skeleton.chosen)
 
 
-def recompute_own_layers(
-    model: CpModel, _problem: Problem, every: list[SkeletonVars]
+def fill_every_stage(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
 ) -> None:
-    """Ensure that stages recompute their own layers, and that someone does."""
-    for skeleton in every:
+    """Ensure that every stage holds at least its fewest layers.
+
+    n_e >= fewest_layers_e * x
+    """
+    for skeleton in skeletons:
+        for layers, stage in zip(skeleton.layers, skeleton.choice.stages, strict=True):
+            model.add(layers >= stage.fewest_layers * skeleton.chosen)
+
+
+def recompute_some_layer(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that a skeleton with recomputation recomputes at least one layer.
+
+    sum of r_e over the stages >= x
+    """
+    for skeleton in skeletons:
         if skeleton.choice.is_recomputing:
             model.add(sum(skeleton.recomputed) >= skeleton.chosen)
-        for layers, recomputed in zip(
-            skeleton.layers, skeleton.recomputed, strict=True
-        ):
-            model.add(recomputed <= layers)
 
 
-def fit_memory(model: CpModel, _problem: Problem, every: list[SkeletonVars]) -> None:
-    """Ensure that every stage fits in the memory of its GPUs."""
-    for skeleton in every:
-        for e, stage in enumerate(skeleton.choice.stages):
-            needed = stage.per_layer * skeleton.layers[e]
-            freed = stage.freed * skeleton.recomputed[e]
-            model.add(needed - freed <= stage.room * skeleton.chosen)
-
-
-def time_slowest_stages(
-    model: CpModel, problem: Problem, every: list[SkeletonVars]
+def recompute_held_layers(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
 ) -> None:
-    """Ensure that the longest pace and the longest sync are those of some stage.
+    """Ensure that a stage recomputes no more layers than it holds.
 
-    Minimising makes `>=` enough, but for a limit on link use: there a slower step
-    would be a way out, so the maximum is exact.
+    r_e <= n_e
     """
-    for skeleton in every:
-        stages = range(len(skeleton.layers))
-        paces = [skeleton.pace_ticks(e) for e in stages]
-        syncs = [skeleton.sync_ticks(e) for e in stages]
-        if problem.link_share is None:
-            for pace, sync in zip(paces, syncs, strict=True):
-                model.add(skeleton.longest_pace >= pace)
-                model.add(skeleton.longest_sync >= sync)
-        else:
-            model.add_max_equality(skeleton.longest_pace, paces)
-            model.add_max_equality(skeleton.longest_sync, syncs)
+    for skeleton in skeletons:
+        for held, recomputed in zip(skeleton.layers, skeleton.recomputed, strict=True):
+            model.add(recomputed <= held)
 
 
-def keep_links_idle(
-    model: CpModel, problem: Problem, every: list[SkeletonVars]
+def fit_memory(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
 ) -> None:
-    """Ensure that no link is busy for more than its share of the step."""
+    """Ensure that the layers of every stage fit in the memory left for them.
+
+    memory_e(n_e, r_e) <= capacity_e * x
+    """
+    for skeleton in skeletons:
+        for e, stage in enumerate(skeleton.choice.stages):
+            needed = skeleton.amount(e, stage.memory)
+            model.add(needed <= stage.capacity * skeleton.chosen)
+
+
+def time_slowest_stage(
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that the step waits for the slowest stage.
+
+    longest_pace = max over e of pace_e(n_e, r_e)
+    """
+    for skeleton in skeletons:
+        stages = enumerate(skeleton.choice.stages)
+        paces = [skeleton.amount(e, stage.pace) for e, stage in stages]
+        _bound_by(model, problem, skeleton.longest_pace, paces)
+
+
+def time_longest_sync(
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that the step waits for the stage that finishes last.
+
+    longest_sync = max over e of sync_e(n_e)
+    """
+    for skeleton in skeletons:
+        stages = enumerate(skeleton.choice.stages)
+        syncs = [skeleton.amount(e, stage.sync) for e, stage in stages]
+        _bound_by(model, problem, skeleton.longest_sync, syncs)
+
+
+def _bound_by(
+    model: CpModel, problem: Problem, longest: IntVar, ticks: Sequence[LinearExpr]
+) -> None:
+    """Ensure that a variable is the maximum of expressions.
+
+    As the step is minimised `>=` says as much, and costs less. Under a limit on links
+    it does not: there a slower step would be a way to keep the limit.
+    """
+    if problem.link_share is not None:
+        model.add_max_equality(longest, ticks)
+        return
+    for lower in ticks:
+        model.add(longest >= lower)
+
+
+def limit_link_use(
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that no link is busy for more than its share of the step.
+
+    busy_l(n_e, r_e) <= link_share * step, for every link l of every stage e
+    """
     if problem.link_share is None:
         return
     share = int(problem.link_share * SHARE_UNIT)
-    for skeleton in every:
+    for skeleton in skeletons:
         step = skeleton.step_ticks()
         for e, stage in enumerate(skeleton.choice.stages):
-            for use in stage.links:
-                busy = (
-                    use.base * skeleton.chosen
-                    + use.per_layer * skeleton.layers[e]
-                    + use.per_recomputed * skeleton.recomputed[e]
-                )
-                model.add(SHARE_UNIT * busy <= share * step)
+            for busy in stage.links:
+                model.add(SHARE_UNIT * skeleton.amount(e, busy) <= share * step)
 
 
-def keep_pinned_stages(
-    model: CpModel, problem: Problem, every: list[SkeletonVars]
+def keep_pinned_layers(
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
 ) -> None:
-    """Ensure that stages have the layers and recomputed layers that are pinned."""
-    for skeleton in every:
-        for wanted, variables in (
-            (problem.pinned_layers, skeleton.layers),
-            (problem.pinned_recompute, skeleton.recomputed),
-        ):
-            if wanted is not None:
-                for value, variable in zip(wanted, variables, strict=True):
-                    model.add(variable == value * skeleton.chosen)
+    """Ensure that stages hold the layers that the user pinned.
+
+    n_e = pinned_layers_e * x
+    """
+    for skeleton in skeletons:
+        _pin(model, skeleton, skeleton.layers, problem.pinned_layers)
 
 
-RULES: tuple[Callable[[CpModel, Problem, list[SkeletonVars]], None], ...] = (
-    choose_one,
+def keep_pinned_recompute(
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that stages recompute the layers that the user pinned.
+
+    r_e = pinned_recompute_e * x
+    """
+    for skeleton in skeletons:
+        _pin(model, skeleton, skeleton.recomputed, problem.pinned_recompute)
+
+
+def _pin(
+    model: CpModel,
+    skeleton: SkeletonVars,
+    variables: Sequence[IntVar],
+    pinned: tuple[int, ...] | None,
+) -> None:
+    if pinned is None:
+        return
+    for variable, value in zip(variables, pinned, strict=True):
+        model.add(variable == value * skeleton.chosen)
+
+
+RULES: tuple[Callable[[CpModel, Problem, Sequence[SkeletonVars]], None], ...] = (
+    choose_one_skeleton,
     place_all_layers,
-    recompute_own_layers,
+    fill_every_stage,
+    recompute_some_layer,
+    recompute_held_layers,
     fit_memory,
-    time_slowest_stages,
-    keep_links_idle,
-    keep_pinned_stages,
+    time_slowest_stage,
+    time_longest_sync,
+    limit_link_use,
+    keep_pinned_layers,
+    keep_pinned_recompute,
 )

@@ -1,1 +1,1 @@
-"""The training run around the step: FLOPs, days, money, failures, and what helps."""
+"""What surrounds a step: the training run with its costs, collectives, one matmul."""

@@ -1,7 +1,7 @@
-"""Gradient compression as a price on what data parallelism sends.
+"""Bytes and time of compressed gradients under data parallelism.
 
-A scheme changes the bytes on the links and adds passes over the gradients. What it
-costs in quality is not modelled.
+A compression scheme changes the bytes on the links and adds passes over the gradients.
+What it costs in model quality is not modelled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENCODE_BYTES: dict[Scheme, float] = {
     "top-k": 16.0,
     "powersgd": 24.0,
 }
-"""Bytes of memory per gradient and step that a scheme reads and writes by itself.
+"""Bytes of memory that a scheme reads and writes, per gradient and step.
 
 fp16 casts there and back, 4 + 2 each. 1-bit reads gradient and error and writes error
 and result, 4 each (Tang et al. 2021, 1-bit Adam, algorithm 1); so does top-k, which
@@ -30,70 +30,77 @@ reads the sum of both twice more for its two products (Vogels et al. 2019, algor
 """
 
 
-class Setting(NamedTuple):
-    """What the sizes of compressed gradients depend on."""
+class GradientShape(NamedTuple):
+    """The numbers that the size of compressed gradients depends on."""
 
     reduced_bytes: float
-    """Of one gradient as it is sent now."""
+    """Bytes of one gradient as it is sent without compression."""
     width: int
-    """Of a weight matrix, taken as square."""
+    """Rows and columns of a weight matrix, which is taken as square."""
     density: float
+    """Share of the gradients that top-k sends."""
     rank: int
+    """Rank of PowerSGD's factors."""
     zero: int
-    """Stage; without ZeRO a ring goes round twice, to add up and to hand out."""
+    """ZeRO stage; at 0 the ring goes round twice, to add up and to hand out."""
 
 
-def gradients(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries of a ledger that pass on gradients of weights."""
-    state = ("dp", "zero")
-    return [own for own in entries if own.part in state and "gradients" in own.where]
+def gradient_entries(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries of a ledger that send gradients of weights."""
+    parts = ("dp", "zero")
+    return [one for one in entries if one.part in parts and "gradients" in one.where]
 
 
-def share(scheme: Scheme, own: Entry, setting: Setting) -> float:
-    """Return the bytes of a collective under a scheme, of those now; at most all.
+def bytes_share(scheme: Scheme, entry: Entry, shape: GradientShape) -> float:
+    """Return the bytes of a compressed collective, as a share of those now; at most 1.
 
     - fp16: 2 bytes a gradient;
     - 1-bit: one bit, and scales that do not count (Seide et al. 2014, section 3);
     - powersgd: two factors of rank r for d x d weights, fp32: 2 r / d of 4 bytes;
-    - top-k: 4 bytes of value and 4 of place, which an all-gather collects from all n
+    - top-k: 4 bytes of value and 4 of index, which an all-gather collects from all n
       ranks: n k 8 bytes, in place of a ring's one or two ways round.
     """
-    is_both = own.operation == "all_reduce" or setting.zero == 0
-    gathered = own.ranks * setting.density * 8
+    is_both_ways = entry.operation == "all_reduce" or shape.zero == 0
+    gathered = entry.ranks * shape.density * 8
     per_gradient = {
         "fp16": 2.0,
         "1-bit": 1 / 8,
-        "powersgd": 4 * 2 * setting.rank / setting.width,
-        "top-k": gathered / 2 if is_both else gathered,
+        "powersgd": 4 * 2 * shape.rank / shape.width,
+        "top-k": gathered / 2 if is_both_ways else gathered,
     }[scheme]
-    return min(per_gradient / setting.reduced_bytes, 1.0)
+    return min(per_gradient / shape.reduced_bytes, 1.0)
 
 
-class Sent(NamedTuple):
-    """Gradients of a step: seconds on the links, and of these what is exposed."""
+class GradientTraffic(NamedTuple):
+    """Seconds per step that gradients are on the links, and the exposed part."""
 
     traffic_s: float
     exposed_s: float
 
 
-def compressed(
-    scheme: Scheme, entries: Iterable[Entry], setting: Setting, own: Efficiency
-) -> Sent:
-    """Return what gradients take under a scheme.
+def compressed_traffic(
+    scheme: Scheme,
+    entries: Iterable[Entry],
+    shape: GradientShape,
+    efficiency: Efficiency,
+) -> GradientTraffic:
+    """Return the traffic of gradients under a scheme.
 
-    Of what hides now as much can hide then, where it is not above what may overlap.
+    As many seconds stay hidden as are hidden now, but no larger share than the
+    efficiency lets overlap.
     """
-    overlap = {"dp": own.grad_overlap, "zero": own.gather_overlap}
+    overlap = {"dp": efficiency.grad_overlap, "zero": efficiency.gather_overlap}
     traffic_s = exposed_s = 0.0
     for entry in entries:
-        then_s = entry.seconds * share(scheme, entry, setting)
-        hidden_s = min(overlap[entry.part] * then_s, entry.seconds - entry.exposed_s)
-        traffic_s += then_s
-        exposed_s += then_s - hidden_s
-    return Sent(traffic_s, exposed_s)
+        sent_s = entry.seconds * bytes_share(scheme, entry, shape)
+        hidden_s = min(overlap[entry.part] * sent_s, entry.seconds - entry.exposed_s)
+        traffic_s += sent_s
+        exposed_s += sent_s - hidden_s
+    return GradientTraffic(traffic_s, exposed_s)
 
 
-def count(entries: Iterable[Entry], setting: Setting) -> float:
-    """Return how many gradients a GPU has summed in a step."""
-    summed = (own for own in entries if own.operation != "all_gather")
-    return sum(own.bytes * own.count_per_step for own in summed) / setting.reduced_bytes
+def gradients_per_gpu(entries: Iterable[Entry], shape: GradientShape) -> float:
+    """Return how many gradients a GPU reduces in a step."""
+    reductions = (entry for entry in entries if entry.operation != "all_gather")
+    reduced = sum(entry.bytes * entry.count_per_step for entry in reductions)
+    return reduced / shape.reduced_bytes

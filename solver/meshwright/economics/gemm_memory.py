@@ -1,4 +1,4 @@
-"""The bytes of one matmul, Y = A W, and of what comes with it."""
+"""The bytes of one matmul, Y = A W, with its overhead and its training step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from meshwright.spec.units import GIB
 MIB = 2**20
 
 WORKSPACE = 32 * MIB
-"""What PyTorch gives cuBLAS on Hopper; 8.125 MiB elsewhere (aten/src/ATen/cuda/
-CublasHandlePool.cpp, `parseChosenWorkspaceSize`)."""
+"""Workspace that PyTorch gives cuBLAS on Hopper; 8.125 MiB on other GPUs
+(aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`)."""
 
 CONTEXT = round(CONTEXT_GIB * GIB)
 """Bytes of a CUDA context."""
@@ -26,27 +26,27 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True)
 class Matmul:
-    """(m, k) inputs times (k, n) weights."""
+    """A matmul of (m, k) inputs and (k, n) weights."""
 
     m: int
     k: int
     n: int
     dtype: Precision
     split_k: int = 1
-    """Parts of k that are added up at the end."""
+    """Parts of k that are computed apart and then added up."""
     bias: bool = False
     residual: bool = False
     context: int = CONTEXT
-    """Bytes of the CUDA context; 0 where the budget is what it has left."""
+    """Bytes of the CUDA context; 0 if the budget excludes it already."""
 
     @property
     def element(self) -> int:
-        """Return the bytes of a number of A or W."""
+        """Return the bytes of one element of A or W."""
         return 1 if self.dtype == "fp8" else ELEMENT_BYTES[self.dtype]
 
     @property
     def output(self) -> int:
-        """Return the bytes of a number of Y: 8-bit matmuls return 16 bits."""
+        """Return the bytes of one element of Y; 8-bit matmuls return 16 bits."""
         return ELEMENT_BYTES[self.dtype]
 
     @property
@@ -56,59 +56,73 @@ class Matmul:
         return Matrices(a=a, w=w, y=self.m * self.n * self.output)
 
     def shard(self, parts_of_k: int, parts_of_n: int) -> Matmul:
-        """Return the largest shard where k and n are cut."""
+        """Return the largest shard when k and n are split into this many parts."""
         return replace(self, k=-(-self.k // parts_of_k), n=-(-self.n // parts_of_n))
 
 
-def overhead(own: Matmul, more: Iterable[int] = ()) -> Overhead:
-    """Return what takes memory beside the matrices, and beside `more` tensors."""
-    bias = own.bias * own.n * own.output
-    residual = own.residual * own.bytes.y
-    partial = own.split_k * own.m * own.n * FP32_BYTES if own.split_k > 1 else 0
-    tensors = (own.bytes.a, own.bytes.w, own.bytes.y, bias, residual, partial, *more)
+def overhead(matmul: Matmul, more: Iterable[int] = ()) -> Overhead:
+    """Return the memory needed beside the matrices and `more` tensors.
+
+    `more` is the bytes of further tensors, whose fragmentation is counted here.
+    """
+    bias = matmul.bias * matmul.n * matmul.output
+    residual = matmul.residual * matmul.bytes.y
+    partial = (
+        matmul.split_k * matmul.m * matmul.n * FP32_BYTES if matmul.split_k > 1 else 0
+    )
+    tensors = (
+        matmul.bytes.a,
+        matmul.bytes.w,
+        matmul.bytes.y,
+        bias,
+        residual,
+        partial,
+        *more,
+    )
     rounded = sum(reserved(size) - size for size in tensors)
     return Overhead(
-        context=own.context,
+        context=matmul.context,
         workspace=WORKSPACE,
         split_k=partial,
         bias=bias,
         residual=residual,
         fragmentation=rounded,
-        total=own.context + WORKSPACE + partial + bias + residual + rounded,
+        total=matmul.context + WORKSPACE + partial + bias + residual + rounded,
     )
 
 
 def reserved(size: int) -> int:
-    """Return the bytes that PyTorch reserves for a tensor that comes alone.
+    """Return the bytes that PyTorch reserves for a tensor allocated alone.
 
-    Up to 1 MiB are cut from 2 MiB, less than 10 MiB from 20 MiB, and more is rounded
-    up to 2 MiB (c10/cuda/CUDACachingAllocator.cpp, `get_allocation_size`).
+    Up to 1 MiB comes from a block of 2 MiB, less than 10 MiB from one of 20 MiB, and
+    more is rounded up to 2 MiB (c10/cuda/CUDACachingAllocator.cpp,
+    `get_allocation_size`).
     """
     if size <= MIB:
         return 2 * MIB * (size > 0)
     return 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
 
 
-def needed(own: Matmul) -> int:
+def needed(matmul: Matmul) -> int:
     """Return the bytes of A, W, Y and overhead."""
-    return own.bytes.a + own.bytes.w + own.bytes.y + overhead(own).total
+    return matmul.bytes.a + matmul.bytes.w + matmul.bytes.y + overhead(matmul).total
 
 
-def training(own: Matmul, usable: int) -> Training:
-    """Return what a step of training holds: gradients, and AdamW's state of W.
+def training(matmul: Matmul, usable: int) -> Training:
+    """Return the memory of a training step: gradients, and AdamW's state of W.
 
     Gradients are in the precision of Y. A mixed precision keeps fp32 weights beside
     the two moments (Rajbhandari et al. 2019, section 3.1).
     """
-    per_weight = ADAMW_BYTES + FP32_BYTES * FORMATS[own.dtype].is_mixed
-    grads = (own.m * own.k, own.k * own.n, own.m * own.n)
-    grad_a, grad_w, grad_y = (count * own.output for count in grads)
-    optimizer = own.k * own.n * per_weight
-    more = overhead(own, (grad_a, grad_w, grad_y, optimizer)).total
-    matrices = own.bytes.a + own.bytes.w + own.bytes.y
+    per_weight = ADAMW_BYTES + FP32_BYTES * FORMATS[matmul.dtype].is_mixed
+    grads = (matmul.m * matmul.k, matmul.k * matmul.n, matmul.m * matmul.n)
+    grad_a, grad_w, grad_y = (count * matmul.output for count in grads)
+    optimizer = matmul.k * matmul.n * per_weight
+    more = overhead(matmul, (grad_a, grad_w, grad_y, optimizer)).total
+    matrices = matmul.bytes.a + matmul.bytes.w + matmul.bytes.y
     whole = matrices + grad_a + grad_w + grad_y + optimizer + more
     return Training(
-        saved_input=own.bytes.a,
+        saved_input=matmul.bytes.a,
         grad_a=grad_a,
         grad_w=grad_w,
         grad_y=grad_y,

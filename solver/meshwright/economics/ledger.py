@@ -1,4 +1,4 @@
-"""The ledger of a plan's collectives, from the formulas that price them."""
+"""The ledger of a plan's collectives, computed by the formulas that price them."""
 
 from __future__ import annotations
 
@@ -14,59 +14,72 @@ from meshwright.cost.job import Job
 from meshwright.cost.links import block_counts, recomputed_layers
 from meshwright.cost.schedule import sends
 from meshwright.cost.timing import BlockTimes, block_times
-from meshwright.economics.ledger_names import names
+from meshwright.economics.collective_labels import call_labels
 from meshwright.plans.columns import Ints, Parts
 from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.results.ledger import Entry, Ledger, Phase, StageLedger
+from meshwright.topology.fabric import Fabric, Place
 from meshwright.topology.groups import GROUPS, PP, group_loads
-from meshwright.topology.paths import Fabric, Place
 
 OUTPUT, INPUT = "stage output", "stage input"
-"""The blocks of what neighbouring stages send, and of what they do on receiving it."""
+"""Blocks of the traffic between stages: what is sent, and what is gathered on
+receiving it."""
 
 ByPart = Mapping[str, Operations]
+"""Collectives by the part of the step time that they add to."""
 
 
 def ledger(job: Job, plan: Plan) -> Ledger:
     """Return every collective that a GPU of each stage of a plan takes part in."""
     rows, place = to_row(job.fabric, plan)
-    counts = _counts(job, rows, to_split(plan))
-    once = [
-        list(_entries(kind.at(plan.precision), own, _links(job, kind, place, plan.ep)))
-        for kind, own in rows_by_kind(job, rows, place)
+    counts = _call_counts(job, rows, to_split(plan))
+    single_calls = [
+        list(
+            _single_calls(
+                part_job.at(plan.precision),
+                part_rows,
+                _busiest_links(job, part_job, place, plan.ep),
+            )
+        )
+        for part_job, part_rows in rows_by_kind(job, rows, place)
     ]
-    alike: dict[tuple[Entry, ...], list[int]] = defaultdict(list)
+    stages_of: dict[tuple[Entry, ...], list[int]] = defaultdict(list)
     for stage, kind in enumerate(job.kind_of_stage(plan.pp).tolist()):
-        called = ((own, counts.get((own.block, own.phase))) for own in once[kind])
-        every = (_called(own, n[stage]) for own, n in called if n is not None)
-        alike[tuple(own for own in every if own.count_per_step)].append(stage)
+        entries = (
+            _all_calls(call, counts[call.block, call.phase][stage])
+            for call in single_calls[kind]
+            if (call.block, call.phase) in counts
+        )
+        stages_of[tuple(e for e in entries if e.count_per_step)].append(stage)
     return Ledger(
         stages=tuple(
             StageLedger(stages=tuple(stages), entries=entries)
-            for entries, stages in alike.items()
+            for entries, stages in stages_of.items()
         )
     )
 
 
-def _called(once: Entry, count: int) -> Entry:
-    """Return an entry of one call with all calls of a step."""
-    changed = {"count_per_step": int(count), "seconds": count * once.seconds}
-    changed["exposed_s"] = count * once.exposed_s
-    return once.model_copy(update=changed)
+def _all_calls(call: Entry, count: int) -> Entry:
+    """Return the entry of all calls in a step, from the entry of a single call."""
+    changed = {"count_per_step": int(count), "seconds": count * call.seconds}
+    changed["exposed_s"] = count * call.exposed_s
+    return call.model_copy(update=changed)
 
 
-def _counts(job: Job, rows: Skeletons, split: Split) -> dict[tuple[str, Phase], Ints]:
-    """Return how often a step has each phase of each block, (stages,)."""
+def _call_counts(
+    job: Job, rows: Skeletons, split: Split
+) -> dict[tuple[str, Phase], Ints]:
+    """Return how often a step runs a phase of a block; each array is (stages,)."""
     m = int(rows.microbatches[0])
     onward, back = sends(len(split.layers), int(rows.vpp[0]))
     result: dict[tuple[str, Phase], Ints] = {
         (LAYER, "recompute"): m * recomputed_layers(rows, split),
         (OUTPUT, "forward"): m * onward,
         (OUTPUT, "backward"): m * back,
-        # What a stage sends on to nobody, it has got from nobody as a gradient.
+        # A stage receives one gradient for every activation that it sends on.
         (INPUT, "forward"): m * back,
         (INPUT, "backward"): m * onward,
     }
@@ -76,21 +89,24 @@ def _counts(job: Job, rows: Skeletons, split: Split) -> dict[tuple[str, Phase], 
     return result
 
 
-def _links(job: Job, kind: Job, place: Place, ep: int) -> list[str]:
-    """Return the busiest link of each group, as GPUs of a kind see them."""
+def _busiest_links(job: Job, part_job: Job, place: Place, ep: int) -> list[str]:
+    """Return the most loaded link of each group, for the GPUs of one part.
+
+    Stages of different parts send to each other over the whole cluster.
+    """
     whole = job.fabric.placed(place.order)
-    own = _busiest(kind.fabric if job.kinds else whole, place, ep)
-    own[PP] = _busiest(whole, place, ep)[PP]
-    return own
+    links = _most_loaded(part_job.fabric if job.kinds else whole, place, ep)
+    links[PP] = _most_loaded(whole, place, ep)[PP]
+    return links
 
 
-def _busiest(fabric: Fabric, place: Place, ep: int) -> list[str]:
+def _most_loaded(fabric: Fabric, place: Place, ep: int) -> list[str]:
     loads = group_loads(fabric, place.mesh, ep)
     return [fabric.link_names[link] for link in loads.argmax(axis=1)]
 
 
-def _entries(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Entry]:
-    """Yield an entry of one call for each collective of each block."""
+def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Entry]:
+    """Yield an entry of a single call for every collective of every block."""
     times = block_times(job, rows)
     for name, block in blocks(job, rows).items():
         phases: dict[Phase, ByPart] = {
@@ -99,17 +115,21 @@ def _entries(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Entry]:
             "recompute": block.recompute,
             "step end": {"dp": block.end},
         }
-        exposed = _exposed(job, rows, block, times[name])
+        exposed = _exposed_shares(job, rows, block, times[name])
         for phase, parts in phases.items():
-            yield from _phase(job, rows, links, name, phase, parts, exposed[phase])
+            yield from _calls_of_phase(
+                job, rows, links, name, phase, parts, exposed[phase]
+            )
     sent, gathered = traffic.pipeline_send(job, rows)
     for phase in ("forward", "backward"):
-        for block_name, own in ((OUTPUT, sent), (INPUT, gathered)):
-            alone = {"pp": [own]}
-            yield from _phase(job, rows, links, block_name, phase, alone, {"pp": 1.0})
+        for name, collective in ((OUTPUT, sent), (INPUT, gathered)):
+            parts = {"pp": [collective]}
+            yield from _calls_of_phase(
+                job, rows, links, name, phase, parts, {"pp": 1.0}
+            )
 
 
-def _phase(
+def _calls_of_phase(
     job: Job,
     rows: Skeletons,
     links: list[str],
@@ -118,54 +138,55 @@ def _phase(
     parts: ByPart,
     exposed: Mapping[str, float],
 ) -> Iterator[Entry]:
-    """Yield the collectives of one phase, each call by its place in the block."""
-    flat = [(part, own) for part, every in parts.items() for own in every]
-    for part, own in flat:
-        if not own.whole_bytes[0] or own.members[0] < 2:
+    """Yield an entry of a single call for every collective of one phase of a block."""
+    flat = [(part, one) for part, several in parts.items() for one in several]
+    for part, collective in flat:
+        if not collective.whole_bytes[0] or collective.members[0] < 2:
             continue
-        once_s = float(own.seconds(job, rows)[0]) / own.calls
-        for where in names(block, part, phase, own, int(rows.zero[0])):
+        call_s = float(collective.seconds(job, rows)[0]) / collective.calls
+        for where in call_labels(block, part, phase, collective, int(rows.zero[0])):
             yield Entry(
                 block=block,
                 where=where,
                 phase=phase,
                 part="recompute" if phase == "recompute" else part,
-                operation=own.operation,
-                group=GROUPS[own.group],
-                ranks=int(own.members[0]),
-                bytes=float(own.whole_bytes[0]),
+                operation=collective.operation,
+                group=GROUPS[collective.group],
+                ranks=int(collective.members[0]),
+                bytes=float(collective.whole_bytes[0]),
                 count_per_layer=1,
                 count_per_step=1,
-                link=links[own.group],
-                seconds=once_s,
-                exposed_s=once_s * exposed[part],
+                link=links[collective.group],
+                seconds=call_s,
+                exposed_s=call_s * exposed[part],
             )
 
 
-def _exposed(
-    job: Job, rows: Skeletons, block: Block, own: BlockTimes
+def _exposed_shares(
+    job: Job, rows: Skeletons, block: Block, times: BlockTimes
 ) -> dict[Phase, dict[str, float]]:
-    """Return the share of each phase's traffic that is exposed, by part.
+    """Return the share of the traffic that is exposed, by phase and part.
 
-    Of embedding and head both passes are timed as one.
+    The two passes of embedding and of head are timed as one.
     """
     forward, backward = block.forward, block.backward
-    if not own.backward:
+    if not times.backward:
         forward = backward = {n: [*forward[n], *backward[n]] for n in forward}
-    shares = _shares(job, rows, forward, own.forward)
+    shares = _shares(job, rows, forward, times.forward)
     return {
         "forward": shares,
-        "backward": _shares(job, rows, backward, own.backward or own.forward),
+        "backward": _shares(job, rows, backward, times.backward or times.forward),
         "recompute": shares,
-        "step end": _shares(job, rows, {"dp": block.end}, own.sync),
+        "step end": _shares(job, rows, {"dp": block.end}, times.sync),
     }
 
 
 def _shares(
-    job: Job, rows: Skeletons, passed: ByPart, exposed: Parts
+    job: Job, rows: Skeletons, collectives: ByPart, exposed: Parts
 ) -> dict[str, float]:
+    """Return the share of the traffic of some collectives that is exposed, by part."""
     result = {}
-    for part, operations in passed.items():
+    for part, operations in collectives.items():
         all_s = float(traffic.seconds(job, rows, operations)[0])
         exposed_s = float(exposed.get(part, np.zeros(1))[0])
         result[part] = exposed_s / all_s if all_s else 0.0

@@ -1,4 +1,4 @@
-"""What GPUs cost and draw, those of unlike parts too."""
+"""Price and power of the GPUs of a cluster, whose parts may be unlike."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from meshwright.spec.units import HOUR_S
 
 
 def usd_per_hour(cluster: Cluster, gpu_hour_price: float | None) -> float | None:
-    """Return the USD of all GPUs for an hour; None where no price is known."""
-    return _summed(cluster, lambda gpu: gpu_hour_price or gpu.hour_usd)
+    """Return the price of all GPUs for an hour; None if a price is not known."""
+    return _total(cluster, lambda gpu: gpu_hour_price or gpu.hour_usd)
 
 
 def watts(cluster: Cluster) -> float | None:
-    """Return what all GPUs draw at their power limit, W; None where it is not known."""
-    return _summed(cluster, lambda gpu: gpu.tdp_w)
+    """Return the power of all GPUs at their limit; None if a limit is not known."""
+    return _total(cluster, lambda gpu: gpu.tdp_w)
 
 
 def per_mtoken(per_hour: float, tokens_per_s: float) -> float:
@@ -24,12 +24,13 @@ def per_mtoken(per_hour: float, tokens_per_s: float) -> float:
     return per_hour / (tokens_per_s * HOUR_S / 1e6)
 
 
-def _summed(cluster: Cluster, of: Callable[[Gpu], float | None]) -> float | None:
+def _total(cluster: Cluster, of: Callable[[Gpu], float | None]) -> float | None:
+    """Return the sum of a quantity over all GPUs; None if a GPU lacks it."""
     parts = [(part.gpus, part.topology.gpu) for part in cluster.parts]
     total = 0.0
     for count, gpu in parts or [(cluster.gpus, cluster.topology.gpu)]:
-        each = of(gpu)
-        if each is None:
+        amount = of(gpu)
+        if amount is None:
             return None
-        total += count * each
+        total += count * amount
     return total

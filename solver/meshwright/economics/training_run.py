@@ -1,4 +1,4 @@
-"""The run that a spec asks for, on its best plan."""
+"""The report on the training run of a spec, on one plan."""
 
 from __future__ import annotations
 
@@ -6,117 +6,128 @@ import math
 from typing import Any
 
 from meshwright.cost.job import Job
-from meshwright.economics.budget import DAY_S, chinchilla, six_nd, tokens_of
-from meshwright.economics.options import compressions, straggler
-from meshwright.economics.outages import Days, failures, over_days
+from meshwright.economics.compression_savings import compression_savings
+from meshwright.economics.compute_budget import (
+    DAY_S,
+    affordable_tokens,
+    chinchilla,
+    six_nd,
+)
+from meshwright.economics.failures import Days, failures, over_days
+from meshwright.economics.planned_run import PlannedRun
 from meshwright.economics.prices import per_mtoken, watts
-from meshwright.economics.setup import Setup
+from meshwright.economics.stragglers import straggler_price
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import Chinchilla, Deadline, RunReport
 from meshwright.spec.units import GIB
 
 
 def run_report(job: Job, priced: PricedPlan) -> RunReport:
-    """Return what the run of a job's spec takes on a plan."""
-    own = Setup(job.at(priced.plan.precision), priced)
-    outages = failures(own)
-    known = outages.goodput if outages else None
+    """Return how long the run of the job's spec takes on a plan, and what it costs."""
+    run = PlannedRun(job.at(priced.plan.precision), priced)
+    lost = failures(run)
+    known = lost.goodput if lost else None
     useful = 1.0 if known is None else known
-    tokens = _tokens(own, useful)
-    days = _days(own, tokens, useful)
+    tokens = _tokens(run, useful)
+    days = _days(run, tokens, useful)
     hours = days.real * 24 if days else None
     return RunReport.model_validate(
         {
-            **_size(own),
-            **_work(own, tokens),
-            **_money(own, hours, useful),
+            **_state_size(run),
+            **_work(run, tokens),
+            **_money(run, hours, useful),
             "ideal_days": days.ideal if days else None,
             "days": days.real if days else None,
-            "deadline": _deadline(own, days, useful),
-            "chinchilla": _best_model(own, tokens),
-            "failures": over_days(outages, days) if outages else None,
-            "compression": tuple(compressions(own, hours)),
-            "straggler": straggler(own, hours),
+            "deadline": _deadline(run, days, useful),
+            "chinchilla": _compute_optimal(run, tokens),
+            "failures": over_days(lost, days) if lost else None,
+            "compression": tuple(compression_savings(run, hours)),
+            "straggler": straggler_price(run, hours),
         }
     )
 
 
-def _tokens(own: Setup, useful: float) -> float | None:
-    """Return the tokens of the run: as asked, paid for, or until the deadline."""
-    run = own.run
-    if run.tokens is not None:
-        return run.tokens
-    if run.budget_flops is not None:
-        return tokens_of(own.active_params, run.budget_flops)
-    return run.deadline * DAY_S * own.tokens_per_s * useful if run.deadline else None
+def _tokens(run: PlannedRun, useful: float) -> float | None:
+    """Return the tokens of the run: as asked, affordable, or until the deadline.
+
+    `useful` is the share of the time that failures leave.
+    """
+    asked = run.asked
+    if asked.tokens is not None:
+        return asked.tokens
+    if asked.budget_flops is not None:
+        return affordable_tokens(run.active_params, asked.budget_flops)
+    if not asked.deadline:
+        return None
+    return asked.deadline * DAY_S * run.tokens_per_s * useful
 
 
-def _days(own: Setup, tokens: float | None, useful: float) -> Days | None:
-    """Return the days of the run; None where tokens are not known or nothing lasts."""
+def _days(run: PlannedRun, tokens: float | None, useful: float) -> Days | None:
+    """Return the days of the run; None if it has no known or no possible end."""
     if not tokens or not useful:
         return None
-    ideal = tokens / own.tokens_per_s / DAY_S
+    ideal = tokens / run.tokens_per_s / DAY_S
     return Days(ideal, ideal / useful)
 
 
-def _size(own: Setup) -> dict[str, Any]:
-    """Return how large the model and its state are."""
-    state = own.params * own.state.total
-    usable = own.job.spec.usable_gib * GIB
+def _state_size(run: PlannedRun) -> dict[str, Any]:
+    """Return the size of the model and its state, and the GPUs that hold the state."""
+    state = run.params * run.state.total
+    usable = run.job.spec.usable_gib * GIB
     return {
-        "params": own.params,
-        "active_params": own.active_params,
+        "params": run.params,
+        "active_params": run.active_params,
         "state_gb": state / 1e9,
         "least_gpus": math.ceil(state / usable),
     }
 
 
-def _work(own: Setup, tokens: float | None) -> dict[str, Any]:
-    """Return what there is to do, and how much of what GPUs can do it takes.
+def _work(run: PlannedRun, tokens: float | None) -> dict[str, Any]:
+    """Return the tokens, steps and FLOPs of the run, its utilisation and throughput.
 
-    MFU counts what the model needs, HFU what is recomputed too (Chowdhery et al. 2022,
-    PaLM, section 4.1).
+    MFU counts the FLOPs of the model, HFU also those that are recomputed (Chowdhery et
+    al. 2022, PaLM, section 4.1).
     """
-    steps = tokens / own.tokens_per_step if tokens else None
-    again = own.recomputed_flops / own.step_flops
+    steps = tokens / run.tokens_per_step if tokens else None
+    recomputed = run.recomputed_flops / run.step_flops
     return {
         "tokens": tokens,
         "steps": steps,
-        "flops_6nd": six_nd(own.active_params, tokens) if tokens else None,
-        "flops_exact": own.step_flops * steps if steps else None,
-        "mfu": own.priced.mfu,
-        "hfu": own.priced.mfu * (1 + again),
-        "tokens_per_s": own.tokens_per_s,
+        "flops_6nd": six_nd(run.active_params, tokens) if tokens else None,
+        "flops_exact": run.step_flops * steps if steps else None,
+        "mfu": run.priced.mfu,
+        "hfu": run.priced.mfu * (1 + recomputed),
+        "tokens_per_s": run.tokens_per_s,
     }
 
 
-def _money(own: Setup, hours: float | None, useful: float) -> dict[str, Any]:
-    """Return GPU hours, USD and energy of a run of so many hours."""
-    price, power = own.usd_per_hour, watts(own.job.spec.cluster)
-    useful_per_s = own.tokens_per_s * useful
+def _money(run: PlannedRun, hours: float | None, useful: float) -> dict[str, Any]:
+    """Return the GPU hours, cost and energy of a run of this length."""
+    price, power = run.usd_per_hour, watts(run.job.spec.cluster)
+    useful_per_s = run.tokens_per_s * useful
     return {
-        "gpu_hours": hours * own.plan.world_size if hours else None,
+        "gpu_hours": hours * run.plan.world_size if hours else None,
         "cost_usd": price * hours if price is not None and hours else None,
         "usd_per_mtoken": per_mtoken(price, useful_per_s) if price and useful else None,
         "energy_mwh": power * hours / 1e6 if power is not None and hours else None,
     }
 
 
-def _deadline(own: Setup, days: Days | None, useful: float) -> Deadline | None:
-    asked = own.run.deadline
+def _deadline(run: PlannedRun, days: Days | None, useful: float) -> Deadline | None:
+    asked = run.asked.deadline
     if asked is None:
         return None
     return Deadline(
         days=asked,
-        tokens=asked * DAY_S * own.tokens_per_s * useful,
+        tokens=asked * DAY_S * run.tokens_per_s * useful,
         is_met=days.real <= asked * (1 + 1e-9) if days else None,
         rate_needed=days.real / asked if days else None,
     )
 
 
-def _best_model(own: Setup, tokens: float | None) -> Chinchilla | None:
-    """Return the compute-optimal point of the budget, or of the run as it is."""
-    flops = own.run.budget_flops
+def _compute_optimal(run: PlannedRun, tokens: float | None) -> Chinchilla | None:
+    """Return the compute-optimal model of the budget, or of the FLOPs of the run."""
+    flops = run.asked.budget_flops
     if flops is None and tokens:
-        flops = six_nd(own.active_params, tokens)
-    return chinchilla(own.active_params, flops) if flops else None
+        flops = six_nd(run.active_params, tokens)
+    return chinchilla(run.active_params, flops) if flops else None

@@ -21,7 +21,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import Level
 from meshwright.spec.topology import Topology
 from meshwright.spec.units import LARGEST
-from meshwright.topology.fabric import build_fabric
+from meshwright.topology.fabric_builder import build_fabric
 
 INSIDE = "machine"
 """Names the inside of a machine without one switch between GPUs."""

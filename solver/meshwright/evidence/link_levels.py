@@ -3,7 +3,7 @@
 The ranks of a log fill the levels from the innermost one on; the fit is one of the
 outermost level that they span. A ring over M ranks below each of its children passes
 that child's uplinks once for all of them: with an uplink per GPU each gives 1/M of the
-ring's bandwidth (`topology.levels`).
+ring's bandwidth (`topology.level_fabric`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import FORMULAS, LinkFit
 from meshwright.plans.columns import Floats
 from meshwright.spec.links import Level, ScaleOut
-from meshwright.topology.levels import LevelFabric
+from meshwright.topology.level_fabric import LevelFabric
 
 Fields = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""Why a plan is rejected, what would fix it, and at what price."""
+"""Why a plan wins, loses or is rejected; what would repair it, and at what price."""

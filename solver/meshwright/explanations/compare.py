@@ -1,4 +1,4 @@
-"""Plans side by side: the best of each kind, or those that a user has in mind."""
+"""Plans side by side: the best of each kind, or those that the user names."""
 
 from __future__ import annotations
 
@@ -6,76 +6,86 @@ from collections.abc import Callable, Sequence
 
 from meshwright.cost.profile import Profile
 from meshwright.economics.ledger import ledger
-from meshwright.explanations.fixed import with_plan
-from meshwright.explanations.holdings import holdings
+from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.memory_sharding import memory_sharding
 from meshwright.plans.techniques import NAMES
-from meshwright.results.comparison import Compared, Comparison
+from meshwright.results.comparison import ComparedPlan, Comparison
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.pins import Pins, Range
 from meshwright.spec.spec import Spec
 
 Solve = Callable[[Spec], Outcome]
-Named = Sequence[tuple[str, Pins]]
+NamedPins = Sequence[tuple[str, Pins]]
+"""Plans by the names they are printed under, as the pins that define them."""
 
 
-def compare(spec: Spec, plans: Named, solve: Solve) -> Comparison:
-    """Return plans on a spec; what each leaves open is chosen for it."""
-    found = []
+def compare(spec: Spec, plans: NamedPins, solve: Solve) -> Comparison:
+    """Return a comparison of the named plans; fields they leave open are optimised."""
+    compared = []
     for name, pins in plans:
-        outcome = solve(with_plan(spec, pins))
-        found.append(_told(name, outcome, outcome.cluster))
-    return _sorted(spec, found)
+        outcome = solve(with_pins(spec, pins))
+        compared.append(_compared(name, outcome, outcome.cluster))
+    return _fastest_first(spec, compared)
 
 
-def of_kinds(spec: Spec, outcome: Outcome) -> Comparison:
-    """Return the best plan of each kind side by side, as an outcome has them.
+def compare_kinds(spec: Spec, outcome: Outcome) -> Comparison:
+    """Return a comparison of the best plans of all kinds that an outcome lists.
 
-    Where no plan fits there are no kinds, and what is told is why.
+    Where no plan fits it has one entry, "any plan", with the broken rules.
     """
     if outcome.best is None:
-        return _sorted(spec, [_told("any plan", outcome, None)])
-    kinds = [_told(own.kind, own, outcome.cluster) for own in outcome.by_kind]
-    return _sorted(spec, kinds)
+        return _fastest_first(spec, [_compared("any plan", outcome, None)])
+    best_of_kinds = [
+        _compared(result.kind, result, outcome.cluster) for result in outcome.by_kind
+    ]
+    return _fastest_first(spec, best_of_kinds)
 
 
-def _told(name: str, own: Outcome | KindResult, cluster: Cluster | None) -> Compared:
-    broken = own.near_miss.broken_rules if own.near_miss else ()
-    return Compared(name=name, plan=own.best, broken_rules=broken, cluster=cluster)
+def _compared(
+    name: str, result: Outcome | KindResult, cluster: Cluster | None
+) -> ComparedPlan:
+    broken = result.near_miss.broken_rules if result.near_miss else ()
+    return ComparedPlan(
+        name=name, plan=result.best, broken_rules=broken, cluster=cluster
+    )
 
 
-def _sorted(spec: Spec, found: list[Compared]) -> Comparison:
-    found.sort(key=lambda own: own.plan.step_s if own.plan else float("inf"))
-    return Comparison(title=spec.title, plans=tuple(found))
+def _fastest_first(spec: Spec, compared: list[ComparedPlan]) -> Comparison:
+    compared.sort(key=lambda one: one.plan.step_s if one.plan else float("inf"))
+    return Comparison(title=spec.title, plans=tuple(compared))
 
 
-def in_full(spec: Spec, own: Comparison, profile: Profile) -> Comparison:
-    """Return a comparison with what its plans hold where, and all they send."""
-    plans = tuple(_in_full(spec, one, profile) for one in own.plans)
-    return own.model_copy(update={"plans": plans})
+def in_full(spec: Spec, comparison: Comparison, profile: Profile) -> Comparison:
+    """Return the comparison with the memory sharding and collectives of each plan."""
+    plans = tuple(_plan_in_full(spec, plan, profile) for plan in comparison.plans)
+    return comparison.model_copy(update={"plans": plans})
 
 
-def _in_full(spec: Spec, own: Compared, profile: Profile) -> Compared:
-    if own.plan is None:
-        return own
-    job = profile.job(spec.model_copy(update={"cluster": own.cluster}))
-    held, sent = holdings(job, own.plan), ledger(job, own.plan.plan)
-    return own.model_copy(update={"holdings": held, "collectives": sent})
+def _plan_in_full(spec: Spec, compared: ComparedPlan, profile: Profile) -> ComparedPlan:
+    if compared.plan is None:
+        return compared
+    job = profile.job(spec.model_copy(update={"cluster": compared.cluster}))
+    details = {
+        "holdings": memory_sharding(job, compared.plan),
+        "collectives": ledger(job, compared.plan.plan),
+    }
+    return compared.model_copy(update=details)
 
 
 def kind_pins(spec: Spec, kind: str) -> Pins:
-    """Return the degrees that a kind of plan may have, of those that a spec allows."""
+    """Return pins that allow only plans of a kind, among those that the spec allows."""
     used = kind.split(" + ")
     axes = dict(zip(("tp", "pp", "dp", "cp"), NAMES, strict=True))
     pins = {}
     for axis, name in axes.items():
-        own: Range = getattr(spec.pins, axis) or Range()
-        pins[axis] = _from_two(own) if name in used else Range(values=(1,))
+        allowed: Range = getattr(spec.pins, axis) or Range()
+        pins[axis] = _from_two(allowed) if name in used else Range(values=(1,))
     return Pins.model_validate(pins)
 
 
-def _from_two(own: Range) -> Range:
-    """Return the part of a pin from 2 on."""
-    if own.values is None:
-        return Range(min=max(own.min, 2), max=own.max)
-    return Range(values=tuple(value for value in own.values if value > 1))
+def _from_two(allowed: Range) -> Range:
+    """Return the degrees of a pin that are 2 or more."""
+    if allowed.values is None:
+        return Range(min=max(allowed.min, 2), max=allowed.max)
+    return Range(values=tuple(value for value in allowed.values if value > 1))

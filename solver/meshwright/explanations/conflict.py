@@ -1,11 +1,12 @@
-"""The smallest set of decisions that leaves no plan.
+"""Why a spec has no plan: a smallest conflict (MUS) among its decisions.
 
-Every plan goes against some decisions. A conflict meets all of those sets, so a
-smallest conflict is a smallest set that meets every one that is known and that, asked
-of the enumerator alone, leaves no plan (an implicit hitting set: Ignatiev et al. 2015,
-Smallest MUS extraction with minimal hitting set dualization). CP-SAT's own word on
-infeasibility is not taken: rows of the lattice that fit are counted, but where stages
-are pinned or links limited, which only a solve can tell.
+A correction set (MCS) is a set of decisions whose removal leaves a plan. A conflict
+shares a decision with every correction set. So a smallest conflict is found as a
+smallest hitting set of the correction sets known so far, until no plan keeps all of
+its decisions (Ignatiev et al. 2015, Smallest MUS extraction with minimal hitting set
+dualization). Infeasibility is never taken from CP-SAT: whether a plan exists is asked
+of the lattice, whose skeletons are tested for memory. Only pinned stages and limits on
+links, which that test does not cover, need a solve.
 """
 
 from __future__ import annotations
@@ -17,8 +18,17 @@ from itertools import combinations
 from meshwright.bounds.memory_fit import Memory
 from meshwright.cost.job import make_job
 from meshwright.errors import InternalError
-from meshwright.explanations.correction_sets import Decisions, freeing_sets, minimal
-from meshwright.explanations.fixed import LINK_SHARE, TP_LINK, fixed_in, without
+from meshwright.explanations.correction_sets import (
+    NamedBits,
+    correction_sets,
+    minimal_sets,
+)
+from meshwright.explanations.decisions import (
+    LINK_SHARE,
+    TP_LINK,
+    decisions_in,
+    without_decisions,
+)
 from meshwright.lattice.lattice import build_lattice
 from meshwright.spec.spec import Spec
 
@@ -26,76 +36,84 @@ HasPlan = Callable[[Spec], bool]
 
 
 @dataclass(frozen=True)
-class Clash:
-    """The decisions of a spec without a plan, and how they stand to each other."""
+class Infeasibility:
+    """Why a spec has no plan: its decisions, a conflict and the correction sets."""
 
-    decisions: Decisions
+    decisions: NamedBits
     conflict: int
     """A smallest set of decisions that leaves no plan, as bits."""
-    freeing: list[int]
-    """Sets without which there is a plan, the smallest first; all, if `is_complete`."""
+    correction_sets: list[int]
+    """Sets without which there is a plan, smallest first; all, if `is_complete`."""
     is_complete: bool
 
 
-def clash_of(spec: Spec, has_plan: HasPlan) -> Clash:
-    """Return how the decisions of a spec without a plan clash.
+def analyse_infeasibility(spec: Spec, has_plan: HasPlan) -> Infeasibility:
+    """Return which decisions of a spec without a plan conflict.
 
-    `has_plan` is asked where rows with room are not yet plans.
+    `has_plan` is called only where the memory test of skeletons cannot tell whether a
+    plan exists.
     """
-    decisions = Decisions(tuple(own.rule for own in fixed_in(spec)))
-    costly = decisions.bits(costly_decisions(spec))
-    is_complete = not costly and not spec.cluster.parts
+    decisions = NamedBits(tuple(decision.rule for decision in decisions_in(spec)))
+    solve_only = decisions.bits(solve_only_decisions(spec))
+    is_complete = not solve_only and not spec.cluster.parts
     known: list[int] = []
     if not spec.cluster.parts:
-        known = minimal(own | costly for own in freeing_sets(spec, decisions))
+        known = minimal_sets(
+            dropped | solve_only for dropped in correction_sets(spec, decisions)
+        )
 
     def is_possible(kept: int) -> bool:
         if is_complete:
-            return any(not own & kept for own in known)
-        return has_plan(without(spec, decisions.named(decisions.every & ~kept)))
+            return any(not dropped & kept for dropped in known)
+        open_names = decisions.names_of(decisions.every & ~kept)
+        return has_plan(without_decisions(spec, open_names))
 
     conflict, known = smallest_conflict(decisions, known, is_possible)
-    return Clash(decisions, conflict, known, is_complete)
+    return Infeasibility(decisions, conflict, known, is_complete)
 
 
 def smallest_conflict(
-    decisions: Decisions, known: list[int], is_possible: Callable[[int], bool]
+    decisions: NamedBits, known: list[int], is_possible: Callable[[int], bool]
 ) -> tuple[int, list[int]]:
-    """Return a smallest set of decisions that leaves no plan, as bits.
+    """Return a smallest conflict as bits, and all correction sets known at the end.
 
-    Beside it come the sets without which there is a plan: `known` and those found on
-    the way. `is_possible` tells whether there is a plan that keeps a set.
+    These are `known` and the sets found on the way. `is_possible` tells whether there
+    is a plan that keeps a set of decisions.
     """
     count = len(decisions.names)
-    while is_possible(conflict := smallest_hit(known, count)):
-        kept = _grown(conflict, count, is_possible)
-        known = minimal([*known, decisions.every & ~kept])
+    while is_possible(conflict := smallest_hitting_set(known, count)):
+        kept = _maximal_possible(conflict, count, is_possible)
+        known = minimal_sets([*known, decisions.every & ~kept])
     return conflict, known
 
 
-def costly_decisions(spec: Spec) -> list[str]:
-    """Return the decisions of which rows that fit do not tell whether they hold."""
-    own, limits = spec.pins, spec.limits
-    checks = {
-        "pins.layers": own.layers is not None,
-        "pins.recompute_layers": own.stage_recompute is not None,
+def solve_only_decisions(spec: Spec) -> list[str]:
+    """Return the decisions of which only a solve tells whether a skeleton keeps them.
+
+    The test whether a skeleton fits in memory does not cover them.
+    """
+    pins, limits = spec.pins, spec.limits
+    is_decided = {
+        "pins.layers": pins.layers is not None,
+        "pins.recompute_layers": pins.stage_recompute is not None,
         LINK_SHARE: limits.max_link_utilisation is not None,
         TP_LINK: limits.tp_min_link_gb_s is not None and not spec.cluster.is_tree,
     }
-    return [name for name, is_asked in checks.items() if is_asked]
+    return [name for name, is_here in is_decided.items() if is_here]
 
 
-def has_room(spec: Spec) -> bool:
-    """Return whether any row of the lattice can hold the model."""
+def any_skeleton_fits(spec: Spec) -> bool:
+    """Return whether at least one skeleton of the lattice fits in memory."""
     job = make_job(spec)
     lattice = build_lattice(job)
     return bool(len(lattice) and Memory(job, lattice).fits().any())
 
 
-def smallest_hit(sets: Sequence[int], count: int) -> int:
-    """Return a smallest set that shares a member with every one of `sets`.
+def smallest_hitting_set(sets: Sequence[int], count: int) -> int:
+    """Return a smallest set that shares a member with every one of `sets`, as bits.
 
-    Of equals it is the one whose members come first; all have bits below `count`.
+    Among several of that size, it is the one with the lowest bits. All sets have bits
+    below `count`.
 
     Raises:
         InternalError: one of the sets is empty.
@@ -103,13 +121,13 @@ def smallest_hit(sets: Sequence[int], count: int) -> int:
     for size in range(count + 1):
         for members in combinations(range(count), size):
             hit = sum(1 << member for member in members)
-            if all(hit & own for own in sets):
+            if all(hit & members_of_set for members_of_set in sets):
                 return hit
     raise InternalError("rows of the lattice have room where no plan was found")
 
 
-def _grown(kept: int, count: int, is_possible: Callable[[int], bool]) -> int:
-    """Return a possible set with as much added as stays possible."""
+def _maximal_possible(kept: int, count: int, is_possible: Callable[[int], bool]) -> int:
+    """Return the set with every decision added that still leaves a plan."""
     for member in range(count):
         more = kept | 1 << member
         if more != kept and is_possible(more):

@@ -1,7 +1,8 @@
-"""Which decisions each legal plan goes against: the sets that free a plan when dropped.
+"""Correction sets: the smallest sets of decisions whose removal leaves a plan.
 
-Every row of the lattice of the spec with nothing decided breaks some of what the spec
-decides. Rows that break the same decisions are told once, as bits of a whole number.
+The lattice of the spec without any decision is enumerated. Each of its skeletons breaks
+some of the spec's decisions; the decisions broken by a skeleton that fits in memory are
+a correction set. Sets are bits of an int, so equal ones are looked at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import numpy as np
 
 from meshwright.bounds.memory_fit import Memory
 from meshwright.cost.job import Job, make_job
-from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, TP_LINK, without
+from meshwright.explanations.decisions import (
+    HOST_MEMORY,
+    MEMORY,
+    TP_LINK,
+    without_decisions,
+)
 from meshwright.lattice.degrees import mesh_rows
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
@@ -30,111 +36,112 @@ from meshwright.topology.groups import price_groups
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Names of decisions, and sets of them as bits."""
+class NamedBits:
+    """One bit for each name, so that a set of names is an int."""
 
     names: tuple[str, ...]
 
     def bits(self, names: Iterable[str]) -> int:
-        """Return a set of names as bits; what is no decision is left out."""
+        """Return a set of names as bits; unknown names are left out."""
         return sum(1 << self.names.index(n) for n in set(names) if n in self.names)
 
-    def named(self, bits: int) -> tuple[str, ...]:
-        """Return the names of a set, in order."""
+    def names_of(self, bits: int) -> tuple[str, ...]:
+        """Return the names in a set, in the order of `names`."""
         return tuple(n for i, n in enumerate(self.names) if bits >> i & 1)
 
     @property
     def every(self) -> int:
-        """Return the set of all of them."""
+        """Return the set of all names."""
         return (1 << len(self.names)) - 1
 
 
-def freeing_sets(spec: Spec, decisions: Decisions) -> list[int]:
-    """Return the smallest sets of decisions without which a row has room, as bits.
+def correction_sets(spec: Spec, decisions: NamedBits) -> list[int]:
+    """Return the smallest sets of decisions without which a skeleton fits, as bits.
 
-    None of them holds another one. Stages that are pinned, links that are limited and
-    where ranks sit are not looked at. Rows that break the least are asked for room
-    first, and those that break all of a set that is known are not asked.
+    None of them contains another one. Pinned stages, limits on links and the placement
+    of ranks are not looked at. Skeletons that break the fewest decisions are tested for
+    memory first; those that break all of a set already found are not tested.
     """
-    lattice = build_lattice(make_job(without(spec, decisions.names)))
-    of_meshes = _against_meshes(spec, decisions, lattice)
-    groups = list(_groups(spec, decisions, lattice))
+    lattice = build_lattice(make_job(without_decisions(spec, decisions.names)))
+    broken_by_meshes = _broken_by_meshes(spec, decisions, lattice)
+    variants = list(_capacity_variants(spec, decisions, lattice))
     found: list[int] = []
     for size in range(len(decisions.names) + 1):
-        for group in groups:
-            own = group.rows(size, found)
-            if not own.any():
+        for variant in variants:
+            is_tested = variant.untested(size, found)
+            if not is_tested.any():
                 continue
-            rows, against = lattice.take(np.flatnonzero(own)), group.against[own]
-            fits = Memory(group.job, rows).fits()
-            pairs = zip(rows.degree[fits].tolist(), against[fits].tolist(), strict=True)
-            sets = {bits | mesh for d, bits in set(pairs) for mesh in of_meshes[d]}
-            found = minimal([*found, *sets])
+            rows = lattice.take(np.flatnonzero(is_tested))
+            broken, fits = variant.broken[is_tested], Memory(variant.job, rows).fits()
+            pairs = zip(rows.degree[fits].tolist(), broken[fits].tolist(), strict=True)
+            sets = {b | mesh for d, b in set(pairs) for mesh in broken_by_meshes[d]}
+            found = minimal_sets([*found, *sets])
     return found
 
 
 @dataclass(frozen=True)
-class _Group:
-    """The rows of a lattice under some capacities, and what they break with those."""
+class _CapacityVariant:
+    """The skeletons with some capacities dropped, and the decisions they break."""
 
     job: Job
-    """Has the capacities, and whether every layer is recomputed."""
-    against: Ints
+    """The job with those capacities, and with or without all layers recomputed."""
+    broken: Ints
+    """For each skeleton, the decisions that it breaks, as bits."""
 
-    def rows(self, size: int, found: list[int]) -> Bools:
-        """Return the rows that break `size` decisions, and none of the sets found."""
+    def untested(self, size: int, found: list[int]) -> Bools:
+        """Return which skeletons break `size` decisions but all of no set found."""
         values, inverse = self._distinct
-        asked = [
-            bits.bit_count() == size and not any(own & bits == own for own in found)
+        is_asked = [
+            bits.bit_count() == size and not any(s & bits == s for s in found)
             for bits in values.tolist()
         ]
-        return np.array(asked, dtype=bool)[inverse]
+        return np.array(is_asked, dtype=bool)[inverse]
 
     @cached_property
     def _distinct(self) -> tuple[Ints, Ints]:
-        values, inverse = np.unique(self.against, return_inverse=True)
+        values, inverse = np.unique(self.broken, return_inverse=True)
         return values, inverse
 
 
-def minimal(sets: Iterable[int]) -> list[int]:
-    """Return the sets that hold no other one, the smallest first."""
+def minimal_sets(sets: Iterable[int]) -> list[int]:
+    """Return the sets that contain no other one, the smallest first."""
     kept: list[int] = []
-    for own in sorted(set(sets), key=lambda bits: (bits.bit_count(), bits)):
-        if not any(less & own == less for less in kept):
-            kept.append(own)
+    for bits in sorted(set(sets), key=lambda bits: (bits.bit_count(), bits)):
+        if not any(smaller & bits == smaller for smaller in kept):
+            kept.append(bits)
     return kept
 
 
-def broken_sets(
-    names: Decisions,
+def broken_rule_bits(
+    names: NamedBits,
     rules: Iterable[tuple[str, Rule]],
     spec: Spec,
     rows: Skeletons,
 ) -> Ints:
-    """Return which names each row breaks a rule of, as bits."""
+    """Return, for each skeleton, the names of the rules that it breaks, as bits."""
     result = np.zeros(len(rows), dtype=np.int64)
     for name, rule in rules:
         result |= np.where(rule.holds(spec, rows), 0, names.bits([name]))
     return result
 
 
-def _against_pins(spec: Spec, decisions: Decisions, lattice: Lattice) -> Ints:
-    """Return the pins that each row breaks."""
-    rules = ((_decision(r), r) for r in (*degree_pins(spec), *plan_pins(spec)))
-    return broken_sets(decisions, rules, spec, lattice.rows)
+def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
+    """Return, for each skeleton, the pins that it breaks, as bits."""
+    rules = ((_decision_of(r), r) for r in (*degree_pins(spec), *plan_pins(spec)))
+    return broken_rule_bits(decisions, rules, spec, lattice.rows)
 
 
-def _decision(rule: Rule) -> str:
-    """Return the decision that a rule of pins and limits stands for."""
+def _decision_of(rule: Rule) -> str:
+    """Return the name of the decision that a rule of pins or limits enforces."""
     if rule.name == "tp_link_bandwidth":
         return TP_LINK
     return "pins." + rule.name.removeprefix("pin ").partition(".")[0]
 
 
-def _against_meshes(
-    spec: Spec, decisions: Decisions, lattice: Lattice
+def _broken_by_meshes(
+    spec: Spec, decisions: NamedBits, lattice: Lattice
 ) -> list[list[int]]:
-    """Return, for each of the lattice's degrees, what its meshes break."""
+    """Return, for each tuple of degrees, the minimal sets that its meshes break."""
     sizes, fabric = lattice.fabric.sizes, lattice.fabric
     if spec.limits.tp_min_link_gb_s is None and spec.pins.mesh is None:
         return [[0]] * len(lattice.degrees)
@@ -142,38 +149,46 @@ def _against_meshes(
     for degrees in lattice.degrees:
         meshes = enumerate_meshes(sizes, degrees)
         rows = mesh_rows(meshes, price_groups(fabric, meshes))
-        rules = ((_decision(rule), rule) for rule in mesh_rules(spec, meshes))
-        against = broken_sets(decisions, rules, spec, rows)
-        result.append(minimal(against.tolist()))
+        rules = ((_decision_of(rule), rule) for rule in mesh_rules(spec, meshes))
+        broken = broken_rule_bits(decisions, rules, spec, rows)
+        result.append(minimal_sets(broken.tolist()))
     return result
 
 
-def _groups(spec: Spec, decisions: Decisions, lattice: Lattice) -> Iterator[_Group]:
-    """Yield the rows with all capacities kept, and with some dropped.
+def _capacity_variants(
+    spec: Spec, decisions: NamedBits, lattice: Lattice
+) -> Iterator[_CapacityVariant]:
+    """Yield the skeletons with all capacities kept, and with each subset dropped.
 
-    Where all layers are to be recomputed, rows that do so and rows that choose how
-    many are told apart: the second go against it.
+    Where a pin recomputes all layers, each comes twice: with that pin kept, and with
+    the number of recomputed layers free, which breaks the pin.
     """
-    pinned = _against_pins(spec, decisions, lattice)
-    some = np.where(lattice.rows.recompute == NONE, 0, _every_layer(spec, decisions))
-    every = Pins(recompute_layers="all")
+    pinned = _broken_pins(spec, decisions, lattice)
+    recomputes = lattice.rows.recompute != NONE
+    broken_if_free = np.where(recomputes, _all_layers_pin(spec, decisions), 0)
+    all_layers = Pins(recompute_layers="all")
     choices = (
-        [(every, pinned), (Pins(), pinned | some)] if some.any() else [(Pins(), pinned)]
+        [(all_layers, pinned), (Pins(), pinned | broken_if_free)]
+        if broken_if_free.any()
+        else [(Pins(), pinned)]
     )
     known = [name for name in (MEMORY, HOST_MEMORY) if name in decisions.names]
-    for pins, against in choices:
-        own = spec.model_copy(update={"pins": pins})
+    for pins, broken in choices:
+        repinned = spec.model_copy(update={"pins": pins})
         for dropped in chain.from_iterable(
             combinations(known, n) for n in range(len(known) + 1)
         ):
-            job = replace(lattice.table.job, spec=without(own, dropped))
-            yield _Group(job, against | decisions.bits(dropped))
+            relaxed = without_decisions(repinned, dropped)
+            job = replace(lattice.table.job, spec=relaxed)
+            yield _CapacityVariant(job, broken | decisions.bits(dropped))
 
 
-def _every_layer(spec: Spec, decisions: Decisions) -> int:
-    """Return the pin that has every layer recomputed, if there is one."""
-    own = spec.pins
-    if not own.recomputes_all_layers or own.recompute == ("none",):
+def _all_layers_pin(spec: Spec, decisions: NamedBits) -> int:
+    """Return the pin that makes every layer recompute, as a bit; 0 without one."""
+    pins = spec.pins
+    if not pins.recomputes_all_layers or pins.recompute == ("none",):
         return 0
-    is_said = own.recompute_layers is not None
-    return decisions.bits(["pins.recompute_layers" if is_said else "pins.recompute"])
+    is_explicit = pins.recompute_layers is not None
+    return decisions.bits(
+        ["pins.recompute_layers" if is_explicit else "pins.recompute"]
+    )

@@ -1,4 +1,4 @@
-"""What sets the degrees: every other one solved for, or the rules in its way."""
+"""What sets the degrees: the best plan at every other degree, or why none fits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ import numpy as np
 
 from meshwright.cost.job import make_job
 from meshwright.cost.transformer import kv_shards
-from meshwright.explanations.conflict import clash_of, costly_decisions, has_room
-from meshwright.explanations.fixed import fixed_in, with_plan, without
+from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.conflict import (
+    analyse_infeasibility,
+    any_skeleton_fits,
+    solve_only_decisions,
+)
+from meshwright.explanations.decisions import decisions_in, without_decisions
 from meshwright.explanations.framework_rules import rules_behind
-from meshwright.explanations.gap import gap
+from meshwright.explanations.time_differences import gap_to_best
 from meshwright.lattice.degrees import degree_rows, legal_degrees
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import (
     AxisDegrees,
+    Constraint,
     Degrees,
-    Fixed,
     OtherDegree,
     Shares,
 )
@@ -33,13 +38,13 @@ from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 
-WHOLE = ("tp", "pp")
-"""Axes of which every degree is solved for."""
+ALL_DEGREES_AXES = ("tp", "pp")
+"""Axes of which every other degree is solved for."""
 
-NEAR = ("cp", "dp")
-"""Axes of which the next degree below and the next above are."""
+NEXT_DEGREES_AXES = ("cp", "dp")
+"""Axes of which only the next degree below and the next above are solved for."""
 
-TALKERS = {
+GROUPS_OF_PART = {
     "tp": ("tp",),
     "cp": ("cp",),
     "ep": ("ep",),
@@ -47,84 +52,86 @@ TALKERS = {
     "zero": ("dp_shard", "expert_shard"),
     "dp": ("dp_shard", "dp_replicate", "expert_shard", "expert_replicate"),
 }
-"""Parts of the step that are traffic, and the groups whose it is."""
+"""Parts of the step that are traffic, and the groups that cause it."""
 
 
 Solve = Callable[[Spec, Prepared | None], Outcome]
-"""Solves a spec, which may be prepared already."""
+"""Solves a spec, from its prepared lattice if there is one."""
 
 SolveAt = Callable[[str, int], Outcome]
-"""Solves with a degree of an axis decided."""
+"""Solves the spec with an axis set to a degree."""
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
-    """A spec, its best plan, and how to find the best plan with another degree."""
+class DegreeComparison:
+    """Compares the best plan of a spec with the best plans at other degrees."""
 
     spec: Spec
     best: PricedPlan
     solve: SolveAt
 
     def axis(self, axis: str) -> AxisDegrees:
-        """Return what other degrees of an axis take."""
-        own = degree_of(self.best.plan, axis)
-        others = _every(self.spec, self.best.plan)
-        if axis in NEAR:
-            others = _next_to(own, others)
+        """Return the best plans at other degrees of one axis."""
+        degree = degree_of(self.best.plan, axis)
+        others = _possible_degrees(self.spec, self.best.plan)
+        if axis in NEXT_DEGREES_AXES:
+            others = _neighbours(degree, others)
         return AxisDegrees.model_validate(
             {
                 "axis": axis,
-                "degree": own,
+                "degree": degree,
                 "is_pinned": getattr(self.spec.pins, axis) is not None,
                 "link": fullest_links(self.best).get(axis, ""),
-                "others": tuple(self._other(axis, n) for n in others if n != own),
+                "others": tuple(self._other(axis, n) for n in others if n != degree),
             }
         )
 
     def _other(self, axis: str, degree: int) -> OtherDegree:
-        outcome = self.solve(axis, degree) if self._is_open(axis, degree) else None
+        outcome = (
+            self.solve(axis, degree) if self._may_have_plan(axis, degree) else None
+        )
         if outcome is None or outcome.best is None:
-            rules = self._rules(axis, degree, outcome)
+            rules = self._rules_against(axis, degree, outcome)
             return OtherDegree(degree=degree, rules=rules)
         found = outcome.best
         return OtherDegree(
             degree=degree,
             plan=found.plan,
             step_s=found.step_s,
-            gap=gap(found, self.best),
+            gap=gap_to_best(found, self.best),
             shares=shares(self.spec.model, found),
             links=fullest_links(found),
         )
 
-    def _is_open(self, axis: str, degree: int) -> bool:
-        """Return whether there may be a plan; of unlike parts only a solve can tell."""
+    def _may_have_plan(self, axis: str, degree: int) -> bool:
+        """Return whether a degree is legal; on unlike parts only a solve can tell."""
         is_mixed = bool(self.spec.cluster.parts)
         return is_mixed or degree in getattr(self._legal, axis)
 
-    def _rules(
+    def _rules_against(
         self, axis: str, degree: int, outcome: Outcome | None
-    ) -> tuple[Fixed, ...]:
-        """Return what clashes with a degree: decisions, and rules of the framework.
+    ) -> tuple[Constraint, ...]:
+        """Return the decisions and the framework's rules that conflict with a degree.
 
-        Of unlike parts it is what the nearest plan breaks, unless rules bar the degree
-        wherever it lies.
+        On unlike parts, these are the rules that the nearest plan breaks, unless the
+        degree is legal on none of them.
         """
         asked, pin = with_degree(self.spec, axis, degree), f"pins.{axis}"
         is_legal = degree in getattr(self._legal, axis)
         if asked.cluster.parts:
             if is_legal and outcome is not None:
-                return tuple(_broken(outcome))
+                return tuple(_broken_rules(outcome))
             alike = Cluster(topology=asked.cluster.topology)
             asked = asked.model_copy(update={"cluster": alike})
-        names = (pin, *_clashing(asked)) if is_legal else (pin,)
-        decided = [own for own in fixed_in(asked) if own.rule in names]
-        others = tuple(own for own in decided if own.rule != pin)
-        return (*others, *rules_behind(asked, names))
+        names = (pin, *_conflicting(asked)) if is_legal else (pin,)
+        named = [d for d in decisions_in(asked) if d.rule in names and d.rule != pin]
+        return (*named, *rules_behind(asked, names))
 
     @cached_property
     def _legal(self) -> Skeletons:
-        """Return the degrees that are legal where nothing is decided."""
-        free = without(self.spec, [own.rule for own in fixed_in(self.spec)])
+        """Return the degrees that are legal for the spec without its decisions."""
+        decisions = [decision.rule for decision in decisions_in(self.spec)]
+        free = without_decisions(self.spec, decisions)
         return degree_rows(legal_degrees(make_job(free))[0])
 
 
@@ -134,26 +141,26 @@ def degrees(
     solve: SolveAt,
     say: Callable[[str], None],
 ) -> Degrees:
-    """Return what other degrees take than those of a spec's best plan.
+    """Return the best plans at other degrees than those of the spec's best plan.
 
-    `solve` answers the spec with a degree of an axis decided, instead of what the spec
-    pins of it, and all else chosen anew.
+    `solve` answers the spec with an axis set to a degree, in place of any pin on that
+    axis, and with everything else chosen anew.
     """
-    near = Neighbourhood(spec, best, solve)
+    comparison = DegreeComparison(spec, best, solve)
 
-    def every() -> Iterator[AxisDegrees]:
-        for axis in (*WHOLE, *NEAR):
+    def axes() -> Iterator[AxisDegrees]:
+        for axis in (*ALL_DEGREES_AXES, *NEXT_DEGREES_AXES):
             say(f"solving with other degrees of {axis}")
-            yield near.axis(axis)
+            yield comparison.axis(axis)
 
-    return Degrees(shares=shares(spec.model, best), axes=tuple(every()))
+    return Degrees(shares=shares(spec.model, best), axes=tuple(axes()))
 
 
 def solver_at(spec: Spec, prepared: Prepared | None, solve: Solve) -> SolveAt:
-    """Return how to solve a spec with a degree of an axis decided.
+    """Return a function that solves the spec with an axis set to a degree.
 
-    What a spec leaves open of an axis is a part of what was `prepared` for it, which
-    need not be listed and bounded again.
+    Where the spec leaves the axis open, the skeletons of that degree are part of the
+    `prepared` lattice, and are neither enumerated nor bounded again.
     """
 
     def solve_at(axis: str, degree: int) -> Outcome:
@@ -168,8 +175,8 @@ def solver_at(spec: Spec, prepared: Prepared | None, solve: Solve) -> SolveAt:
 
 
 def with_degree(spec: Spec, axis: str, degree: int) -> Spec:
-    """Return a spec with a degree decided instead of what it pins of the axis."""
-    return with_plan(spec, Pins.model_validate({axis: degree}))
+    """Return the spec with an axis pinned to a degree, in place of any other pin."""
+    return with_pins(spec, Pins.model_validate({axis: degree}))
 
 
 def degree_of(plan: Plan, axis: str) -> int:
@@ -179,41 +186,42 @@ def degree_of(plan: Plan, axis: str) -> int:
     return int(getattr(plan, axis))
 
 
-def _clashing(asked: Spec) -> tuple[str, ...]:
-    """Return decisions of a spec without a plan that are in each other's way.
+def _conflicting(asked: Spec) -> tuple[str, ...]:
+    """Return the decisions that conflict in a spec without a plan.
 
-    Where those that only a solve can tell of are the last straw, it is they.
+    If a skeleton fits without the decisions that need a solve, these are returned.
     """
-    costly = costly_decisions(asked)
-    rest = without(asked, costly)
-    if costly and has_room(rest):
-        return tuple(costly)
-    clash = clash_of(rest, has_room)
-    return clash.decisions.named(clash.conflict)
+    solve_only = solve_only_decisions(asked)
+    rest = without_decisions(asked, solve_only)
+    if solve_only and any_skeleton_fits(rest):
+        return tuple(solve_only)
+    found = analyse_infeasibility(rest, any_skeleton_fits)
+    return found.decisions.names_of(found.conflict)
 
 
-def _broken(outcome: Outcome) -> Iterator[Fixed]:
+def _broken_rules(outcome: Outcome) -> Iterator[Constraint]:
     """Yield the rules that the nearest miss of an outcome breaks, pins left out."""
-    for own in outcome.near_miss.broken_rules if outcome.near_miss else ():
-        if not own.rule.startswith("pin "):
-            yield Fixed(rule=own.rule, sentence=own.sentence)
+    for broken in outcome.near_miss.broken_rules if outcome.near_miss else ():
+        if not broken.rule.startswith("pin "):
+            yield Constraint(rule=broken.rule, sentence=broken.sentence)
 
 
-def _every(spec: Spec, plan: Plan) -> list[int]:
-    """Return what divides the GPUs, or those of the parts that a plan is on."""
+def _possible_degrees(spec: Spec, plan: Plan) -> list[int]:
+    """Return the divisors of the number of GPUs of the cluster, and of the plan."""
     return sorted({*divisors(spec.cluster.gpus), *divisors(plan.world_size)})
 
 
-def _next_to(own: int, known: list[int]) -> list[int]:
-    below = [degree for degree in known if degree < own]
-    above = [degree for degree in known if degree > own]
+def _neighbours(degree: int, others: list[int]) -> list[int]:
+    """Return the next lower and the next higher degree, where there is one."""
+    below = [other for other in others if other < degree]
+    above = [other for other in others if other > degree]
     return [*below[-1:], *above[:1]]
 
 
 def fullest_links(priced: PricedPlan) -> dict[str, str]:
     """Return the most loaded link of each part of the step that is traffic."""
     result = {}
-    for part, groups in TALKERS.items():
+    for part, groups in GROUPS_OF_PART.items():
         loads = [load for load in priced.links if load.phase in groups]
         if loads:
             result[part] = max(loads, key=lambda load: load.seconds).link
@@ -221,7 +229,7 @@ def fullest_links(priced: PricedPlan) -> dict[str, str]:
 
 
 def shares(model: Model, priced: PricedPlan) -> Shares:
-    """Return what a plan's degrees leave a GPU of each layer, and each stage."""
+    """Return how much of a layer each GPU has, and of the model each stage."""
     plan, moe = priced.plan, model.moe
     kv_heads = model.n_kv_heads / float(kv_shards(model, np.array(plan.tp)))
     layers = [stage.layers for stage in plan.stages]

@@ -1,4 +1,4 @@
-"""Explains a spec, or a plan on it: what breaks, what repairs it, what it costs."""
+"""Explains a spec, or a plan on it: what wins, what conflicts, and what repairs it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ from dataclasses import replace
 
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Interrupt
-from meshwright.explanations.conflict import Clash, clash_of, costly_decisions, has_room
-from meshwright.explanations.degrees import degrees, solver_at
-from meshwright.explanations.fixed import (
+from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.conflict import (
+    Infeasibility,
+    analyse_infeasibility,
+    any_skeleton_fits,
+    solve_only_decisions,
+)
+from meshwright.explanations.decisions import (
     HOST_MEMORY,
     MEMORY,
-    chosen,
-    fixed_in,
-    with_plan,
-    without,
+    decisions_in,
+    edit_to_plan,
+    without_decisions,
 )
+from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.explanations.framework_rules import rules_behind
-from meshwright.explanations.gap import gap
-from meshwright.explanations.hardware_repairs import bought
-from meshwright.explanations.lighter_repairs import lightened
+from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.marginal_values import marginal_values
-from meshwright.explanations.repairs import given_up, priced
+from meshwright.explanations.rank import rank
+from meshwright.explanations.repairs import plan_repairs, with_prices
 from meshwright.explanations.slack import slack
-from meshwright.explanations.standing import standing
+from meshwright.explanations.time_differences import gap_to_best
+from meshwright.explanations.training_repairs import training_repairs
 from meshwright.results.explanation import (
     Change,
     Conflict,
+    Constraint,
     Explanation,
-    Fixed,
     Repair,
     Slack,
     Verdict,
@@ -43,28 +48,28 @@ from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 
 FASTER = 1 - 1e-9
-"""What is faster by less is the same plan, rounded otherwise."""
+"""A plan counts as faster below this share of a step time: less is rounding."""
 
 
 class Explainer:
-    """Explains with one profile and one seed."""
+    """Explains specs and plans with one profile and one seed."""
 
     def __init__(self, options: Options) -> None:
-        """Keep how to solve; plans of other kinds are asked for where they matter."""
+        """Keep the options of all solves; only the explainer itself tells progress."""
         self._say = options.on_progress
-        self._options = replace(options, on_progress=_nothing)
+        self._options = replace(options, on_progress=_say_nothing)
 
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
         is_mixed = bool(spec.cluster.parts)
         prepared = None if is_mixed else prepare(self._options.profile.job(spec))
-        own = replace(self._options, is_by_kind=True)
-        outcome = solve(spec, own, prepared)
+        options = replace(self._options, is_by_kind=True)
+        outcome = solve(spec, options, prepared)
         best = outcome.best
         if best is None:
             return self._none_fits(spec, outcome, "infeasible", None)
         solve_at = solver_at(spec, prepared, self._solve_briefly)
-        told = Explanation(
+        explanation = Explanation(
             title=spec.title,
             status=outcome.status,
             fits=True,
@@ -74,7 +79,7 @@ class Explainer:
             best=outcome,
         )
         return self._with(
-            told,
+            explanation,
             lambda: {
                 "degrees": degrees(spec, best, solve_at, self._say),
                 "binding": tuple(self._binding(spec, best)),
@@ -85,48 +90,48 @@ class Explainer:
         )
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
-        """Return whether a plan fits a spec, and what it loses, or how to mend it.
+        """Return whether a plan fits a spec and what it loses, or what repairs it.
 
-        Fields that the plan leaves open are chosen for it, as well as they can be.
+        Fields that the plan leaves open are optimised.
         """
-        asked, best = with_plan(spec, plan), self._solve(spec)
-        own = self._solve(asked)
-        priced = own.best
+        asked, best = with_pins(spec, plan), self._solve(spec)
+        outcome = self._solve(asked)
+        priced = outcome.best
         if priced is None:
-            return self._none_fits(asked, own, "does_not_fit", best)
-        told = Explanation(
+            return self._none_fits(asked, outcome, "does_not_fit", best)
+        explanation = Explanation(
             title=spec.title,
             status="fits",
             fits=True,
             plan=priced,
-            cluster=own.cluster,
+            cluster=outcome.cluster,
             slack=self._slack(asked, priced),
-            gap=gap(priced, best.best) if best.best else None,
+            gap=gap_to_best(priced, best.best) if best.best else None,
             best=best,
         )
         return self._with(
-            told,
+            explanation,
             lambda: {
-                "standing": standing(self._job(spec), priced.step_s),
-                "helps": tuple(self._helps(asked, plan, priced)),
+                "standing": rank(self._job(spec), priced.step_s),
+                "helps": tuple(self._open_fields(asked, plan, priced)),
             },
         )
 
     def _with(
-        self, told: Explanation, more: Callable[[], dict[str, object]]
+        self, explanation: Explanation, more: Callable[[], dict[str, object]]
     ) -> Explanation:
-        """Return an explanation with more of it, unless an interrupt comes first."""
+        """Return the explanation with more fields, unless an interrupt comes first."""
         return self._options.interrupt.unless_asked(
-            lambda: told.model_copy(update=more()),
-            told.model_copy(update={"is_stopped": True}),
+            lambda: explanation.model_copy(update=more()),
+            explanation.model_copy(update={"is_stopped": True}),
         )
 
     def _solve(self, spec: Spec) -> Outcome:
         return solve(spec, self._options)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
-        own = replace(self._options, is_brief=True, interrupt=Interrupt())
-        return solve(spec, own, prepared)
+        options = replace(self._options, is_brief=True, interrupt=Interrupt())
+        return solve(spec, options, prepared)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -137,9 +142,9 @@ class Explainer:
     def _none_fits(
         self, spec: Spec, outcome: Outcome, status: Verdict, best: Outcome | None
     ) -> Explanation:
-        """Return that a spec has no plan and why, or that this is open."""
+        """Return why a spec has no plan, or that it is unknown whether it has one."""
         miss = outcome.near_miss
-        told = Explanation(
+        explanation = Explanation(
             title=spec.title,
             status=status,
             fits=False,
@@ -150,83 +155,92 @@ class Explainer:
             best=best,
         )
         if outcome.status == "unknown":
-            return told.model_copy(update={"status": "unknown"})
+            return explanation.model_copy(update={"status": "unknown"})
         best_s = best.best.step_s if best and best.best else None
-        return self._with(told, lambda: self._reasons(spec, miss, best_s))
+        return self._with(explanation, lambda: self._reasons(spec, miss, best_s))
 
     def _reasons(
         self, spec: Spec, miss: NearMiss | None, best_s: float | None
     ) -> dict[str, object]:
-        """Return what conflicts in a spec without a plan, and what would mend it."""
-        clash = clash_of(spec, self._has_plan)
+        """Return the conflict in a spec without a plan, and its repairs."""
+        found = analyse_infeasibility(spec, self._has_plan)
+        repairs = self._repairs(spec, found, miss)
         return {
-            "conflict": _conflict(spec, clash, miss),
-            "repairs": tuple(priced(self._repairs(spec, clash, miss), best_s)),
+            "conflict": _conflict(spec, found, miss),
+            "repairs": tuple(with_prices(repairs, best_s)),
         }
 
-    def _repairs(self, spec: Spec, clash: Clash, miss: NearMiss | None) -> list[Repair]:
-        found = given_up(spec, clash, self._solve_briefly)
-        if clash.conflict & clash.decisions.bits([MEMORY]):
+    def _repairs(
+        self, spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
+    ) -> list[Repair]:
+        repairs = plan_repairs(spec, infeasibility, self._solve_briefly)
+        if infeasibility.conflict & infeasibility.decisions.bits([MEMORY]):
             needed_gib = miss.memory.total_gib if miss and miss.memory else None
-            found += lightened(spec, self._solve_briefly, self._has_plan)
-            found += bought(spec, needed_gib, self._solve_briefly, self._has_plan)
-        return found
+            repairs += training_repairs(spec, self._solve_briefly, self._has_plan)
+            repairs += hardware_repairs(
+                spec, needed_gib, self._solve_briefly, self._has_plan
+            )
+        return repairs
 
     def _has_plan(self, spec: Spec) -> bool:
-        if costly_decisions(spec) or spec.cluster.parts:
+        if solve_only_decisions(spec) or spec.cluster.parts:
             return self._solve_briefly(spec).best is not None
-        return has_room(spec)
+        return any_skeleton_fits(spec)
 
-    def _helps(self, asked: Spec, plan: Pins, own: PricedPlan) -> Iterator[Change]:
-        """Yield what each field of the plan brings if it is left open, best first."""
+    def _open_fields(
+        self, asked: Spec, plan: Pins, priced: PricedPlan
+    ) -> Iterator[Change]:
+        """Yield the fields of a plan that gain if they are left open, best first."""
         changes = []
         for name in (name for name, value in plan if value is not None):
-            best = self._solve_briefly(without(asked, [f"pins.{name}"])).best
-            if best is not None and best.step_s < own.step_s * FASTER:
-                edit = chosen(asked, f"pins.{name}", best.plan)
+            best = self._solve_briefly(without_decisions(asked, [f"pins.{name}"])).best
+            if best is not None and best.step_s < priced.step_s * FASTER:
+                edit = edit_to_plan(asked, f"pins.{name}", best.plan)
                 changes.append(Change(change=edit, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
 
     def _binding(self, spec: Spec, best: PricedPlan) -> Iterator[Change]:
-        """Yield pins and limits without any one of which the best plan is faster.
+        """Yield the pins and limits without which the best plan would be faster.
 
-        What memory holds back, a tenth more of it tells.
+        Memory is left out: the marginal values have the gain of a tenth more.
         """
-        for own in fixed_in(spec):
-            if own.rule in (MEMORY, HOST_MEMORY):
+        for decision in decisions_in(spec):
+            if decision.rule in (MEMORY, HOST_MEMORY):
                 continue
-            freed = self._solve_briefly(without(spec, [own.rule])).best
+            freed = self._solve_briefly(without_decisions(spec, [decision.rule])).best
             if freed is not None and freed.step_s < best.step_s * FASTER:
                 yield Change(
-                    change=f"{own.rule} ({own.sentence})",
+                    change=f"{decision.rule} ({decision.sentence})",
                     step_s=freed.step_s,
                     tokens_per_s_per_gpu=freed.tokens_per_s_per_gpu,
                 )
 
 
-def _nothing(_text: str) -> None:
-    """Say nothing of single solves: there are many."""
+def _say_nothing(_text: str) -> None:
+    """Keep single solves quiet, since one explanation makes many."""
 
 
-def _conflict(spec: Spec, clash: Clash, miss: NearMiss | None) -> Conflict:
-    names = clash.decisions.named(clash.conflict)
-    decided = [own for own in fixed_in(spec) if own.rule in names]
+def _conflict(
+    spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
+) -> Conflict:
+    names = infeasibility.decisions.names_of(infeasibility.conflict)
+    named = [decision for decision in decisions_in(spec) if decision.rule in names]
     return Conflict(
-        rules=tuple(_with_state(spec, own, miss) for own in decided)
+        rules=tuple(_with_state(spec, decision, miss) for decision in named)
         + rules_behind(spec, names),
         is_minimal=True,
         witness=miss.description if miss else "",
     )
 
 
-def _with_state(spec: Spec, own: Fixed, miss: NearMiss | None) -> Fixed:
-    """Return the limit of memory with what the state alone takes of it."""
-    if own.rule != MEMORY or miss is None or miss.state_gib is None:
-        return own
+def _with_state(spec: Spec, decision: Constraint, miss: NearMiss | None) -> Constraint:
+    """Return a decision; the limit on memory also says what the state alone takes."""
+    if decision.rule != MEMORY or miss is None or miss.state_gib is None:
+        return decision
     gpus = spec.cluster.gpus
     sentence = (
-        f"{own.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; weights, "
-        f"gradients and optimizer of the plan that comes closest take "
+        f"{decision.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; "
+        f"weights, gradients and optimizer of the plan that comes closest take "
         f"{miss.state_gib:,.0f}"
     )
-    return own.model_copy(update={"sentence": sentence})
+    return decision.model_copy(update={"sentence": sentence})

@@ -1,8 +1,9 @@
-"""Which rules of the framework a conflict leans on: without one there might be plans.
+"""The rules of the framework that make decisions conflict.
 
-Decisions clash because rules of legality leave them no way around each other. Every
-way to split the job that keeps the decisions of the conflict, legal or not, breaks
-some rules; a smallest set of rules that meets all of those is named beside them.
+Decisions conflict because the rules of legality leave no way around them. Every
+skeleton that keeps the decisions of the conflict, legal or not, breaks some rules. A
+smallest set of rules that shares one with each of those sets of broken rules is named
+beside the conflict: without these rules there might be a plan.
 """
 
 from __future__ import annotations
@@ -14,91 +15,105 @@ import numpy as np
 
 from meshwright.bounds.memory_fit import Memory
 from meshwright.cost.job import Job, make_job
-from meshwright.explanations.conflict import costly_decisions, smallest_hit
-from meshwright.explanations.correction_sets import Decisions, broken_sets, minimal
-from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, fixed_in, without
+from meshwright.explanations.conflict import smallest_hitting_set, solve_only_decisions
+from meshwright.explanations.correction_sets import (
+    NamedBits,
+    broken_rule_bits,
+    minimal_sets,
+)
+from meshwright.explanations.decisions import (
+    HOST_MEMORY,
+    MEMORY,
+    decisions_in,
+    without_decisions,
+)
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import MeshTable, legal_meshes
 from meshwright.lattice.unplaced_choices import coarse_rows, even_chunks, with_choices
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
-from meshwright.results.explanation import Fixed
+from meshwright.results.explanation import Constraint
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.rules.pins import degree_pins, plan_pins
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 
-WORLD = Fixed(rule="world_size", sentence="the degrees multiply to the number of GPUs")
-CHUNKS = Fixed(
+WORLD_SIZE = Constraint(
+    rule="world_size", sentence="the degrees multiply to the number of GPUs"
+)
+EVEN_CHUNKS = Constraint(
     rule="chunks_even",
     sentence="under interleaving pp x vpp divides the layers",
 )
-PLACED = Fixed(rule="layers_placed", sentence="the stages hold all layers")
+ALL_LAYERS_PLACED = Constraint(
+    rule="layers_placed", sentence="the stages hold all layers"
+)
 
 
-def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Fixed, ...]:
-    """Return a smallest set of rules that leaves a conflict's decisions no plan.
+def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
+    """Return a smallest set of rules without which the conflict's decisions agree.
 
-    It is empty where the decisions leave none whatever the framework's rules, and
-    where only a solve tells whether a decision holds.
+    It is empty where the decisions conflict under any rules of the framework, and where
+    only a solve tells whether a decision holds.
     """
     kept = set(conflict)
     if "pins.layers" in kept and sum(spec.pins.layers or ()) != spec.model.n_layers:
-        return (PLACED,)
-    if kept & set(costly_decisions(spec)) or spec.cluster.parts:
+        return (ALL_LAYERS_PLACED,)
+    if kept & set(solve_only_decisions(spec)) or spec.cluster.parts:
         return ()
-    own = without(spec, [one.rule for one in fixed_in(spec) if one.rule not in kept])
-    job = make_job(own)
-    degrees = _kept_degrees(job)
+    others = [d.rule for d in decisions_in(spec) if d.rule not in kept]
+    relaxed = without_decisions(spec, others)
+    job = make_job(relaxed)
+    degrees = _degrees_within_pins(job)
     if not len(degrees):
-        return (WORLD,)
-    degrees = degrees[[_has_mesh(job, each) for each in degrees]]
-    lattice = _any_rows(job, degrees)
+        return (WORLD_SIZE,)
+    degrees = degrees[[_has_mesh(job, one) for one in degrees]]
+    lattice = _skeletons_within_pins(job, degrees)
     if not len(lattice) and "pins.vpp" in kept:
-        return (CHUNKS,)
+        return (EVEN_CHUNKS,)
     if kept & {MEMORY, HOST_MEMORY}:
         lattice = lattice.take(np.flatnonzero(Memory(job, lattice).fits()))
-    rules = [(rule.name, rule) for rule in _rules(own)]
+    rules = [(rule.name, rule) for rule in _legality_rules(relaxed)]
     sentences = {name: rule.sentence for name, rule in reversed(rules)}
-    names = Decisions(tuple(dict.fromkeys(name for name, _ in rules)))
-    sets = np.unique(broken_sets(names, rules, own, lattice.rows)).tolist()
-    hit = smallest_hit(minimal(sets), len(names.names))
-    return tuple(Fixed(rule=n, sentence=sentences[n]) for n in names.named(hit))
+    names = NamedBits(tuple(dict.fromkeys(name for name, _ in rules)))
+    sets = np.unique(broken_rule_bits(names, rules, relaxed, lattice.rows)).tolist()
+    hit = smallest_hitting_set(minimal_sets(sets), len(names.names))
+    return tuple(Constraint(rule=n, sentence=sentences[n]) for n in names.names_of(hit))
 
 
-def _kept_degrees(job: Job) -> Ints:
-    """Return the degrees that keep the pins on them, legal or not."""
+def _degrees_within_pins(job: Job) -> Ints:
+    """Return all degrees, legal or not, that keep the pins on degrees."""
     spec = job.spec
     degrees, _ = enumerate_degrees((math.prod(job.fabric.sizes),))
     return degrees[holding(degree_pins(spec), spec, degree_rows(degrees))]
 
 
 def _has_mesh(job: Job, degrees: Ints) -> bool:
-    """Return whether some mesh of the degrees keeps the decisions on where axes lie."""
+    """Return whether some mesh of these degrees keeps the pins and limits on meshes."""
     is_free = job.spec.pins.mesh is None and job.spec.limits.tp_min_link_gb_s is None
     return is_free or len(legal_meshes(job, degrees)) > 0
 
 
-def _any_rows(job: Job, degrees: Ints) -> Lattice:
-    """Return every row with the pins kept, legal or not.
+def _skeletons_within_pins(job: Job, degrees: Ints) -> Lattice:
+    """Return all skeletons, legal or not, that keep the pins.
 
-    Where nothing is said, schedules other than 1F1B and chunks are left out: they hold
-    no less, and break no fewer rules.
+    Unless pinned, schedules other than 1F1B and interleaved chunks are left out: they
+    need no less memory and break no fewer rules.
     """
-    spec = _plain(job.spec)
+    spec = _with_plain_pins(job.spec)
     layouts = coarse_rows(spec, degrees)
     chunks = even_chunks(spec, layouts.rows)
-    every = with_choices(spec, layouts, plan_pins(spec), chunks)
+    rows = with_choices(spec, layouts, plan_pins(spec), chunks)
     copies = np.ones(len(degrees), dtype=np.int64)
-    return Lattice(job.fabric, every, degrees, copies, MeshTable(job))
+    return Lattice(job.fabric, rows, degrees, copies, MeshTable(job))
 
 
-def _plain(spec: Spec) -> Spec:
-    """Return a spec with what is open pinned to the plainest, or to all there is.
+def _with_plain_pins(spec: Spec) -> Spec:
+    """Return the spec with schedule and chunks pinned to 1F1B, unless pinned already.
 
-    What a framework offloads is a rule of its own, so that all of it is tried.
+    All offloads are allowed, since what a framework offloads is one of its rules.
     """
     plain: dict[str, object] = {"schedule": ("1f1b",), "vpp": {"values": (1,)}}
     if spec.cluster.topology.host is not None:
@@ -108,6 +123,6 @@ def _plain(spec: Spec) -> Spec:
     return spec.model_copy(update={"pins": pins})
 
 
-def _rules(spec: Spec) -> list[Rule]:
+def _legality_rules(spec: Spec) -> list[Rule]:
     """Return the rules of legality that apply to a spec."""
     return [*framework_degree_rules(spec), *framework_rules(spec)]

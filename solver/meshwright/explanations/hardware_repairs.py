@@ -1,4 +1,4 @@
-"""Repairs that buy something: machines, GPUs with more memory, a host to offload to."""
+"""Repairs that buy hardware: machines, larger GPUs, or a host to offload to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from functools import cache, partial
 from pydantic import ValidationError
 
 from meshwright import catalog
+from meshwright.explanations.changed_spec import (
+    with_count,
+    with_memory,
+    with_topology,
+)
 from meshwright.explanations.conflict import HasPlan
-from meshwright.explanations.fixed import with_memory
-from meshwright.explanations.other_clusters import with_count, with_topology
-from meshwright.explanations.repairs import Solve, repair
+from meshwright.explanations.repairs import Solve, unpriced_repair
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.loading.load import load_gpu
 from meshwright.results.explanation import Repair
@@ -21,41 +24,42 @@ from meshwright.spec.host import Host
 from meshwright.spec.spec import Spec
 
 TIMES = (2, 4, 8, 16)
-"""How many times the machines of a cluster are tried."""
+"""Multiples of the cluster's machines that are tried."""
 
 MOST_COUNTED = 32
-"""Machines up to which every number of them is tried."""
+"""Largest number of machines below which every number is tried."""
 
 HOST_GIB = 4096.0
 HOST_GB_S = 200.0
-"""Of a host that is only thought of: memory without end in sight, as fast as eight
-channels of DDR4-3200 (JEDEC JESD79-4)."""
+"""Memory of the host that is assumed where the spec names none: more than any plan
+offloads, at the bandwidth of eight channels of DDR4-3200 (JEDEC JESD79-4)."""
 
 
-def bought(
+def hardware_repairs(
     spec: Spec, needed_gib: float | None, solve: Solve, has_plan: HasPlan
 ) -> Iterator[Repair]:
-    """Yield what more machines, larger GPUs and a host bring, where they help.
+    """Yield the repairs by more machines, larger GPUs or a host that leave a plan.
 
-    `needed_gib` is what the plan that comes closest holds on its fullest GPU.
+    `needed_gib` is what the plan that comes closest needs on its fullest GPU.
     """
     if spec.cluster.parts:
         return
-    yield from _more_machines(spec, solve, has_plan)
-    yield from _larger_gpu(spec, solve, has_plan)
-    yield from _more_memory(spec, needed_gib, solve)
-    yield from _a_host(spec, solve, has_plan)
+    yield from _machine_repair(spec, solve, has_plan)
+    yield from _larger_gpu_repair(spec, solve, has_plan)
+    yield from _memory_repair(spec, needed_gib, solve)
+    yield from _host_repair(spec, solve, has_plan)
 
 
-def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the first larger cluster on which there is a plan, or a first double.
+def _machine_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the smallest larger cluster that has a plan.
 
-    Every number of machines up to that is tried where they are few.
+    Multiples of the machines are tried first; where the first that is enough is small,
+    every number below it is tried too.
     """
-    grown = _by_count(spec) or _by_size(spec)
-    if grown is None:
+    growth = _machine_growth(spec) or _gpu_growth(spec)
+    if growth is None:
         return
-    edit, now, at = grown
+    field, now, at = growth
 
     def is_enough(count: int) -> bool:
         try:
@@ -74,21 +78,22 @@ def _more_machines(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repa
     if best is not None:
         gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
         note = f"needs at least {gpus}" if is_counted else gpus
-        yield repair([f"{edit}: {now} -> {enough}"], best, "hardware", note)
+        yield unpriced_repair([f"{field}: {now} -> {enough}"], best, "hardware", note)
 
 
-Grown = tuple[str, int, Callable[[int], Spec]]
+Growth = tuple[str, int, Callable[[int], Spec]]
+"""A field that counts hardware, its value now, and the spec at any other value."""
 
 
-def _by_count(spec: Spec) -> Grown | None:
-    """Return how to add machines that a network joins."""
+def _machine_growth(spec: Spec) -> Growth | None:
+    """Return how to add machines to a cluster with a network between machines."""
     if spec.cluster.topology.scale_out is None:
         return None
     return "cluster.count", spec.cluster.count, partial(with_count, spec)
 
 
-def _by_size(spec: Spec) -> Grown | None:
-    """Return how to add GPUs to a lone machine."""
+def _gpu_growth(spec: Spec) -> Growth | None:
+    """Return how to add GPUs to a single machine."""
     topology = spec.cluster.topology
     if topology.nodes or not spec.cluster.is_tree:
         return None
@@ -102,31 +107,31 @@ def _by_size(spec: Spec) -> Grown | None:
     return f"cluster.topology.levels[{index}].size", last.size, at
 
 
-def _larger_gpu(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the smallest larger GPU that is bundled, of the same family or of any."""
-    own = spec.cluster.topology.gpu
+def _larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the smallest bundled GPU with more memory, first of the same family."""
+    present = spec.cluster.topology.gpu
     if spec.limits.memory_gib is not None:
         return
-    for gpu in _larger_than(own):
+    for gpu in _larger_than(present):
         if not set(spec.training.precisions) <= set(gpu.peak_tflops.known):
             continue
         topology = spec.cluster.topology.model_copy(update={"gpu": gpu})
         changed = with_topology(spec, topology)
         if has_plan(changed) and (best := solve(changed).best) is not None:
-            edit = f"cluster.topology.gpu: {own.name} -> {gpu.name}"
+            edit = f"cluster.topology.gpu: {present.name} -> {gpu.name}"
             note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
-            yield repair([edit], best, "hardware", note)
+            yield unpriced_repair([edit], best, "hardware", note)
             return
 
 
-def _larger_than(own: Gpu) -> Iterator[Gpu]:
+def _larger_than(present: Gpu) -> Iterator[Gpu]:
     """Yield the bundled GPUs with more memory, those of the same family first."""
     names = catalog.names("topologies/gpus")
-    family = own.name.partition("-")[0]
-    kin = [name for name in names if name.partition("-")[0] == family]
-    for group in (kin, [name for name in names if name not in kin]):
+    family = present.name.partition("-")[0]
+    relatives = [name for name in names if name.partition("-")[0] == family]
+    for group in (relatives, [name for name in names if name not in relatives]):
         known = [_bundled(name) for name in group]
-        larger = [gpu for gpu in known if gpu.memory_gib > own.memory_gib]
+        larger = [gpu for gpu in known if gpu.memory_gib > present.memory_gib]
         yield from sorted(larger, key=lambda gpu: gpu.memory_gib)
 
 
@@ -135,21 +140,21 @@ def _bundled(name: str) -> Gpu:
     return load_gpu("topologies/gpus", name)
 
 
-def _more_memory(
+def _memory_repair(
     spec: Spec, needed_gib: float | None, solve: Solve
 ) -> Iterator[Repair]:
-    """Yield GPUs with as much memory as the plan that comes closest needs."""
+    """Yield the repair that gives GPUs the memory that the closest plan needs."""
     if needed_gib is None or needed_gib <= spec.usable_gib:
         return
     enough_gib = math.ceil(needed_gib * 100) / 100
     best = solve(with_memory(spec, enough_gib)).best
     if best is not None:
         edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
-        yield repair([edit], best, "hardware", "usable memory of a GPU")
+        yield unpriced_repair([edit], best, "hardware", "usable memory of a GPU")
 
 
-def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield a host to offload to, where the spec names none and it would do."""
+def _host_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the repair that adds a host to offload to, where the spec names none."""
     topology = spec.cluster.topology
     pcie_gb_s = topology.gpu.pcie_gb_s
     can_offload = framework_of(spec).offloads and spec.training.offload_to == "cpu"
@@ -173,4 +178,6 @@ def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
             f"memory_gb_s: {HOST_GB_S:g}}}"
         )
         note = f"offloads {best.plan.offload}; the bandwidths are assumed"
-        yield repair([f"cluster.topology.host: null -> {host}"], best, "hardware", note)
+        yield unpriced_repair(
+            [f"cluster.topology.host: null -> {host}"], best, "hardware", note
+        )

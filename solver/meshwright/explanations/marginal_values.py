@@ -1,12 +1,18 @@
-"""What a little more of something is worth, each by solving again."""
+"""Marginal values: what a little more memory, bandwidth, machines or work changes.
+
+Each of them is found by solving the changed spec again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from meshwright.explanations.fixed import with_memory
-from meshwright.explanations.other_clusters import with_count, with_topology
+from meshwright.explanations.changed_spec import (
+    with_count,
+    with_memory,
+    with_topology,
+)
 from meshwright.results.explanation import Change
 from meshwright.results.outcome import Outcome
 from meshwright.solver.prepared import Prepared
@@ -15,19 +21,19 @@ from meshwright.spec.links import Level, Link, ScaleOut
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology
 
-L = TypeVar("L", ScaleOut, Level, Link)
+AnyLink = TypeVar("AnyLink", ScaleOut, Level, Link)
 
 MORE = 1.1
-"""Memory and links are widened by a tenth."""
+"""Factor by which memory and link bandwidth are raised."""
 
 
-class More(NamedTuple):
-    """A spec with a little more of something."""
+class ChangedSpec(NamedTuple):
+    """A spec in which one thing is raised, and the change in words."""
 
     change: str
     spec: Spec
     link_speedup: float | None = None
-    """How many times as fast its links are, where its skeletons are the same."""
+    """Factor on the speed of its links; None if its lattice differs from the spec's."""
 
 
 def marginal_values(
@@ -35,38 +41,39 @@ def marginal_values(
     prepared: Prepared | None,
     solve: Callable[[Spec, Prepared | None], Outcome],
 ) -> Iterator[Change]:
-    """Yield what a tenth more memory or bandwidth brings, a machine more, longer.
+    """Yield the best step time after each change of hardware or training.
 
-    `prepared` is what was prepared for the spec, if anything: more memory and wider
-    links have the same lattice.
+    The changes are a tenth more memory, a tenth more bandwidth of each link class, one
+    machine more, twice the sequence length and twice the batch. `prepared` is the
+    lattice prepared for the spec, if any, which a change of memory or links keeps.
     """
-    for more in (*_hardware(spec), *_job(spec)):
+    for changed in (*_hardware_changes(spec), *_training_changes(spec)):
         start = None
-        if prepared is not None and more.link_speedup is not None:
-            start = prepared.on_better_hardware(more.spec, more.link_speedup)
-        best = solve(more.spec, start).best
+        if prepared is not None and changed.link_speedup is not None:
+            start = prepared.on_better_hardware(changed.spec, changed.link_speedup)
+        best = solve(changed.spec, start).best
         yield Change(
-            change=more.change,
+            change=changed.change,
             step_s=best.step_s if best else None,
             tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,
         )
 
 
-def _hardware(spec: Spec) -> Iterator[More]:
-    yield More("memory +10 %", with_memory(spec, spec.usable_gib * MORE), 1.0)
+def _hardware_changes(spec: Spec) -> Iterator[ChangedSpec]:
+    yield ChangedSpec("memory +10 %", with_memory(spec, spec.usable_gib * MORE), 1.0)
     cluster = spec.cluster
     if cluster.parts:
         return
     for name, topology in _wider_links(cluster):
-        yield More(f"{name} +10 %", with_topology(spec, topology), MORE)
+        yield ChangedSpec(f"{name} +10 %", with_topology(spec, topology), MORE)
     if cluster.topology.scale_out is not None:
-        yield More("one machine more", with_count(spec, cluster.count + 1))
+        yield ChangedSpec("one machine more", with_count(spec, cluster.count + 1))
 
 
 def _wider_links(cluster: Cluster) -> Iterator[tuple[str, Topology]]:
-    """Yield the topology with one class of its links a tenth wider, for each class.
+    """Yield, for each class of links, its name and the topology with it a tenth wider.
 
-    A class is a level, or all links of a graph that have one bandwidth.
+    A class is a level, or all links of a graph with the same bandwidth.
     """
     topology = cluster.topology
     for gb_s in sorted({link.gb_s for link in topology.links}, reverse=True):
@@ -83,15 +90,15 @@ def _wider_links(cluster: Cluster) -> Iterator[tuple[str, Topology]]:
         yield scale_out.name, topology.model_copy(update={"scale_out": scale_out})
 
 
-def _wider(link: L) -> L:
+def _wider(link: AnyLink) -> AnyLink:
     return link.model_copy(update={"gb_s": link.gb_s * MORE})
 
 
-def _job(spec: Spec) -> Iterator[More]:
+def _training_changes(spec: Spec) -> Iterator[ChangedSpec]:
     training = spec.training
     known = spec.model.learned_positions
     if not known or 2 * training.seq_len <= known:
         twice = training.model_copy(update={"seq_len": 2 * training.seq_len})
-        yield More("sequence x 2", spec.model_copy(update={"training": twice}))
+        yield ChangedSpec("sequence x 2", spec.model_copy(update={"training": twice}))
     twice = training.model_copy(update={"global_batch": 2 * training.global_batch})
-    yield More("batch x 2", spec.model_copy(update={"training": twice}))
+    yield ChangedSpec("batch x 2", spec.model_copy(update={"training": twice}))

@@ -1,4 +1,7 @@
-"""Edits that make a spec possible, each solved again: decisions given up first."""
+"""Repairs: edits after which a spec has a plan. Here: decisions that are given up.
+
+Every repair is solved again, so that its price is exact.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Literal, get_args
 
-from meshwright.explanations.conflict import Clash
-from meshwright.explanations.fixed import HOST_MEMORY, MEMORY, chosen, without
+from meshwright.explanations.conflict import Infeasibility
+from meshwright.explanations.decisions import (
+    HOST_MEMORY,
+    MEMORY,
+    edit_to_plan,
+    without_decisions,
+)
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -18,65 +26,77 @@ Solve = Callable[[Spec], Outcome]
 Changes = Literal["plan", "training", "hardware"]
 
 CHANGES: tuple[Changes, ...] = get_args(Changes)
-"""What repairs change, the cheapest first."""
+"""What a repair may change, the cheapest first."""
 
 MOST_GIVEN_UP = 2
-"""Decisions given up together where only solves tell whether that helps."""
+"""Most decisions given up together where the correction sets are not all known."""
 
 
-def given_up(spec: Spec, clash: Clash, solve: Solve) -> list[Repair]:
-    """Return what giving up the fewest decisions brings, the fastest first.
+def plan_repairs(
+    spec: Spec, infeasibility: Infeasibility, solve: Solve
+) -> list[Repair]:
+    """Return the repairs that give up the fewest decisions, the fastest plan first.
 
-    All sets of that many are looked at: one that leaves a conflict whole is none.
-    Capacities are not given up; see `hardware`.
+    Every set of that many decisions is tried, except those that leave the conflict
+    whole. Capacities are not given up here; see `hardware_repairs`.
     """
-    for sets in _by_size(clash):
+    decisions = infeasibility.decisions
+    for sets in _sets_to_give_up(infeasibility):
         found = []
-        for names in map(clash.decisions.named, sets):
-            best = solve(without(spec, names)).best
+        for names in map(decisions.names_of, sets):
+            best = solve(without_decisions(spec, names)).best
             if best is not None:
-                edits = tuple(chosen(spec, name, best.plan) for name in names)
-                found.append(repair(edits, best))
+                edits = tuple(edit_to_plan(spec, name, best.plan) for name in names)
+                found.append(unpriced_repair(edits, best))
         if found:
-            return sorted(found, key=lambda own: own.step_s)
+            return sorted(found, key=lambda repair: repair.step_s)
     return []
 
 
-def _by_size(clash: Clash) -> Iterator[list[int]]:
-    """Yield sets of decisions to give up, those of one size together."""
-    fixed = clash.decisions.bits([MEMORY, HOST_MEMORY])
-    if clash.is_complete:
-        sets = [own for own in clash.freeing if not own & fixed]
-        sizes = sorted({own.bit_count() for own in sets})
-        yield from ([own for own in sets if own.bit_count() == n] for n in sizes)
+def _sets_to_give_up(infeasibility: Infeasibility) -> Iterator[list[int]]:
+    """Yield lists of sets of decisions to give up; a list has the sets of one size."""
+    decisions = infeasibility.decisions
+    capacities = decisions.bits([MEMORY, HOST_MEMORY])
+    if infeasibility.is_complete:
+        sets = [bits for bits in infeasibility.correction_sets if not bits & capacities]
+        sizes = sorted({bits.bit_count() for bits in sets})
+        yield from ([bits for bits in sets if bits.bit_count() == n] for n in sizes)
         return
-    names = [n for n in clash.decisions.names if n not in (MEMORY, HOST_MEMORY)]
+    names = [name for name in decisions.names if name not in (MEMORY, HOST_MEMORY)]
     for size in range(1, MOST_GIVEN_UP + 1):
-        sets = [clash.decisions.bits(own) for own in combinations(names, size)]
-        yield [own for own in sets if own & clash.conflict]
+        sets = [decisions.bits(chosen) for chosen in combinations(names, size)]
+        yield [bits for bits in sets if bits & infeasibility.conflict]
 
 
-def repair(
+def unpriced_repair(
     edits: Iterable[str], best: PricedPlan, changes: Changes = "plan", note: str = ""
 ) -> Repair:
-    """Return a repair whose price is not known yet."""
-    own = {"edits": tuple(edits), "changes": changes, "note": note}
-    return Repair(**own, step_s=best.step_s, plan=best.plan)
+    """Return a repair with its best plan; `with_prices` sets its price later."""
+    return Repair(
+        edits=tuple(edits),
+        changes=changes,
+        note=note,
+        step_s=best.step_s,
+        plan=best.plan,
+    )
 
 
-def priced(repairs: list[Repair], best_s: float | None) -> list[Repair]:
-    """Return repairs with their prices, the cheapest first.
+def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
+    """Return the repairs with their prices, the cheapest first.
 
-    What changes the plan alone is cheaper than what changes the training, and that
-    than what is bought; then come fewer edits, then less time.
+    A change of the plan alone is cheaper than a change of the training, and that is
+    cheaper than new hardware. Among repairs of the same sort come fewer edits first,
+    then the shorter step. `best_s` is the step time of the spec's best plan, if any.
     """
-    least_s = best_s or min((own.step_s for own in repairs), default=0.0)
+    least_s = best_s or min((repair.step_s for repair in repairs), default=0.0)
     against = "the best plan" if best_s else "the fastest repair"
 
-    def cost(own: Repair) -> tuple[int, int, float]:
-        return CHANGES.index(own.changes), len(own.edits), own.step_s
+    def cost(repair: Repair) -> tuple[int, int, float]:
+        return CHANGES.index(repair.changes), len(repair.edits), repair.step_s
 
     return [
-        own.model_copy(update={"price": own.step_s / least_s - 1, "against": against})
-        for own in sorted(repairs, key=cost)
+        repair.model_copy(
+            update={"price": repair.step_s / least_s - 1, "against": against}
+        )
+        for repair in sorted(repairs, key=cost)
     ]

@@ -15,14 +15,15 @@ from meshwright.rules.limits import HOST_MEMORY, LINK_SHARE, MEMORY
 
 
 def slack(job: Job, plan: PricedPlan) -> tuple[Slack, ...]:
-    """Return what a plan leaves of memory and links, and the rules that it keeps."""
-    return (*_room(job, plan), *_kept(job, plan))
+    """Return how much memory and bandwidth a plan leaves, and the rules it keeps."""
+    return (*_capacity_slack(job, plan), *_kept_rules(job, plan))
 
 
-def _room(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+def _capacity_slack(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    """Yield the slack of GPU memory, host memory and links."""
     spec, stages = job.spec, plan.stages
-    left = [stage.usable_gib - stage.total_gib for stage in stages]
-    tightest = int(np.argmin(left))
+    free_gib = [stage.usable_gib - stage.total_gib for stage in stages]
+    tightest = int(np.argmin(free_gib))
     yield Slack(
         rule="memory",
         sentence=MEMORY,
@@ -31,15 +32,15 @@ def _room(job: Job, plan: PricedPlan) -> Iterator[Slack]:
         unit="GiB",
         where=f"stage {tightest}",
     )
-    on_host = [stage.host_gib for stage in stages]
-    if any(on_host):
+    host_gib = [stage.host_gib for stage in stages]
+    if any(host_gib):
         yield Slack(
             rule="host_memory",
             sentence=HOST_MEMORY,
             have=spec.usable_host_gib,
-            need=max(on_host) * spec.cluster.gpus_per_host,
+            need=max(host_gib) * spec.cluster.gpus_per_host,
             unit="GiB",
-            where=f"hosts of stage {int(np.argmax(on_host))}",
+            where=f"hosts of stage {int(np.argmax(host_gib))}",
         )
     busiest = max(plan.all_links, key=lambda load: load.utilisation, default=None)
     yield Slack(
@@ -52,11 +53,11 @@ def _room(job: Job, plan: PricedPlan) -> Iterator[Slack]:
     )
 
 
-def _kept(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+def _kept_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:
     """Yield the rules of the framework and the pins that a plan keeps."""
     spec = job.spec
     rows, place = to_row(job.fabric, plan.plan)
-    on_mesh = mesh_rules(spec, place.mesh[None])
-    for rule in (*degree_rules(spec), *on_mesh, *plan_rules(spec)):
+    rules_on_mesh = mesh_rules(spec, place.mesh[None])
+    for rule in (*degree_rules(spec), *rules_on_mesh, *plan_rules(spec)):
         if rule.holds(spec, rows)[0]:
             yield Slack(rule=rule.name, sentence=rule.told(spec, rows))

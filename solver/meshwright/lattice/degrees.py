@@ -15,8 +15,8 @@ from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_degree_rules
 from meshwright.spec.divisors import divisors
 from meshwright.spec.plan_fields import AXES
+from meshwright.topology.fabric import Meshes, PathCosts, free_paths
 from meshwright.topology.groups import GROUPS
-from meshwright.topology.paths import Meshes, Paths, free_paths
 
 
 def legal_degrees(job: Job) -> tuple[Ints, Ints]:
@@ -83,7 +83,7 @@ def degree_rows(degrees: Ints) -> Skeletons:
     return mesh_rows(degrees[:, :, None], free_paths(len(degrees), len(GROUPS)))
 
 
-def mesh_rows(meshes: Meshes, paths: Paths) -> Skeletons:
+def mesh_rows(meshes: Meshes, paths: PathCosts) -> Skeletons:
     """Return rows with the degrees of meshes, for rules on meshes."""
     degrees = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
     columns = plain_columns(len(meshes)) | degrees

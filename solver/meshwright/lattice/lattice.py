@@ -32,8 +32,8 @@ from meshwright.lattice.unplaced_choices import (
 from meshwright.plans.columns import Bools, Ints, joined, ranges, representatives, take
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import framework_rules, plan_rules
+from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
 from meshwright.topology.groups import EP, GROUPS, TP
-from meshwright.topology.paths import Fabric, Paths, Place, free_paths
 
 FEW = 3_000
 """Rows on meshes that take hardly longer to price than one."""
@@ -119,7 +119,7 @@ class Lattice:
 def _by_tensor_price(
     rows: Skeletons,
     row: Ints,
-    paths: Paths,
+    paths: PathCosts,
     degree: Ints,
     own: Ints,
     keep: Callable[[Skeletons], Bools],
@@ -154,13 +154,13 @@ def build_lattice(job: Job) -> Lattice:
     return Lattice(job.fabric, choices, degrees, copies, MeshTable(job))
 
 
-def _least_of(paths: Paths, alike: Ints) -> Paths:
+def _least_of(paths: PathCosts, alike: Ints) -> PathCosts:
     """Return the least that each group pays on all meshes that are alike."""
     order = np.argsort(alike, kind="stable")
     start = np.flatnonzero(np.diff(alike[order], prepend=-1))
     number = np.empty_like(alike)
     number[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
-    least = Paths(
+    least = PathCosts(
         np.minimum.reduceat(paths.s_per_byte[order], start),
         np.minimum.reduceat(paths.latency_s[order], start),
     )
@@ -172,7 +172,7 @@ def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
     return rows.on_meshes(least_paths(job.fabric, rows), rows.mesh)
 
 
-def least_paths(fabric: Fabric, rows: Skeletons) -> Paths:
+def least_paths(fabric: Fabric, rows: Skeletons) -> PathCosts:
     """Return what every group of each row pays at least, wherever it may lie."""
     paths = free_paths(len(rows), len(GROUPS))
     degrees = np.stack(rows.group_degrees)

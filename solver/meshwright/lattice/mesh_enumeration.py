@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from meshwright.lattice.degrees import factorisations
-from meshwright.placement.gpu_orders import Share
+from meshwright.placement.order_costs import ExpertDegree
 from meshwright.plans.columns import Ints, take
+from meshwright.topology.fabric import Fabric, Meshes, PathCosts
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import Fabric, Meshes, Paths
 
 MOST_LISTED = 10_000
 """Degrees on a fabric whose meshes are kept; a thousand are 4 MiB on three levels."""
@@ -22,7 +22,7 @@ MOST_FABRICS = 4
 AT_ONCE = 64
 """Degrees whose meshes are listed at once: more save little time, and take memory."""
 
-Key = tuple[tuple[int, ...], Share]
+Key = tuple[tuple[int, ...], ExpertDegree]
 """Degrees of the axes, and among how many GPUs experts are shared out."""
 
 
@@ -46,7 +46,7 @@ def _every_mesh(sizes: Sequence[int], degrees: Ints) -> tuple[Meshes, Ints]:
     return every, number[whole]
 
 
-def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, Paths]]:
+def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, PathCosts]]:
     """Return one mesh of each price, where the order of GPUs is no matter.
 
     Many specs on one fabric, and solves of one spec with changes, share them.
@@ -65,12 +65,12 @@ def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, Paths]]:
 
 
 @lru_cache(maxsize=MOST_FABRICS)
-def _known(fabric: Fabric) -> dict[Key, tuple[Meshes, Paths]]:
+def _known(fabric: Fabric) -> dict[Key, tuple[Meshes, PathCosts]]:
     """Return what was listed on a fabric so far."""
     return {}
 
 
-def _listed(fabric: Fabric, keys: list[Key]) -> list[tuple[Meshes, Paths]]:
+def _listed(fabric: Fabric, keys: list[Key]) -> list[tuple[Meshes, PathCosts]]:
     """Return one mesh of each price for each key; either all have experts or none."""
     meshes, number = _every_mesh(fabric.sizes, np.array([own for own, _ in keys]))
     shares = np.array([share or 1 for _, share in keys])

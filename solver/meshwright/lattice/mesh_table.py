@@ -18,19 +18,27 @@ from meshwright.lattice.mesh_enumeration import (
     first_of_equal,
     listed,
 )
-from meshwright.placement.gpu_orders import Share, Worth
+from meshwright.placement.cutoff import Cutoff
+from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placements, Placer
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.plans.rule import holding
 from meshwright.rules.legality import mesh_rules
+from meshwright.topology.fabric import (
+    Fabric,
+    HostOrders,
+    Meshes,
+    PathCosts,
+    Place,
+    free_paths,
+)
 from meshwright.topology.groups import (
     GROUPS,
-    floor_of_groups,
+    least_group_prices,
     price_groups,
-    seen_by_kinds,
+    price_groups_by_gpu_kind,
 )
-from meshwright.topology.paths import Fabric, Meshes, Order, Paths, Place, free_paths
-from meshwright.topology.routed import RoutedFabric
+from meshwright.topology.routed_fabric import RoutedFabric
 
 
 class Placed(NamedTuple):
@@ -39,17 +47,17 @@ class Placed(NamedTuple):
     start: int
     """Number of the first one; the others follow."""
     meshes: Meshes
-    orders: list[Order]
+    orders: list[HostOrders]
     """Of each mesh: where its ranks sit on their hosts."""
-    paths: Paths
+    paths: PathCosts
     """What groups pay on each mesh."""
-    kind_paths: tuple[Paths, ...]
+    kind_paths: tuple[PathCosts, ...]
     """The same as each kind of GPU sees it."""
     bound: float
     """Ticks of plans on other orders, at least; infinite if those are too slow."""
 
 
-FindAll = Callable[[Placer, Meshes, Share, Worth], list[Placements]]
+FindAll = Callable[[Placer, Meshes, ExpertDegree, Cutoff], list[Placements]]
 
 
 class Budget(NamedTuple):
@@ -57,7 +65,7 @@ class Budget(NamedTuple):
 
     best: float
     """Ticks up to which plans are of interest."""
-    ticks: Callable[[int, Share, Paths], Floats]
+    ticks: Callable[[int, ExpertDegree, PathCosts], Floats]
     """What plans of some degrees take at least, by what groups pay."""
     find: FindAll
     reach: float
@@ -66,7 +74,10 @@ class Budget(NamedTuple):
 
 
 AS_LISTED = Budget(
-    -np.inf, lambda *own: np.zeros(len(own[-1].latency_s)), Placer.good, -np.inf
+    -np.inf,
+    lambda *own: np.zeros(len(own[-1].latency_s)),
+    Placer.quick_placements,
+    -np.inf,
 )
 """No order of GPUs but the one in which they are listed is of interest."""
 
@@ -106,7 +117,7 @@ class MeshTable:
         else:
             every = listed(self.job.fabric, [key for _, key in new])
             for (_, key), (meshes, paths) in zip(new, every, strict=True):
-                orders: list[Order] = [()] * len(meshes)
+                orders: list[HostOrders] = [()] * len(meshes)
                 placed = Placed(self._count, meshes, orders, paths, (), np.inf)
                 self._keep(key, budget, placed)
         return [self._known[key][1] for _, key in asked]
@@ -130,12 +141,12 @@ class MeshTable:
         """Return what rules and orders leave of the meshes of some degrees."""
         job, (degrees, share) = self.job, key
         meshes = legal_meshes(job, np.array(degrees))
-        orders: list[Order] = [()] * len(meshes)
+        orders: list[HostOrders] = [()] * len(meshes)
         bound = np.inf
         if self._placer and self.has_choice:
             ticks = partial(budget.ticks, number, share)
-            worth = Worth(budget.best, ticks, budget.deadline)
-            found = budget.find(self._placer, meshes, share, worth)
+            cutoff = Cutoff(budget.best, ticks, budget.deadline)
+            found = budget.find(self._placer, meshes, share, cutoff)
             bound = min((own.bound for own in found), default=np.inf)
             if job.spec.limits.max_link_utilisation is not None:
                 # An order that is no worse for any group may fill one link with all.
@@ -145,7 +156,7 @@ class MeshTable:
         ep = None if share is None else np.full(len(meshes), share)
         paths = price_placed(job.fabric, meshes, orders, ep)
         fabrics = [kind.fabric for kind in job.kinds]
-        kinds = seen_by_kinds(fabrics, meshes, paths, ep)
+        kinds = price_groups_by_gpu_kind(fabrics, meshes, paths, ep)
         prices = [(own.s_per_byte, own.latency_s) for own in (paths, *kinds)]
         first = first_of_equal(column for own in prices for column in own)
         rules = mesh_rules(job.spec, meshes)
@@ -170,13 +181,13 @@ def has_mesh_rules(job: Job) -> bool:
 
 
 def price_placed(
-    fabric: Fabric, meshes: Meshes, orders: Sequence[Order], ep: Ints | None
-) -> Paths:
+    fabric: Fabric, meshes: Meshes, orders: Sequence[HostOrders], ep: Ints | None
+) -> PathCosts:
     """Return what groups pay on meshes, each with its ranks in its own order."""
     if not any(orders):
         return price_groups(fabric, meshes, ep)
     paths = free_paths(len(meshes), len(GROUPS))
-    rows_of: dict[Order, list[int]] = {}
+    rows_of: dict[HostOrders, list[int]] = {}
     for row, order in enumerate(orders):
         rows_of.setdefault(order, []).append(row)
     for order, rows in rows_of.items():
@@ -193,7 +204,7 @@ def legal_meshes(job: Job, degrees: Ints) -> Meshes:
     if not rules:
         return meshes
     if isinstance(fabric, RoutedFabric):
-        paths = floor_of_groups(fabric, meshes)
+        paths = least_group_prices(fabric, meshes)
     else:
         paths = price_groups(fabric, meshes)
     return meshes[holding(rules, job.spec, mesh_rows(meshes, paths))]

@@ -23,7 +23,7 @@ from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
-from meshwright.topology.paths import free_paths
+from meshwright.topology.fabric import free_paths
 
 Columns = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""Which rank sits on which GPU of a host whose GPUs are not all alike."""
+"""The GPU of each rank, on hosts whose GPUs are not all alike."""

@@ -1,8 +1,8 @@
-"""Decides on which GPU of its host each rank sits, where GPUs are not all alike.
+"""Chooses the GPU of each rank, where the GPUs of a host are not all alike.
 
-For one mesh that is a question of its own: a plan's time never falls when groups pay
-more. So each mesh is listed once for every order of GPUs that no other one betters,
-and the rest of the search does not know that there was a choice.
+The choice can be made for each mesh by itself: a plan's time never falls when groups
+cost more. So every mesh is listed once for each Pareto-optimal order of GPUs, and the
+rest of the search need not know that there was a choice.
 """
 
 from __future__ import annotations
@@ -14,60 +14,66 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cpsat.climb import climbed
-from meshwright.cpsat.goal import Goal, Seats
-from meshwright.cpsat.seats import Found, best_orders, least_costs, listed_orders
+from meshwright.cpsat.group_cost import GpuOrder, GroupCost
+from meshwright.cpsat.local_search import local_optimum
+from meshwright.cpsat.pareto_orders import (
+    FoundOrders,
+    least_costs,
+    listed_orders,
+    pareto_orders,
+)
 from meshwright.deadline import Deadline
-from meshwright.placement.gpu_orders import (
+from meshwright.placement.cutoff import Cutoff, limits_of
+from meshwright.placement.order_costs import (
+    LOAD_UNIT_S,
     NO_LIMIT,
-    UNIT_S,
     WAIT_UNIT_S,
+    ExpertDegree,
+    GroupTraffic,
     Limits,
-    Ring,
-    Share,
-    Worth,
-    combined,
-    goals_of,
-    limits_of,
-    rings_of,
+    combined_orders,
+    group_costs,
+    traffic_of,
 )
 from meshwright.plans.columns import Bools, take
-from meshwright.topology.groups import floor_of_groups, price_groups
-from meshwright.topology.paths import Meshes, Order, Paths
-from meshwright.topology.routed import RoutedFabric
-from meshwright.topology.symmetry import before
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
+from meshwright.topology.groups import least_group_prices, price_groups
+from meshwright.topology.routed_fabric import RoutedFabric
+from meshwright.topology.symmetry import rank_order_pairs
 
 MOST_GPUS = 16
-"""GPUs of a host up to which orders are searched; above, ranks lie as listed."""
+"""GPUs of a host up to which orders are searched; above, ranks follow the list."""
 
 FLOAT_ERROR = 1e-9
-"""Share of a price by which two ways to add it up may differ."""
+"""Relative error of a cost: two ways to add it up may differ by so much."""
 
 RESTARTS = 7
-"""Orders by chance from which good ones are looked for, besides as listed."""
-
-Find = Callable[["Question", Deadline], Found]
-"""How orders of one kind of host are found."""
+"""Random orders from which local search starts, besides the list."""
 
 
 class Question(NamedTuple):
-    """Which orders of one kind of host to find."""
+    """What decides the orders of one kind of host: its groups, and their limits."""
 
     kind: int
-    own: tuple[Ring, ...]
+    traffic: tuple[GroupTraffic, ...]
     limits: Limits
+
+
+Find = Callable[[Question, Deadline], FoundOrders]
+"""Finds orders of one kind of host."""
 
 
 @dataclass(frozen=True)
 class Placements:
-    """The orders of GPUs that are worth a look for one mesh."""
+    """The orders of GPUs that may be worth it on one mesh."""
 
-    orders: tuple[Order, ...]
+    orders: tuple[HostOrders, ...]
     bound: float = np.inf
-    """Ticks of plans on any other order, at least; infinite if above the best plan."""
+    """Lower bound on plans with any other order, ticks; infinite if too slow."""
 
 
 LISTED = Placements(((),))
+"""No order but that of the list."""
 
 
 class Placer:
@@ -76,140 +82,154 @@ class Placer:
     def __init__(self, fabric: RoutedFabric) -> None:
         """Keep the fabric; nothing is searched yet."""
         self.fabric = fabric
-        self._alone: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._fronts: dict[Question, Found] = {}
-        self._known: dict[tuple[int, tuple[Ring, ...]], list[Seats]] = {}
+        self._least: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._proven: dict[Question, FoundOrders] = {}
+        self._good: dict[tuple[int, tuple[GroupTraffic, ...]], list[GpuOrder]] = {}
 
     @cached_property
-    def _before(self) -> list[list[tuple[int, int]]]:
+    def _rank_orders(self) -> list[list[tuple[int, int]]]:
         """Return, for each kind of host, pairs of GPUs in the order of their ranks."""
         return [
-            before(kind.routes.graph, kind.routes.gpus, kind.way_out)
+            rank_order_pairs(kind.routes.graph, kind.routes.gpus, kind.way_out)
             for kind in self.fabric.kinds
         ]
 
     @cached_property
     def has_choice(self) -> bool:
-        """Return whether it matters where ranks sit, and can be searched."""
+        """Return whether the order of GPUs matters, and can be searched."""
         gpus = self.fabric.gpus_per_host
         pairs = gpus * (gpus - 1) // 2
-        return gpus <= MOST_GPUS and any(len(own) < pairs for own in self._before)
+        is_uneven = any(len(ordered) < pairs for ordered in self._rank_orders)
+        return gpus <= MOST_GPUS and is_uneven
 
-    def placements(self, meshes: Meshes, ep: Share, worth: Worth) -> list[Placements]:
+    def placements(
+        self, meshes: Meshes, ep: ExpertDegree, cutoff: Cutoff
+    ) -> list[Placements]:
         """Return the orders that may hold a plan as good as the best one known.
 
-        The order in which GPUs are listed is always among those of each mesh; it is
-        the only one where no order could make any group pay less.
+        The order of the list is always among those of a mesh, and the only one where
+        no order could make any group cost less.
         """
-        return self._found(meshes, ep, worth, self._front)
+        return self._placements(meshes, ep, cutoff, self._proven_orders)
 
-    def good(self, meshes: Meshes, ep: Share, worth: Worth) -> list[Placements]:
-        """Return orders that are better than as listed, and soon found."""
-        if not self._has_many:
+    def quick_placements(
+        self, meshes: Meshes, ep: ExpertDegree, cutoff: Cutoff
+    ) -> list[Placements]:
+        """Return orders from local search: soon found, better than the list."""
+        if not self._needs_search:
             return [LISTED] * len(meshes)
-        return self._found(meshes, ep, worth, self._climb)
+        return self._placements(meshes, ep, cutoff, self._good_orders)
 
-    def _found(
-        self, meshes: Meshes, ep: Share, worth: Worth, find: Find
+    def _placements(
+        self, meshes: Meshes, ep: ExpertDegree, cutoff: Cutoff, find: Find
     ) -> list[Placements]:
         result = [LISTED] * len(meshes)
         if not self.has_choice:
             return result
         share = None if ep is None else np.full(len(meshes), ep)
-        floor = floor_of_groups(self.fabric, meshes, share)
+        floor = least_group_prices(self.fabric, meshes, share)
         listed = price_groups(self.fabric, meshes, share)
         above = np.flatnonzero(_is_above(listed, floor))
-        for mesh in above[worth(take(floor, above))].tolist():
-            own = tuple(rings_of(self.fabric, meshes[[mesh]], ep))
-            least = self._raised(own, take(floor, np.array([mesh])))
-            if worth(least)[0]:
-                result[mesh] = self._placed(own, least, worth, find)
+        for mesh in above[cutoff.keeps(take(floor, above))].tolist():
+            traffic = tuple(traffic_of(self.fabric, meshes[[mesh]], ep))
+            least = self._raised(traffic, take(floor, np.array([mesh])))
+            if cutoff.keeps(least)[0]:
+                result[mesh] = self._on_mesh(traffic, least, cutoff, find)
         return result
 
-    def _placed(
-        self, own: tuple[Ring, ...], least: Paths, worth: Worth, find: Find
+    def _on_mesh(
+        self,
+        traffic: tuple[GroupTraffic, ...],
+        least: PathCosts,
+        cutoff: Cutoff,
+        find: Find,
     ) -> Placements:
-        """Return the orders of one mesh, as listed alone once the time is up."""
-        orders: list[Order] = []
+        """Return the orders of one mesh; once the time is up, that of the list."""
+        orders: list[HostOrders] = []
         is_all = False
-        if not worth.deadline.has_passed:
-            limits = limits_of(own, least, worth, 1 + self._has_many)
-            orders, is_all = self._search(own, limits, find, worth.deadline)
-        bound = np.inf if is_all else float(worth.ticks(least)[0])
+        if not cutoff.deadline.has_passed:
+            limits = limits_of(traffic, least, cutoff, 1 + self._needs_search)
+            orders, is_all = self._search(traffic, limits, find, cutoff.deadline)
+        bound = np.inf if is_all else float(cutoff.ticks(least)[0])
         return Placements(((), *orders), bound)
 
     @cached_property
-    def _has_many(self) -> bool:
-        """Return whether some host has too many orders to list, whatever turns."""
+    def _needs_search(self) -> bool:
+        """Return whether some kind of host has too many orders to list them."""
         gpus = self.fabric.gpus_per_host
-        found = [listed_orders(gpus, own, (0,)) for own in self._before]
-        return any(own is None for own in found)
+        listed = [listed_orders(gpus, ordered, (0,)) for ordered in self._rank_orders]
+        return any(orders is None for orders in listed)
 
-    def _raised(self, own: Sequence[Ring], floor: Paths) -> Paths:
-        """Return a floor with what each kind of group pays at least alone."""
-        for ring in own:
-            least = [self._least(kind, ring) for kind in range(len(self.fabric.kinds))]
-            load, wait = np.max(least, axis=0) - [len(ring.hops), 1]
-            at = (0, ring.column)
-            floor.s_per_byte[at] = max(floor.s_per_byte[at], load * UNIT_S)
+    def _raised(self, traffic: Sequence[GroupTraffic], floor: PathCosts) -> PathCosts:
+        """Return a floor raised to the least cost of each kind of group by itself."""
+        kinds = range(len(self.fabric.kinds))
+        for group in traffic:
+            least = [self._least_costs(kind, group) for kind in kinds]
+            load, wait = np.max(least, axis=0) - [len(group.hops), 1]
+            at = (0, group.column)
+            floor.s_per_byte[at] = max(floor.s_per_byte[at], load * LOAD_UNIT_S)
             floor.latency_s[at] = max(floor.latency_s[at], wait * WAIT_UNIT_S)
         return floor
 
     def _search(
-        self, own: tuple[Ring, ...], limits: Limits, find: Find, deadline: Deadline
-    ) -> tuple[list[Order], bool]:
-        """Return orders of all kinds of hosts together, and whether those are all."""
+        self,
+        traffic: tuple[GroupTraffic, ...],
+        limits: Limits,
+        find: Find,
+        deadline: Deadline,
+    ) -> tuple[list[HostOrders], bool]:
+        """Return orders for all kinds of hosts together, and whether these are all."""
         kinds = range(len(self.fabric.kinds))
-        found = [find(Question(kind, own, limits), deadline) for kind in kinds]
-        orders = combined(own, self.fabric.kinds, [each.orders for each in found])
-        return orders, all(each.is_all for each in found)
+        found = [find(Question(kind, traffic, limits), deadline) for kind in kinds]
+        fronts = [front.orders for front in found]
+        orders = combined_orders(traffic, self.fabric.kinds, fronts)
+        return orders, all(front.is_all for front in found)
 
-    def _least(self, kind: int, ring: Ring) -> tuple[int, int]:
-        """Return what the groups of a ring pay at least on a kind of host, in units."""
-        key = (kind, ring.hops, ring.inside, ring.out)
-        if key not in self._alone:
-            (goal,) = goals_of(self.fabric.kinds[kind], (ring,), (NO_LIMIT,))
-            self._alone[key] = least_costs(goal, self._before[kind])
-        return self._alone[key]
+    def _least_costs(self, kind: int, group: GroupTraffic) -> tuple[int, int]:
+        """Return the least load and latency of a group on a kind of host, in units."""
+        key = (kind, group.hops, group.hop_bytes, group.out_bytes)
+        if key not in self._least:
+            (cost,) = group_costs(self.fabric.kinds[kind], (group,), (NO_LIMIT,))
+            self._least[key] = least_costs(cost, self._rank_orders[kind])
+        return self._least[key]
 
-    def _goals(self, asked: Question) -> list[Goal]:
-        """Return what orders are judged by, with what each goal is at least."""
-        goals = goals_of(self.fabric.kinds[asked.kind], asked.own, asked.limits)
+    def _costs(self, asked: Question) -> list[GroupCost]:
+        """Return the costs of the groups in question, with the least of each."""
+        kind = self.fabric.kinds[asked.kind]
+        costs = group_costs(kind, asked.traffic, asked.limits)
         return [
-            replace(goal, least=self._least(asked.kind, ring))
-            for goal, ring in zip(goals, asked.own, strict=True)
+            replace(cost, least=self._least_costs(asked.kind, group))
+            for cost, group in zip(costs, asked.traffic, strict=True)
         ]
 
-    def _front(self, asked: Question, deadline: Deadline) -> Found:
-        """Return the orders of one kind of host that no other betters."""
-        if asked not in self._fronts:
-            known = self._known.get(asked[:2], [])
-            self._fronts[asked] = best_orders(
-                self._goals(asked), self._before[asked.kind], known, deadline
+    def _proven_orders(self, asked: Question, deadline: Deadline) -> FoundOrders:
+        """Return the Pareto-optimal orders of one kind of host."""
+        if asked not in self._proven:
+            known = self._good.get(asked[:2], [])
+            self._proven[asked] = pareto_orders(
+                self._costs(asked), self._rank_orders[asked.kind], known, deadline
             )
-        return self._fronts[asked]
+        return self._proven[asked]
 
-    def _climb(self, asked: Question, _deadline: Deadline) -> Found:
-        """Return orders of one kind of host to which swaps of GPUs lead."""
-        goals = self._goals(asked)
-        found = [climbed(goals, start) for start in self._starts]
-        self._known[asked[:2]] = list(dict.fromkeys(found))
-        return Found(tuple(self._known[asked[:2]]), False)
+    def _good_orders(self, asked: Question, _deadline: Deadline) -> FoundOrders:
+        """Return the local optima of one kind of host, from several starts."""
+        costs = self._costs(asked)
+        found = [local_optimum(costs, start) for start in self._starts]
+        self._good[asked[:2]] = list(dict.fromkeys(found))
+        return FoundOrders(tuple(self._good[asked[:2]]), False)
 
     @cached_property
-    def _starts(self) -> list[Seats]:
-        """Return the order as listed, and some by chance."""
+    def _starts(self) -> list[GpuOrder]:
+        """Return the order of the list, and some random ones."""
         gpus = np.arange(self.fabric.gpus_per_host)
-        chance = np.random.default_rng(0)
-        starts = [gpus, *(chance.permutation(gpus) for _ in range(RESTARTS))]
-        return [tuple(own.tolist()) for own in starts]
+        random = np.random.default_rng(0)
+        starts = [gpus, *(random.permutation(gpus) for _ in range(RESTARTS))]
+        return [tuple(order.tolist()) for order in starts]
 
 
-def _is_above(prices: Paths, floor: Paths) -> Bools:
-    """Return which meshes have a group that pays more than the least there is."""
-    pairs = (
-        (prices.s_per_byte, floor.s_per_byte),
-        (prices.latency_s, floor.latency_s),
-    )
-    above = [(own > least * (1 + FLOAT_ERROR)).any(axis=1) for own, least in pairs]
-    return np.asarray(above[0] | above[1])
+def _is_above(prices: PathCosts, floor: PathCosts) -> Bools:
+    """Return which meshes have a group that costs more than its lower bound."""
+    slack = 1 + FLOAT_ERROR
+    is_loaded = (prices.s_per_byte > floor.s_per_byte * slack).any(axis=1)
+    is_late = (prices.latency_s > floor.latency_s * slack).any(axis=1)
+    return np.asarray(is_loaded | is_late)

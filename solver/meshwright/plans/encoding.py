@@ -11,8 +11,8 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.plan_fields import AXES, FIELDS
+from meshwright.topology.fabric import Fabric, Place
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import Fabric, Place
 
 
 def to_plan(

@@ -15,7 +15,7 @@ from meshwright.spec.plan_fields import (
     RECOMPUTE_MODES,
     SCHEDULES,
 )
-from meshwright.topology.paths import Paths
+from meshwright.topology.fabric import PathCosts
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
 """Codes of the recompute column."""
@@ -55,11 +55,11 @@ class Skeletons:
     schedule: Ints
     offload: Ints
     precision: Ints
-    paths: Paths
+    paths: PathCosts
     """What each group pays on the links of the row's mesh, or in the best case."""
     mesh: Ints
     """Row of the mesh in the lattice's table, or -1 for a best case over many."""
-    kind_paths: tuple[Paths, ...] = ()
+    kind_paths: tuple[PathCosts, ...] = ()
     """On the row's mesh, as the GPUs of each kind see it that stages lie on."""
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class Skeletons:
         return take(self, index)
 
     def on_meshes(
-        self, paths: Paths, mesh: Ints, kind_paths: tuple[Paths, ...] = ()
+        self, paths: PathCosts, mesh: Ints, kind_paths: tuple[PathCosts, ...] = ()
     ) -> Skeletons:
         """Return the same skeletons placed on the given meshes."""
         return replace(self, paths=paths, mesh=mesh, kind_paths=kind_paths)

@@ -1,1 +1,1 @@
-"""Outcomes for people and programs; reports know plans, never solvers."""
+"""Results as text, markdown, JSON and pictures; reports know results, not solvers."""

@@ -9,14 +9,14 @@ from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.report.page import filled_page
+from meshwright.report.html_page import filled_page
 
 SUFFIXES = (".png", ".html")
 
 FILES = Path(__file__).parent
 
 EXPORTED = "window.vegaEmbed = vegaEmbed;"
-"""What the library's script leaves for that of the page."""
+"""Makes the library's function known to the script of the page."""
 
 
 def save_chart(chart: Any, title: str, path: Path) -> list[Path]:
@@ -43,30 +43,30 @@ def save_chart(chart: Any, title: str, path: Path) -> list[Path]:
 def _page(chart: Any, title: str) -> str:
     from vl_convert import javascript_bundle
 
-    # Vega-Lite's version is the one that Altair writes for: v6.1 of v6.1.0.
+    # The version of Vega-Lite that Altair writes for: v6.1 of v6.1.0.
     version = plot_library().SCHEMA_VERSION.rpartition(".")[0]
-    own = [(FILES / f"chart.{kind}").read_text("utf-8") for kind in ("html", "js")]
-    template, script = own
+    template = (FILES / "chart.html").read_text("utf-8")
+    script = (FILES / "chart.js").read_text("utf-8")
     scripts = [javascript_bundle(EXPORTED, version), script]
     return filled_page(template, title, json.dumps(chart.to_dict()), scripts)
 
 
 def plot_paths(path: Path) -> list[Path]:
-    """Return the files that a plot of this name consists of."""
+    """Return the paths of the picture and of the page of a plot."""
     stem = path.with_suffix("") if path.suffix in SUFFIXES else path
     return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]
 
 
 def plot_library() -> Any:
-    """Return the module that draws.
+    """Return Altair, which draws the charts.
 
     Raises:
-        SpecError: it is not installed.
+        SpecError: Altair or vl-convert is not installed.
     """
     try:
         import altair
-        import vl_convert  # noqa: F401, altair loads it itself, and late: to save
+        import vl_convert  # noqa: F401, altair loads it only when it saves
     except ImportError:
-        told = "needs two libraries more: pip install 'meshwright[plot]'"
-        raise SpecError(f"--plot {told}") from None
+        advice = "needs two libraries more: pip install 'meshwright[plot]'"
+        raise SpecError(f"--plot {advice}") from None
     return altair

@@ -1,46 +1,46 @@
-"""Plans side by side: time, who holds what, what is sent, and who wins where."""
+"""Plans side by side: time, memory sharding, collectives, and who wins where."""
 
 from __future__ import annotations
 
-from meshwright.report.short_names import shortened
+from meshwright.report.crossovers import crossover_section, head_to_head_section
+from meshwright.report.plan_names import with_short_names
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.report.turns import rule_section, turn_section
-from meshwright.results.comparison import Compared, Comparison, Holding
+from meshwright.results.comparison import ComparedPlan, Comparison, PartSharding
 from meshwright.results.ledger import Entry, StageLedger
 from meshwright.results.priced_plan import PricedPlan
 
-Plans = list[tuple[str, PricedPlan]]
+NamedPlans = list[tuple[str, PricedPlan]]
 
 
-def compare_sections(own: Comparison) -> list[Section]:
-    """Return plans term by term, and where their order turns."""
-    own = shortened(own)
-    fitting = [one for one in own.plans if one.plan is not None]
-    plans = [(one.name, one.plan) for one in own.plans if one.plan is not None]
+def compare_sections(comparison: Comparison) -> list[Section]:
+    """Return plans part by part, and where their order changes."""
+    comparison = with_short_names(comparison)
+    fitting = [one for one in comparison.plans if one.plan is not None]
+    plans = [(one.name, one.plan) for one in comparison.plans if one.plan is not None]
     lines = [f"{name}: {plan.plan}" for name, plan in plans]
-    lines += [_missing(one) for one in own.plans if one.plan is None]
-    parts: list[Section] = [Lines(own.title, tuple(lines))]
+    lines += [_misfit_line(one) for one in comparison.plans if one.plan is None]
+    parts: list[Section] = [Lines(comparison.title, tuple(lines))]
     if plans:
         parts.append(_step_table(plans))
     if any(one.holdings for one in fitting):
-        parts.append(_holding_table(fitting))
+        parts.append(_sharding_table(fitting))
         parts += [table for one in fitting for table in _collective_tables(one)]
-    if own.range:
-        parts.append(turn_section(own, own.range))
-    if own.range and own.rules:
-        parts.append(rule_section(own, own.range))
-    if own.note:
-        parts.append(Lines("Where the order turns", (own.note,)))
+    if comparison.range:
+        parts.append(crossover_section(comparison, comparison.range))
+    if comparison.range and comparison.rules:
+        parts.append(head_to_head_section(comparison, comparison.range))
+    if comparison.note:
+        parts.append(Lines("Where the order turns", (comparison.note,)))
     return parts
 
 
-def _missing(own: Compared) -> str:
-    broken = "; ".join(map(str, own.broken_rules))
-    return f"{own.name}: does not fit" + (f": {broken}" if broken else "")
+def _misfit_line(compared: ComparedPlan) -> str:
+    broken = "; ".join(map(str, compared.broken_rules))
+    return f"{compared.name}: does not fit" + (f": {broken}" if broken else "")
 
 
-def _step_table(own: Plans) -> Table:
-    plans = [plan for _, plan in own]
+def _step_table(named: NamedPlans) -> Table:
+    plans = [plan for _, plan in named]
     names = dict.fromkeys(name for plan in plans for name in plan.time_parts)
     rows = [
         (name, *(seconds_text(plan.time_parts.get(name, 0.0)) for plan in plans))
@@ -50,16 +50,16 @@ def _step_table(own: Plans) -> Table:
     rows.append(("step", *(seconds_text(plan.step_s) for plan in plans)))
     best = plans[0].step_s
     losses = [plan.step_s / best - 1 for plan in plans]
-    rows.append(("loses", *(f"{own:+.1%}" if own else "wins" for own in losses)))
+    rows.append(("loses", *(f"{loss:+.1%}" if loss else "wins" for loss in losses)))
     bubbles = [plan.time_parts.get("bubble", 0.0) / plan.step_s for plan in plans]
-    rows.append(("bubble of the step", *(f"{own:.2%}" for own in bubbles)))
+    rows.append(("bubble of the step", *(f"{bubble:.2%}" for bubble in bubbles)))
     rows.append(("tokens/s", *(f"{_tokens_per_s(plan):,.0f}" for plan in plans)))
     rows.append(("MFU", *(f"{plan.mfu:.1%}" for plan in plans)))
     rows.append(("fullest GPU, GiB", *(f"{plan.peak_gib:.2f}" for plan in plans)))
-    hosts = [max(stage.host_gib for stage in plan.stages) for plan in plans]
-    if any(hosts):
-        rows.append(("its host, GiB", *(f"{own:.2f}" for own in hosts)))
-    heading = ("part", *(name for name, _ in own))
+    host_gib = [max(stage.host_gib for stage in plan.stages) for plan in plans]
+    if any(host_gib):
+        rows.append(("its host, GiB", *(f"{gib:.2f}" for gib in host_gib)))
+    heading = ("part", *(name for name, _ in named))
     return Table("Side by side, the fastest first", heading, tuple(rows))
 
 
@@ -67,43 +67,46 @@ def _tokens_per_s(plan: PricedPlan) -> float:
     return plan.tokens_per_s_per_gpu * plan.plan.world_size
 
 
-HOLDING_TITLE = (
+SHARDING_TITLE = (
     "What a GPU holds, GiB (stages apart by ' / '): by how much an axis divides it; "
     "how many GPUs hold the same"
 )
 
 
-def _holding_table(own: list[Compared]) -> Table:
-    plans = [one.plan.plan for one in own if one.plan]
-    layers = [" / ".join(_runs([s.layers for s in plan.stages])) for plan in plans]
+def _sharding_table(compared: list[ComparedPlan]) -> Table:
+    plans = [one.plan.plan for one in compared if one.plan]
+    layers = [" / ".join(_by_stage([s.layers for s in plan.stages])) for plan in plans]
     sequences = [plan.micro_batch * plan.microbatches for plan in plans]
-    held = [{holding.part: holding for holding in one.holdings} for one in own]
-    parts = dict.fromkeys(part for holdings in held for part in holdings)
+    shardings = [{part.part: part for part in one.holdings} for one in compared]
+    parts = dict.fromkeys(part for by_part in shardings for part in by_part)
     rows = [
         ("layers", *layers),
         ("sequences of a replica", *(f"{count:,}" for count in sequences)),
-        *((part, *(_held(one.get(part)) for one in held)) for part in parts),
+        *(
+            (part, *(_sharding_text(by_part.get(part)) for by_part in shardings))
+            for part in parts
+        ),
     ]
-    return Table(HOLDING_TITLE, ("part", *(one.name for one in own)), tuple(rows))
+    return Table(SHARDING_TITLE, ("part", *(one.name for one in compared)), tuple(rows))
 
 
-def _held(own: Holding | None) -> str:
-    if own is None:
+def _sharding_text(part: PartSharding | None) -> str:
+    if part is None:
         return "-"
-    sizes = " / ".join(_runs([f"{gib:.2f}" for gib in own.gib]))
-    told = ["host" if own.is_offloaded and not max(own.gib) else sizes]
-    told += [f"{axis} ÷{by:.3g}" for axis, by in own.divided_by.items() if by > 1.005]
-    if own.copies and own.copies > 1.005:
-        told.append(f"{own.copies:.3g} copies")
-    return ", ".join(told)
+    sizes = " / ".join(_by_stage([f"{gib:.2f}" for gib in part.gib]))
+    words = ["host" if part.is_offloaded and not max(part.gib) else sizes]
+    words += [f"{axis} ÷{by:.3g}" for axis, by in part.divided_by.items() if by > 1.005]
+    if part.copies and part.copies > 1.005:
+        words.append(f"{part.copies:.3g} copies")
+    return ", ".join(words)
 
 
-def _runs(own: list[str] | list[int]) -> list[str]:
-    """Return what stages have: each where they are two, least and most of more."""
-    shown = [str(one) for one in own]
+def _by_stage(values: list[str] | list[int]) -> list[str]:
+    """Return the values of one or two stages, or the range over three or more."""
+    shown = [str(value) for value in values]
     if len(shown) < 3 or len(set(shown)) == 1:
         return shown if len(set(shown)) > 1 else shown[:1]
-    return [f"{min(own, key=float)}-{max(own, key=float)}"]
+    return [f"{min(values, key=float)}-{max(values, key=float)}"]
 
 
 COLLECTIVES = (
@@ -112,42 +115,42 @@ COLLECTIVES = (
 )  # fmt: skip
 
 
-def _collective_tables(own: Compared) -> list[Table]:
-    """Return a table of each kind of stage that sends anything."""
-    stages = own.collectives.stages if own.collectives else ()
-    return [_collective_table(own, stage) for stage in stages if stage.entries]
+def _collective_tables(compared: ComparedPlan) -> list[Table]:
+    """Return a table for every group of stages that send the same, if anything."""
+    stages = compared.collectives.stages if compared.collectives else ()
+    return [_collective_table(compared, stage) for stage in stages if stage.entries]
 
 
-def _collective_table(own: Compared, stage: StageLedger) -> Table:
-    is_staged = own.plan is not None and own.plan.plan.pp > 1
-    whose = f", stage {_numbers(stage.stages)}" if is_staged else ""
+def _collective_table(compared: ComparedPlan, stage: StageLedger) -> Table:
+    is_staged = compared.plan is not None and compared.plan.plan.pp > 1
+    whose = f", stage {_stage_numbers(stage.stages)}" if is_staged else ""
     links = dict.fromkeys(entry.link for entry in stage.entries)
     title = (
-        f"Collectives of {own.name}{whose}, paced by {', '.join(links)}: "
+        f"Collectives of {compared.name}{whose}, paced by {', '.join(links)}: "
         "bytes of a call, calls of a block and of a step"
     )
     alike: dict[tuple[object, ...], list[Entry]] = {}
     for entry in stage.entries:
         key = (entry.block, entry.phase, entry.operation, entry.group, entry.bytes)
         alike.setdefault(key, []).append(entry)
-    return Table(title, COLLECTIVES, tuple(_row(each) for each in alike.values()))
+    return Table(title, COLLECTIVES, tuple(_row(entries) for entries in alike.values()))
 
 
-def _numbers(stages: tuple[int, ...]) -> str:
+def _stage_numbers(stages: tuple[int, ...]) -> str:
     first, last = stages[0], stages[-1]
     is_run = len(stages) > 1 and last - first + 1 == len(stages)
     return f"{first} to {last}" if is_run else ", ".join(map(str, stages))
 
 
 def _row(alike: list[Entry]) -> tuple[str, ...]:
-    """Return what alike collectives of one block have together."""
-    own = alike[0]
+    """Return a row that sums up collectives of one block that differ only in place."""
+    first = alike[0]
     return (
-        f"{own.block}: {', '.join(entry.where for entry in alike)}",
-        own.phase,
-        own.operation.replace("_", "-"),
-        f"{own.group} x {own.ranks}",
-        f"{own.bytes / 1e6:,.3g}",
+        f"{first.block}: {', '.join(entry.where for entry in alike)}",
+        first.phase,
+        first.operation.replace("_", "-"),
+        f"{first.group} x {first.ranks}",
+        f"{first.bytes / 1e6:,.3g}",
         f"{sum(entry.count_per_layer for entry in alike):,}",
         f"{sum(entry.count_per_step for entry in alike):,}",
         seconds_text(sum(entry.seconds for entry in alike)),

@@ -1,4 +1,4 @@
-"""What sets the degrees, as a sentence for each axis and a table of all others."""
+"""What sets the degrees: a sentence for each axis, and a table of other degrees."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ TITLE = "What sets the degrees"
 
 NOTHING = "no part by much"
 
-LEAST = 0.0005
-"""Share of the step below which a part is not told."""
+LEAST_SHARE = 0.0005
+"""Parts that change by less than this share of the step are not shown."""
 
-SMALL = 0.1
-"""Share of the largest difference below which a part is not told."""
+LEAST_OF_LARGEST = 0.1
+"""Parts that change by less than this share of the largest change are not shown."""
 
-MOST = 2
-"""Parts that a sentence names."""
+MOST_NAMED = 2
+"""Most parts that a sentence names."""
 
 
 def degree_table(title: str, rows: Iterable[tuple[str, float | None, str]]) -> Table:
-    """Return degrees with what each costs, a share of the best, and why."""
+    """Return a table of degrees, their loss as a share of the best step, and why."""
     cells = tuple(
         (name, "-" if loss is None else f"{loss:+.1%}", why) for name, loss, why in rows
     )
     return Table(title, ("degree", "costs", "because of"), cells)
 
 
-def degree_sections(own: Degrees, best: PricedPlan) -> list[Section]:
+def degree_sections(degrees: Degrees, best: PricedPlan) -> list[Section]:
     """Return why the best plan has its degrees and no others."""
-    axes = [axis for axis in own.axes if axis.others]
+    axes = [axis for axis in degrees.axes if axis.others]
     if not axes:
         return []
-    told = _Told(own.shares, best)
-    sentences = (told.sentence(axis) for axis in axes)
-    rows = [row for axis in axes for row in told.rows(axis)]
+    writer = _DegreeWriter(degrees.shares, best)
+    sentences = (writer.sentence(axis) for axis in axes)
+    rows = [row for axis in axes for row in writer.rows(axis)]
     table = degree_table("Other degrees, each with all else chosen anew", rows)
-    return [Lines(TITLE, (_shares_text(own.shares), *sentences)), table]
+    return [Lines(TITLE, (_shares_text(degrees.shares), *sentences)), table]
 
 
 @dataclass(frozen=True)
-class _Told:
-    """Degrees in words, beside what the best plan has."""
+class _DegreeWriter:
+    """Writes about other degrees, compared with the best plan."""
 
     shares: Shares
     best: PricedPlan
 
     def sentence(self, axis: AxisDegrees) -> str:
-        """Return what holds an axis between the next degrees above and below."""
-        above = [own for own in axis.others if own.degree > axis.degree][:1]
-        below = [own for own in axis.others if own.degree < axis.degree][-1:]
-        clauses = "; ".join(self._clause(own) for own in (*above, *below))
+        """Return why an axis has neither the next higher nor the next lower degree."""
+        above = [other for other in axis.others if other.degree > axis.degree][:1]
+        below = [other for other in axis.others if other.degree < axis.degree][-1:]
+        clauses = "; ".join(self._clause(other) for other in (*above, *below))
         link = f" (over {axis.link})" if axis.link else ""
         verb = "is pinned to" if axis.is_pinned else "is"
         return f"{axis.axis} {verb} {axis.degree:,}{link}: {clauses}."
 
-    def _clause(self, own: OtherDegree) -> str:
-        loss = self._loss(own)
+    def _clause(self, other: OtherDegree) -> str:
+        loss = self._loss(other)
         if loss is None:
-            return f"{own.degree:,} does not fit, by {_rules(own)}"
+            return f"{other.degree:,} does not fit, by {_rules(other)}"
         verb = "gains" if loss < 0 else "loses"
-        return f"{own.degree:,} {verb} {abs(loss):.1%}: {self._balance(own, loss)}"
+        return f"{other.degree:,} {verb} {abs(loss):.1%}: {self._balance(other, loss)}"
 
-    def _balance(self, own: OtherDegree, loss: float) -> str:
-        """Return the largest parts that make a difference, and the one against it."""
-        parts = self._parts(own)
-        grown = [text for text, more in parts if more > 0]
-        shrunk = [text for text, more in reversed(parts) if more < 0]
+    def _balance(self, other: OtherDegree, loss: float) -> str:
+        """Return the parts that make a gain or loss, and the largest against it."""
+        changes = self._parts(other)
+        grown = [text for text, share in changes if share > 0]
+        shrunk = [text for text, share in reversed(changes) if share < 0]
         made, against = (shrunk, grown) if loss < 0 else (grown, shrunk)
-        told = [", ".join(made[:MOST]) or NOTHING, *against[:1]]
-        return " against ".join(told)
+        parts_for = ", ".join(made[:MOST_NAMED]) or NOTHING
+        return " against ".join([parts_for, *against[:1]])
 
     def rows(self, axis: AxisDegrees) -> Iterator[tuple[str, float | None, str]]:
-        """Yield a row for each degree, or for several that the same rules bar."""
+        """Yield a row for each degree; degrees that the same rules bar share a row."""
         for _, group in groupby(axis.others, key=_reason):
             first, *rest = group
             name = f"{axis.axis} {first.degree:,}"
@@ -85,58 +85,62 @@ class _Told:
             parts = ", ".join(text for text, _ in self._parts(first)) or NOTHING
             yield name, self._loss(first), parts if first.gap else _rules(first)
 
-    def _loss(self, own: OtherDegree) -> float | None:
-        return None if own.step_s is None else own.step_s / self.best.step_s - 1
+    def _loss(self, other: OtherDegree) -> float | None:
+        return None if other.step_s is None else other.step_s / self.best.step_s - 1
 
-    def _parts(self, own: OtherDegree) -> list[tuple[str, float]]:
-        """Return the parts that change most, in words and as shares, losses first."""
-        terms = own.gap.terms if own.gap else {}
+    def _parts(self, other: OtherDegree) -> list[tuple[str, float]]:
+        """Return the parts that change most, as words and share, the losses first."""
+        terms = other.gap.terms if other.gap else {}
         shares = {name: more / self.best.step_s for name, more in terms.items()}
-        least = max(LEAST, SMALL * max(map(abs, shares.values()), default=0.0))
-        told = [name for name, share in shares.items() if abs(share) >= least]
+        least = max(
+            LEAST_SHARE, LEAST_OF_LARGEST * max(map(abs, shares.values()), default=0.0)
+        )
+        shown = [name for name, share in shares.items() if abs(share) >= least]
         return [
-            (f"{name} {shares[name]:+.1%}{self._cause(name, own)}", shares[name])
-            for name in sorted(told, key=lambda name: -shares[name])
+            (f"{name} {shares[name]:+.1%}{self._cause(name, other)}", shares[name])
+            for name in sorted(shown, key=lambda name: -shares[name])
         ]
 
-    def _cause(self, part: str, own: OtherDegree) -> str:
-        """Return the link of a part that grows, or what else matmuls are cut into."""
-        if own.gap is None or own.gap.terms[part] <= 0:
+    def _cause(self, part: str, other: OtherDegree) -> str:
+        """Return why a part grows: its link, or the new sizes of matmuls."""
+        if other.gap is None or other.gap.terms[part] <= 0:
             return ""
-        causes = [own.links[part]] if part in own.links else []
+        causes = [other.links[part]] if part in other.links else []
         if part == "compute":
-            causes = list(self._resized(own))
+            causes = list(self._resized(other))
         return f" ({', '.join(causes)})" if causes else ""
 
-    def _resized(self, own: OtherDegree) -> Iterator[str]:
-        assert own.shares is not None
-        assert own.plan is not None
-        if own.shares.d_ff != self.shares.d_ff:
-            yield f"d_ff {own.shares.d_ff:,g}"
-        if own.shares.layers[0] != own.shares.layers[1]:
-            yield f"{_layers(own.shares)} layers a stage"
-        if own.plan.micro_batch != self.best.plan.micro_batch:
-            yield f"micro-batch {own.plan.micro_batch}"
+    def _resized(self, other: OtherDegree) -> Iterator[str]:
+        """Yield the sizes of matmuls that differ from those of the best plan."""
+        assert other.shares is not None
+        assert other.plan is not None
+        if other.shares.d_ff != self.shares.d_ff:
+            yield f"d_ff {other.shares.d_ff:,g}"
+        if other.shares.layers[0] != other.shares.layers[1]:
+            yield f"{_layers(other.shares)} layers a stage"
+        if other.plan.micro_batch != self.best.plan.micro_batch:
+            yield f"micro-batch {other.plan.micro_batch}"
 
 
-def _reason(own: OtherDegree) -> tuple[object, ...]:
-    """Return what degrees have in common that share a row: nothing if they fit."""
-    return (own.degree,) if own.plan else own.rules
+def _reason(other: OtherDegree) -> tuple[object, ...]:
+    """Return the key by which degrees that do not fit share a row."""
+    return (other.degree,) if other.plan else other.rules
 
 
-def _rules(own: OtherDegree) -> str:
-    told = (f"{rule.rule} ({rule.sentence})" for rule in own.rules)
-    return " and ".join(told) or "no rule alone"
+def _rules(other: OtherDegree) -> str:
+    named = (f"{rule.rule} ({rule.sentence})" for rule in other.rules)
+    return " and ".join(named) or "no rule alone"
 
 
-def _shares_text(own: Shares) -> str:
-    experts = f"experts {own.experts:g}, " if own.experts else ""
+def _shares_text(shares: Shares) -> str:
+    experts = f"experts {shares.experts:g}, " if shares.experts else ""
     return (
-        f"heads {own.heads:g}, KV heads {own.kv_heads:g}, {experts}d_ff {own.d_ff:,g} "
-        f"a GPU · layers {_layers(own)} a stage · bubble {own.bubble:.1%} of the step"
+        f"heads {shares.heads:g}, KV heads {shares.kv_heads:g}, {experts}"
+        f"d_ff {shares.d_ff:,g} a GPU · layers {_layers(shares)} a stage · "
+        f"bubble {shares.bubble:.1%} of the step"
     )
 
 
-def _layers(own: Shares) -> str:
-    least, most = own.layers
+def _layers(shares: Shares) -> str:
+    least, most = shares.layers
     return f"{least}" if least == most else f"{least} to {most}"

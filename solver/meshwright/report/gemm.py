@@ -1,55 +1,58 @@
-"""One matmul told as tables."""
+"""The answer about one matmul, as tables and lines."""
 
 from __future__ import annotations
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.gemm import Rebuild, Roofline, Split, Told
+from meshwright.results.gemm import GemmAnswer, Rebuild, Roofline, Split
 
 GIB, MIB = 2**30, 2**20
 
 
-def gemm_sections(told: Told) -> list[Section]:
-    """Return what there is to say, whether it fits first."""
-    parts: list[Section] = [Lines(_title(told), _verdict(told)), _memory(told)]
-    if told.roofline:
-        parts.append(Lines("Roofline", _speed(told.roofline)))
-    if told.splits:
-        parts.append(_split_table(told))
+def gemm_sections(answer: GemmAnswer) -> list[Section]:
+    """Return the answer as sections: first whether the matmul fits."""
+    parts: list[Section] = [Lines(_title(answer), _verdict(answer)), _memory(answer)]
+    if answer.roofline:
+        parts.append(Lines("Roofline", _speed(answer.roofline)))
+    if answer.splits:
+        parts.append(_split_table(answer))
     return parts
 
 
-def _title(told: Told) -> str:
-    given = f"{told.memory / GIB:g} GiB"
-    left = f"{given} usable" if told.budget == "usable" else ""
-    on = " with ".join(filter(None, (told.gpu, left))) or given
-    shapes = f"{told.m:,} x {told.n:,} = ({told.m:,} x {told.k:,}) ({told.k:,} x "
-    return f"Y = A W: {shapes}{told.n:,}) in {told.dtype} on {on}"
+def _title(answer: GemmAnswer) -> str:
+    given = f"{answer.memory / GIB:g} GiB"
+    left = f"{given} usable" if answer.budget == "usable" else ""
+    on = " with ".join(filter(None, (answer.gpu, left))) or given
+    shapes = (
+        f"{answer.m:,} x {answer.n:,} = ({answer.m:,} x {answer.k:,}) ({answer.k:,} x "
+    )
+    return f"Y = A W: {shapes}{answer.n:,}) in {answer.dtype} on {on}"
 
 
-def _verdict(told: Told) -> tuple[str, ...]:
-    sign = "<=" if told.fits else ">"
-    own = told.bytes
-    sums = f"{_size(own.a)} A + {_size(own.w)} W + {_size(own.y)} Y"
-    training = told.training
+def _verdict(answer: GemmAnswer) -> tuple[str, ...]:
+    sign = "<=" if answer.fits else ">"
+    matrices = answer.bytes
+    sizes = (_size(matrices.a), _size(matrices.w), _size(matrices.y))
+    sums = "{} A + {} W + {} Y".format(*sizes)
+    training = answer.training
     return (
-        "Fits." if told.fits else "Does not fit.",
-        f"{sums} + {_size(told.overhead.total)} overhead = {_size(told.needed)} {sign} "
-        f"{_size(told.usable)} {_budget(told)}",
+        "Fits." if answer.fits else "Does not fit.",
+        f"{sums} + {_size(answer.overhead.total)} overhead = {_size(answer.needed)} "
+        f"{sign} {_size(answer.usable)} {_budget(answer)}",
         f"A step of training {'fits' if training.fits else 'does not fit'}: "
         f"{_size(training.needed)}",
     )
 
 
-def _budget(told: Told) -> str:
-    """Return where the usable memory comes from."""
-    if told.budget == "usable":
+def _budget(answer: GemmAnswer) -> str:
+    """Return how the usable memory follows from the memory that was given."""
+    if answer.budget == "usable":
         return "usable, the CUDA context and all reserves taken off before"
-    return f"= {_size(told.memory)} x (1 - {told.headroom:g} headroom)"
+    return f"= {_size(answer.memory)} x (1 - {answer.headroom:g} headroom)"
 
 
-def _memory(told: Told) -> Table:
-    over, training = told.overhead, told.training
-    rows = [(f"{name.upper()}", size, size) for name, size in told.bytes]
+def _memory(answer: GemmAnswer) -> Table:
+    over, training = answer.overhead, answer.training
+    rows = [(f"{name.upper()}", size, size) for name, size in answer.bytes]
     rows += [
         ("gradient of A", 0, training.grad_a),
         ("gradient of W", 0, training.grad_w),
@@ -63,7 +66,7 @@ def _memory(told: Told) -> Table:
     ]
     others = over.total - over.fragmentation
     rows.append(("fragmentation", over.fragmentation, training.overhead - others))
-    rows.append(("in all", told.needed, training.needed))
+    rows.append(("in all", answer.needed, training.needed))
     cells = tuple((name, _size(one), _size(two)) for name, one, two in rows)
     return Table(
         "Memory (training keeps A until the gradient of W is known)",
@@ -72,13 +75,13 @@ def _memory(told: Told) -> Table:
     )
 
 
-def _speed(own: Roofline) -> tuple[str, ...]:
+def _speed(roofline: Roofline) -> tuple[str, ...]:
     return (
-        f"{own.flops:.4g} FLOPs over {own.moved_bytes:.4g} bytes: "
-        f"{own.intensity:,.1f} FLOPs per byte",
-        f"The GPU turns at {own.ridge:,.1f}: bound by {own.side}",
-        f"Not below {_time(own.bound_s)}; expected, of this shape, "
-        f"{_time(own.expected_s)}",
+        f"{roofline.flops:.4g} FLOPs over {roofline.moved_bytes:.4g} bytes: "
+        f"{roofline.intensity:,.1f} FLOPs per byte",
+        f"The GPU turns at {roofline.ridge:,.1f}: bound by {roofline.side}",
+        f"Not below {_time(roofline.bound_s)}; expected, of this shape, "
+        f"{_time(roofline.expected_s)}",
     )
 
 
@@ -86,25 +89,25 @@ def _time(seconds: float) -> str:
     return seconds_text(seconds) if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def _split_table(told: Told) -> Table:
-    rows = tuple(_split_row(own) for own in told.splits)
+def _split_table(answer: GemmAnswer) -> Table:
+    rows = tuple(_split_row(split) for split in answer.splits)
     heading = ("W by", "GPUs", "A", "W", "Y", "each", "fits", "Y is whole after")
     return Table("Splits", heading, rows)
 
 
-def _split_row(own: Split) -> tuple[str, ...]:
-    rows, columns = own.grid
-    shapes = (f"{one:,} x {two:,}" for one, two in (own.a, own.w, own.y))
-    rebuilt = ", ".join(_rebuild(step) for step in own.rebuild)
-    room = "" if own.fits_rebuilt else " (no room)"
-    kind = f"2d {rows} x {columns}" if own.kind == "2d" else own.kind
-    fits = "yes" if own.fits else "no"
-    return kind, f"{own.gpus:,}", *shapes, _size(own.needed), fits, rebuilt + room
+def _split_row(split: Split) -> tuple[str, ...]:
+    rows, columns = split.grid
+    shapes = (f"{one:,} x {two:,}" for one, two in (split.a, split.w, split.y))
+    rebuilt = ", ".join(_rebuild_text(step) for step in split.rebuild)
+    room = "" if split.fits_rebuilt else " (no room)"
+    kind = f"2d {rows} x {columns}" if split.kind == "2d" else split.kind
+    fits = "yes" if split.fits else "no"
+    return kind, f"{split.gpus:,}", *shapes, _size(split.needed), fits, rebuilt + room
 
 
-def _rebuild(own: Rebuild) -> str:
-    name = own.operation.replace("_", "-")
-    return f"{name} of {_size(own.bytes)} over {own.ranks:,}"
+def _rebuild_text(step: Rebuild) -> str:
+    name = step.operation.replace("_", "-")
+    return f"{name} of {_size(step.bytes)} over {step.ranks:,}"
 
 
 def _size(size: int) -> str:

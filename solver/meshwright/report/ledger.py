@@ -19,32 +19,32 @@ HEADING = (
 
 
 def ledger_sections(ledger: Ledger) -> list[Section]:
-    """Return a table for every kind of stage."""
+    """Return a table for every group of stages with the same collectives."""
     if not ledger.stages:
         return [Lines("Collectives", ("There is no complete plan to tell of.",))]
-    return [_table(own) for own in ledger.stages]
+    return [_table(stages) for stages in ledger.stages]
 
 
-def _table(own: StageLedger) -> Table:
-    stages = ", ".join(str(stage) for stage in own.stages)
+def _table(ledger: StageLedger) -> Table:
+    stages = ", ".join(str(stage) for stage in ledger.stages)
     title = (
         f"Collectives of a GPU of stage {stages}: each once per block and micro-batch, "
         "or step; calls and seconds of a step"
     )
-    return Table(title, HEADING, tuple(_row(entry) for entry in own.entries))
+    return Table(title, HEADING, tuple(_row(entry) for entry in ledger.entries))
 
 
-def _row(own: Entry) -> tuple[str, ...]:
-    hidden = own.exposed_s < own.seconds * (1 - 1e-9)
-    exposed = f"{own.exposed_s / own.seconds:.0%}" if hidden else "all"
+def _row(entry: Entry) -> tuple[str, ...]:
+    is_hidden = entry.exposed_s < entry.seconds * (1 - 1e-9)
+    exposed = f"{entry.exposed_s / entry.seconds:.0%}" if is_hidden else "all"
     return (
-        f"{own.block}: {own.where}",
-        own.phase,
-        own.operation.replace("_", "-"),
-        f"{own.group} x {own.ranks}",
-        f"{own.bytes / 1e6:,.3g}",
-        f"{own.count_per_step:,}",
-        own.link,
-        seconds_text(own.seconds),
+        f"{entry.block}: {entry.where}",
+        entry.phase,
+        entry.operation.replace("_", "-"),
+        f"{entry.group} x {entry.ranks}",
+        f"{entry.bytes / 1e6:,.3g}",
+        f"{entry.count_per_step:,}",
+        entry.link,
+        seconds_text(entry.seconds),
         exposed,
     )

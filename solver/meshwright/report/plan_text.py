@@ -1,4 +1,4 @@
-"""A plan in a few lines of text."""
+"""A plan in two or three lines of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshwright.spec.plan_fields import AXES
 
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
-    """Return a plan in a few lines."""
+    """Return a plan in two lines, and a third where ranks sit on chosen GPUs."""
     dp = plan.dp_replicate * plan.dp_shard
     degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
     for name in ("vpp", "cp", "ep"):
@@ -18,35 +18,35 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
         degrees += f" ({plan.dp_replicate} replicas of {plan.dp_shard} shards)"
     batches = f"micro-batch {plan.micro_batch} x {plan.microbatches}"
     zero = f"ZeRO-{plan.zero}"
-    own = ["sequence parallel"] if plan.sequence_parallel else []
+    features = ["sequence parallel"] if plan.sequence_parallel else []
     if plan.pp > 1:
-        own.append(schedule_named(plan.schedule).title)
+        features.append(schedule_named(plan.schedule).title)
     if plan.offload != "none":
-        own.append(f"{plan.offload} offloaded")
-    own.append(plan.precision)
+        features.append(f"{plan.offload} offloaded")
+    features.append(plan.precision)
     lines = (
-        " · ".join([degrees, batches, zero, *own]),
-        f"recompute {_recompute(plan)} · mesh {mesh_text(plan)}",
+        " · ".join([degrees, batches, zero, *features]),
+        f"recompute {_recompute_text(plan)} · mesh {mesh_text(plan)}",
     )
-    return (*lines, _seats(plan)) if plan.seats else lines
+    return (*lines, _seats_text(plan)) if plan.seats else lines
 
 
-def _seats(plan: Plan) -> str:
-    """Return on which GPUs the ranks of a host sit, for each kind of host."""
-    kinds = dict.fromkeys(" ".join(map(str, seats)) for seats in plan.seats)
-    return f"ranks of a host, in order, on its GPUs {'; or '.join(kinds)}"
+def _seats_text(plan: Plan) -> str:
+    """Return on which GPUs the ranks of a host sit, for every order that occurs."""
+    orders = dict.fromkeys(" ".join(map(str, seats)) for seats in plan.seats)
+    return f"ranks of a host, in order, on its GPUs {'; or '.join(orders)}"
 
 
 def mesh_text(plan: Plan) -> str:
-    """Return the mesh, the factors of each axis from the innermost level out."""
+    """Return the factors of every used axis of the mesh, innermost level first."""
     used = [axis for axis in AXES if any(factor > 1 for factor in plan.mesh[axis])]
     shown = [f"{axis} " + "x".join(map(str, plan.mesh[axis])) for axis in used]
     return ", ".join(shown) or "one GPU"
 
 
-def _recompute(plan: Plan) -> str:
+def _recompute_text(plan: Plan) -> str:
     layers = sum(stage.layers for stage in plan.stages)
-    again = sum(stage.recompute_layers for stage in plan.stages)
-    if not again:
+    recomputed = sum(stage.recompute_layers for stage in plan.stages)
+    if not recomputed:
         return "none"
-    return f"{plan.recompute}, {again} of {layers} layers"
+    return f"{plan.recompute}, {recomputed} of {layers} layers"

@@ -6,8 +6,8 @@ import io
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
-from meshwright.report.run import run_sections
 from meshwright.report.tables import Lines, Section, Table, sections
+from meshwright.report.training_run import run_sections
 from meshwright.results.outcome import Outcome
 
 WIDTH = 120
@@ -60,14 +60,14 @@ def _print(console: Any, section: Section) -> None:
 
 
 def _plain(text: str) -> Any:
-    """Return text in which rich reads neither markup nor names of emoji."""
+    """Return text in which rich looks for neither markup nor emoji names."""
     from rich.text import Text
 
     return Text(printable(text))
 
 
 def _is_text(table: Table, column: int) -> bool:
-    """Return whether a column holds words: numbers are set to the right."""
+    """Return whether a column holds words; columns of numbers are right-aligned."""
     cells = [row[column] for row in table.rows if row[column] != "-"]
     return any(len(cell.split()) > 2 for cell in cells)
 

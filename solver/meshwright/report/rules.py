@@ -10,25 +10,30 @@ from meshwright.spec.framework_names import framework_names
 
 
 def rule_sections(rules: list[Listed]) -> list[Section]:
-    """Return the rules, each with the frameworks that have it and its source."""
+    """Return a table of the rules with their frameworks and sources."""
     rows = tuple(
-        (own.rule.name, own.rule.sentence, _frameworks(own), own.rule.source)
-        for own in rules
+        (
+            listed.rule.name,
+            listed.rule.sentence,
+            _frameworks(listed),
+            listed.rule.source,
+        )
+        for listed in rules
     )
     heading = ("rule", "sentence", "frameworks", "source")
     return [Table("Rules that every plan keeps, beside pins and limits", heading, rows)]
 
 
 def rule_data(rules: list[Listed]) -> list[dict[str, Any]]:
-    """Return the rules as JSON has them."""
+    """Return the rules as data for JSON."""
     return [
         {
-            "rule": own.rule.name,
-            "sentence": own.rule.sentence,
-            "frameworks": list(own.frameworks),
-            "source": own.rule.source,
+            "rule": listed.rule.name,
+            "sentence": listed.rule.sentence,
+            "frameworks": list(listed.frameworks),
+            "source": listed.rule.source,
         }
-        for own in rules
+        for listed in rules
     ]
 
 

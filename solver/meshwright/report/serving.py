@@ -6,11 +6,16 @@ from collections.abc import Iterator
 
 from meshwright.report.degrees import TITLE, degree_table
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.serving import DegreeChoice, Flip, PricedServing, ServingOutcome
+from meshwright.results.serving import (
+    DegreeChoice,
+    KindCrossover,
+    PricedServing,
+    ServingOutcome,
+)
 
 
 def serving_sections(outcome: ServingOutcome) -> list[Section]:
-    """Return what there is to say about an outcome, most important first."""
+    """Return an outcome of serving as sections, the most important first."""
     best = outcome.best
     if best is None:
         return [Lines(outcome.title, _no_plan(outcome))]
@@ -23,12 +28,12 @@ def serving_sections(outcome: ServingOutcome) -> list[Section]:
         parts.append(_kind_table(outcome, best))
     if outcome.degrees:
         parts.append(_degree_table(outcome, best))
-    for title, own in (
+    for title, crossovers in (
         ("Which kind is best as the batch grows", outcome.flips),
         ("Tensors against stages, as the batch grows", outcome.tp_against_pp),
     ):
-        if len(own) > 1:
-            parts.append(Lines(title, tuple(_flips(own))))
+        if len(crossovers) > 1:
+            parts.append(Lines(title, tuple(_crossover_lines(crossovers))))
     if outcome.certificate:
         parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
     return parts
@@ -105,7 +110,7 @@ CELLS = ("first token", "a token", "tokens/s", "plan")
 
 
 def cells(priced: PricedServing) -> tuple[str, ...]:
-    """Return what tables say of a plan, under `CELLS`."""
+    """Return the cells of a plan in a table, under the headings `CELLS`."""
     return (
         seconds_text(priced.ttft_s),
         seconds_text(priced.tpot_s),
@@ -117,7 +122,7 @@ def cells(priced: PricedServing) -> tuple[str, ...]:
 def _kind_table(outcome: ServingOutcome, best: PricedServing) -> Table:
     rows = []
     known = [kind for kind in outcome.by_kind if kind.best]
-    for kind in sorted(known, key=lambda own: _objective_s(own.best)):
+    for kind in sorted(known, key=lambda kind: _objective_s(kind.best)):
         assert kind.best is not None
         loss = kind.best.objective_s / best.objective_s - 1
         told = "wins" if abs(loss) < 1e-9 else f"+{loss:.1%}"
@@ -137,19 +142,20 @@ def _objective_s(priced: PricedServing | None) -> float:
 
 
 def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
-    def loss(own: DegreeChoice) -> float | None:
-        took_s = own.objective_s
+    def loss(choice: DegreeChoice) -> float | None:
+        took_s = choice.objective_s
         return None if took_s is None else took_s / best.objective_s - 1
 
     rows = (
-        (f"{own.axis} {own.degree}", loss(own), own.because) for own in outcome.degrees
+        (f"{choice.axis} {choice.degree}", loss(choice), choice.because)
+        for choice in outcome.degrees
     )
     return degree_table(TITLE, rows)
 
 
-def _flips(flips: tuple[Flip, ...]) -> Iterator[str]:
-    for own in flips:
-        yield f"from batch {own.batch:,} on: {own.kind} ({own.plan})"
+def _crossover_lines(crossovers: tuple[KindCrossover, ...]) -> Iterator[str]:
+    for one in crossovers:
+        yield f"from batch {one.batch:,} on: {one.kind} ({one.plan})"
 
 
 def _certificate(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:

@@ -10,37 +10,38 @@ from meshwright.results.serving import PricedServing
 from meshwright.results.serving_explanation import ServingExplanation
 
 
-def explanation_sections(own: ServingExplanation) -> list[Section]:
-    """Return an explanation: the verdict, the reason and the mend first."""
-    if own.fits:
-        return _fitting(own)
-    parts: list[Section] = [Lines(own.title, tuple(_refusal(own)))]
-    broken = tuple(map(str, own.broken_rules))
+def explanation_sections(explanation: ServingExplanation) -> list[Section]:
+    """Return an explanation: the verdict, the reason and the best repair first."""
+    if explanation.fits:
+        return _fitting(explanation)
+    parts: list[Section] = [Lines(explanation.title, tuple(_refusal(explanation)))]
+    broken = tuple(map(str, explanation.broken_rules))
     parts.append(Lines("Broken rules of the plan that comes closest", broken))
-    if own.conflict and own.conflict.rules:
-        rules = [f"{rule.rule}: {rule.sentence}" for rule in own.conflict.rules]
+    if explanation.conflict and explanation.conflict.rules:
+        rules = [f"{rule.rule}: {rule.sentence}" for rule in explanation.conflict.rules]
         title = "Smallest conflict: no plan keeps all of these, whatever else it does"
         parts.append(Lines(title, tuple(rules)))
-    if own.repairs:
-        rows = [(repair.edit, *cells(repair.best)) for repair in own.repairs]
+    if explanation.repairs:
+        rows = [(repair.edit, *cells(repair.best)) for repair in explanation.repairs]
         heading = ("edit", *CELLS)
         parts.append(Table("Repairs, each solved again", heading, tuple(rows)))
     return parts
 
 
-def _fitting(own: ServingExplanation) -> list[Section]:
-    priced = own.outcome.best
+def _fitting(explanation: ServingExplanation) -> list[Section]:
+    priced = explanation.outcome.best
     assert priced is not None
-    parts = serving_sections(own.outcome)
-    best = own.best.best if own.best else None
+    parts = serving_sections(explanation.outcome)
+    best = explanation.best.best if explanation.best else None
     if best:
         loss = priced.objective_s / best.objective_s - 1
         told = f"{loss:.1%} more than the best plan, {best.plan}"
         verdict = f"It takes {told if loss > 1e-9 else 'as little as any plan'}."
         parts.insert(0, Lines("Does it fit?", ("Fits.", verdict)))
-        parts.insert(2, _gap_table(own.gap, priced, best))
+        parts.insert(2, _gap_table(explanation.gap, priced, best))
     rows = tuple(
-        (worth.change, *_change(worth.best, priced)) for worth in own.marginal_values
+        (worth.change, *_change(worth.best, priced))
+        for worth in explanation.marginal_values
     )
     heading = ("change", "tokens/s", "request", "plan")
     worth = [Table("Worth of a little more", heading, rows)] if rows else []
@@ -71,10 +72,10 @@ def _change(new: PricedServing | None, old: PricedServing) -> tuple[str, ...]:
     )
 
 
-def _refusal(own: ServingExplanation) -> Iterator[str]:
+def _refusal(explanation: ServingExplanation) -> Iterator[str]:
     yield "No plan fits."
-    rules = own.conflict.rules if own.conflict else ()
+    rules = explanation.conflict.rules if explanation.conflict else ()
     names = " and ".join(rule.rule for rule in rules) or "the model and the GPUs alone"
     yield f"Because of {names}."
-    first = own.repairs[0].edit if own.repairs else None
+    first = explanation.repairs[0].edit if explanation.repairs else None
     yield f"Change {first}." if first else "No repair is known."

@@ -102,14 +102,14 @@ def _memory_table(best: PricedPlan) -> Table:
     ]
     cells = [_memory_cells(best, e, names) for e in range(best.plan.pp)]
     # A column that is empty in every stage is left out.
-    shown = [i for i, own in enumerate(zip(*cells, strict=True)) if any(own)]
+    shown = [i for i, cell in enumerate(zip(*cells, strict=True)) if any(cell)]
     heading = ("GPU", "layers", "redone", *names, "total", "free", "host")
     rows = []
-    for own, group in groupby(range(len(cells)), key=lambda e: cells[e]):
+    for cell, group in groupby(range(len(cells)), key=lambda e: cells[e]):
         members = list(group)
         first, last = members[0], members[-1]
         stage = f"{first}" if first == last else f"{first}-{last}"
-        rows.append((stage, *(own[i] for i in shown)))
+        rows.append((stage, *(cell[i] for i in shown)))
     columns = tuple(heading[i] for i in shown)
     return Table(_memory_title(best), ("stage", *columns), tuple(rows))
 
@@ -123,7 +123,7 @@ def _memory_title(best: PricedPlan) -> str:
 
 def _memory_cells(best: PricedPlan, e: int, names: list[str]) -> tuple[str, ...]:
     stage, memory = best.plan.stages[e], best.stages[e]
-    again = any(own.recompute_layers for own in best.plan.stages)
+    again = any(one.recompute_layers for one in best.plan.stages)
     return (
         stage.gpu,
         str(stage.layers),

@@ -10,24 +10,28 @@ from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.links import Level, Node
-from meshwright.topology.kinds import (
-    Kind,
+from meshwright.topology.host_summary import (
+    HostSummary,
     Uplinks,
-    host_kinds,
     left_out,
     levels_above,
+    summarise_hosts,
     why_left_out,
 )
-from meshwright.topology.pairs import MOST_GPUS, Pairs, pair_bandwidths
+from meshwright.topology.pair_bandwidths import (
+    MOST_GPUS,
+    PairBandwidths,
+    pair_bandwidths,
+)
 
 UPLINKS = {"per_gpu": "per GPU", "per_nic": "per NIC", "shared": "per host"}
 
 
 def topology_sections(cluster: Cluster) -> list[Section]:
-    """Return what there is to say about a cluster, from the whole to its parts."""
+    """Return a description of a cluster, from the whole to its parts."""
     if cluster.parts:
         return [*_joined_parts(cluster)]
-    kinds = host_kinds(cluster)
+    kinds = summarise_hosts(cluster)
     parts: list[Section] = [
         Lines(cluster.topology.name, tuple(_summary(cluster, kinds)))
     ]
@@ -45,7 +49,7 @@ def topology_sections(cluster: Cluster) -> list[Section]:
 
 
 def _joined_parts(cluster: Cluster) -> Iterator[Section]:
-    """Yield how unlike parts are joined, then what each of them is."""
+    """Yield how the unlike parts are joined, then a description of every part."""
     join = cluster.join
     assert join is not None
     yield Lines(
@@ -60,14 +64,16 @@ def _joined_parts(cluster: Cluster) -> Iterator[Section]:
 
 
 def topology_data(cluster: Cluster) -> dict[str, Any]:
-    """Return a cluster as JSON has it; rates per direction, links of the first host."""
-    kinds, pairs = host_kinds(cluster), pair_bandwidths(cluster)
-    alone = [Cluster(topology=own.topology, count=own.count) for own in cluster.parts]
+    """Return a cluster as data: rates per direction, links of the first host."""
+    kinds, pairs = summarise_hosts(cluster), pair_bandwidths(cluster)
+    alone = [
+        Cluster(topology=part.topology, count=part.count) for part in cluster.parts
+    ]
     return {
         "name": cluster.topology.name,
         "gpu": cluster.topology.gpu.name,
         "gpus": cluster.gpus,
-        "levels": [_level_data(own.level) for own in levels_above(cluster)],
+        "levels": [_level_data(uplinks.level) for uplinks in levels_above(cluster)],
         "hosts": [
             {
                 "kind": kind.name,
@@ -80,7 +86,7 @@ def topology_data(cluster: Cluster) -> dict[str, Any]:
         ],
         "pairs": {"gpus": pairs.gpus, "gb_s": pairs.gb_s},
         "left_out": left_out(cluster),
-        "parts": [topology_data(own) for own in alone],
+        "parts": [topology_data(part) for part in alone],
         "links": [link.model_dump() for link in kinds[0].machine.links],
     }
 
@@ -89,18 +95,18 @@ def _level_data(level: Level) -> dict[str, Any]:
     return {"name": level.name, "size": level.size} | level.model_dump()
 
 
-def _summary(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
+def _summary(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> Iterator[str]:
     topology = cluster.topology
-    yield f"{cluster.gpus:,} x {topology.gpu.name}, {_where(cluster, kinds)}"
+    yield f"{cluster.gpus:,} x {topology.gpu.name}, {_hosts_text(cluster, kinds)}"
     if topology.nodes:
-        kinds_of = Counter(node.kind for node in topology.nodes)
-        counts = f"{kinds_of['switch']} x switch, {kinds_of['nic']} x NIC"
+        nodes = Counter(node.kind for node in topology.nodes)
+        counts = f"{nodes['switch']} x switch, {nodes['nic']} x NIC"
         yield f"nodes and links: {counts}, {len(topology.links)} links"
     if topology.scale_out is not None and cluster.count == 1:
-        out = topology.scale_out
+        network = topology.scale_out
         yield (
-            f"more of it are joined by {out.name}: {_rate(out.gb_s)} GB/s "
-            f"{UPLINKS[out.uplink]}, {out.latency_us:g} us"
+            f"more of it are joined by {network.name}: {_rate(network.gb_s)} GB/s "
+            f"{UPLINKS[network.uplink]}, {network.latency_us:g} us"
         )
     host = topology.host
     if host is not None:
@@ -110,16 +116,16 @@ def _summary(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
         )
 
 
-def _where(cluster: Cluster, kinds: tuple[Kind, ...]) -> str:
+def _hosts_text(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> str:
     count = sum(kind.size for kind in kinds)
-    each = kinds[0].gpus
+    gpus = kinds[0].gpus
     if not cluster.is_tree and not cluster.hosts.outer:
         hosts = Counter(n.host for n in kinds[0].machine.nodes if n.kind == "gpu")
-        count, each = len(hosts), max(hosts.values())
-    return f"in {count:,} hosts of {each}" if count > 1 else "in one host"
+        count, gpus = len(hosts), max(hosts.values())
+    return f"in {count:,} hosts of {gpus}" if count > 1 else "in one host"
 
 
-def _host_lines(cluster: Cluster, kinds: tuple[Kind, ...]) -> Iterator[str]:
+def _host_lines(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> Iterator[str]:
     for kind in kinds:
         yield f"{kind.where}: {', '.join(kind.lacks) or 'whole'}"
     for hosts, why in why_left_out(cluster):
@@ -131,19 +137,19 @@ def _level_table(cluster: Cluster) -> Table:
         "level", "children", "GPUs", "GB/s per GPU", "uplinks of a child", "GB/s",
         "latency, us",
     )  # fmt: skip
-    what = "Levels" if cluster.is_tree else "Levels above hosts"
-    rows = tuple(_level_row(own) for own in levels_above(cluster))
-    return Table(f"{what}, innermost first; GB/s per direction", heading, rows)
+    levels = "Levels" if cluster.is_tree else "Levels above hosts"
+    rows = tuple(_level_row(uplinks) for uplinks in levels_above(cluster))
+    return Table(f"{levels}, innermost first; GB/s per direction", heading, rows)
 
 
-def _level_row(own: Uplinks) -> tuple[str, ...]:
-    level, whole_gb_s = own.level, own.level.gb_s * own.rails
+def _level_row(uplinks: Uplinks) -> tuple[str, ...]:
+    level, whole_gb_s = uplinks.level, uplinks.level.gb_s * uplinks.rails
     return (
         level.name,
         f"{level.size:,}",
-        f"{own.gpus * level.size:,}",
-        _rate(whole_gb_s / own.gpus),
-        f"{own.rails:,} x {_rate(level.gb_s)}",
+        f"{uplinks.gpus * level.size:,}",
+        _rate(whole_gb_s / uplinks.gpus),
+        f"{uplinks.rails:,} x {_rate(level.gb_s)}",
         _rate(whole_gb_s),
         f"{level.latency_us:g}",
     )
@@ -157,15 +163,17 @@ def _gpu_table(gpu: Gpu) -> Table:
         ("dense matmul peak", f"{peaks} TFLOP/s"),
     ]
     if gpu.peer_links is not None:
-        each = f" x {gpu.peer_link_gb_s:g} GB/s" if gpu.peer_link_gb_s else ""
-        rows.append(("links to other GPUs", f"{gpu.peer_links}{each}"))
+        rate = f" x {gpu.peer_link_gb_s:g} GB/s" if gpu.peer_link_gb_s else ""
+        rows.append(("links to other GPUs", f"{gpu.peer_links}{rate}"))
     if gpu.pcie_gb_s is not None:
         rows.append(("PCIe", f"{_rate(gpu.pcie_gb_s)} GB/s"))
     return Table(f"GPU {gpu.name}", ("", "each"), tuple(rows))
 
 
-def _pair_section(cluster: Cluster, kinds: tuple[Kind, ...], pairs: Pairs) -> Section:
-    """Return a matrix, or one line where it is too wide for a page."""
+def _pair_section(
+    cluster: Cluster, kinds: tuple[HostSummary, ...], pairs: PairBandwidths
+) -> Section:
+    """Return a matrix of bandwidths; one line if it is too wide or all are equal."""
     whole = len(pairs.gpus) == cluster.gpus
     where = "" if whole else f" of {kinds[0].name}" if len(kinds) > 1 else " of a host"
     title = f"Between two GPUs{where}, GB/s per direction"
@@ -182,17 +190,17 @@ def _pair_section(cluster: Cluster, kinds: tuple[Kind, ...], pairs: Pairs) -> Se
     return Table(title, ("", *pairs.gpus), rows)
 
 
-def _nic_table(first: Kind) -> Table:
+def _nic_table(first: HostSummary) -> Table:
     rows = tuple(
-        (node.name, _rate(node.gb_s) if node.gb_s else "-", _neighbours(first, node))
+        (node.name, _rate(node.gb_s) if node.gb_s else "-", _links_text(first, node))
         for node in first.machine.nodes
         if node.kind == "nic"
     )
     return Table("NICs of a host", ("NIC", "port, GB/s", "links, GB/s"), rows)
 
 
-def _neighbours(first: Kind, node: Node) -> str:
-    """Return what a node is linked to, and how fast."""
+def _links_text(first: HostSummary, node: Node) -> str:
+    """Return the nodes that a node is linked to, with the bandwidths."""
     return ", ".join(
         f"{next(end for end in link.between if end != node.name)} {_rate(link.gb_s)}"
         for link in first.machine.links

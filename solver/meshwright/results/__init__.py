@@ -1,1 +1,1 @@
-"""What Meshwright answers, as frozen data that goes to JSON and back."""
+"""The answers of Meshwright, as frozen data that converts to JSON and back."""

@@ -1,4 +1,4 @@
-"""What a comparison of plans says, as data; sentences come last."""
+"""A comparison of plans, as data; `report` makes the sentences."""
 
 from __future__ import annotations
 
@@ -13,85 +13,103 @@ from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
 
 
-class Holding(SpecModel):
-    """What GPUs hold of one part of memory: split by what, and how often it is there.
+class PartSharding(SpecModel):
+    """How one part of memory is sharded over the GPUs.
 
-    State is counted as if none of it were offloaded, but for `gib`.
+    Only `gib` counts what is offloaded as gone from the GPU.
     """
 
     part: str
-    gib: tuple[float, ...] = Field(description="On a GPU of each stage.")
-    is_offloaded: bool = Field(False, description="Whether its home is the host.")
+    gib: tuple[float, ...] = Field(description="GiB on a GPU, by stage.")
+    is_offloaded: bool = Field(
+        False, description="Whether the part is kept on the host."
+    )
     divided_by: dict[str, float] = Field(
-        description="By how much each axis makes it smaller on a GPU, on average over "
-        "stages. What an axis only splits in part it divides by less than its degree."
+        description="By how much an axis shrinks the part on a GPU, by axis and on "
+        "average over stages. It is less than the degree where the axis shards only "
+        "some of the part."
     )
     copies: float | None = Field(
-        None, description="How often the GPUs together hold a byte; None of buffers."
+        None, description="How many GPUs hold the same byte; None for buffers."
     )
 
 
-class Compared(SpecModel):
-    """One of the plans compared."""
+class ComparedPlan(SpecModel):
+    """One of the plans of a comparison."""
 
     name: str
-    plan: PricedPlan | None = Field(description="None where it does not fit.")
-    broken_rules: tuple[BrokenRule, ...] = Field((), description="Where it does not.")
-    cluster: Cluster | None = Field(
-        None, exclude=True, description="What the plan runs on."
+    plan: PricedPlan | None = Field(description="None if the plan does not fit.")
+    broken_rules: tuple[BrokenRule, ...] = Field(
+        (), description="The rules that it breaks if it does not fit."
     )
-    holdings: tuple[Holding, ...] = Field((), description="Where told in full.")
-    collectives: Ledger | None = Field(None, description="Where told in full.")
+    cluster: Cluster | None = Field(
+        None, exclude=True, description="The cluster that the plan runs on."
+    )
+    holdings: tuple[PartSharding, ...] = Field(
+        (), description="How memory is sharded; only in full comparisons."
+    )
+    collectives: Ledger | None = Field(None, description="Only in full comparisons.")
 
 
-class Flip(SpecModel):
-    """Where the order of the plans turns."""
+class Crossover(SpecModel):
+    """A value of the varied number at which the order of the plans changes."""
 
     at: float
-    before: tuple[str, ...] = Field(description="The plans below it, fastest first.")
-    after: tuple[str, ...]
+    before: tuple[str, ...] = Field(description="The order below, fastest first.")
+    after: tuple[str, ...] = Field(description="The order above, fastest first.")
 
 
 class Span(SpecModel):
-    """Values between which one of two plans stays the faster one."""
+    """A range of the varied number in which the same one of two plans is faster."""
 
     low: float
     high: float
-    winner: str = Field(description="Empty where neither fits.")
+    winner: str = Field(description="The faster plan; empty where neither fits.")
 
 
 class Side(SpecModel):
-    """One of two plans at the value where they are weighed up."""
+    """One of two plans, at the value at which they are compared in detail."""
 
     name: str
     step_s: float
     pays_s: dict[str, float] = Field(
-        description="The parts of the step that take longer than in the other plan, by "
-        "how much, the largest first."
+        description="The parts of the step that take longer than in the other plan, "
+        "with the difference, the largest first."
     )
-    sent_gb: float = Field(description="A step, over its busiest link, one way.")
+    sent_gb: float = Field(
+        description="GB per step on the busiest link of the plan, one way."
+    )
 
 
-class Rule(SpecModel):
+class HeadToHead(SpecModel):
     """Which of two plans is faster where, and what decides it."""
 
-    spans: tuple[Span, ...] = Field(description="Adjacent, of unlike winners.")
-    winner: str = Field(description="Of the last span in which one fits.")
+    spans: tuple[Span, ...] = Field(
+        description="Adjacent ranges, each with another winner than the one before."
+    )
+    winner: str = Field(
+        description="The faster plan in the last range in which either of them fits."
+    )
     loser: str
-    at: float = Field(description="Where the sides are weighed up: the first turn.")
+    at: float = Field(
+        description="The value at which the sides are compared: the first crossover, "
+        "if there is one."
+    )
     sides: tuple[Side, ...] = Field(
-        description="Winner and loser; none where one of them does not fit there."
+        description="Winner and loser; empty where one of them does not fit there."
     )
 
 
-class Range(SpecModel):
-    """What is looked at of the number that is varied."""
+class VariedRange(SpecModel):
+    """The range over which a number of the spec is varied."""
 
-    about: str = Field("", description="Whose it is, such as the name of a level.")
+    about: str = Field(
+        "", description="What has the number, such as the name of a level."
+    )
     unit: str = ""
     low: float
     high: float
-    value: float | None = Field(None, description="That of the spec.")
+    value: float | None = Field(None, description="The value in the spec.")
 
 
 class Comparison(Result):
@@ -105,27 +123,34 @@ class Comparison(Result):
     """
 
     title: str
-    plans: tuple[Compared, ...]
+    plans: tuple[ComparedPlan, ...]
     vary: str = Field("", description="The path of the number that is varied.")
-    range: Range | None = Field(None, description="Of that number.")
-    flips: tuple[Flip, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    note: str = Field("", description="Why nothing is varied, where it should be.")
+    range: VariedRange | None = Field(None, description="The range of that number.")
+    flips: tuple[Crossover, ...] = Field((), description="Where the order changes.")
+    rules: tuple[HeadToHead, ...] = Field(
+        (), description="For pairs of plans, which is faster where."
+    )
+    note: str = Field("", description="Why no number is varied, where one was to be.")
 
     @property
     def fits(self) -> bool:
-        """Return whether any of the plans does."""
-        return any(own.plan is not None for own in self.plans)
+        """Return whether any of the plans fits."""
+        return any(compared.plan is not None for compared in self.plans)
 
     def _caption(self) -> str:
         return self.title
 
     def _rows(self) -> Rows:
         yield "name", "step", "fullest GPU", "plan"
-        for own in self.plans:
-            if own.plan is None:
-                why = "; ".join(map(str, own.broken_rules))
-                yield own.name, "does not fit", "-", why
+        for compared in self.plans:
+            if compared.plan is None:
+                why = "; ".join(map(str, compared.broken_rules))
+                yield compared.name, "does not fit", "-", why
             else:
-                peak = f"{own.plan.peak_gib:.2f} GiB"
-                yield own.name, f"{own.plan.step_s:.4g} s", peak, str(own.plan.plan)
+                peak = f"{compared.plan.peak_gib:.2f} GiB"
+                yield (
+                    compared.name,
+                    f"{compared.plan.step_s:.4g} s",
+                    peak,
+                    str(compared.plan.plan),
+                )

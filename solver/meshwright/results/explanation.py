@@ -1,4 +1,4 @@
-"""What an explanation says, as data; sentences come last."""
+"""An explanation of a spec or a plan, as data; `report` makes the sentences."""
 
 from __future__ import annotations
 
@@ -25,39 +25,43 @@ MOST_REPAIRS = 3
 """Repairs in a table for notebooks."""
 
 
-class Fixed(SpecModel):
-    """Something that the user or the hardware has decided."""
+class Constraint(SpecModel):
+    """A decision (pin, limit or capacity), or a rule of the framework."""
 
-    rule: str
+    rule: str = Field(description="Its name.")
     sentence: str
 
 
 class Conflict(SpecModel):
-    """Decisions that cannot hold together, whatever else is decided."""
+    """A smallest set of constraints that no plan keeps together."""
 
-    rules: tuple[Fixed, ...] = Field(
-        description="Decisions first, then rules of the framework that they lean on."
+    rules: tuple[Constraint, ...] = Field(
+        description="First the decisions, then the rules of the framework that make "
+        "them conflict."
     )
     is_minimal: bool = Field(
-        description="Whether without any one of them there is a plan."
+        description="Whether there is a plan once any single decision is dropped."
     )
     witness: str = Field("", description="The plan that comes closest.")
 
 
 class Repair(SpecModel):
-    """Edits after which a plan exists, and what that plan takes."""
+    """Edits of the spec after which a plan exists, and the best such plan."""
 
     edits: tuple[str, ...]
     step_s: float
-    price: float = Field(0.0, description="More than `against` takes, as a share.")
+    price: float = Field(
+        0.0, description="How much longer the step takes than `against`, as a share."
+    )
     against: Literal["the best plan", "the fastest repair"] = Field(
-        "the best plan", description="The second where the spec has no plan at all."
+        "the best plan",
+        description="The fastest repair if the spec has no plan at all.",
     )
     plan: Plan
     changes: Literal["plan", "training", "hardware"] = Field(
-        "plan", description="What it takes: a plan is changed for nothing."
+        "plan", description="What is changed; a change of the plan alone costs nothing."
     )
-    note: str = Field("", description="What else is to know of the edits.")
+    note: str = Field("", description="A remark on the edits.")
 
     @model_validator(mode="before")
     @classmethod
@@ -76,47 +80,50 @@ class Repair(SpecModel):
         return f"{' and '.join(self.edits)}{note}: {self.step_s:.4g} s a step, {price}"
 
 
-class Gap(SpecModel):
-    """How much longer each part of a step takes than in the best plan, s."""
+class GapToBest(SpecModel):
+    """How much longer a plan's step takes than the best plan's."""
 
-    terms: dict[str, float]
-    step_s: float
+    terms: dict[str, float] = Field(description="Seconds by part of the step.")
+    step_s: float = Field(description="Seconds of the whole step.")
 
 
 class Shares(SpecModel):
-    """What the degrees of a plan leave each GPU of a layer, and each stage."""
+    """How much of a layer each GPU has, and how much of the model each stage."""
 
     heads: float
     kv_heads: float
     d_ff: float = Field(description="Inner width of the MLP, or of an expert.")
     experts: float = Field(description="Routed experts; 0 where there are none.")
-    layers: tuple[int, int] = Field(description="Of a stage, at least and at most.")
-    bubble: float = Field(description="Of the step.")
+    layers: tuple[int, int] = Field(description="Fewest and most layers of a stage.")
+    bubble: float = Field(description="Share of the step that is bubble.")
 
 
 class OtherDegree(SpecModel):
-    """The best plan with another degree of an axis, all else chosen anew."""
+    """The best plan at another degree of an axis, with all else chosen anew."""
 
     degree: int
     plan: Plan | None = Field(None, description="None where no plan fits.")
     step_s: float | None = None
-    gap: Gap | None = Field(None, description="To the best plan.")
+    gap: GapToBest | None = None
     shares: Shares | None = None
     links: dict[str, str] = Field(
-        default_factory=dict, description="Of each part of the step, its fullest link."
+        default_factory=dict, description="The most loaded link, by part of the step."
     )
-    rules: tuple[Fixed, ...] = Field(
-        (), description="Where none fits: what clashes with the degree."
+    rules: tuple[Constraint, ...] = Field(
+        (),
+        description="If no plan fits: the constraints that conflict with the degree.",
     )
 
 
 class AxisDegrees(SpecModel):
-    """The degree of one axis in the best plan, and what others would take."""
+    """The degree of one axis in the best plan, and the best plans at other degrees."""
 
     axis: Literal["tp", "pp", "cp", "dp"]
     degree: int
     is_pinned: bool
-    link: str = Field("", description="The fullest link of its groups.")
+    link: str = Field(
+        "", description="The most loaded link of the groups of this axis."
+    )
     others: tuple[OtherDegree, ...]
 
 
@@ -128,7 +135,7 @@ class Degrees(SpecModel):
 
 
 class Change(SpecModel):
-    """What one other choice or one more unit of something would bring."""
+    """The best plan's speed after one change of the spec."""
 
     change: str
     step_s: float | None = Field(description="None where no plan fits.")
@@ -136,23 +143,28 @@ class Change(SpecModel):
 
 
 class Slack(SpecModel):
-    """How far a rule is from being broken; one without numbers holds or does not."""
+    """How far a plan is from breaking a rule; rules without numbers just hold."""
 
     rule: str
     sentence: str
     have: float | None = None
     need: float | None = None
     unit: str = ""
-    where: str = Field("", description="The stage or link that has least left.")
+    where: str = Field(
+        "", description="The stage or link that is closest to its capacity."
+    )
 
 
-class Standing(SpecModel):
-    """Where a plan stands among all ways to split the job that fit, 1 the fastest."""
+class Rank(SpecModel):
+    """The rank of a plan among all skeletons that fit; 1 is the fastest.
 
-    first: int = Field(description="No better rank than this.")
-    last: int = Field(description="No worse rank than this.")
-    of: int = Field(description="Ways that fit, each on its best mesh and split.")
-    beaten: float = Field(description="The share of them that are slower, at least.")
+    It is known to lie between two numbers.
+    """
+
+    first: int = Field(description="The best rank that is possible.")
+    last: int = Field(description="The worst rank that is possible.")
+    of: int = Field(description="Skeletons that fit, on their best mesh and split.")
+    beaten: float = Field(description="Least share of them that are slower.")
 
 
 class Explanation(Result):
@@ -171,34 +183,39 @@ class Explanation(Result):
     status: Verdict
     fits: bool
     is_stopped: bool = Field(
-        False, description="Whether it was stopped before all of it was worked out."
+        False,
+        description="Whether it was interrupted, so that parts of it are missing.",
     )
     plan: PricedPlan | None = None
     broken_rules: tuple[BrokenRule, ...] = ()
     memory: StageMemory | None = Field(
-        None, description="Of the fullest GPU of the plan that comes closest."
+        None, description="The fullest GPU of the plan that comes closest."
     )
     slack: tuple[Slack, ...] = ()
-    standing: Standing | None = Field(None, description="Of a plan that fits.")
-    gap: Gap | None = Field(None, description="Of a plan that fits, to the best one.")
+    standing: Rank | None = Field(None, description="Only for a plan that fits.")
+    gap: GapToBest | None = Field(None, description="Only for a plan that fits.")
     conflict: Conflict | None = None
     repairs: tuple[Repair, ...] = ()
-    best: Outcome | None = Field(None, description="Of the spec without the plan.")
+    best: Outcome | None = Field(
+        None, description="The answer to the spec without the plan asked about."
+    )
     collectives: Ledger | None = Field(
-        None, description="Of the plan, or the nearest one, where it is asked for."
+        None, description="Of the plan or the closest one, if the ledger is asked for."
     )
     cluster: Cluster | None = Field(
-        None, exclude=True, description="What the plan runs on, or the nearest one."
+        None, exclude=True, description="What the plan or the closest one runs on."
     )
     nearest: Plan | None = Field(
-        None, exclude=True, description="The plan that comes closest where none fits."
+        None, exclude=True, description="The plan that comes closest if none fits."
     )
     degrees: Degrees | None = Field(
-        None, description="Of the best plan: why these and no others."
+        None, description="Why the best plan has its degrees and no others."
     )
-    helps: tuple[Change, ...] = Field((), description="One choice left open, each.")
+    helps: tuple[Change, ...] = Field(
+        (), description="The gain from leaving single fields of the plan open."
+    )
     binding: tuple[Change, ...] = Field(
-        (), description="What each decision that holds the best plan back costs."
+        (), description="The decisions without which the best plan would be faster."
     )
     marginal_values: tuple[Change, ...] = ()
 
@@ -216,5 +233,7 @@ class Explanation(Result):
         if best is not None:
             yield from proof_rows(best.status, best.certificate)
         if self.conflict is not None:
-            yield from (("conflict", own.sentence) for own in self.conflict.rules)
-        yield from (("repair", own.sentence) for own in self.repairs[:MOST_REPAIRS])
+            yield from (("conflict", rule.sentence) for rule in self.conflict.rules)
+        yield from (
+            ("repair", repair.sentence) for repair in self.repairs[:MOST_REPAIRS]
+        )

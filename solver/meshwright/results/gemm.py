@@ -1,4 +1,4 @@
-"""What is told of one matmul, Y = A W, as data; all sizes are bytes."""
+"""The answer about one matmul, Y = A W, as data; all sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Shape = tuple[int, int]
 
 
 class Matrices(SpecModel):
-    """The three matrices."""
+    """The bytes of the three matrices."""
 
     a: int
     w: int
@@ -21,32 +21,34 @@ class Matrices(SpecModel):
 
 
 class Overhead(SpecModel):
-    """What takes memory beside the matrices."""
+    """The memory that a matmul needs beside its matrices."""
 
     context: int = Field(
-        description="CUDA context with its kernels; 0 if gone from the budget."
+        description="CUDA context with its kernels; 0 if the budget excludes it."
     )
-    workspace: int = Field(description="Of cuBLAS.")
+    workspace: int = Field(description="Workspace of cuBLAS.")
     split_k: int = Field(
-        description="fp32 sums of the parts of K; a matmul in one part adds up in "
+        description="fp32 sums of the parts of K; 0 without split K, which adds up in "
         "registers."
     )
     bias: int
-    residual: int = Field(description="Of the shape of Y, added to it.")
-    fragmentation: int = Field(description="What the allocator rounds up.")
+    residual: int = Field(description="A tensor of the shape of Y that is added to Y.")
+    fragmentation: int = Field(description="Added by the allocator's rounding.")
     total: int
 
 
 class Training(SpecModel):
-    """What a step of training holds beside W."""
+    """The memory of a training step of this matmul."""
 
-    saved_input: int = Field(description="A, until the gradient of W is known.")
+    saved_input: int = Field(
+        description="A, which is kept until the gradient of W is known."
+    )
     grad_a: int
     grad_w: int
     grad_y: int
     optimizer: int = Field(description="AdamW's moments, and fp32 weights where mixed.")
     overhead: int
-    needed: int = Field(description="All of these, A, W and Y.")
+    needed: int = Field(description="All of these with A, W and Y.")
     fits: bool
 
 
@@ -56,22 +58,24 @@ class Roofline(SpecModel):
     flops: float = Field(description="2 M K N.")
     moved_bytes: float = Field(description="A and W read, Y written, each once.")
     intensity: float = Field(description="FLOPs per byte moved.")
-    ridge: float = Field(description="Intensity at which the GPU's two limits meet.")
-    side: Literal["compute", "memory"] = Field(description="What bounds it.")
-    bound_s: float = Field(description="By the rated peak and bandwidth.")
-    expected_s: float = Field(description="At what kernels of this shape reach.")
+    ridge: float = Field(
+        description="Intensity at which compute and memory take the same time."
+    )
+    side: Literal["compute", "memory"] = Field(description="The limit that binds.")
+    bound_s: float = Field(description="At the rated peak and bandwidth.")
+    expected_s: float = Field(description="At the rates that such kernels reach.")
 
 
 class Rebuild(SpecModel):
-    """A collective after which each GPU has more of Y."""
+    """A collective that assembles Y from its shards."""
 
     operation: Literal["all_reduce", "all_gather"]
     ranks: int
-    bytes: int = Field(description="Of Y on each rank after it.")
+    bytes: int = Field(description="Bytes of Y on each rank afterwards.")
 
 
 class Split(SpecModel):
-    """The matmul over several GPUs; the largest shard is told of."""
+    """The matmul split over several GPUs; shapes and sizes are of the largest shard."""
 
     kind: Literal["column", "row", "2d"] = Field(description="How W is cut.")
     gpus: int
@@ -82,12 +86,14 @@ class Split(SpecModel):
     bytes: Matrices
     needed: int = Field(description="On each GPU, with overhead.")
     fits: bool
-    rebuild: tuple[Rebuild, ...] = Field(description="What makes Y whole, in order.")
-    fits_rebuilt: bool = Field(description="Whether there is room for all of Y too.")
+    rebuild: tuple[Rebuild, ...] = Field(
+        description="The collectives that make Y whole, in order."
+    )
+    fits_rebuilt: bool = Field(description="Whether the GPU can also hold all of Y.")
 
 
-class Told(SpecModel):
-    """The answer to whether Y = A W fits."""
+class GemmAnswer(SpecModel):
+    """Whether Y = A W fits on a GPU, how fast it can be, and how to split it."""
 
     m: int
     k: int
@@ -99,15 +105,15 @@ class Told(SpecModel):
     overhead: Overhead
     needed: int = Field(description="A, W, Y and overhead.")
     budget: Literal["memory", "usable"] = Field(
-        description="Whether the GPU's memory was given, or what of it is left once "
+        description="Which memory was given: all of the GPU's, or what is usable after "
         "the CUDA context and all reserves are taken off."
     )
-    memory: int = Field(description="As given, all of the GPU's or what is usable.")
-    headroom: float = Field(description="Share of the memory that is left free.")
+    memory: int = Field(description="The memory that was given.")
+    headroom: float = Field(description="Share of the memory that stays free.")
     usable: int
     training: Training
     roofline: Roofline | None = Field(description="None where no GPU is named.")
     splits: tuple[Split, ...] = Field(
-        description="Over the GPUs asked for, or the fewest on which each kind fits; "
-        "none where it fits on one."
+        description="Splits over the GPUs asked for, or over the fewest on which each "
+        "kind fits; none if the matmul fits on one GPU."
     )

@@ -12,30 +12,32 @@ Phase = Literal["forward", "backward", "recompute", "step end"]
 
 
 class Entry(SpecModel):
-    """One collective that a GPU takes part in, and all of its calls of a step."""
+    """One collective that a GPU takes part in, with all its calls in a step."""
 
     block: str = Field(description="layer, dense layer, embedding, head or stage.")
-    where: str = Field(description="In the block: what is passed on.")
+    where: str = Field(description="Where in the block it is called, or what it sends.")
     phase: Phase
-    part: str = Field(description="The part of the step time in which it counts.")
+    part: str = Field(description="The part of the step time that it adds to.")
     operation: str
     group: str
     ranks: int
     bytes: float = Field(
-        description="Of one call: what a gather leaves on each rank and a reduction "
-        "takes from it, or what is sent."
+        description="Bytes of one call: on each rank after a gather or before a "
+        "reduction, or the message that is sent."
     )
     count_per_layer: int = Field(
-        description="Calls of one block, per micro-batch or, at the end, per step."
+        description="Calls in one block: per micro-batch, or per step at its end."
     )
-    count_per_step: int = Field(description="Calls of all blocks of the stage.")
-    link: str = Field(description="The busiest on the way: it sets the pace.")
-    seconds: float = Field(description="Of all calls of a step.")
-    exposed_s: float = Field(description="Of these, what no compute hides.")
+    count_per_step: int = Field(description="Calls in all blocks of the stage.")
+    link: str = Field(
+        description="The most loaded link on the way, which sets the pace."
+    )
+    seconds: float = Field(description="Time of all calls in a step.")
+    exposed_s: float = Field(description="The part of it that no compute hides.")
 
 
 class StageLedger(SpecModel):
-    """What a GPU of some stages takes part in, alike in all of them."""
+    """The collectives of a GPU, for stages in which they are the same."""
 
     stages: tuple[int, ...]
     entries: tuple[Entry, ...]
@@ -47,5 +49,5 @@ class Ledger(SpecModel):
     stages: tuple[StageLedger, ...]
 
     def of_stage(self, stage: int) -> tuple[Entry, ...]:
-        """Return what a GPU of one stage takes part in."""
-        return next(own.entries for own in self.stages if stage in own.stages)
+        """Return the collectives of a GPU of one stage."""
+        return next(one.entries for one in self.stages if stage in one.stages)

@@ -1,4 +1,4 @@
-"""The answer to one spec: the best plan and its proof, or what comes closest."""
+"""The answer to one spec: the best plan with its proof, or the nearest miss."""
 
 from __future__ import annotations
 
@@ -19,50 +19,58 @@ Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
 class Counts(SpecModel):
-    """Where every legal skeleton went."""
+    """How many legal skeletons were ruled out, and by what."""
 
     skeletons: int
     no_memory: int = Field(
-        description="Cannot hold the model at all, of those not bounded out before."
+        description="Skeletons not bounded out that fit under no split of layers."
     )
-    bounded: int = Field(description="Their lower bound is above the best plan.")
-    survivors: int = Field(description="Left to CP-SAT.")
+    bounded: int = Field(
+        description="Skeletons whose lower bound is above the best plan's time."
+    )
+    survivors: int = Field(description="Skeletons left to CP-SAT.")
 
 
 class Certificate(SpecModel):
-    """What was proven, about which objective, and how to get it again."""
+    """What was proven about which objective, and how to reproduce it."""
 
     objective: str = "filling the pipeline + pace of its slowest stage + end of step"
     bound_s: float
     gap: float
-    rounding_s: float = Field(description="Most that integer time may be off.")
+    rounding_s: float = Field(
+        description="Largest rounding error of the integer times."
+    )
     counts: Counts
     seed: int
-    left_open: str = Field("", description="Why it is no proof, where it is none.")
+    left_open: str = Field(
+        "", description="Why optimality is not proven, if it is not."
+    )
 
 
 class Rival(SpecModel):
-    """A plan that the schedule's task graph puts before the proven optimum."""
+    """A plan that is faster than the proven optimum by the schedule's task graph."""
 
     plan: Plan
     schedule_s: float
 
 
 class Band(SpecModel):
-    """How far step times were off on runs that no fit had seen."""
+    """The error of predicted step times on runs that no fit had seen."""
 
     runs_of: str = Field(description="GPU and framework of those runs.")
     runs: int
-    median: float = Field(description="Of |ln(predicted / measured)|.")
-    p90: float = Field(description="Nine runs in ten lay within.")
+    median: float = Field(description="Median of |ln(predicted / measured)|.")
+    p90: float = Field(description="Its 90th percentile.")
 
 
 class RunnerUp(SpecModel):
-    """The plan that comes next, as it was built; it is not proven to be next."""
+    """The next best plan that was met; it is not proven to be the second best."""
 
     plan: Plan
     step_s: float
-    is_simpler: bool = Field(description="Whether it would win among equals.")
+    is_simpler: bool = Field(
+        description="Whether it is simpler, so that it would win at equal time."
+    )
 
 
 class NearMiss(SpecModel):
@@ -70,15 +78,17 @@ class NearMiss(SpecModel):
 
     description: str
     broken_rules: tuple[BrokenRule, ...]
-    memory: StageMemory | None = Field(None, description="Of its fullest stage.")
-    plan: Plan | None = Field(None, exclude=True, description="Where it is complete.")
+    memory: StageMemory | None = Field(None, description="Memory of its fullest stage.")
+    plan: Plan | None = Field(
+        None, exclude=True, description="None if not every field of it is known."
+    )
     state_gib: float | None = Field(
         None, description="Weights, gradients and optimizer of all GPUs together."
     )
 
 
 class KindResult(SpecModel):
-    """The best plan of one kind, or what keeps every such plan out."""
+    """The best plan of one kind, or the nearest miss if no plan of the kind fits."""
 
     kind: str
     best: PricedPlan | None = None
@@ -86,7 +96,7 @@ class KindResult(SpecModel):
     near_miss: NearMiss | None = None
 
 
-class Arranged(SpecModel):
+class PricedArrangement(SpecModel):
     """A way to lay a job over unlike parts, and the step time of its best plan."""
 
     sentence: str
@@ -110,7 +120,7 @@ class Outcome(Result):
     is_stopped: bool = Field(
         False, exclude=True, description="Whether its time ran out before its end."
     )
-    arrangements: tuple[Arranged, ...] = Field(
+    arrangements: tuple[PricedArrangement, ...] = Field(
         (), description="Ways to use unlike parts, the fastest first."
     )
     best: PricedPlan | None = None
@@ -121,9 +131,9 @@ class Outcome(Result):
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
-    run: RunReport | None = Field(None, description="Where the spec asks for one.")
+    run: RunReport | None = Field(None, description="If the spec describes a run.")
     cluster: Cluster | None = Field(
-        None, exclude=True, description="What the best plan runs on."
+        None, exclude=True, description="The cluster that the best plan runs on."
     )
     capacity_gib: float
     gpus: int

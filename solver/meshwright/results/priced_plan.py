@@ -1,4 +1,4 @@
-"""A plan with the time, memory and link loads that it takes."""
+"""A plan with its time, memory and link loads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from meshwright.spec.base import SpecModel
 
 
 class LinkLoad(SpecModel):
-    """What a link carries of a phase in one step, one way."""
+    """The load of a link from one phase, in one step and one way."""
 
     link: str
     phase: str
     gb: float
     seconds: float
-    utilisation: float = Field(description="Of the step.")
+    utilisation: float = Field(description="Share of the step.")
 
 
 class StageMemory(SpecModel):
@@ -24,21 +24,23 @@ class StageMemory(SpecModel):
 
     total_gib: float
     parts: dict[str, float]
-    host_gib: float = Field(0.0, description="Offloaded by this GPU to its host.")
-    usable_gib: float = Field(description="What a plan may use of this GPU.")
+    host_gib: float = Field(0.0, description="What this GPU offloads to its host.")
+    usable_gib: float = Field(description="Memory of this GPU that a plan may use.")
 
 
 class PricedPlan(SpecModel):
-    """A plan with what it takes, as the checker re-scored it in floats."""
+    """A plan with its time, memory and link loads, as the checker computed them."""
 
     plan: Plan
     step_s: float
     time_parts: dict[str, float]
-    schedule_s: float = Field(description="Step by the schedule's own task graph.")
+    schedule_s: float = Field(description="Step time by the schedule's task graph.")
     stages: tuple[StageMemory, ...]
-    links: tuple[LinkLoad, ...] = Field(description="Of each phase the most loaded.")
+    links: tuple[LinkLoad, ...] = Field(description="The most loaded link, by phase.")
     all_links: tuple[LinkLoad, ...]
-    link_utilisation: float = Field(description="Of the busiest link, of the step.")
+    link_utilisation: float = Field(
+        description="Share of the step for which the most loaded link is busy."
+    )
     mfu: float
     tokens_per_s_per_gpu: float
 

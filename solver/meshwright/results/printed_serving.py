@@ -11,7 +11,7 @@ from meshwright.results.printed_outcome import PrintedCertificate
 from meshwright.results.printed_plan import PrintedMemory
 from meshwright.results.serving import (
     DegreeChoice,
-    Flip,
+    KindCrossover,
     Largest,
     PricedServing,
     ServingKind,
@@ -59,8 +59,8 @@ class PrintedServing(SpecModel):
     solver: PrintedCertificate | None = None
     largest: Largest | None
     by_kind: tuple[ServingKind, ...]
-    flips: tuple[Flip, ...]
-    tp_against_pp: tuple[Flip, ...]
+    flips: tuple[KindCrossover, ...]
+    tp_against_pp: tuple[KindCrossover, ...]
     degrees: tuple[DegreeChoice, ...]
     near_miss: NearMiss | None
     gpus: int

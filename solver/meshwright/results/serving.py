@@ -1,4 +1,4 @@
-"""Plans and outcomes of serving, frozen, JSON both ways."""
+"""Plans and outcomes of serving, as frozen data that converts to JSON and back."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from meshwright.spec.plan_fields import FIELD
 
 
 class ServingPlan(SpecModel):
-    """One complete decision: how replicas are cut up, and their requests grouped."""
+    """A complete plan: how a replica is split, and how its requests are grouped."""
 
     tp: Count
     pp: Count
-    dp_replicate: Count = Field(description="Replicas.")
+    dp_replicate: Count = Field(description="Number of replicas.")
     microbatches: Count = Field(description="Groups of a replica's requests.")
-    layers: tuple[Count, ...] = Field(description="Of each stage.")
+    layers: tuple[Count, ...] = Field(description="Layers, by stage.")
     mesh: dict[str, tuple[Count, ...]] = Field(
-        description="Of each axis, its factor at each level, innermost first."
+        description="Factor of an axis at each level, innermost first, by axis."
     )
 
     def __str__(self) -> str:
@@ -39,15 +39,19 @@ class ServingPlan(SpecModel):
 
 
 class PricedServing(SpecModel):
-    """A plan with what it takes and gives, as the checker re-scored it in floats."""
+    """A plan with its latency, throughput and memory, computed by the checker."""
 
     plan: ServingPlan
-    objective_s: float = Field(description="What was minimised, see the certificate.")
+    objective_s: float = Field(
+        description="The minimised quantity; see the certificate."
+    )
     objective_parts: dict[str, float]
-    ttft_s: float = Field(description="A prompt's prefill, alone.")
-    tpot_s: float = Field(description="Between tokens, all requests in flight.")
-    request_s: float = Field(description="A request, while no other is prefilled.")
-    tokens_per_s: float = Field(description="Generated, prefills of all counted in.")
+    ttft_s: float = Field(description="Time of a prompt's prefill, alone.")
+    tpot_s: float = Field(description="Time per token with all requests in flight.")
+    request_s: float = Field(description="Time of a request while none is prefilled.")
+    tokens_per_s: float = Field(
+        description="Generated tokens; the time of all prefills is counted in."
+    )
     requests_per_s: float
     bubble: float = Field(description="Share of a round in which stages wait.")
     ttft_parts: dict[str, float]
@@ -71,23 +75,23 @@ class PricedServing(SpecModel):
 
 
 class Largest(SpecModel):
-    """The most that fits with the plan as it is."""
+    """The largest batch and the longest context that fit with the plan."""
 
-    batch: int = Field(description="Requests in flight, of the spec's context.")
+    batch: int = Field(description="Requests in flight, at the spec's context.")
     context: int = Field(description="Tokens of a request, at the spec's batch.")
-    tokens_per_s: float = Field(description="With the largest batch.")
+    tokens_per_s: float = Field(description="Throughput at the largest batch.")
 
 
 class ServingKind(SpecModel):
-    """The best plan of one kind, or what keeps every such plan out."""
+    """The best plan of one kind, or the nearest miss if no plan of the kind fits."""
 
     kind: str
     best: PricedServing | None = None
     near_miss: NearMiss | None = None
 
 
-class Flip(SpecModel):
-    """From which batch on which kind of plan is best."""
+class KindCrossover(SpecModel):
+    """A batch size from which on another kind of plan is best."""
 
     batch: int
     kind: str
@@ -95,12 +99,12 @@ class Flip(SpecModel):
 
 
 class DegreeChoice(SpecModel):
-    """The best plan with one degree decided, or what keeps every such plan out."""
+    """The best plan at one degree of an axis, or why none fits."""
 
     axis: str
     degree: int
     objective_s: float | None = None
-    because: str = Field(description="The part that grows most, or the rule broken.")
+    because: str = Field(description="The part that grows most, or the broken rule.")
 
 
 class ServingOutcome(Result):
@@ -121,9 +125,11 @@ class ServingOutcome(Result):
     best: PricedServing | None = None
     largest: Largest | None = None
     by_kind: tuple[ServingKind, ...] = ()
-    flips: tuple[Flip, ...] = ()
-    tp_against_pp: tuple[Flip, ...] = Field(
-        (), description="The same among plans of tensors or of stages alone."
+    flips: tuple[KindCrossover, ...] = ()
+    tp_against_pp: tuple[KindCrossover, ...] = Field(
+        (),
+        description="The same among plans with only tensor or only pipeline "
+        "parallelism.",
     )
     degrees: tuple[DegreeChoice, ...] = ()
     near_miss: NearMiss | None = None

@@ -1,4 +1,4 @@
-"""What an explanation of serving says, as data; sentences come last."""
+"""An explanation of a serving spec or plan, as data; `report` makes the sentences."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from meshwright.spec.base import SpecModel
 
 
 class ServingRepair(SpecModel):
-    """An edit after which a plan exists, and what that plan gives."""
+    """An edit of the spec after which a plan exists, and the best such plan."""
 
     edit: str
     best: PricedServing
 
 
-class Worth(SpecModel):
-    """What one other thing would bring."""
+class MarginalValue(SpecModel):
+    """The best plan after one change of the spec."""
 
     change: str
     best: PricedServing | None = Field(description="None where no plan fits.")
@@ -40,15 +40,17 @@ class ServingExplanation(Result):
 
     title: str
     fits: bool
-    outcome: ServingOutcome = Field(description="Of what was asked.")
+    outcome: ServingOutcome = Field(
+        description="The answer to the spec, with the plan if one was asked about."
+    )
     best: ServingOutcome | None = Field(
-        None, description="Of the spec without the plan that was asked about."
+        None, description="The answer to the spec without the plan asked about."
     )
     gap: dict[str, float] = Field(
         default_factory=dict,
-        description="What the plan takes longer than the best one, s by part.",
+        description="Seconds that the plan takes longer than the best one, by part.",
     )
-    marginal_values: tuple[Worth, ...] = ()
+    marginal_values: tuple[MarginalValue, ...] = ()
     broken_rules: tuple[BrokenRule, ...] = ()
     memory: StageMemory | None = None
     conflict: Conflict | None = None

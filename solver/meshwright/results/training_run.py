@@ -1,4 +1,4 @@
-"""What is told of a training run, as data."""
+"""The report on a training run, as data."""
 
 from __future__ import annotations
 
@@ -12,65 +12,72 @@ Scheme = Literal["fp16", "1-bit", "top-k", "powersgd"]
 
 
 class Chinchilla(SpecModel):
-    """The compute-optimal model of as many FLOPs, by C = 6 N D and D = 20 N."""
+    """The compute-optimal model of a budget of FLOPs, by C = 6 N D and D = 20 N."""
 
     budget_flops: float
     params: float
     tokens: float
     overtrained: float = Field(
-        description="Tokens that the budget gives this model, over the optimal ones: "
-        "above 1 it is trained for longer, below for less long."
+        description="Tokens that the budget buys this model, over the optimal number: "
+        "above 1 the model is trained longer than optimal."
     )
-    tokens_per_param: float = Field(description="That the budget gives this model.")
+    tokens_per_param: float = Field(description="What the budget buys this model.")
 
 
 class Deadline(SpecModel):
-    """What can be done until then, failures and all."""
+    """The deadline of a run, and what is done by then, failures counted in."""
 
     days: float
     tokens: float
-    is_met: bool | None = Field(description="None where the run never ends.")
-    rate_needed: float | None = Field(description="To meet it, of the rate there is.")
+    is_met: bool | None = Field(description="None if the run never ends.")
+    rate_needed: float | None = Field(
+        description="Rate that would meet it, as a share of the predicted."
+    )
 
 
 class Failures(SpecModel):
-    """What failures and checkpoints take of the run."""
+    """How much of a run is lost to failures and checkpoints."""
 
-    mtbf_hours: float = Field(description="Of the whole job.")
+    mtbf_hours: float = Field(description="Mean time between failures of the job.")
     expected: float | None = Field(
-        None, description="In all; None where days are not known."
+        None, description="Failures in the run; None if its days are not known."
     )
     checkpoint_gb: float | None = None
-    write_s: float | None = Field(None, description="Of one checkpoint, to storage.")
-    stall_s: float | None = Field(None, description="For which training waits for it.")
+    write_s: float | None = Field(None, description="To write a checkpoint to storage.")
+    stall_s: float | None = Field(None, description="Training waits for a checkpoint.")
     young_s: float | None = Field(None, description="Interval by Young's formula.")
-    interval_s: float | None = Field(None, description="By Daly's: the one used.")
+    interval_s: float | None = Field(
+        None, description="Interval by Daly's: the one used."
+    )
     goodput: float | None = Field(None, description="Useful share of the days.")
     set_by: Literal["failures", "storage"] = Field(
         "failures",
-        description="Storage where it takes longer to write one than the interval that "
-        "failures ask for, or where one every five minutes loses hardly more.",
+        description="What sets the interval. Storage does if writing a checkpoint "
+        "takes longer than the interval that failures ask for, or if a checkpoint "
+        "every five minutes loses hardly more.",
     )
     failures_alone_s: float | None = Field(
-        None, description="Daly's interval, were storage as fast as it needs."
+        None, description="Daly's interval if writing were no limit."
     )
     storage_share: float | None = Field(
-        None, description="Of the time in which storage writes."
+        None, description="Share of the time in which storage writes."
     )
     storage_tb_h: float | None = Field(None, description="What it writes in an hour.")
     short_gains: float | None = Field(
-        None, description="Of the time, over one every five minutes, where shorter."
+        None,
+        description="Share of the time gained over a checkpoint every five minutes; "
+        "None if the interval is no shorter than that.",
     )
     lost_days: float | None = None
 
 
 class Compression(SpecModel):
-    """Gradients in fewer bytes: a price, not a promise; quality is not modelled."""
+    """The price of sending gradients in fewer bytes; model quality is not modelled."""
 
     scheme: Scheme
-    share: float = Field(description="Bytes on the links, of what is sent now.")
-    traffic_s: float = Field(description="Of gradients per step, then.")
-    exposed_s: float = Field(description="Of that, what no compute hides.")
+    share: float = Field(description="Bytes on the links, as a share of those now.")
+    traffic_s: float = Field(description="Time of compressed gradients per step.")
+    exposed_s: float = Field(description="The part of it that no compute hides.")
     encode_s: float = Field(description="To compress and expand, per step.")
     step_s: float
     saved_days: float | None
@@ -78,13 +85,13 @@ class Compression(SpecModel):
 
 
 class StragglerPrice(SpecModel):
-    """What GPUs cost that compute more slowly: all others wait for them."""
+    """The price of slow GPUs, for which all others wait."""
 
     slowdown: float
-    one_slow_s: float = Field(description="More per step where one GPU is so slow.")
-    one_slow_usd: float | None = Field(description="Over the run.")
+    one_slow_s: float = Field(description="Seconds per step that one slow GPU adds.")
+    one_slow_usd: float | None = Field(description="Cost of one slow GPU over the run.")
     jitter: float
-    jitter_s: float = Field(description="More per step: the mean slowest of all GPUs.")
+    jitter_s: float = Field(description="Seconds per step that jitter adds.")
 
 
 class RunReport(SpecModel):
@@ -95,18 +102,22 @@ class RunReport(SpecModel):
     params: int
     active_params: int
     state_gb: float = Field(description="Weights, gradients and optimizer, unsharded.")
-    least_gpus: int = Field(description="That can hold so much, and nothing beside.")
-    flops_6nd: float | None = Field(description="6 N D, N the active parameters.")
-    flops_exact: float | None = Field(description="Matmuls and causal attention.")
+    least_gpus: int = Field(description="Fewest GPUs that can hold the state alone.")
+    flops_6nd: float | None = Field(description="6 N D with N the active parameters.")
+    flops_exact: float | None = Field(
+        description="Counted over matmuls and causal attention."
+    )
     mfu: float
-    hfu: float = Field(description="With what is recomputed.")
+    hfu: float = Field(description="MFU with recomputed FLOPs counted in.")
     tokens_per_s: float
-    ideal_days: float | None = Field(description="Without failures.")
+    ideal_days: float | None = Field(description="Days without failures.")
     days: float | None
     gpu_hours: float | None
     cost_usd: float | None
-    usd_per_mtoken: float | None = Field(description="Per million tokens.")
-    energy_mwh: float | None = Field(description="Of the GPUs, at their power limit.")
+    usd_per_mtoken: float | None = Field(description="USD per million tokens.")
+    energy_mwh: float | None = Field(
+        description="Energy of the GPUs at their power limit."
+    )
     deadline: Deadline | None
     chinchilla: Chinchilla | None
     failures: Failures | None

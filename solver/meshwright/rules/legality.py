@@ -12,8 +12,8 @@ from meshwright.rules.shared import tp_link
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
-from meshwright.topology.paths import Meshes
 
 TOLD_IN_ORDER = (
     "heads_divisible",

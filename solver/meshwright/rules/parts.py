@@ -10,7 +10,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.cluster import StagedCluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 SOURCE = "the parts of the cluster"
 

@@ -12,7 +12,7 @@ from meshwright.plans.rule import Degrees, R, Rule, RuleOf
 from meshwright.spec.pins import Pins, Range, written
 from meshwright.spec.plan_fields import AXES, FIELD
 from meshwright.spec.spec import Spec
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 Pin = RuleOf[object, Degrees]
 """A rule of whatever is pinned."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.spec.spec import Spec
@@ -30,6 +32,11 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
             plan.recompute != "none",
         ),
     ]
+    return unequal(checks)
+
+
+def unequal(checks: Iterable[tuple[str, str, int, int]]) -> list[BrokenRule]:
+    """Return the rules of checks, (rule, sentence, have, need), with unlike numbers."""
     return [
         BrokenRule(rule=rule, sentence=sentence, have=have, need=need)
         for rule, sentence, have, need in checks

@@ -1,1 +1,1 @@
-"""Serving: the same model and cluster, asked how to answer requests."""
+"""Serving: the plan by which a cluster answers requests to a model fastest."""

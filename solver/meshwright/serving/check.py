@@ -1,4 +1,4 @@
-"""Re-scores a plan of serving in floats: the specification of what such a plan is.
+"""Re-scores a serving plan in floats: the specification of what such a plan is.
 
 It knows nothing of the solver, of integers or of bounds.
 """
@@ -14,11 +14,12 @@ from meshwright.plans.rule import BrokenRule, broken
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.limits import memory_rule
+from meshwright.rules.splits import unequal
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
 from meshwright.serving.price import Prices, price
-from meshwright.serving.rounds import bubble, round_s, wait_s
+from meshwright.serving.round_time import bubble, round_s, wait_s
 from meshwright.serving.rules import serving_rules
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.units import GIB
@@ -26,23 +27,38 @@ from meshwright.spec.units import GIB
 
 @dataclass(frozen=True)
 class _Scored:
-    """A plan as a row of its own."""
+    """A plan as columns of length one, its split and its prices."""
 
     job: ServingJob
+    plan: ServingPlan
     rows: Deployments
     mesh: Ints
     layers: Ints
-    groups: int
     prices: Prices
 
     @property
-    def ttft_parts(self) -> Parts:
-        return _whole(self.prices.first_token.on_stages(self.layers))
+    def groups(self) -> int:
+        return self.plan.microbatches
+
+    @property
+    def ttft_parts(self) -> dict[str, float]:
+        """Return the seconds of the first token over all stages, by part."""
+        return _floats(_summed(self.prices.first_token.on_stages(self.layers)))
+
+    @property
+    def ttft_s(self) -> float:
+        return float(sum(self.ttft_parts.values()))
 
     @property
     def tpot_s(self) -> float:
-        stages = total(self.prices.step.on_stages(self.layers))
-        return round_s(stages, self.groups)
+        stages_s = total(self.prices.step.on_stages(self.layers))
+        return round_s(stages_s, self.groups)
+
+    @property
+    def tpot_parts(self) -> dict[str, float]:
+        """Return the seconds between tokens: once through all stages, and waiting."""
+        parts = _floats(_summed(self.prices.step.on_stages(self.layers)))
+        return {**parts, "waiting": self.tpot_s - sum(parts.values())}
 
     @property
     def serving_s(self) -> float:
@@ -53,37 +69,56 @@ class _Scored:
 
     @property
     def cycle(self) -> Parts:
-        """Return the seconds of each stage in a round that the objective counts."""
+        """Return the seconds of every stage in the rounds that the objective counts."""
         return self.prices.cycle(self.job).on_stages(self.layers)
+
+    @property
+    def bubble(self) -> float:
+        stages_s = total(self.cycle)
+        return bubble(stages_s, self.groups) if stages_s.max() > 0 else 0.0
+
+    @property
+    def objective_parts(self) -> dict[str, float]:
+        """Return the seconds that are minimised, by part: GPUs at work, and waiting.
+
+        A latency passes all stages once, and waits for what a round takes longer; a
+        throughput has all stages at work at once.
+        """
+        once = self.prices.once(self.job).on_stages(self.layers)
+        is_latency = self.job.inference.objective == "latency"
+        share = 1.0 if is_latency else self.groups / len(self.layers)
+        busy = scaled(_summed(self.cycle), share)
+        waiting = round_s(total(self.cycle), self.groups) - sum(_floats(busy).values())
+        return {**_floats(added([_summed(once), busy])), "waiting": waiting}
+
+    @property
+    def stage_gib(self) -> list[dict[str, float]]:
+        """Return the memory of every stage, GiB by part."""
+        held, last = memory(self.job, self.rows), len(self.layers) - 1
+        result = []
+        for stage, layers in enumerate(self.layers.tolist()):
+            ends = [held.first] * (stage == 0) + [held.last] * (stage == last)
+            parts = added([scaled(held.layer, layers), held.fixed, *ends])
+            result.append({name: float(part[0]) / GIB for name, part in parts.items()})
+        return result
 
 
 def check(job: ServingJob, plan: ServingPlan) -> PricedServing:
     """Return the plan with its times and memory."""
-    own, inference = _score(job, plan), job.inference
-    ttft_s, tpot_s = float(sum(_whole_s(own.ttft_parts))), own.tpot_s
-    serving_s, parts = own.serving_s, _objective_parts(own)
-    request_s = ttft_s + (inference.output_len - 1) * tpot_s
-    return PricedServing(
-        plan=plan,
-        objective_s=sum(parts.values()),
-        objective_parts=parts,
-        ttft_s=ttft_s,
-        tpot_s=tpot_s,
-        request_s=request_s,
-        tokens_per_s=inference.batch * inference.output_len / serving_s,
-        requests_per_s=inference.batch / serving_s,
-        bubble=_bubble(own),
-        ttft_parts=_floats(own.ttft_parts),
-        tpot_parts=_tpot_parts(own),
-        stages=_stage_memory(job, own),
-    )
+    return _priced(_score(job, plan))
 
 
 def broken_rules(job: ServingJob, plan: ServingPlan) -> list[BrokenRule]:
     """Return every rule that a plan breaks, with its numbers; none if it is valid."""
-    own = _score(job, plan)
-    legal = broken(serving_rules(job.spec, own.mesh[None]), job.spec, own.rows)
-    return [*legal, *_split_rules(job, plan), *_limit_rules(job, own)]
+    return _broken(_score(job, plan))
+
+
+def checked(
+    job: ServingJob, plan: ServingPlan
+) -> tuple[PricedServing, list[BrokenRule]]:
+    """Return the results of `check` and `broken_rules`, scoring the plan once."""
+    scored = _score(job, plan)
+    return _priced(scored), _broken(scored)
 
 
 def _score(job: ServingJob, plan: ServingPlan) -> _Scored:
@@ -91,102 +126,68 @@ def _score(job: ServingJob, plan: ServingPlan) -> _Scored:
     groups = np.array([plan.microbatches], dtype=np.int64)
     rows = on_meshes(job, mesh[None], groups)
     layers = np.array(plan.layers, dtype=np.int64)
-    return _Scored(job, rows, mesh, layers, plan.microbatches, price(job, rows))
+    return _Scored(job, plan, rows, mesh, layers, price(job, rows))
 
 
-def _whole(stages: Parts) -> Parts:
-    """Return parts of all stages together."""
-    return {name: part.sum(keepdims=True) for name, part in stages.items()}
-
-
-def _whole_s(parts: Parts) -> list[float]:
-    return [float(part[0]) for part in parts.values()]
-
-
-def _floats(parts: Parts) -> dict[str, float]:
-    return dict(zip(parts, _whole_s(parts), strict=True))
-
-
-def _objective_parts(own: _Scored) -> dict[str, float]:
-    """Return what is minimised, by part: GPUs at work on average, and waiting.
-
-    A latency is a way through all stages, and what a round takes longer than that; a
-    throughput is that of all stages at once.
-    """
-    before = own.prices.before(own.job).on_stages(own.layers)
-    cycle, is_latency = own.cycle, own.job.inference.objective == "latency"
-    share = 1.0 if is_latency else own.groups / len(own.layers)
-    busy = scaled(_whole(cycle), share)
-    waiting = round_s(total(cycle), own.groups) - sum(_whole_s(busy))
-    parts = added([_whole(before), busy])
-    return {**_floats(parts), "waiting": waiting}
-
-
-def _bubble(own: _Scored) -> float:
-    stages = total(own.cycle)
-    return bubble(stages, own.groups) if stages.max() > 0 else 0.0
-
-
-def _tpot_parts(own: _Scored) -> dict[str, float]:
-    """Return what is between tokens: one way through all stages, and waiting."""
-    parts = _floats(_whole(own.prices.step.on_stages(own.layers)))
-    return {**parts, "waiting": own.tpot_s - sum(parts.values())}
-
-
-def _stage_memory(job: ServingJob, own: _Scored) -> tuple[StageMemory, ...]:
-    return tuple(
-        StageMemory(
-            total_gib=sum(parts.values()), parts=parts, usable_gib=job.spec.usable_gib
-        )
-        for parts in _stage_parts(job, own)
+def _priced(scored: _Scored) -> PricedServing:
+    inference, parts = scored.job.inference, scored.objective_parts
+    ttft_s, tpot_s, serving_s = scored.ttft_s, scored.tpot_s, scored.serving_s
+    usable_gib = scored.job.spec.usable_gib
+    return PricedServing(
+        plan=scored.plan,
+        objective_s=sum(parts.values()),
+        objective_parts=parts,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        request_s=ttft_s + (inference.output_len - 1) * tpot_s,
+        tokens_per_s=inference.batch * inference.output_len / serving_s,
+        requests_per_s=inference.batch / serving_s,
+        bubble=scored.bubble,
+        ttft_parts=scored.ttft_parts,
+        tpot_parts=scored.tpot_parts,
+        stages=tuple(
+            StageMemory(total_gib=sum(gib.values()), parts=gib, usable_gib=usable_gib)
+            for gib in scored.stage_gib
+        ),
     )
 
 
-def _stage_parts(job: ServingJob, own: _Scored) -> list[dict[str, float]]:
-    """Return the memory of each stage, GiB by part."""
-    held, last = memory(job, own.rows), len(own.layers) - 1
-    result = []
-    for stage, layers in enumerate(own.layers.tolist()):
-        ends = [held.first] * (stage == 0) + [held.last] * (stage == last)
-        parts = added([scaled(held.layer, layers), held.fixed, *ends])
-        result.append({name: float(part[0]) / GIB for name, part in parts.items()})
-    return result
+def _broken(scored: _Scored) -> list[BrokenRule]:
+    spec = scored.job.spec
+    legal = broken(serving_rules(spec, scored.mesh[None]), spec, scored.rows)
+    return [*legal, *_split_rules(scored.job, scored.plan), *_limit_rules(scored)]
 
 
 def _split_rules(job: ServingJob, plan: ServingPlan) -> list[BrokenRule]:
+    """Return the rules about stages, layers and GPUs that a plan breaks."""
     lead = max(1, job.model.first_dense_layers)
-    gpus = plan.tp * plan.pp * plan.dp_replicate
-    checks = [
-        ("stages", "there is a stage per pipeline rank", len(plan.layers), plan.pp),
-        (
-            "layers_placed",
-            "the stages hold all layers",
-            sum(plan.layers),
-            job.model.n_layers,
-        ),
-        ("world_size", "the degrees use every GPU", gpus, job.spec.cluster.gpus),
-        ("leading", "the first stage has what leads", min(plan.layers[0], lead), lead),
-    ]
-    return [
-        BrokenRule(rule=rule, sentence=sentence, have=have, need=need)
-        for rule, sentence, have, need in checks
-        if have != need
-    ]
+    leading, layers = min(plan.layers[0], lead), sum(plan.layers)
+    gpus, world = plan.tp * plan.pp * plan.dp_replicate, job.spec.cluster.gpus
+    return unequal(
+        [
+            ("stages", "there is a stage per pipeline rank", len(plan.layers), plan.pp),
+            ("layers_placed", "the stages hold all layers", layers, job.model.n_layers),
+            ("world_size", "the degrees use every GPU", gpus, world),
+            ("leading", "the first stage has what leads", leading, lead),
+        ]
+    )
 
 
-def _limit_rules(job: ServingJob, own: _Scored) -> list[BrokenRule]:
-    pins, slo = job.spec.pins, job.inference.slo
+def _limit_rules(scored: _Scored) -> list[BrokenRule]:
+    """Return the pinned layers, the memory and the latencies that a plan breaks."""
+    spec = scored.job.spec
+    pins, slo = spec.pins, spec.inference.slo
     result = []
-    if pins.layers is not None and list(pins.layers) != own.layers.tolist():
+    if pins.layers is not None and list(pins.layers) != scored.layers.tolist():
         sentence = f"pins.layers: {list(pins.layers)}"
         result.append(BrokenRule(rule="pin layers", sentence=sentence))
-    held = [sum(parts.values()) for parts in _stage_parts(job, own)]
-    fullest = int(np.argmax(held))
-    if held[fullest] > job.spec.usable_gib:
-        result.append(memory_rule(held[fullest], job.spec.usable_gib, fullest))
+    stages_gib = [sum(gib.values()) for gib in scored.stage_gib]
+    fullest = int(np.argmax(stages_gib))
+    if stages_gib[fullest] > spec.usable_gib:
+        result.append(memory_rule(stages_gib[fullest], spec.usable_gib, fullest))
     waits = {
-        "ttft": ("the first token", sum(_whole_s(own.ttft_parts)), slo.ttft_ms),
-        "tpot": ("every other token", own.tpot_s, slo.tpot_ms),
+        "ttft": ("the first token", scored.ttft_s, slo.ttft_ms),
+        "tpot": ("every other token", scored.tpot_s, slo.tpot_ms),
     }
     for name, (token, seconds, limit_ms) in waits.items():
         if limit_ms is not None and seconds > wait_s(limit_ms):
@@ -199,3 +200,12 @@ def _slo_rule(name: str, token: str, limit_ms: float, takes_ms: float) -> Broken
     return BrokenRule(
         rule=name, sentence=sentence, have=limit_ms, need=takes_ms, unit="ms"
     )
+
+
+def _summed(stages: Parts) -> Parts:
+    """Return parts summed over all stages."""
+    return {name: part.sum(keepdims=True) for name, part in stages.items()}
+
+
+def _floats(parts: Parts) -> dict[str, float]:
+    return {name: float(part[0]) for name, part in parts.items()}

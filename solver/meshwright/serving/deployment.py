@@ -1,4 +1,4 @@
-"""Deployments: plans of serving without layers per stage, as numpy columns."""
+"""Deployments: serving plans without their split of layers, as numpy columns."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.serving.job import ServingJob
 from meshwright.spec.plan_fields import AXES
+from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import PP, TP, price_groups
-from meshwright.topology.paths import Meshes
 
 
 @dataclass(frozen=True)
 class Deployments:
-    """Columns of equal length, a deployment per row."""
+    """Columns of equal length, one row for each deployment."""
 
     tp: Ints
     pp: Ints
@@ -24,9 +24,9 @@ class Deployments:
     microbatches: Ints
     """Groups of requests that follow each other through the stages of a replica."""
     requests: Ints
-    """In flight on the replica that has most."""
+    """Requests in flight on the busiest replica."""
     mesh: Ints
-    """Row of the mesh in its table."""
+    """Index of the mesh in the table of meshes."""
     tp_s_per_byte: Floats
     tp_latency_s: Floats
     pp_s_per_byte: Floats
@@ -37,8 +37,8 @@ class Deployments:
         return len(self.tp)
 
     @property
-    def group(self) -> Ints:
-        """Return the requests of the largest group."""
+    def group_size(self) -> Ints:
+        """Return the number of requests in the largest group."""
         return -(-self.requests // self.microbatches)
 
     def take(self, index: Ints) -> Deployments:
@@ -47,7 +47,7 @@ class Deployments:
 
 
 def on_meshes(job: ServingJob, meshes: Meshes, microbatches: Ints) -> Deployments:
-    """Return a deployment on each mesh, with its requests in so many groups."""
+    """Return one deployment on each mesh, with its number of groups of requests."""
     paths = price_groups(job.fabric, meshes)
     columns = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
     replicas = columns["dp_replicate"]

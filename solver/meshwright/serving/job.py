@@ -1,4 +1,4 @@
-"""A spec of serving with everything that the formulas need, worked out once."""
+"""A serving spec with what the formulas need: its fabric and its GPU."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from meshwright.plans.precision import FORMATS
 from meshwright.spec.inference import CachePrecision, Inference, WeightPrecision
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec
-from meshwright.topology.fabric import build_fabric
-from meshwright.topology.paths import Fabric
+from meshwright.topology.fabric import Fabric
+from meshwright.topology.fabric_builder import build_fabric
 
 ACTIVATION_BYTES = 2
-"""Of a number between matmuls, in a message, in a logit: 16 bits everywhere."""
+"""Bytes of a number between matmuls, in a message, in a logit: always 16 bits."""
 
 SCALE_BYTES = 4
-"""A 16-bit scale and zero point of each group of int4 weights (Lin et al. 2023, AWQ,
-arXiv 2306.00978; Frantar et al. 2022, GPTQ, arXiv 2210.17323)."""
+"""Bytes of the 16-bit scale and zero point of a group of int4 weights.
+
+Lin et al. 2023, AWQ, arXiv 2306.00978; Frantar et al. 2022, GPTQ, arXiv 2210.17323.
+"""
 
 _WEIGHT_BYTES: dict[WeightPrecision, float] = {
     "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
@@ -29,7 +31,7 @@ _CACHE_BYTES: dict[CachePrecision, int] = {"bf16": 2, "fp16": 2, "fp8": 1, "int8
 
 @dataclass(frozen=True)
 class ServingJob:
-    """A spec of serving, its cluster compiled, and its GPU as kernels see it."""
+    """A serving spec, the fabric of its cluster, and its GPU as kernels see it."""
 
     spec: ServingSpec
     fabric: Fabric
@@ -37,35 +39,35 @@ class ServingJob:
 
     @property
     def model(self) -> Model:
-        """Return the shape of the model."""
+        """Return the model of the spec."""
         return self.spec.model
 
     @property
     def inference(self) -> Inference:
-        """Return what is served."""
+        """Return the requests and precisions to serve."""
         return self.spec.inference
 
     def with_inference(self, **changes: object) -> ServingJob:
-        """Return the job with something else to serve."""
+        """Return the job with some fields of `inference` changed."""
         inference = self.inference.model_copy(update=changes)
         spec = self.spec.model_copy(update={"inference": inference})
         return replace(self, spec=spec)
 
     @property
     def matmul_flops(self) -> float:
-        """Return what the best matmul of weights reaches, FLOP/s."""
+        """Return the rate that large matmuls of weights reach, FLOP/s."""
         return self.machine.fp8_flops or self.machine.matmul_flops
 
     @property
     def weight_bytes(self) -> float:
-        """Return the bytes of a layer's weight with its share of a scale."""
-        own = self.inference
-        scales = SCALE_BYTES / own.weight_group if own.precision == "int4" else 0
-        return _WEIGHT_BYTES[own.precision] + scales
+        """Return the bytes of one weight of a layer, with its share of a scale."""
+        precision, group = self.inference.precision, self.inference.weight_group
+        scales = SCALE_BYTES / group if precision == "int4" else 0
+        return _WEIGHT_BYTES[precision] + scales
 
     @property
     def cache_bytes(self) -> int:
-        """Return the bytes of a cached number."""
+        """Return the bytes of one number in the cache."""
         return _CACHE_BYTES[self.inference.kv_precision or "bf16"]
 
 
@@ -73,15 +75,15 @@ def make_serving_job(
     spec: ServingSpec, efficiency: Efficiency | None = None
 ) -> ServingJob:
     """Return the job of a spec, at default efficiency unless told otherwise."""
-    own = efficiency or Efficiency()
-    return ServingJob(spec, build_fabric(spec.cluster), _machine(spec, own))
+    machine = _machine(spec, efficiency or Efficiency())
+    return ServingJob(spec, build_fabric(spec.cluster), machine)
 
 
 def _machine(spec: ServingSpec, efficiency: Efficiency) -> Machine:
-    """Return the GPU; engines have kernels of attention written for it.
+    """Return the GPU as the kernels of a serving engine see it.
 
-    vLLM and TensorRT-LLM take FlashAttention-3 and FlashInfer on Hopper, so that all
-    of the peak is open to fused attention.
+    Engines have attention kernels written for the GPU: vLLM and TensorRT-LLM use
+    FlashAttention-3 and FlashInfer on Hopper, so fused attention has the whole peak.
     """
     gpu, precision = spec.cluster.topology.gpu, spec.matmul_precision
     peaks = gpu.peak_tflops

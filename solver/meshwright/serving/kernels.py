@@ -1,8 +1,8 @@
-"""Seconds of one pass through a layer on one GPU, by roofline.
+"""The seconds of one forward pass through a layer on one GPU, by roofline.
 
-A pass is a prefill of prompts or one step of decoding: the formulas are the same, and
-which of compute, memory and launches binds is for them to say. Engines replay CUDA
-graphs, so that no pass waits for the host.
+A pass is a prefill of prompts or one step of decoding. The formulas are the same: the
+longest of compute, memory traffic and launches decides. Engines replay CUDA graphs, so
+that no pass waits for the host.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from meshwright.cost.transformer import (
 )
 from meshwright.plans.columns import Floats, Parts
 from meshwright.serving.deployment import Deployments
+from meshwright.serving.forward_pass import ForwardPass
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
 from meshwright.serving.memory import cached_bytes
-from meshwright.serving.passes import Pass
 from meshwright.spec.model import Experts
 
 LEAST_TILE = 16
 """Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""
 
 LOGIT_ELEMENTS = 5
-"""16-bit numbers that sampling moves per logit: read, written in fp32, read again."""
+"""16-bit numbers moved per logit by sampling: read, written and read as fp32."""
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of one layer's share on one GPU of a deployment."""
+    """The kernels of one GPU's share of a layer, in one forward pass."""
 
     job: ServingJob
     rows: Deployments
-    own: Pass
+    forward: ForwardPass
 
     def layer_s(self) -> Parts:
         """Return the seconds of a repeating layer, by part."""
@@ -54,12 +54,12 @@ class Kernels:
         return self._layer_s(self._dense_s() if moe is None else self._experts_s(moe))
 
     def dense_layer_s(self) -> Parts:
-        """Return the seconds of a leading layer, which has no experts."""
+        """Return the seconds of a leading layer, which has no experts, by part."""
         return self._layer_s(self._dense_s())
 
     def head_s(self) -> Parts:
-        """Return the seconds of final norm, head and sampling."""
-        model, tp, sampled = self.job.model, self.rows.tp, self.own.sampled
+        """Return the seconds of final norm, head and sampling, by part."""
+        model, tp, sampled = self.job.model, self.rows.tp, self.forward.sampled
         flops, logits = self.job.machine.matmul_flops, sampled * model.vocab
         shape = (sampled, model.vocab / tp, float(model.d_model))
         head = self._matmul_s(shape, ACTIVATION_BYTES, flops)
@@ -72,15 +72,16 @@ class Kernels:
     def send_s(self) -> Parts:
         """Return the seconds to hand the residual stream to the next stage."""
         rows, machine = self.rows, self.job.machine
-        own = machine.efficiency
-        hidden = self.own.tokens * self.job.model.d_model * ACTIVATION_BYTES
-        s_per_byte, latency_s = rows.pp_s_per_byte / own.link, rows.pp_latency_s
-        seconds = own.launch_s + send_s(hidden, s_per_byte, latency_s * own.latency)
+        efficiency = machine.efficiency
+        hidden = self.forward.tokens * self.job.model.d_model * ACTIVATION_BYTES
+        s_per_byte = rows.pp_s_per_byte / efficiency.link
+        latency_s = rows.pp_latency_s * efficiency.latency
+        seconds = efficiency.launch_s + send_s(hidden, s_per_byte, latency_s)
         return {"pipeline sends": np.where(rows.pp > 1, seconds, 0.0)}
 
     def _layer_s(self, inner: Parts) -> Parts:
         attention = self._attention_matmuls_s()
-        hidden = self.own.tokens * self.job.model.d_model
+        hidden = self.forward.tokens * self.job.model.d_model
         return {
             "weight matmuls": attention + inner["weight matmuls"],
             "attention": self._core_s(),
@@ -91,18 +92,18 @@ class Kernels:
     def _on_tensor_links(
         self, formula: Callable[..., Floats], elements: Floats
     ) -> Floats:
-        """Return the seconds of a collective of the tensor group, one kernel each."""
-        rows, own = self.rows, self.job.machine.efficiency
-        s_per_byte, latency_s = rows.tp_s_per_byte / own.link, rows.tp_latency_s
-        whole = elements * ACTIVATION_BYTES
-        seconds = formula(whole, rows.tp, s_per_byte, latency_s * own.latency)
-        return np.where(rows.tp > 1, own.launch_s + seconds, 0.0)
+        """Return the seconds of one collective of the tensor group, with its launch."""
+        rows, efficiency = self.rows, self.job.machine.efficiency
+        s_per_byte = rows.tp_s_per_byte / efficiency.link
+        latency_s = rows.tp_latency_s * efficiency.latency
+        seconds = formula(elements * ACTIVATION_BYTES, rows.tp, s_per_byte, latency_s)
+        return np.where(rows.tp > 1, efficiency.launch_s + seconds, 0.0)
 
     def _linear_s(self, n: Sizes, k: Sizes) -> Floats:
-        """Return the seconds of the pass's tokens times (k, n) weights of a layer."""
+        """Return the seconds to multiply the tokens by (k, n) weights of a layer."""
         job = self.job
         return self._matmul_s(
-            (self.own.tokens, n, k), job.weight_bytes, job.matmul_flops
+            (self.forward.tokens, n, k), job.weight_bytes, job.matmul_flops
         )
 
     def _matmul_s(
@@ -114,22 +115,23 @@ class Kernels:
     ) -> Floats:
         """Return the seconds of (m, k) inputs times (k, n) weights, `copies` of both.
 
-        Libraries have tiles from `LEAST_TILE` rows up, each twice the last, so that few
-        rows are padded by no more than as many again.
+        Libraries have tiles of `LEAST_TILE` rows and every doubling of it, so padding
+        at most doubles the rows.
         """
         machine, (m, n, k) = self.job.machine, shape
         half = machine.efficiency.gemm_half_size
         padding = np.minimum(half, np.maximum(m, LEAST_TILE))
         flops_s = machine.padded_s(m + padding, n, k, flops)
-        passed = m * k + m * n
-        elements = copies * (passed + n * k * weight_bytes / ACTIVATION_BYTES)
+        activations = m * k + m * n
+        elements = copies * (activations + n * k * weight_bytes / ACTIVATION_BYTES)
         return np.maximum(copies * flops_s, machine.stream_s(elements))
 
     def _attention_matmuls_s(self) -> Floats:
-        """Return the seconds of the matrices around attention.
+        """Return the seconds of the projections around attention.
 
-        Decoding brings queries into the latent space by the weights that project keys
-        up in a prefill (DeepSeek-AI 2024, arXiv 2405.04434, 2.1.2): as many FLOPs.
+        With latent attention, decoding projects queries into the latent space with the
+        weights that a prefill projects keys up with (DeepSeek-AI 2024, arXiv
+        2405.04434, 2.1.2): as many FLOPs.
         """
         model, tp, mla = self.job.model, self.rows.tp, self.job.model.mla
         width, queries = model.d_model, query_width(model) / tp
@@ -147,57 +149,62 @@ class Kernels:
     def _core_s(self) -> Floats:
         """Return the seconds of fused attention: two matmuls, and the cache read once.
 
-        4 FLOPs per pair and number of a head's width (Dao 2023, FlashAttention-2, 4.1).
+        It takes 4 FLOPs per pair of query and key and element of a head (Dao 2023,
+        FlashAttention-2, section 4.1).
         """
-        model, tp, own = self.job.model, self.rows.tp, self.own
+        model, tp, forward = self.job.model, self.rows.tp, self.forward
         width = query_width(model) + output_width(model)
-        elements = own.tokens * width / tp
-        elements += own.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
-        if model.mla is not None and not own.is_prefill:
+        elements = forward.tokens * width / tp
+        elements += forward.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
+        if model.mla is not None and not forward.is_prefill:
             width = model.n_heads * (2 * model.mla.kv_rank + model.mla.rope_dim)
-        return self.job.machine.attention_s(2 * own.pairs * width / tp, elements)
+        return self.job.machine.attention_s(2 * forward.pairs * width / tp, elements)
 
     def _small_s(self) -> Floats:
-        """Return the seconds of norms, each with its addition, and of the cache.
+        """Return the seconds of norms with their additions, and of filling the cache.
 
-        Rotary positions are applied where keys and values are written.
+        Rotary positions are applied by the kernel that writes keys and values.
         """
         model, tp = self.job.model, self.rows.tp
         norms = input_norms(model) + output_norms(model)
         held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
-        turned = 2 * self.own.tokens * (query_width(model) / tp + held)
-        return norms * self._norm_s() + self.job.machine.stream_s(turned)
+        written = 2 * self.forward.tokens * (query_width(model) / tp + held)
+        return norms * self._norm_s() + self.job.machine.stream_s(written)
 
     def _norm_s(self) -> Floats:
-        return self.job.machine.stream_s(4 * self.own.tokens * self.job.model.d_model)
+        return self.job.machine.stream_s(
+            4 * self.forward.tokens * self.job.model.d_model
+        )
 
     def _dense_s(self) -> Parts:
         return self._mlp_s(self.job.model.d_ff)
 
     def _mlp_s(self, inner: int) -> Parts:
-        model, own = self.job.model, inner / self.rows.tp
+        model, share = self.job.model, inner / self.rows.tp
         inputs = mlp_inputs(model)
-        matmuls = self._linear_s(inputs * own, model.d_model)
-        activation = self.job.machine.stream_s((inputs + 1) * self.own.tokens * own)
+        matmuls = self._linear_s(inputs * share, model.d_model)
+        activation = self.job.machine.stream_s(
+            (inputs + 1) * self.forward.tokens * share
+        )
         return {
-            "weight matmuls": matmuls + self._linear_s(model.d_model, own),
+            "weight matmuls": matmuls + self._linear_s(model.d_model, share),
             "small kernels": activation,
         }
 
     def _experts_s(self, moe: Experts) -> Parts:
-        """Return the seconds of router, routed and shared experts.
+        """Return the seconds of router, routed experts and shared experts, by part.
 
-        Every expert is split over the tensor group. A token's experts are taken as
-        drawn evenly, so that of E experts E (1 - (1 - k/E)^tokens) are read.
+        Every expert is split over the tensor group. Tokens are taken to choose their k
+        experts evenly, so that E (1 - (1 - k/E)^tokens) of E experts are read.
         """
         width, inputs = self.job.model.d_model, mlp_inputs(self.job.model)
         stream_s, inner = self.job.machine.stream_s, moe.d_ff / self.rows.tp
-        copies = self.own.tokens * moe.top_k
-        missed = (1 - moe.top_k / moe.n_experts) ** self.own.tokens
-        met = moe.n_experts * (1 - missed)
-        kind = (self.job.weight_bytes, self.job.matmul_flops, met)
-        up = self._matmul_s((copies / met, inputs * inner, width), *kind)
-        down = self._matmul_s((copies / met, width, inner), *kind)
+        copies = self.forward.tokens * moe.top_k
+        unread = (1 - moe.top_k / moe.n_experts) ** self.forward.tokens
+        read = moe.n_experts * (1 - unread)
+        weights = (self.job.weight_bytes, self.job.matmul_flops, read)
+        up = self._matmul_s((copies / read, inputs * inner, width), *weights)
+        down = self._matmul_s((copies / read, width, inner), *weights)
         router = self._linear_s(float(moe.n_experts), width)
         moved = 2 * stream_s(2 * copies * width)
         parts = {

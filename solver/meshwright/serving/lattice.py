@@ -1,4 +1,4 @@
-"""Every legal deployment of a spec, with its bounds."""
+"""The legal deployments of a spec, with bounds on their objective."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.rules import serving_rules
-from meshwright.serving.stages import pinned, stages_by_count
+from meshwright.serving.stage_costs import costs_by_stage_count, pinned
 from meshwright.spec.plan_fields import AXES
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Deployments, preferred ones first, with the ticks that bound them."""
+    """Deployments, the preferred ones first, with bounds in ticks."""
 
     job: ServingJob
     rows: Deployments
     meshes: Meshes
     lower: Ints
-    """`NEVER` where a row cannot hold the model, or is too slow for its users."""
+    """`NEVER` where no split fits in memory and within the latency limits."""
     upper: Ints
+    """Ticks of the split in `layers`; `NEVER` likewise."""
     layers: tuple[Ints, ...]
-    """Of each row, the split that attains the upper bound."""
+    """The layers of each stage, for every row."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -38,18 +39,18 @@ class Lattice:
 
     @property
     def possible(self) -> Bools:
-        """Return which rows have a plan."""
+        """Return which rows have a plan that fits."""
         return self.upper < NEVER
 
     def best(self, among: Bools) -> int | None:
-        """Return the best row of some, the first of equals; None where none is."""
-        chosen = np.flatnonzero(among & self.possible)
-        if not len(chosen):
+        """Return the best row among some, the first of equals; None if none fits."""
+        possible = np.flatnonzero(among & self.possible)
+        if not len(possible):
             return None
-        return int(chosen[self.upper[chosen].argmin()])
+        return int(possible[self.upper[possible].argmin()])
 
     def plan(self, row: int, layers: Ints) -> ServingPlan:
-        """Return the plan of a row and a split."""
+        """Return the plan of a row with a split of layers."""
         rows = self.rows
         mesh = self.meshes[rows.mesh[row]]
         return ServingPlan(
@@ -63,7 +64,7 @@ class Lattice:
 
 
 def build_lattice(job: ServingJob) -> Lattice:
-    """Return the deployments that the rules allow, bounded."""
+    """Return the deployments that the rules allow, with their bounds."""
     rows, meshes = enumerate_deployments(job)
     legal = holding(serving_rules(job.spec, meshes), job.spec, rows)
     return bounded(job, rows.take(np.flatnonzero(legal)), meshes)
@@ -73,16 +74,16 @@ def bounded(job: ServingJob, rows: Deployments, meshes: Meshes) -> Lattice:
     """Return rows with their bounds."""
     lower = np.full(len(rows), NEVER, dtype=np.int64)
     upper, layers = lower.copy(), [np.zeros(0, dtype=np.int64)] * len(rows)
-    for index, stages in stages_by_count(job, rows):
-        own = bounds(stages, job.model.n_layers, pinned(job.spec, stages.count))
-        lower[index], upper[index] = own.lower, own.upper
-        for row, split in zip(index.tolist(), own.layers, strict=True):
+    for index, stages in costs_by_stage_count(job, rows):
+        found = bounds(stages, job.model.n_layers, pinned(job.spec, stages.count))
+        lower[index], upper[index] = found.lower, found.upper
+        for row, split in zip(index.tolist(), found.layers, strict=True):
             layers[row] = split
     return Lattice(job, rows, meshes, lower, upper, tuple(layers))
 
 
 def distinct_rows(rows: Deployments, among: Ints) -> Ints:
-    """Return the first of some rows that cost the same: all but the mesh is equal."""
+    """Return the first row of each set whose columns all agree but for the mesh."""
     names = [name for name in vars(rows) if name != "mesh"]
     columns = np.stack([getattr(rows, name)[among] for name in names], axis=1)
     _, first = np.unique(columns, axis=0, return_index=True)

@@ -1,4 +1,4 @@
-"""Bytes of a deployment on one GPU: weights, cache, activations, overhead."""
+"""The bytes of a deployment on one GPU: weights, cache, activations, overhead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTEXT_GIB = 1.5
 """CUDA context with kernels, 1.1 to 1.5 GiB: see `Framework.overhead_gib`."""
 
 COMMUNICATOR_GIB = 0.4
-"""Buffers of one communicator of NCCL, 0.25 to 0.4 GiB: likewise."""
+"""Buffers of one NCCL communicator, 0.25 to 0.4 GiB: likewise."""
 
 LOGIT_BYTES = 2 + 4
 """A logit in 16 bits, and in fp32 for sampling (vLLM, logits_processor.py)."""
@@ -37,22 +37,24 @@ LOGIT_BYTES = 2 + 4
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one GPU, a row per deployment, by part."""
+    """Bytes on one GPU by part, one row for each deployment."""
 
     layer: Parts
-    """Of each layer of a stage."""
+    """Bytes of every layer of a stage."""
     first: Parts
+    """Bytes of the first stage beside its layers."""
     last: Parts
+    """Bytes of the last stage beside its layers."""
     fixed: Parts
-    """Of every stage."""
+    """Bytes of every stage beside its layers."""
 
 
 def memory(job: ServingJob, rows: Deployments) -> Memory:
     """Return the memory of deployments.
 
-    Each stage caches its layers for all requests of its replica, whichever group they
-    are in. Embedding and head stay in 16 bits, as quantised checkpoints have them; a
-    layer's norms and biases are counted like its matrices.
+    Every stage caches its layers for the requests of all groups of its replica.
+    Embedding and head stay in 16 bits, as quantised checkpoints have them; a layer's
+    norms and biases are counted like its matrices.
     """
     model, tp = job.model, rows.tp
     cached = cached_bytes(job, tp) * cached_tokens(job)
@@ -76,7 +78,7 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
 
 
 def _logit_bytes(job: ServingJob, rows: Deployments) -> Floats:
-    return np.asarray(LOGIT_BYTES * rows.group * float(job.model.vocab))
+    return np.asarray(LOGIT_BYTES * rows.group_size * float(job.model.vocab))
 
 
 def _layer_params(job: ServingJob, tp: Ints) -> Floats:
@@ -84,14 +86,14 @@ def _layer_params(job: ServingJob, tp: Ints) -> Floats:
 
 
 def _first_bytes(job: ServingJob, tp: Ints) -> Floats:
-    """Return the embedding, and what leading layers hold more than others."""
+    """Return the bytes of the embedding, and of leading layers above others'."""
     more = dense_layer_params(job.model, tp) - _layer_params(job, tp)
     lead = job.model.first_dense_layers * more * job.weight_bytes
     return np.asarray(ACTIVATION_BYTES * embedding_params(job.model, tp) + lead)
 
 
 def cached_tokens(job: ServingJob) -> int:
-    """Return the tokens that a request has room for when it is done, in whole pages.
+    """Return the tokens in a request's cache when it is done, in whole pages.
 
     Kwon et al. 2023, PagedAttention, section 4.3: only the last page is partly empty.
     """
@@ -100,10 +102,11 @@ def cached_tokens(job: ServingJob) -> int:
 
 
 def cached_bytes(job: ServingJob, tp: Ints) -> Floats:
-    """Return the bytes per layer and token that one GPU caches.
+    """Return the bytes that one GPU caches per layer and token.
 
-    Keys and values of its heads; or the latent vector and rotary key, which every GPU
-    of a tensor group needs whole (DeepSeek-AI 2024, arXiv 2405.04434, table 1).
+    These are the keys and values of its heads; or the latent vector and rotary key,
+    which every GPU of a tensor group needs whole (DeepSeek-AI 2024, arXiv 2405.04434,
+    table 1).
     """
     model = job.model
     if model.mla is not None:
@@ -113,14 +116,15 @@ def cached_bytes(job: ServingJob, tp: Ints) -> Floats:
 
 
 def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
-    """Return the bytes that the largest pass works on: nothing is saved for later.
+    """Return the working memory of the largest pass: nothing is kept for a backward.
 
-    The residual stream, its norm, and the inputs and outputs of the widest of
-    attention and MLP.
+    It holds the residual stream, its norm, and the inputs and outputs of attention or
+    of the MLP, whichever is wider.
     """
-    own, model, tp = job.inference, job.model, rows.tp
-    prompts = np.minimum(rows.group * own.prompt_len, own.prefill_tokens)
-    tokens = np.maximum(prompts, rows.group)
+    inference, model, tp = job.inference, job.model, rows.tp
+    prompt_tokens = rows.group_size * inference.prompt_len
+    prompts = np.minimum(prompt_tokens, inference.prefill_tokens)
+    tokens = np.maximum(prompts, rows.group_size)
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     attention = (query_width(model) + output_width(model)) / tp + held
     mlp = (mlp_inputs(model) + 1) * _inner_width(job) / tp
@@ -129,7 +133,7 @@ def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
 
 
 def _inner_width(job: ServingJob) -> int:
-    """Return the inner widths that a token meets at once."""
+    """Return the total inner width of the MLPs that a token passes in one layer."""
     model = job.model
     if model.moe is None:
         return model.d_ff

@@ -1,4 +1,4 @@
-"""Seconds of deployments: what each layer and each end of a stage takes."""
+"""The seconds of deployments: those of each layer, and of each end of a stage."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import numpy as np
 
 from meshwright.plans.columns import Floats, Ints, Parts, added, scaled
 from meshwright.serving.deployment import Deployments
+from meshwright.serving.forward_pass import ForwardPass, decode_pass, prefill_passes
 from meshwright.serving.job import ServingJob
 from meshwright.serving.kernels import Kernels
-from meshwright.serving.passes import Pass, decode_pass, prefill_passes
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Seconds on the stages of a replica, a row per deployment, by part."""
+    """Seconds of passes through the stages of a replica, by part, one row each."""
 
     layer: Parts
+    """Seconds of every layer."""
     first: Parts
-    """What the first stage has beside its layers."""
+    """Seconds of the first stage beside its layers."""
     last: Parts
+    """Seconds of the last stage beside its layers."""
     send: Parts
-    """What every stage but the last has."""
+    """Seconds of every stage but the last, to send on to the next."""
 
     def times(self, factor: Floats | Ints | float) -> Phase:
-        """Return the phase so many times."""
-        own = vars(self).values()
-        return Phase(*(scaled(parts, factor) for parts in own))
+        """Return the phase repeated `factor` times."""
+        return Phase(*(scaled(parts, factor) for parts in vars(self).values()))
 
     def plus(self, other: Phase) -> Phase:
         """Return both phases, one after the other."""
@@ -37,21 +38,21 @@ class Phase:
     def on_stages(self, layers: Ints) -> Parts:
         """Return the seconds of each stage of the first row, by part."""
         stage = np.arange(len(layers))
-        ends = {
+        counts = {
             "layer": layers,
             "first": stage == 0,
             "last": stage == len(layers) - 1,
             "send": stage < len(layers) - 1,
         }
         return added(
-            {name: part[0] * times for name, part in getattr(self, field).items()}
-            for field, times in ends.items()
+            {name: part[0] * count for name, part in getattr(self, field).items()}
+            for field, count in counts.items()
         )
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What a replica does: see `rounds`."""
+    """The phases of a replica's work: see `round_time`."""
 
     first_token: Phase
     """The prefill of one prompt alone."""
@@ -60,35 +61,36 @@ class Prices:
     step: Phase
     """One token of each request of a group."""
 
-    def before(self, job: ServingJob) -> Phase:
-        """Return what the objective counts once, on one stage after the other."""
+    def once(self, job: ServingJob) -> Phase:
+        """Return the part of the objective that passes the stages once."""
         is_latency = job.inference.objective == "latency"
         return self.first_token.times(float(is_latency))
 
     def cycle(self, job: ServingJob) -> Phase:
-        """Return what the objective has groups go through in rounds.
+        """Return the part of the objective that groups go through in rounds.
 
         A request's latency is that of its prompt and its tokens; a replica's
-        throughput takes in the prefill of all that it serves.
+        throughput includes the prefill of all requests that it serves.
         """
-        own = job.inference
-        steps = self.step.times(own.output_len - 1)
-        is_latency = own.objective == "latency"
+        steps = self.step.times(job.inference.output_len - 1)
+        is_latency = job.inference.objective == "latency"
         return steps if is_latency else self.fill.plus(steps)
 
 
 def price(job: ServingJob, rows: Deployments) -> Prices:
-    """Return the prices of deployments."""
+    """Return the phases of deployments."""
     one = np.ones(len(rows), dtype=np.int64)
     return Prices(
         first_token=_phase(job, rows, *prefill_passes(job, one)),
-        fill=_phase(job, rows, *prefill_passes(job, rows.group)),
-        step=_phase(job, rows, decode_pass(job, rows.group), one),
+        fill=_phase(job, rows, *prefill_passes(job, rows.group_size)),
+        step=_phase(job, rows, decode_pass(job, rows.group_size), one),
     )
 
 
-def _phase(job: ServingJob, rows: Deployments, own: Pass, passes: Ints) -> Phase:
-    kernels = Kernels(job, rows, own)
+def _phase(
+    job: ServingJob, rows: Deployments, forward: ForwardPass, passes: Ints
+) -> Phase:
+    kernels = Kernels(job, rows, forward)
     layer = kernels.layer_s()
     lead = job.model.first_dense_layers
     leading = added([kernels.dense_layer_s(), scaled(layer, -1.0)]) if lead else {}

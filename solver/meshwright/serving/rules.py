@@ -1,4 +1,4 @@
-"""The rules of serving, as data: name, sentence, source, test; pins are rules too."""
+"""The rules that serving adds to the shared ones: name, sentence, source and test."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from meshwright.serving.deployment import Deployments
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.serving import PINS, ServingSpec
-from meshwright.topology.paths import Meshes
+from meshwright.topology.fabric import Meshes
 
 ServingRule = RuleOf[ServingSpec, Deployments]
 
 
 def serving_rules(spec: ServingSpec, meshes: Meshes) -> list[ServingRule]:
-    """Return the rules that apply to a spec, pins last; rows point into `meshes`."""
+    """Return the rules of a spec, its pins last; rows index the table `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
     return [*RULES, *limits, *_pins(spec.pins, meshes)]
 

@@ -1,4 +1,4 @@
-"""The pipeline of serving: deployments, bounds, proof, check."""
+"""Solves a serving spec: deployments, bounds, proof, check."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import numpy as np
 
 from meshwright import __version__
 from meshwright.bounds.integer_costs import TICK_S, seconds
-from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
+from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.plans.columns import Ints
 from meshwright.results.outcome import Certificate, Counts, Status
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
-from meshwright.serving.around import by_kind, degrees, flips, largest
+from meshwright.serving.alternatives import best_by_degree, best_by_technique
 from meshwright.serving.bounds import NEVER
-from meshwright.serving.check import broken_rules, check
+from meshwright.serving.check import checked
+from meshwright.serving.cpsat_problem import make_problem
+from meshwright.serving.crossovers import crossovers
 from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.largest_load import largest_load
 from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
-from meshwright.serving.nearest import miss_among
-from meshwright.serving.problem import make_problem
+from meshwright.serving.nearest_miss import nearest_miss
 from meshwright.solver.options import Options
 from meshwright.spec.serving import ServingSpec
 
@@ -48,34 +50,35 @@ def _solve(job: ServingJob, options: Options, deadline: Deadline) -> ServingOutc
     options.on_progress("bounding deployments")
     lattice = build_lattice(job)
     if not lattice.possible.any():
-        return _outcome(job, "infeasible", near_miss=miss_among(lattice))
+        return _outcome(job, "infeasible", near_miss=nearest_miss(lattice))
     options.interrupt.is_heeded = True
     outcome = _proven(lattice, options, deadline)
     best = outcome.best
     if best is None:
         return outcome
     return options.interrupt.unless_asked(
-        lambda: outcome.model_copy(update=_around(lattice, best, options)), outcome
+        lambda: outcome.model_copy(update=_alternatives(lattice, best, options)),
+        outcome,
     )
 
 
-def _around(
+def _alternatives(
     lattice: Lattice, best: PricedServing, options: Options
 ) -> dict[str, object]:
-    """Return what there is to say of other plans than the best one."""
+    """Return the fields of an outcome on plans and requests other than the best."""
     job = lattice.job
-    update: dict[str, object] = {"largest": largest(job, best.plan)}
-    update["degrees"] = tuple(degrees(lattice, best))
+    fields: dict[str, object] = {"largest": largest_load(job, best.plan)}
+    fields["degrees"] = tuple(best_by_degree(lattice, best))
     if options.is_by_kind:
         options.on_progress("comparing kinds of plans")
-        update["by_kind"] = tuple(by_kind(lattice))
-        update["flips"] = tuple(flips(job.spec))
-        update["tp_against_pp"] = tuple(flips(job.spec, ("TP", "PP")))
-    return update
+        fields["by_kind"] = tuple(best_by_technique(lattice))
+        fields["flips"] = tuple(crossovers(job.spec))
+        fields["tp_against_pp"] = tuple(crossovers(job.spec, ("TP", "PP")))
+    return fields
 
 
 def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOutcome:
-    """Return the best plan of a lattice that has one, with its certificate."""
+    """Return the proven best plan of a lattice that has one, with its certificate."""
     job, best = lattice.job, int(lattice.upper.min())
     if best > LARGEST_HORIZON:
         days = seconds(LARGEST_HORIZON) / 86_400
@@ -97,14 +100,14 @@ def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOu
 def _proof(
     lattice: Lattice, left: Ints, options: Options, deadline: Deadline
 ) -> tuple[Proof, ServingPlan]:
-    """Return CP-SAT's proof and its plan, or the bounds' own where its time is up.
+    """Return CP-SAT's proof and its plan; once the time is up, those of the bounds.
 
     Raises:
-        InternalError: it finds no plan where the bounds have one.
+        InternalError: CP-SAT finds no plan although the bounds have one.
     """
     problem = make_problem(lattice.job, lattice.rows.take(left))
-    how = (deadline, options.seed, options.workers)
-    proof = settled(problem, prove(problem, *how), *how)
+    limits = (deadline, options.seed, options.workers)
+    proof = with_unique_split(problem, prove(problem, *limits), *limits)
     if proof.status == "infeasible":
         raise InternalError(
             f"no plan for {lattice.job.spec.title}, but bounds have one"
@@ -112,8 +115,8 @@ def _proof(
     if proof.status == "unknown":
         row = int(lattice.upper.argmin())
         ticks, lower = int(lattice.upper[row]), float(lattice.lower.min())
-        found = Proof("feasible", row, (), ticks, lower)
-        return found, lattice.plan(row, lattice.layers[row])
+        bounded = Proof("feasible", row, (), ticks, lower)
+        return bounded, lattice.plan(row, lattice.layers[row])
     split = np.array([layers for layers, _ in proof.split], dtype=np.int64)
     return proof, lattice.plan(int(left[proof.skeleton]), split)
 
@@ -139,7 +142,7 @@ def _certificate(
 
 
 def _rounding_s(plan: ServingPlan) -> float:
-    """Return how far ticks may lie from floats: half a tick per term, m + 1 times."""
+    """Return how far ticks may be off floats: half a tick per term, m + 1 times."""
     terms = 2 * (sum(plan.layers) + 3 * plan.pp)
     return 0.5 * TICK_S * terms * (plan.microbatches + 1)
 
@@ -148,9 +151,9 @@ def _checked(job: ServingJob, plan: ServingPlan, proof: Proof) -> PricedServing:
     """Return a proven plan re-scored in floats.
 
     Raises:
-        InternalError: it breaks a rule, or its time is not what was proven.
+        InternalError: the plan breaks a rule, or its time is not what was proven.
     """
-    priced, broken = check(job, plan), broken_rules(job, plan)
+    priced, broken = checked(job, plan)
     if broken:
         raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
     off_s = abs(priced.objective_s - seconds(proof.ticks))

@@ -1,4 +1,4 @@
-"""Hands candidates to CP-SAT as plain whole numbers, the preferred ones first."""
+"""States the choice among candidates as whole numbers for CP-SAT."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from meshwright.cost.job import Job
 from meshwright.cost.links import busy_seconds
 from meshwright.cpsat.problem import (
     LARGEST_HORIZON,
-    LinkUse,
     Pairs,
     Problem,
     SkeletonChoice,
+    StageAmount,
     StageChoice,
 )
 from meshwright.lattice.lattice import Lattice
@@ -100,19 +100,28 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
         is_recomputing=bool(recomputes(costs)[row]),
         stages=tuple(
             StageChoice(
-                layer=int(stages.layer[row, e]),
-                recompute=int(stages.recompute[row, e]),
-                pace_layer=int(stages.pace_layer[row, e]),
-                pace_recompute=int(stages.pace_recompute[row, e]),
-                sync_layer=int(stages.sync_layer[row, e]),
-                least=int(stages.least[e]),
-                most=int(stages.full_cap[row, e]),
-                extra=int(stages.extra[row, e]),
-                pace_extra=int(stages.pace_extra[row, e]),
-                sync=int(stages.sync[row, e]),
-                room=int(stages.room[row, e]),
-                per_layer=int(stages.per_layer[row, e]),
-                freed=int(stages.freed[row, e]),
+                fill=StageAmount(
+                    fixed=int(stages.extra[row, e]),
+                    per_layer=int(stages.layer[row, e]),
+                    per_recomputed=int(stages.recompute[row, e]),
+                ),
+                pace=StageAmount(
+                    fixed=int(stages.pace_extra[row, e]),
+                    per_layer=int(stages.pace_layer[row, e]),
+                    per_recomputed=int(stages.pace_recompute[row, e]),
+                ),
+                sync=StageAmount(
+                    fixed=int(stages.sync[row, e]),
+                    per_layer=int(stages.sync_layer[row, e]),
+                ),
+                memory=StageAmount(
+                    fixed=0,
+                    per_layer=int(stages.per_layer[row, e]),
+                    per_recomputed=-int(stages.freed[row, e]),
+                ),
+                capacity=int(stages.room[row, e]),
+                fewest_layers=int(stages.least[e]),
+                most_layers=int(stages.full_cap[row, e]),
                 links=uses[e] if uses else (),
             )
             for e in range(stages.count)
@@ -122,7 +131,7 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
 
 def _link_uses(
     job: Job, lattice: Lattice, stages: Stages, row: int
-) -> list[tuple[LinkUse, ...]]:
+) -> list[tuple[StageAmount, ...]]:
     """Return how each stage loads each link, where a limit asks for it.
 
     The load is affine in layers and recomputed layers: three points give it.
@@ -136,7 +145,7 @@ def _link_uses(
     per_layer, per_recomputed = (own - base for own in more)
     return [
         tuple(
-            LinkUse(
+            StageAmount(
                 *(
                     ticks_up(float(use[e, link]))
                     for use in (base, per_layer, per_recomputed)

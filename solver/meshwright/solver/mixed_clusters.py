@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from meshwright.results.outcome import Arranged, Counts, Outcome
+from meshwright.results.outcome import Counts, Outcome, PricedArrangement
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.parts import Part
 from meshwright.spec.spec import Spec
@@ -60,7 +60,10 @@ def best_of(found: Sequence[tuple[str, Outcome]], is_whole: bool = True) -> Outc
     The simplest of equals: that is the order in which they come. `is_whole` says
     whether all arrangements were looked at.
     """
-    ways = [Arranged(sentence=own, step_s=_step_s(outcome)) for own, outcome in found]
+    ways = [
+        PricedArrangement(sentence=own, step_s=_step_s(outcome))
+        for own, outcome in found
+    ]
     order = sorted(range(len(found)), key=lambda i: _rank(found[i][1]))
     best = found[order[0]][1]
     update: dict[str, Any] = {"arrangements": tuple(ways[i] for i in order)}

@@ -27,8 +27,8 @@ from meshwright.plans.techniques import kind_of
 from meshwright.results.outcome import NearMiss
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.plan_fields import AXES, FIELD
+from meshwright.topology.fabric import Place
 from meshwright.topology.groups import price_groups
-from meshwright.topology.paths import Place
 
 BISECTIONS = 48
 

@@ -16,8 +16,8 @@ from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
 from meshwright.bounds.upper import real_split
 from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
-from meshwright.cpsat.model import prove, settled
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
+from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.lattice.lattice import Lattice
@@ -186,7 +186,9 @@ class Run:
         row = np.array([proof.skeleton])
         problem = make_problem(self.job, self.lattice, left.take(row))
         options, alone = self.options, replace(proof, skeleton=0)
-        own = settled(problem, alone, self.deadline, options.seed, options.workers)
+        own = with_unique_split(
+            problem, alone, self.deadline, options.seed, options.workers
+        )
         return replace(own, skeleton=proof.skeleton)
 
     def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:

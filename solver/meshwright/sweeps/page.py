@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.report.page import filled_page
+from meshwright.report.html_page import filled_page
 from meshwright.sweeps.page_data import page_data
 from meshwright.sweeps.row import Row
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.bounds.integer_costs import CHUNK_BYTES
-from meshwright.explanations.fixed import with_memory
+from meshwright.explanations.changed_spec import with_memory
 from meshwright.spec.pins import Range
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB

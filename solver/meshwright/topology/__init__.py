@@ -1,1 +1,1 @@
-"""The cluster as a NetworkX graph, and what groups of its GPUs pay on its links."""
+"""The cluster as a NetworkX graph, and the cost of its links to groups of GPUs."""

@@ -1,48 +1,87 @@
-"""Chooses how a cluster is priced: by closed form on its levels, or link by link."""
+"""What a cluster must answer: the cost of its links to the groups of a mesh."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.hosts import Alike, Hosts
-from meshwright.spec.links import Level
-from meshwright.topology.graph import machine_graph
-from meshwright.topology.host_kind import HostKind
-from meshwright.topology.levels import LevelFabric
-from meshwright.topology.paths import Fabric
-from meshwright.topology.routed import RoutedFabric
-from meshwright.topology.routes import Routes
+import numpy as np
+from numpy.typing import NDArray
 
-MOST_KNOWN = 16
-"""Clusters whose fabrics are kept."""
+Meshes = NDArray[np.int64]
+"""Shape (meshes, axes, levels): the factor of each axis at each level."""
+
+HostOrders = tuple[tuple[int, ...], ...]
+"""For each kind of host, the GPU of each rank; empty where ranks follow the list."""
 
 
-@lru_cache(maxsize=MOST_KNOWN)
-def build_fabric(cluster: Cluster) -> Fabric:
-    """Return the fabric of a cluster: by levels where it has them, else routed.
+class Place(NamedTuple):
+    """The mesh of a plan, and the GPUs of its ranks inside hosts."""
 
-    Specs on one cluster share it, with all that it has worked out.
+    mesh: Meshes
+    """(axes, levels)."""
+    order: HostOrders = ()
+
+
+class Fabric(Protocol):
+    """A cluster as plans see it: the loads and latencies of its links."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the fan-out of each level, innermost first."""
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Return the names of the links, such as 'gpu0 -> nvlink0'."""
+
+    @property
+    def link_gb_s(self) -> tuple[float, ...]:
+        """Return the bandwidth of each link per direction, 1e9 bytes/s."""
+
+    def __hash__(self) -> int:
+        """Return a hash by identity: fabrics are shared, never compared."""
+
+    def placed(self, order: HostOrders) -> Fabric:
+        """Return the fabric with the ranks of each host on GPUs in another order."""
+
+    def loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return seconds per byte on every link, (meshes, axes, links).
+
+        The time for which a link is busy per byte that every member of every group of
+        the axis passes to its ring neighbour, while all groups do so at once.
+        """
+
+    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the same for all-to-all: each member sends all others equal parts."""
+
+    def least(self, degrees: NDArray[np.int64]) -> PathCosts:
+        """Return a lower bound on the costs of groups of these sizes, on any mesh.
+
+        Column 0 is for all-to-all, column 1 for rings.
+        """
+
+    def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the longest hop between ring neighbours, (meshes, axes)."""
+
+    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the longest hop between any two members, (meshes, axes)."""
+
+
+@dataclass(frozen=True)
+class PathCosts:
+    """The cost of the paths that groups send on, shape (meshes, groups).
+
+    Groups of one member pay nothing.
     """
-    if cluster.is_tree:
-        return LevelFabric(cluster.levels)
-    hosts = cluster.hosts
-    kinds = [_kind(kind, hosts) for kind in hosts.kinds]
-    return RoutedFabric(kinds, cluster.fan_outs, tuple(_by_gpu(hosts)))
+
+    s_per_byte: NDArray[np.float64]
+    """Seconds per byte on the most loaded link: see `Fabric.loads`."""
+    latency_s: NDArray[np.float64]
+    """Latency of the longest hop, seconds."""
 
 
-def _kind(kind: Alike, hosts: Hosts) -> HostKind:
-    routes = Routes(machine_graph(kind.machine))
-    if not hosts.outer:
-        return HostKind(routes)
-    return HostKind(routes, f"node{kind.hosts[0]}", kind.machine.way_out)
-
-
-def _by_gpu(hosts: Hosts) -> Iterator[Level]:
-    """Yield the levels above hosts with the uplinks of NICs shared out to GPUs."""
-    for level in hosts.outer:
-        gb_s = level.gb_s_per_gpu(hosts.gpus, hosts.nics)
-        is_by_nic = level.uplink == "per_nic"
-        changed = {"gb_s": gb_s, "uplink": "per_gpu"}
-        yield level.model_copy(update=changed) if is_by_nic else level
+def free_paths(meshes: int, groups: int) -> PathCosts:
+    """Return costs of zero, for meshes that are not priced yet."""
+    # Costs are read group by group, so the columns are contiguous.
+    shape = (meshes, groups)
+    return PathCosts(np.zeros(shape, order="F"), np.zeros(shape, order="F"))

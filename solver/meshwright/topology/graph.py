@@ -6,19 +6,16 @@ Vertices carry `kind` (gpu, nic or switch) and, for GPUs, `rank` and `host`. Edg
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from meshwright.spec.links import Level
-from meshwright.spec.machine import Machine, machine_of_levels
+from meshwright.spec.machine import Machine
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
 def machine_graph(machine: Machine) -> nx.Graph[str]:
-    """Return the graph of one machine."""
+    """Return the graph of one machine; ranks follow the order of its GPUs."""
     import networkx as nx
 
     graph: nx.Graph[str] = nx.Graph()
@@ -31,16 +28,4 @@ def machine_graph(machine: Machine) -> nx.Graph[str]:
             graph.add_node(node.name, kind=node.kind)
     for link in machine.links:
         graph.add_edge(*link.between, gb_s=link.gb_s, latency_us=link.latency_us)
-    return graph
-
-
-def tree_graph(levels: Sequence[Level]) -> nx.Graph[str]:
-    """Return levels as one graph; rails to one switch are one trunk edge.
-
-    A trunk of per-GPU uplinks has their summed bandwidth: concurrent groups load
-    them evenly, which is what the plans of a lattice do.
-    """
-    graph = machine_graph(machine_of_levels(levels, None))
-    for rank in range(math.prod(level.size for level in levels)):
-        graph.nodes[f"gpu{rank}"]["host"] = rank // levels[0].size
     return graph

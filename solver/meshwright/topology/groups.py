@@ -1,14 +1,14 @@
-"""The groups that talk on a mesh, and what they pay on the links.
+"""The groups that communicate on a mesh, and the cost of the links to them.
 
 A mesh gives each of the axes tp, cp, dp_shard, dp_replicate and pp its factor at each
-level, innermost first. Two axes have more to say than their own group:
+level, innermost first. Two kinds of groups span several axes:
 
 - the state is sharded over cp x dp_shard (torchtitan's `dp_shard_cp`): the column of
   dp_shard prices that group;
 - the ep GPUs that share out the experts are folded out of tp x cp x data parallelism,
   from the innermost level on (Megatron Core's parallel folding, Liu et al. 2025, MoE
-  Parallel Folding, section 3). What is left of those axes holds copies of the same
-  experts: they are sharded over the part of shards, replicated over the rest.
+  Parallel Folding, section 3). The remaining factors of those axes hold copies of the
+  same experts, sharded over those of dp_shard and replicated over the others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.topology.paths import Fabric, Meshes, Paths, free_paths
-from meshwright.topology.routed import RoutedFabric
+from meshwright.topology.fabric import Fabric, Meshes, PathCosts, free_paths
+from meshwright.topology.routed_fabric import RoutedFabric
 
 TP, CP, DP_SHARD, DP_REPLICATE, PP, EP, EXPERT_SHARD, EXPERT_REPLICATE = range(8)
-"""Columns of `Paths`. The first five are the axes of a mesh too."""
+"""Columns of `PathCosts`; the first five are also the axes of a mesh."""
 
 GROUPS = (
     "tp", "cp", "dp_shard", "dp_replicate", "pp", "ep", "expert_shard",
@@ -39,58 +39,58 @@ def expert_mesh(meshes: Meshes, ep: NDArray[np.int64]) -> Meshes:
     has_shards = shard.prod(axis=1) > 1
     is_alone = replicate.prod(axis=1) == 1
     folds_shards = (has_shards | is_alone)[:, None]
-    room = tp * cp * np.where(folds_shards, shard, replicate)
-    own, left = np.ones_like(room), ep.copy()
-    for level in range(room.shape[1]):
-        own[:, level] = np.gcd(left, room[:, level])
-        left = left // own[:, level]
-    rest = room // own
+    foldable = tp * cp * np.where(folds_shards, shard, replicate)
+    experts, left = np.ones_like(foldable), ep.copy()
+    for level in range(foldable.shape[1]):
+        experts[:, level] = np.gcd(left, foldable[:, level])
+        left = left // experts[:, level]
+    rest = foldable // experts
     sharded = np.where(folds_shards, rest, 1)
     replicated = np.where(folds_shards, replicate, rest)
-    return np.stack([own, sharded, replicated, pp], axis=1)
+    return np.stack([experts, sharded, replicated, pp], axis=1)
 
 
 def price_groups(
     fabric: Fabric, meshes: Meshes, ep: NDArray[np.int64] | None = None
-) -> Paths:
-    """Return what every group pays; without `ep` those of experts pay nothing."""
+) -> PathCosts:
+    """Return the cost of every group; without `ep` those of experts cost nothing."""
     shape = (len(meshes), len(GROUPS))
     s_per_byte, latency_s = np.zeros(shape), np.zeros(shape)
-    for columns, view in views(meshes, ep):
+    for columns, view in group_meshes(meshes, ep):
         loads = _loads(fabric, columns, view)
         s_per_byte[:, columns] = loads.max(axis=2)
         latency_s[:, columns] = _latency_s(fabric, columns, view)
-    return Paths(s_per_byte, latency_s)
+    return PathCosts(s_per_byte, latency_s)
 
 
-def seen_by_kinds(
+def price_groups_by_gpu_kind(
     fabrics: Sequence[Fabric],
     meshes: Meshes,
-    paths: Paths,
+    paths: PathCosts,
     ep: NDArray[np.int64] | None,
-) -> tuple[Paths, ...]:
-    """Return what groups pay on meshes as each kind of GPU sees them.
+) -> tuple[PathCosts, ...]:
+    """Return the cost of every group on the fabric of each kind of GPU.
 
-    Stages of unlike kinds send to each other: that costs what `paths` has, for all.
+    Stages on unlike GPUs send to each other, so all take the PP column of `paths`.
     """
-    seen = tuple(price_groups(fabric, meshes, ep) for fabric in fabrics)
-    for own in seen:
-        own.s_per_byte[:, PP] = paths.s_per_byte[:, PP]
-        own.latency_s[:, PP] = paths.latency_s[:, PP]
-    return seen
+    by_kind = tuple(price_groups(fabric, meshes, ep) for fabric in fabrics)
+    for costs in by_kind:
+        costs.s_per_byte[:, PP] = paths.s_per_byte[:, PP]
+        costs.latency_s[:, PP] = paths.latency_s[:, PP]
+    return by_kind
 
 
-def floor_of_groups(
+def least_group_prices(
     fabric: RoutedFabric, meshes: Meshes, ep: NDArray[np.int64] | None = None
-) -> Paths:
-    """Return what groups pay at least, in whichever order of GPUs."""
-    result = free_paths(len(meshes), len(GROUPS))
-    for columns, view in views(meshes, ep):
+) -> PathCosts:
+    """Return a lower bound on the cost of every group, for any order of GPUs."""
+    lowest = free_paths(len(meshes), len(GROUPS))
+    for columns, view in group_meshes(meshes, ep):
         for axis, column in enumerate(columns):
-            floor = fabric.floor(view, column == EP)
-            result.s_per_byte[:, column] = floor.s_per_byte[:, axis]
-            result.latency_s[:, column] = floor.latency_s[:, axis]
-    return result
+            costs = fabric.least_on(view, column == EP)
+            lowest.s_per_byte[:, column] = costs.s_per_byte[:, axis]
+            lowest.latency_s[:, column] = costs.latency_s[:, axis]
+    return lowest
 
 
 def group_loads(
@@ -98,27 +98,27 @@ def group_loads(
 ) -> NDArray[np.float64]:
     """Return seconds per byte on every link for one mesh, (groups, links)."""
     result = np.zeros((len(GROUPS), len(fabric.link_names)))
-    for columns, view in views(mesh[None], np.array([ep])):
+    for columns, view in group_meshes(mesh[None], np.array([ep])):
         result[columns] = _loads(fabric, columns, view)[0]
     return result
 
 
-def views(
+def group_meshes(
     meshes: Meshes, ep: NDArray[np.int64] | None
 ) -> list[tuple[list[int], Meshes]]:
-    """Return columns of `Paths`, and meshes whose first axes are their groups.
+    """Return columns of `PathCosts`, and meshes whose first axes are those groups.
 
-    Axes that stand next to each other may be taken as one: a group of both.
+    Neighbouring axes are multiplied into one where a group spans both.
     """
     tp, cp, shard, replicate, pp = np.moveaxis(meshes, 1, 0)
     state = np.stack([tp, cp * shard, replicate, pp], axis=1)
-    views = [([TP, DP_SHARD, DP_REPLICATE, PP], state)]
+    result = [([TP, DP_SHARD, DP_REPLICATE, PP], state)]
     if (cp > 1).any():
-        views.append(([TP, CP], np.stack([tp, cp, shard * replicate, pp], axis=1)))
+        result.append(([TP, CP], np.stack([tp, cp, shard * replicate, pp], axis=1)))
     if ep is not None:
         experts = expert_mesh(meshes, ep)
-        views.append(([EP, EXPERT_SHARD, EXPERT_REPLICATE], experts))
-    return views
+        result.append(([EP, EXPERT_SHARD, EXPERT_REPLICATE], experts))
+    return result
 
 
 def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float
 
 
 def _latency_s(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
-    """Return the longest hops, (meshes, columns)."""
+    """Return the latency of the longest hops, (meshes, columns)."""
     latency_s = fabric.latency_s(view)[:, : len(columns)]
     if columns[0] == EP:
         latency_s[:, 0] = fabric.exchange_latency_s(view)[:, 0]

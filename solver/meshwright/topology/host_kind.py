@@ -1,4 +1,4 @@
-"""What hosts with the same graph take to pass bytes between their GPUs, and out."""
+"""The link loads and latencies of hosts that share one graph."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from meshwright.topology.routes import Routes
 
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
-"""Ranks in a host: who sends, who receives."""
+"""Two ranks of a host: the sender and the receiver."""
 
 
 @dataclass(frozen=True, eq=False)
 class HostKind:
-    """Hosts with the same graph, and where ranks are on them."""
+    """Hosts with the same graph, and the order of ranks on their GPUs."""
 
     routes: Routes
     name: str = ""
-    """Of the first such host; empty where there is one host only."""
+    """Name of the first of the hosts; empty where there is only one host."""
     way_out: str = ""
-    """The switch outside that its NICs reach; empty where nothing is outside."""
+    """The switch above the host that its NICs reach; empty where there is none."""
     order: tuple[int, ...] = ()
-    """The GPU of each rank in the host, by its place in the list; empty: as listed."""
+    """Index of the GPU of each rank; empty where ranks follow the list of GPUs."""
 
     def gpu(self, rank: int) -> int:
-        """Return the GPU of a rank, by its place in the list."""
+        """Return the index of the GPU of a rank."""
         return self.order[rank] if self.order else rank
 
     @property
     def link_names(self) -> list[str]:
-        """Return the name of every link, one way."""
-        ahead = f"{self.name}." if self.name else ""
+        """Return the name of every link, once per direction."""
+        prefix = f"{self.name}." if self.name else ""
         return [
-            f"{a if a == self.way_out else ahead + a} -> "
-            f"{b if b == self.way_out else ahead + b}"
+            f"{a if a == self.way_out else prefix + a} -> "
+            f"{b if b == self.way_out else prefix + b}"
             for a, b in self.routes.hops
         ]
 
     @cached_property
     def exits(self) -> Floats:
-        """Return seconds per byte on every link if each GPU sends one out, and in."""
+        """Return seconds per byte on every link if each GPU sends out and receives."""
         shares = np.zeros(len(self.routes.hops))
         for gpu in self.routes.gpus if self.way_out else ():
             shares += self.routes.route(gpu, self.way_out).shares
@@ -54,29 +54,29 @@ class HostKind:
 
     @cached_property
     def exit_us(self) -> float:
-        """Return the longest way of a GPU out of the host, us."""
+        """Return the latency from the farthest GPU out of the host, us."""
         if not self.way_out:
             return 0.0
-        ways = (self.routes.route(gpu, self.way_out) for gpu in self.routes.gpus)
-        return max(way.latency_us for way in ways)
+        routes = (self.routes.route(gpu, self.way_out) for gpu in self.routes.gpus)
+        return max(route.latency_us for route in routes)
 
     def sends(self, pairs: Iterable[Pair]) -> Floats:
-        """Return seconds per byte on every link if ranks send to ranks."""
+        """Return seconds per byte on every link if all these pairs of ranks send."""
         shares = np.zeros(len(self.routes.hops))
         for a, b in pairs:
             shares += self.routes.between(self.gpu(a), self.gpu(b)).shares
         return self.routes.seconds(shares)
 
     def longest_us(self, pairs: Iterable[Pair]) -> float:
-        """Return the latency of the longest way between ranks, us."""
-        ways = (self.routes.between(self.gpu(a), self.gpu(b)) for a, b in pairs)
-        return max(way.latency_us for way in ways)
+        """Return the latency of the longest route between these pairs of ranks, us."""
+        routes = (self.routes.between(self.gpu(a), self.gpu(b)) for a, b in pairs)
+        return max(route.latency_us for route in routes)
 
     @cached_property
     def tables(self) -> tuple[Floats, Floats]:
-        """Return seconds per byte on each link, and seconds, between all GPUs.
+        """Return the loads and latencies between all pairs of GPUs.
 
-        Shapes (gpus, gpus, links) and (gpus, gpus).
+        Seconds per byte on every link, (gpus, gpus, links), and seconds, (gpus, gpus).
         """
         gpus = range(len(self.routes.gpus))
         loads = np.zeros((len(gpus), len(gpus), len(self.routes.hops)))
@@ -89,7 +89,7 @@ class HostKind:
 
     @cached_property
     def nearest_us(self) -> float:
-        """Return the latency of the shortest way from any GPU, where it is longest."""
+        """Return the latency from the most remote GPU to its nearest neighbour, us."""
         gpus = range(len(self.routes.gpus))
         near = [
             min(
@@ -101,8 +101,8 @@ class HostKind:
         return max(near)
 
     @property
-    def widest_s(self) -> float:
-        """Return seconds for a byte out of the slowest GPU, over all its links."""
+    def gpu_s_per_byte(self) -> float:
+        """Return seconds per byte out of the slowest GPU, spread over all its links."""
         graph = self.routes.graph
         totals = [
             float(sum(link["gb_s"] for link in graph.adj[gpu].values()))

@@ -1,4 +1,4 @@
-"""How messages go through a graph: which links they load, and how long they take."""
+"""Routes of messages through a graph: the links they load, and their latency."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 Hop = tuple[str, str]
 
 DETOUR = 1e3
-"""Added to the length of a way for every GPU or NIC in its middle, s per GB.
+"""Length added to a path for every GPU or NIC in its middle, s per GB.
 
-GPUs pass nothing on for others, unless there is no other way.
+GPUs and NICs forward nothing for others unless no other path exists.
 """
 
 
@@ -25,13 +25,13 @@ class Route:
     """How a message spreads over the links of a graph."""
 
     shares: NDArray[np.float64]
-    """Of every link: the part of the message that it carries."""
+    """The part of the message that each link carries."""
     latency_us: float
-    """Of the longest of the equally short ways."""
+    """Latency of the slowest of the equally short paths."""
 
 
 class Routes:
-    """The shortest ways through a graph, found when they are first asked for.
+    """The shortest paths through a graph, found when they are first asked for.
 
     Links are counted once per direction.
     """
@@ -50,32 +50,32 @@ class Routes:
         self.gb_s = np.array([graph.edges[hop]["gb_s"] for hop in self.hops])
         self._index = {hop: i for i, hop in enumerate(self.hops)}
         self._known: dict[Hop, Route] = {}
-        self._ways: dict[str, tuple[dict[str, list[str]], dict[str, float]]] = {}
+        self._paths: dict[str, tuple[dict[str, list[str]], dict[str, float]]] = {}
 
     def between(self, start: int, end: int) -> Route:
         """Return the route from one GPU to another, by their places in `gpus`."""
         return self.route(self.gpus[start], self.gpus[end])
 
     def route(self, start: str, end: str) -> Route:
-        """Return the route between two vertices, over all shortest ways at once.
+        """Return the route between two vertices, over all shortest paths at once.
 
-        The shortest way takes wide links first, then few of them. Where several are
-        equally short, every switch spreads what it passes on evenly over them, as
-        equal-cost multipath does: the order in which links are written is no matter.
+        A link's length is 1 / bandwidth. Where several paths are equally short every
+        switch spreads its traffic evenly over them, as equal-cost multipath does, so
+        that the order in which a file lists the links does not matter.
         """
         if (start, end) not in self._known:
             self._known[start, end] = self._find(start, end)
         return self._known[start, end]
 
     def seconds(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return seconds per byte on links that carry so many times each byte."""
+        """Return seconds per byte on links that carry these shares of a message."""
         return np.asarray(shares / (self.gb_s * 1e9))
 
     def _from(self, start: str) -> tuple[dict[str, list[str]], dict[str, float]]:
-        """Return what comes before each vertex on shortest ways, and their lengths."""
-        if start not in self._ways:
-            self._ways[start] = self._shortest(start)
-        return self._ways[start]
+        """Return the predecessors and distance of each vertex on paths from `start`."""
+        if start not in self._paths:
+            self._paths[start] = self._shortest(start)
+        return self._paths[start]
 
     def _shortest(self, start: str) -> tuple[dict[str, list[str]], dict[str, float]]:
         def length(here: str, _there: str, link: dict[str, float]) -> float:

@@ -1,4 +1,4 @@
-"""Which GPUs of a host could stand in each other's places."""
+"""Symmetries of a host's graph: which GPUs can be exchanged without a difference."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Swap = dict[str, str]
-"""Where a symmetry takes each vertex."""
+"""A symmetry: the vertex that each vertex is mapped to."""
 
 Colours = dict[str, int]
-"""Of each vertex: vertices with different colours are not alike."""
+"""The colour of each vertex; vertices of different colours are not alike."""
 
 
-def before(
+def rank_order_pairs(
     graph: nx.Graph[str], gpus: list[str], way_out: str
 ) -> list[tuple[int, int]]:
     """Return pairs of GPUs of which the first may be taken to have the lower rank.
 
-    For each GPU those are the ones that a symmetry of the graph takes it to while all
-    earlier GPUs stay where they are. Of the orders that symmetries turn into each
-    other this keeps the first one (Puget 2005, Breaking symmetries in all different
-    problems). Symmetries found for later GPUs keep earlier ones too: most others are
-    made of them (Sims 1970, Computational methods for permutation groups).
+    A GPU is paired with every later one that a symmetry of the graph maps it to while
+    all earlier GPUs stay in place. Of the orders that symmetries map to each other
+    these pairs keep just the first (Puget 2005, Breaking symmetries in all different
+    problems). Symmetries found for later GPUs fix the earlier ones too, and most
+    others are products of them (Sims 1970, Computational methods for permutation
+    groups).
     """
-    kinds = {node: (own["kind"], node == way_out) for node, own in graph.nodes.data()}
+    kinds = {node: (data["kind"], node == way_out) for node, data in graph.nodes.data()}
     symmetries: list[Swap] = []
     pairs = []
     for index in reversed(range(len(gpus))):
-        gpu, fixed = gpus[index], {own: i for i, own in enumerate(gpus[:index])}
+        gpu, fixed = gpus[index], {name: i for i, name in enumerate(gpus[:index])}
         alike = {node: (kind, fixed.get(node, -1)) for node, kind in kinds.items()}
         reached = _orbit(gpu, symmetries)
         for other in range(index + 1, len(gpus)):
@@ -45,11 +46,11 @@ def before(
 
 
 def _orbit(start: str, symmetries: Sequence[Swap]) -> set[str]:
-    """Return where symmetries take a vertex, one after the other."""
+    """Return the vertices that products of symmetries map a vertex to."""
     reached, waiting = {start}, [start]
     while waiting:
         here = waiting.pop()
-        found = {own[here] for own in symmetries} - reached
+        found = {symmetry[here] for symmetry in symmetries} - reached
         reached |= found
         waiting += found
     return reached
@@ -58,23 +59,23 @@ def _orbit(start: str, symmetries: Sequence[Swap]) -> set[str]:
 def _swap(
     graph: nx.Graph[str], alike: dict[str, Any], first: str, second: str
 ) -> Swap | None:
-    """Return a symmetry that takes one vertex to another and keeps what is `alike`."""
-    here = {node: (own, node == first) for node, own in alike.items()}
-    there = {node: (own, node == second) for node, own in alike.items()}
+    """Return a symmetry that maps one vertex to another and preserves `alike`."""
+    here = {node: (label, node == first) for node, label in alike.items()}
+    there = {node: (label, node == second) for node, label in alike.items()}
     number = _numbers([*here.values(), *there.values()])
     return _matched(
         graph,
-        {node: number[own] for node, own in here.items()},
-        {node: number[own] for node, own in there.items()},
+        {node: number[label] for node, label in here.items()},
+        {node: number[label] for node, label in there.items()},
     )
 
 
 def _matched(graph: nx.Graph[str], here: Colours, there: Colours) -> Swap | None:
-    """Return a symmetry that takes each vertex to one of its colour, if there is one.
+    """Return a symmetry that maps each vertex to one of its colour, if one exists.
 
-    Colours are told apart by those of the neighbours until that tells nothing more
-    (McKay and Piperno 2014, Practical graph isomorphism II); then one vertex is taken
-    to each that it may stand for.
+    Colours are refined by those of the neighbours until they are stable (McKay and
+    Piperno 2014, Practical graph isomorphism II); then one vertex is mapped to each
+    candidate in turn.
     """
     here, there = _refined(graph, here, there)
     sizes = Counter(here.values())
@@ -84,10 +85,10 @@ def _matched(graph: nx.Graph[str], here: Colours, there: Colours) -> Swap | None
     if not several:
         by_colour = {colour: node for node, colour in there.items()}
         return {node: by_colour[colour] for node, colour in here.items()}
-    colour = min(several, key=lambda own: (sizes[own], own))
-    taken = next(node for node, own in here.items() if own == colour)
-    for other in (node for node, own in there.items() if own == colour):
-        found = _matched(graph, here | {taken: -1}, there | {other: -1})
+    rarest = min(several, key=lambda colour: (sizes[colour], colour))
+    mapped = next(node for node, colour in here.items() if colour == rarest)
+    for image in (node for node, colour in there.items() if colour == rarest):
+        found = _matched(graph, here | {mapped: -1}, there | {image: -1})
         if found:
             return found
     return None
@@ -96,19 +97,19 @@ def _matched(graph: nx.Graph[str], here: Colours, there: Colours) -> Swap | None
 def _refined(
     graph: nx.Graph[str], here: Colours, there: Colours
 ) -> tuple[Colours, Colours]:
-    """Return colours of which all vertices with one have neighbours alike."""
+    """Return stable colours: one colour has equally coloured neighbours."""
     while True:
         known = len({*here.values(), *there.values()})
         seen, found = _surroundings(graph, here), _surroundings(graph, there)
         number = _numbers([*seen.values(), *found.values()])
-        here = {node: number[own] for node, own in seen.items()}
-        there = {node: number[own] for node, own in found.items()}
+        here = {node: number[near] for node, near in seen.items()}
+        there = {node: number[near] for node, near in found.items()}
         if len(number) == known:
             return here, there
 
 
 def _surroundings(graph: nx.Graph[str], colours: Colours) -> dict[str, Any]:
-    """Return the colour of each vertex, and its links with those of neighbours."""
+    """Return the colour of each vertex with its links and its neighbours' colours."""
     return {
         node: (
             colours[node],
@@ -123,5 +124,6 @@ def _surroundings(graph: nx.Graph[str], colours: Colours) -> dict[str, Any]:
     }
 
 
-def _numbers(seen: Iterable[Any]) -> dict[Any, int]:
-    return {own: number for number, own in enumerate(sorted(set(seen)))}
+def _numbers(values: Iterable[Any]) -> dict[Any, int]:
+    """Return the distinct values, numbered in sorted order."""
+    return {value: number for number, value in enumerate(sorted(set(values)))}

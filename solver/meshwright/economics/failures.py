@@ -1,0 +1,95 @@
+"""How much of a training run is lost to failures and checkpoints."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshwright.economics.checkpoint_interval import (
+    LITTLE,
+    SHORT_S,
+    daly_s,
+    goodput,
+    young_s,
+)
+from meshwright.economics.planned_run import PlannedRun
+from meshwright.results.training_run import Failures
+from meshwright.spec.run import Checkpoint
+from meshwright.spec.units import HOUR_S
+
+PCIE_GB_S = 12.5
+"""PCIe bandwidth of a GPU whose port is not known: 0.8 of the 15.75 GB/s of PCIe 3.0
+x16 (PCI-SIG)."""
+
+
+class Days(NamedTuple):
+    """Length of a run without failures and with them."""
+
+    ideal: float
+    real: float
+
+
+def failures(run: PlannedRun) -> Failures | None:
+    """Return what failures take of a run; None if the spec gives no rate of failures.
+
+    If the spec describes no checkpoints, only the time between failures is known.
+    """
+    if run.asked.mtbf_gpu_hours is None:
+        return None
+    mtbf_hours = run.asked.mtbf_gpu_hours / run.plan.world_size
+    if run.asked.checkpoint is None:
+        return Failures(mtbf_hours=mtbf_hours)
+    return _with_checkpoints(run, run.asked.checkpoint, mtbf_hours)
+
+
+def _with_checkpoints(
+    run: PlannedRun, checkpoint: Checkpoint, mtbf_hours: float
+) -> Failures:
+    """Return what failures take of a run with checkpoints at Daly's interval.
+
+    A checkpoint has the weights and the optimizer state of the whole model, each part
+    written once. After a failure it is read again. An asynchronous checkpoint stops
+    training only until host memory has it, but is lost if a failure comes before it is
+    written; the next one does not start before that.
+    """
+    size = run.params * (run.state.weights + run.state.optimizer)
+    write_s, mtbf_s = size / (checkpoint.gb_s * 1e9), mtbf_hours * HOUR_S
+    is_async = checkpoint.is_async
+    stall_s = _copy_to_host_s(run, size) if is_async else write_s
+    restart_s = checkpoint.restart_s + write_s + (write_s if is_async else 0.0)
+    asked_s = daly_s(stall_s, mtbf_s)
+    interval_s = max(asked_s, write_s) if is_async else asked_s
+    useful = goodput(interval_s, stall_s, restart_s, mtbf_s)
+    gain = useful - goodput(SHORT_S, stall_s, restart_s, mtbf_s)
+    is_short = interval_s < SHORT_S
+    is_needless = is_short and gain < LITTLE
+    return Failures(
+        mtbf_hours=mtbf_hours,
+        checkpoint_gb=size / 1e9,
+        write_s=write_s,
+        stall_s=stall_s,
+        young_s=young_s(stall_s, mtbf_s),
+        interval_s=interval_s,
+        goodput=useful,
+        set_by="storage" if is_needless or interval_s > asked_s else "failures",
+        failures_alone_s=asked_s,
+        storage_share=write_s / (interval_s + stall_s),
+        storage_tb_h=size / 1e12 * HOUR_S / (interval_s + stall_s),
+        short_gains=gain if is_short else None,
+    )
+
+
+def _copy_to_host_s(run: PlannedRun, size: float) -> float:
+    """Return the seconds in which every GPU copies its part to its host."""
+    topology = run.job.spec.cluster.topology
+    host_gb_s = topology.host.pcie_gb_s if topology.host else None
+    gb_s = host_gb_s or topology.gpu.pcie_gb_s or PCIE_GB_S
+    return size / run.plan.world_size / (gb_s * 1e9)
+
+
+def over_days(failures: Failures, days: Days | None) -> Failures:
+    """Return the failures with their number and the days lost over a whole run."""
+    if days is None:
+        return failures
+    expected = days.real * 24 / failures.mtbf_hours
+    lost = days.real - days.ideal if failures.goodput is not None else None
+    return failures.model_copy(update={"expected": expected, "lost_days": lost})

@@ -1,0 +1,107 @@
+"""A training run on a plan: tokens, rates, FLOPs, state and prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cost.job import Job
+from meshwright.cost.state import state_bytes
+from meshwright.cost.transformer import (
+    active_params,
+    recomputed_flops,
+    step_flops,
+    total_params,
+)
+from meshwright.economics.prices import usd_per_hour
+from meshwright.frameworks.base.framework import StateBytes
+from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.spec.model import Model
+from meshwright.spec.run import TrainingRun
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The training run of a spec on a plan."""
+
+    job: Job
+    """The job at the precision of the plan."""
+    priced: PricedPlan
+
+    @property
+    def asked(self) -> TrainingRun:
+        """Return the section of the spec that describes the run."""
+        return self.job.spec.run
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return self.priced.plan
+
+    @property
+    def model(self) -> Model:
+        """Return the model."""
+        return self.job.spec.model
+
+    @property
+    def params(self) -> int:
+        """Return the parameters of the whole model."""
+        return total_params(self.model)
+
+    @property
+    def active_params(self) -> int:
+        """Return the parameters that one token passes through."""
+        return active_params(self.model)
+
+    @property
+    def state(self) -> StateBytes:
+        """Return the bytes per parameter of weights, gradients and optimizer."""
+        return state_bytes(self.job.spec)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Return the tokens of a global batch."""
+        training = self.job.spec.training
+        return training.seq_len * training.global_batch
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Return the throughput of all GPUs together."""
+        return self.tokens_per_step / self.priced.step_s
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Return the price of all GPUs for an hour; None if it is not known."""
+        return usd_per_hour(self.job.spec.cluster, self.asked.gpu_hour_price)
+
+    def usd(self, hours: float | None) -> float | None:
+        """Return the price of all GPUs for some hours; None if either is not known."""
+        price = self.usd_per_hour
+        return price * hours if price is not None and hours is not None else None
+
+    @property
+    def compute_s(self) -> float:
+        """Return the seconds per step for which the slowest stage computes."""
+        parts = self.priced.time_parts
+        return parts.get("compute", 0.0) + parts.get("recompute", 0.0)
+
+    @property
+    def step_flops(self) -> float:
+        """Return the model FLOPs of a step."""
+        training = self.job.spec.training
+        return step_flops(self.model, training.seq_len, training.global_batch)
+
+    @property
+    def recomputed_flops(self) -> float:
+        """Return the FLOPs of a step that full recomputation repeats.
+
+        Selective recomputation counts as 0: it repeats operations of few FLOPs, and
+        the scores of plain attention, which are left out like those that fused
+        attention repeats.
+        """
+        if self.plan.recompute != "full":
+            return 0.0
+        training = self.job.spec.training
+        layers = sum(stage.recompute_layers for stage in self.plan.stages)
+        sizes = training.seq_len, training.global_batch
+        return layers * recomputed_flops(self.model, *sizes)

@@ -1,0 +1,131 @@
+"""The decisions in a spec (pins, limits, capacities), and the spec without some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from meshwright.explanations.changed_spec import AnySpec, with_topology
+from meshwright.plans.plan import Plan
+from meshwright.results.explanation import Constraint
+from meshwright.spec.pins import MeshPin, Pins
+from meshwright.spec.serving import Question
+from meshwright.spec.spec import Spec
+
+ENDLESS_GIB = 100_000.0
+"""More memory than any plan needs: a capacity that is dropped is set to this."""
+
+MEMORY = "memory"
+HOST_MEMORY = "host_memory"
+TP_LINK = "limits.tp_min_link_gb_s"
+LINK_SHARE = "limits.max_link_utilisation"
+
+_LIMITS = (LINK_SHARE, TP_LINK)
+
+
+def decisions_in(spec: Spec) -> list[Constraint]:
+    """Return the pins, limits and capacities of a spec, in that order."""
+    return [*pin_decisions(spec.pins), *_limits(spec), *_capacities(spec)]
+
+
+def pin_decisions(pins: Pins) -> Iterator[Constraint]:
+    """Yield the pins that decide something; 'recompute_layers: any' does not."""
+    for name, value in pins:
+        if value is not None and value != "any":
+            sentence = f"{name} is {_pin_text(value)}"
+            yield Constraint(rule=f"pins.{name}", sentence=sentence)
+
+
+def _limits(spec: Spec) -> Iterator[Constraint]:
+    for rule in _LIMITS:
+        name = rule.removeprefix("limits.")
+        value = getattr(spec.limits, name)
+        if value is not None:
+            yield Constraint(rule=rule, sentence=f"{name} is {value:g}")
+
+
+def _capacities(spec: Spec) -> Iterator[Constraint]:
+    yield memory_decision(spec)
+    if spec.cluster.topology.host is not None:
+        sentence = f"a plan may offload {spec.usable_host_gib:.0f} GiB to each host"
+        yield Constraint(rule=HOST_MEMORY, sentence=sentence)
+
+
+def memory_decision(spec: Question) -> Constraint:
+    """Return the limit on the memory that a plan may use on each GPU."""
+    sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
+    return Constraint(rule=MEMORY, sentence=sentence)
+
+
+def without_decisions(spec: AnySpec, rules: Iterable[str]) -> AnySpec:
+    """Return the spec with the decisions of these names left open."""
+    pins: dict[str, str | None] = {}
+    limits: dict[str, float | None] = {}
+    for rule in rules:
+        section, _, name = rule.partition(".")
+        if rule == MEMORY:
+            limits["memory_gib"] = ENDLESS_GIB
+        elif rule == HOST_MEMORY:
+            spec = _with_endless_hosts(spec)
+        elif section == "pins":
+            # None would mean all layers where recompute is pinned to one mode.
+            pins[name] = "any" if name == "recompute_layers" else None
+        else:
+            limits[name] = None
+    return spec.model_copy(
+        update={
+            "pins": spec.pins.model_copy(update=pins),
+            "limits": spec.limits.model_copy(update=limits),
+        }
+    )
+
+
+def _with_endless_hosts(spec: AnySpec) -> AnySpec:
+    topology, host = spec.cluster.topology, spec.cluster.topology.host
+    assert host is not None
+    nvme_gib = None if host.nvme_gib is None else ENDLESS_GIB
+    capacity = {"memory_gib": ENDLESS_GIB, "nvme_gib": nvme_gib}
+    endless = {"host": host.model_copy(update=capacity)}
+    return with_topology(spec, topology.model_copy(update=endless))
+
+
+def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
+    """Return the edit that sets a pin to the plan's value, or drops a limit.
+
+    The text after the arrow is the new value in YAML.
+    """
+    if not rule.startswith("pins."):
+        return f"{rule}: {getattr(spec.limits, rule.partition('.')[2]):g} -> null"
+    name = rule.removeprefix("pins.")
+    old = _pin_text(getattr(spec.pins, name))
+    return f"{name}: {old} -> {_plan_value(plan, name)}{_any_layers(spec, name, plan)}"
+
+
+def _plan_value(plan: Plan, name: str) -> str:
+    """Return the plan's value of a pinnable field, in YAML."""
+    if name == "dp":
+        return str(plan.dp_replicate * plan.dp_shard)
+    if name == "layers":
+        return str([stage.layers for stage in plan.stages])
+    if name == "recompute_layers":
+        return str([stage.recompute_layers for stage in plan.stages])
+    if name == "mesh":
+        return str({axis: list(factors) for axis, factors in plan.mesh.items()})
+    value = getattr(plan, name)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _any_layers(spec: Spec, name: str, plan: Plan) -> str:
+    """Return the second pin that a recompute mode needs if not all layers use it."""
+    is_free = name == "recompute" and spec.pins.recompute_layers is None
+    is_part = is_free and plan.recompute != "none" and not plan.recomputes_all_layers
+    return ", recompute_layers: any" if is_part else ""
+
+
+def _pin_text(value: object) -> str:
+    """Return the value of a pin in YAML."""
+    if isinstance(value, tuple):
+        items: Sequence[str] = [str(item) for item in value]
+        return items[0] if len(items) == 1 else "[" + ", ".join(items) + "]"
+    if isinstance(value, MeshPin):
+        return str({axis: list(by) for axis, by in value if by is not None})
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,127 @@
+"""The traffic of each kind of group on a host, and its cost by the order of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.cpsat.group_cost import GpuOrder, GroupCost
+from meshwright.plans.columns import Floats, Ints
+from meshwright.topology.fabric import HostOrders, Meshes
+from meshwright.topology.group_hops import hops_of
+from meshwright.topology.groups import EP, group_meshes
+from meshwright.topology.host_kind import HostKind
+from meshwright.topology.routed_fabric import RoutedFabric
+
+LOAD_UNIT_S = 1e-18
+"""Seconds per byte of one unit of load."""
+
+WAIT_UNIT_S = 1e-9
+"""Seconds of one unit of latency."""
+
+MOST_UNITS = 2**50
+
+Limits = tuple[tuple[float, float], ...]
+"""For each kind of group, the s per byte and the latency of interest at most, s."""
+
+NO_LIMIT = (np.inf, np.inf)
+
+ExpertDegree = int | None
+"""The number of GPUs that share out the experts; None for models without experts."""
+
+
+@dataclass(frozen=True)
+class GroupTraffic:
+    """What the groups of one column of `PathCosts` send on a host."""
+
+    column: int
+    hops: tuple[tuple[int, int], ...]
+    """Ranks that send to ranks: round their rings, or all to all."""
+    hop_bytes: float
+    """Bytes on each hop, per byte of the ring or sent by a member."""
+    out_bytes: float
+    """Bytes that leave the host, likewise."""
+
+
+def traffic_of(
+    fabric: RoutedFabric, mesh: Meshes, ep: ExpertDegree
+) -> list[GroupTraffic]:
+    """Return the traffic of every kind of group inside hosts, on one mesh."""
+    found: dict[int, GroupTraffic] = {}
+    for columns, view in group_meshes(mesh, None if ep is None else np.array([ep])):
+        members = fabric.members(view)[0]
+        for axis, column in enumerate(columns):
+            if members[axis] > 1 and column not in found:
+                is_exchange = column == EP
+                hops = hops_of(fabric.inside(view[0]), axis, is_exchange)
+                inside, out = fabric.byte_shares(view, is_exchange)
+                found[column] = GroupTraffic(
+                    column, tuple(hops), float(inside[0, axis]), float(out[0, axis])
+                )
+    return list(found.values())
+
+
+def group_costs(
+    kind: HostKind, traffic: tuple[GroupTraffic, ...], limits: Limits
+) -> list[GroupCost]:
+    """Return the costs by which orders of a host's GPUs compare, in whole units."""
+    loads, latency_s = kind.tables
+    waits = _units(latency_s, WAIT_UNIT_S)
+    costs = []
+    for group, (load_limit, wait_limit) in zip(traffic, limits, strict=True):
+        per_hop = _units(loads * group.hop_bytes, LOAD_UNIT_S)
+        base = _units(kind.exits * group.out_bytes, LOAD_UNIT_S)
+        most_load = len(group.hops) * int(per_hop.max()) + int(base.max())
+        most = (
+            min(most_load, _units_above(load_limit / LOAD_UNIT_S) + len(group.hops)),
+            min(int(waits.max()), _units_above(wait_limit / WAIT_UNIT_S)),
+        )
+        costs.append(GroupCost(group.hops, per_hop, base, waits, most))
+    return costs
+
+
+def _units_above(units: float) -> int:
+    return int(min(units, MOST_UNITS)) + 1
+
+
+def _units(amounts: Floats, unit: float) -> Ints:
+    return np.rint(np.minimum(amounts / unit, MOST_UNITS)).astype(np.int64)
+
+
+def combined_orders(
+    traffic: Sequence[GroupTraffic],
+    kinds: Sequence[HostKind],
+    fronts: Sequence[tuple[GpuOrder, ...]],
+) -> list[HostOrders]:
+    """Return the Pareto-optimal combinations of the orders of all kinds of hosts.
+
+    The cost of a combination is that of its slowest host: every step waits for it.
+    """
+    known: dict[tuple[float, ...], HostOrders] = {(0.0,) * (2 * len(traffic)): ()}
+    for kind, orders in zip(kinds, fronts, strict=True):
+        grown: dict[tuple[float, ...], HostOrders] = {}
+        for costs, combination in known.items():
+            for order in orders:
+                slowest = np.maximum(costs, _costs(traffic, replace(kind, order=order)))
+                grown.setdefault(tuple(slowest.tolist()), (*combination, order))
+        known = {
+            costs: combination
+            for costs, combination in grown.items()
+            if not any(_dominates(other, costs) for other in grown)
+        }
+    return list(known.values())
+
+
+def _costs(traffic: Iterable[GroupTraffic], kind: HostKind) -> list[float]:
+    """Return load and latency of every kind of group, s per byte and s."""
+    costs = []
+    for group in traffic:
+        load = group.hop_bytes * kind.sends(group.hops) + group.out_bytes * kind.exits
+        costs += [float(load.max()), kind.longest_us(group.hops) * 1e-6]
+    return costs
+
+
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))

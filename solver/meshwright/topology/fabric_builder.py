@@ -1,0 +1,49 @@
+"""Builds the fabric of a cluster: a closed form for levels, or routes on graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.hosts import Alike, Hosts
+from meshwright.spec.links import Level
+from meshwright.topology.fabric import Fabric
+from meshwright.topology.graph import machine_graph
+from meshwright.topology.host_kind import HostKind
+from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.routed_fabric import RoutedFabric
+from meshwright.topology.routes import Routes
+
+CACHE_SIZE = 16
+"""Clusters whose fabrics are kept."""
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def build_fabric(cluster: Cluster) -> Fabric:
+    """Return the fabric of a cluster: by levels if it is a tree, else routed.
+
+    Specs on the same cluster share the fabric and the routes it has found.
+    """
+    if cluster.is_tree:
+        return LevelFabric(cluster.levels)
+    hosts = cluster.hosts
+    kinds = [_host_kind(alike, hosts) for alike in hosts.kinds]
+    outer = tuple(_per_gpu_levels(hosts))
+    return RoutedFabric(kinds, cluster.fan_outs, outer)
+
+
+def _host_kind(alike: Alike, hosts: Hosts) -> HostKind:
+    routes = Routes(machine_graph(alike.machine))
+    if not hosts.outer:
+        return HostKind(routes)
+    return HostKind(routes, f"node{alike.hosts[0]}", alike.machine.way_out)
+
+
+def _per_gpu_levels(hosts: Hosts) -> Iterator[Level]:
+    """Yield the levels above hosts, with uplinks per NIC converted to per GPU."""
+    for level in hosts.outer:
+        gb_s = level.gb_s_per_gpu(hosts.gpus, hosts.nics)
+        is_by_nic = level.uplink == "per_nic"
+        changed = {"gb_s": gb_s, "uplink": "per_gpu"}
+        yield level.model_copy(update=changed) if is_by_nic else level

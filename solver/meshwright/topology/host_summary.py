@@ -1,0 +1,147 @@
+"""A summary of a cluster's hosts: how many are alike, and what they lack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.hosts import Alike, split_levels
+from meshwright.spec.links import Level, Link, some
+from meshwright.spec.machine import Machine, joined, machine_of_levels
+from meshwright.spec.topology import MAX_NODES
+
+
+class HostSummary(NamedTuple):
+    """Hosts that are alike: their number, their parts, their faults."""
+
+    name: str
+    """Name of the first of the hosts."""
+    where: str
+    """Names of all the hosts, neighbours as ranges."""
+    size: int
+    """Number of the hosts."""
+    gpus: int
+    """GPUs of one host."""
+    nics: int
+    """NICs of one host."""
+    machine: Machine
+    """One host as a graph; empty where it has more GPUs than graphs may have."""
+    lacks: tuple[str, ...]
+    """Sentences on what is down or slow, compared with the topology."""
+
+
+def summarise_hosts(cluster: Cluster) -> tuple[HostSummary, ...]:
+    """Return a summary for each kind of host that plans may use; a tree has one.
+
+    Where a host is only part of a tree's level, the machine is the innermost level.
+    """
+    if cluster.is_tree:
+        return (_tree_summary(cluster),)
+    return tuple(_graph_summary(cluster, alike) for alike in cluster.hosts.kinds)
+
+
+def _tree_summary(cluster: Cluster) -> HostSummary:
+    levels, gpus = cluster.levels, cluster.gpus_per_host
+    split = split_levels(levels, gpus)
+    inside, outer = split or (levels[:1], levels[1:])
+    nics, above, machine = 0, None, Machine((), ())
+    if outer:
+        above = outer[0]
+        nics = gpus if above.uplink == "per_gpu" else int(split is not None)
+    if math.prod(level.size for level in inside) <= MAX_NODES:
+        machine = joined(machine_of_levels(inside, above), above)
+    size = cluster.gpus // gpus
+    return HostSummary("node0", spans(range(size)), size, gpus, nics, machine, ())
+
+
+def _graph_summary(cluster: Cluster, alike: Alike) -> HostSummary:
+    hosts, machine = alike.hosts, alike.machine
+    return HostSummary(
+        f"node{hosts[0]}",
+        spans(hosts),
+        len(hosts),
+        machine.gpus,
+        machine.nics,
+        machine,
+        tuple(_lacks(cluster, alike)),
+    )
+
+
+def levels_above(cluster: Cluster) -> tuple[Uplinks, ...]:
+    """Return the levels above the hosts' graphs; all levels where it is a tree."""
+    if cluster.is_tree:
+        return tuple(uplinks(cluster.levels))
+    first = cluster.hosts.kinds[0].machine
+    return tuple(uplinks(cluster.hosts.outer, first.gpus, first.nics))
+
+
+class Uplinks(NamedTuple):
+    """A level, with the GPUs below each child of its switches and its uplinks."""
+
+    level: Level
+    gpus: int
+    rails: int
+
+
+def uplinks(levels: Iterable[Level], gpus: int = 1, nics: int = 1) -> Iterator[Uplinks]:
+    """Yield levels, innermost first, above hosts with so many GPUs and NICs."""
+    for level in levels:
+        yield Uplinks(level, gpus, level.uplinks(gpus, nics))
+        gpus, nics = gpus * level.size, nics * level.size
+
+
+def _lacks(cluster: Cluster, alike: Alike) -> Iterator[str]:
+    """Yield sentences on what hosts lack, in the order of the topology."""
+    rated, _ = cluster.rated_host
+    names = {node.name for node in alike.machine.nodes}
+    gone = [node.name for node in rated.nodes if node.name not in names]
+    host = alike.hosts[0]
+    down = {change.node for change in cluster.overrides if change.holds_for(host)}
+    for name in gone:
+        yield f"{name} is {'down' if name in down else 'not used'}"
+    rates = {link.between: link.gb_s for link in alike.machine.links}
+    for link in rated.links:
+        if not set(link.between) & set(gone):
+            yield from _slower(link, rates.get(link.between, 0.0))
+
+
+def _slower(link: Link, gb_s: float) -> Iterator[str]:
+    if gb_s != link.gb_s:
+        state = f"has {gb_s:g} of {link.gb_s:g} GB/s" if gb_s else "is down"
+        yield f"{' - '.join(link.between)} {state}"
+
+
+def left_out(cluster: Cluster) -> tuple[int, ...]:
+    """Return the numbers of the hosts that no plan may use."""
+    return () if cluster.is_tree else cluster.hosts.left_out
+
+
+def why_left_out(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """Yield the names of hosts that are left out, and the reason."""
+    out = left_out(cluster)
+    whole = {change.host for change in cluster.overrides if change.is_whole_host}
+    down = [host for host in out if host in whole]
+    poorer = [host for host in out if host not in whole]
+    if down:
+        yield spans(down), "down"
+    if poorer:
+        yield spans(poorer), "fewer GPUs than the others"
+
+
+def spans(hosts: Iterable[int]) -> str:
+    """Return the names of hosts, neighbours as ranges: node0 to node5, node7."""
+    found: list[list[int]] = []
+    for host in hosts:
+        if found and host == found[-1][1] + 1:
+            found[-1][1] = host
+        else:
+            found.append([host, host])
+    return some([_span(first, last) for first, last in found])
+
+
+def _span(first: int, last: int) -> str:
+    if first == last:
+        return f"node{first}"
+    return f"node{first}{',' if last == first + 1 else ' to'} node{last}"

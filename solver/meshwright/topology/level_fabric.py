@@ -1,0 +1,109 @@
+"""Costs of groups on a tree of switches, in closed form: 16,384 GPUs take no longer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.spec.divisors import divisors
+from meshwright.spec.links import Level
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
+
+
+class LevelFabric:
+    """A regular cluster: every switch of a level has the same children.
+
+    One link stands for all uplinks of a level, since they carry equal loads.
+    """
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        """Keep the levels, innermost first."""
+        self.levels = tuple(levels)
+        self.sizes = tuple(level.size for level in self.levels)
+        below = ("gpu", *(level.name for level in self.levels))
+        self.link_names = tuple(
+            f"{child}0 -> {level.name}0"
+            for child, level in zip(below, self.levels, strict=False)
+        )
+        self._gpus_below = [math.prod(self.sizes[:i]) for i in range(len(self.sizes))]
+        self.link_gb_s = tuple(
+            level.gb_s * level.uplinks(gpus)
+            for level, gpus in zip(self.levels, self._gpus_below, strict=True)
+        )
+
+    def placed(self, order: HostOrders) -> LevelFabric:
+        """Return the fabric itself: the order of equal GPUs does not matter."""
+        assert not order
+        return self
+
+    def loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return seconds per byte on the uplinks of each level.
+
+        A ring that leaves a child passes each byte over the child's uplinks once.
+        Below that child sit C GPUs, M of them in the group, so C / M groups load its
+        uplinks at once: (C / M) / gb_s per byte, where gb_s is that of all uplinks.
+        """
+        return self._loads(meshes, 1 / _members_below(meshes))
+
+    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return seconds per byte on the uplinks, for all-to-all.
+
+        A member sends n - 1 parts, of which n - M go to members that are not below the
+        same child.
+        """
+        below = _members_below(meshes)
+        others = meshes.prod(axis=2)[:, :, None]
+        return self._loads(meshes, (others - below) / np.maximum(others - 1, 1))
+
+    def least(self, degrees: NDArray[np.int64]) -> PathCosts:
+        """Return the least costs of groups of these sizes, over all meshes."""
+        s_per_byte, latency_s = np.zeros((len(degrees), 2)), np.zeros((len(degrees), 2))
+        for row, degree in enumerate(degrees.tolist()):
+            meshes = np.array(list(_factorisations(degree, self.sizes)))[:, None, :]
+            exchanges = self.exchange_loads(meshes).max(axis=2)
+            rings = self.loads(meshes).max(axis=2)
+            s_per_byte[row] = exchanges.min(), rings.min()
+            latency_s[row] = self.latency_s(meshes).min()
+        return PathCosts(s_per_byte, latency_s)
+
+    def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return seconds per byte if every GPU sends this share out of each child."""
+        gb_s = np.array(self.link_gb_s) / np.array(self._gpus_below)
+        leaves = _reach(meshes)[:, :, None] > np.arange(meshes.shape[2])
+        return np.where(leaves, share / (gb_s * 1e9), 0.0)
+
+    def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the latency up to the highest level an axis spans and back, s."""
+        hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
+        return np.asarray(hops_us[_reach(meshes)] * 1e-6)
+
+    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the same: some ring neighbours are as far apart as any two members."""
+        return self.latency_s(meshes)
+
+
+def _members_below(meshes: Meshes) -> NDArray[np.float64]:
+    """Return how many members of a group lie below a child of each level."""
+    below = np.ones(meshes.shape)
+    below[:, :, 1:] = meshes[:, :, :-1].cumprod(axis=2)
+    return below
+
+
+def _factorisations(degree: int, sizes: tuple[int, ...]) -> Iterator[list[int]]:
+    """Yield all factorisations of a degree into divisors of the sizes."""
+    if not sizes:
+        yield from [[]] * (degree == 1)
+        return
+    for factor in divisors(math.gcd(degree, sizes[0])):
+        for rest in _factorisations(degree // factor, sizes[1:]):
+            yield [factor, *rest]
+
+
+def _reach(meshes: Meshes) -> NDArray[np.int64]:
+    """Return the number of levels each axis spans: 0 if it has one member."""
+    levels = np.arange(1, meshes.shape[2] + 1)
+    result: NDArray[np.int64] = np.max(np.where(meshes > 1, levels, 0), axis=2)
+    return result

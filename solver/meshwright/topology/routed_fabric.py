@@ -1,0 +1,225 @@
+"""Costs of groups on any graph, by routing every ring over its links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.spec.links import Level
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
+from meshwright.topology.group_hops import hops_of
+from meshwright.topology.host_kind import HostKind
+from meshwright.topology.level_fabric import LevelFabric
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+HostGroups = tuple[bytes, int, bool]
+"""A mesh inside hosts, the axis of a group, and whether it is an all-to-all."""
+
+
+class RoutedFabric:
+    """Hosts given as graphs, and levels above them; links count once per direction.
+
+    `sizes` has the levels of the host graphs first, then those above. Within a level
+    the axes nest in the order of the mesh: the first is innermost. A ring that leaves
+    its hosts has one channel per member there, each starting at another member, so
+    that all NICs carry equal shares and each channel skips another hop inside.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[HostKind],
+        sizes: tuple[int, ...],
+        outer: Sequence[Level] = (),
+    ) -> None:
+        """Keep the hosts; routes are found when they are first asked for."""
+        self.kinds, self.sizes, self.outer = tuple(kinds), sizes, tuple(outer)
+        self._levels_inside = len(sizes) - len(self.outer)
+        self.gpus_per_host = math.prod(sizes[: self._levels_inside])
+        host = Level(name="host", size=self.gpus_per_host, gb_s=1, latency_us=0)
+        self._tree = LevelFabric([host, *self.outer])
+        names = [name for kind in self.kinds for name in kind.link_names]
+        rates = [float(rate) for kind in self.kinds for rate in kind.routes.gb_s]
+        # The links of GPUs and of NICs, the tree's first two, are in the graphs.
+        self.link_names = (*names, *self._tree.link_names[2:])
+        self.link_gb_s = (*rates, *self._tree.link_gb_s[2:])
+        self._host_loads: dict[HostGroups, Floats] = {}
+        self._host_latency_us: dict[HostGroups, float] = {}
+        self._placed: dict[HostOrders, RoutedFabric] = {}
+
+    def placed(self, order: HostOrders) -> RoutedFabric:
+        """Return the fabric with ranks in other orders, one for each kind of host."""
+        if not order:
+            return self
+        if order not in self._placed:
+            pairs = zip(self.kinds, order, strict=True)
+            kinds = [replace(kind, order=gpus) for kind, gpus in pairs]
+            self._placed[order] = RoutedFabric(kinds, self.sizes, self.outer)
+        return self._placed[order]
+
+    def loads(self, meshes: Meshes) -> Floats:
+        """Return seconds per byte on every link, from the rings that cross it."""
+        return self._loads(meshes, is_exchange=False)
+
+    def exchange_loads(self, meshes: Meshes) -> Floats:
+        """Return seconds per byte on every link, for all-to-all."""
+        return self._loads(meshes, is_exchange=True)
+
+    def byte_shares(self, meshes: Meshes, is_exchange: bool) -> tuple[Floats, Floats]:
+        """Return the bytes on each hop inside hosts, and out of each GPU's host.
+
+        Both are per byte of the ring, or per byte that a member sends in all.
+        """
+        return _byte_shares(self.members(meshes), meshes.prod(axis=2), is_exchange)
+
+    def inside(self, mesh: Ints) -> Ints:
+        """Return the levels of one mesh that are inside hosts, (axes, levels)."""
+        return mesh[:, : self._levels_inside]
+
+    def members(self, meshes: Meshes) -> Ints:
+        """Return the number of members of each group on one host."""
+        result: Ints = meshes[:, :, : self._levels_inside].prod(axis=2)
+        return result
+
+    def _on_tree(self, meshes: Meshes) -> Meshes:
+        """Return meshes whose innermost level is the host."""
+        inside = self.members(meshes)[:, :, None]
+        return np.concatenate([inside, meshes[:, :, self._levels_inside :]], axis=2)
+
+    def _loads(self, meshes: Meshes, is_exchange: bool) -> Floats:
+        """Return the loads of the links inside hosts, then of those above."""
+        on_tree = self._on_tree(meshes)
+        hop_bytes, out_bytes = self.byte_shares(meshes, is_exchange)
+        above = self._loads_above(on_tree, is_exchange)
+        exits = np.concatenate([kind.exits for kind in self.kinds])
+        inside = out_bytes[:, :, None] * exits
+        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+            mesh = self.inside(meshes[row])
+            loads = self._loads_inside(mesh, int(axis), is_exchange)
+            inside[row, axis] += hop_bytes[row, axis] * loads
+        return np.concatenate([inside, above], axis=2)
+
+    def _loads_above(self, on_tree: Meshes, is_exchange: bool) -> Floats:
+        """Return the loads of the links above NICs."""
+        tree = self._tree.exchange_loads if is_exchange else self._tree.loads
+        return tree(on_tree)[:, :, 2:]
+
+    def _loads_inside(self, mesh: Ints, axis: int, is_exchange: bool) -> Floats:
+        """Return the loads inside every kind of host, per byte on each hop."""
+        key = (mesh.tobytes(), axis, is_exchange)
+        if key not in self._host_loads:
+            hops = hops_of(mesh, axis, is_exchange)
+            loads = [kind.sends(hops) for kind in self.kinds]
+            self._host_loads[key] = np.concatenate(loads)
+        return self._host_loads[key]
+
+    def least_on(self, meshes: Meshes, is_exchange: bool) -> PathCosts:
+        """Return a lower bound on the costs of groups on meshes, in any GPU order."""
+        on_tree = self._on_tree(meshes)
+        hop_bytes, out_bytes = self.byte_shares(meshes, is_exchange)
+        above = self._loads_above(on_tree, is_exchange).max(axis=2, initial=0)
+        at_host = self._least_at_host(
+            on_tree[:, :, 0], hop_bytes, out_bytes, is_exchange
+        )
+        s_per_byte = np.maximum(at_host, above)
+        nearest_s = 1e-6 * max(kind.nearest_us for kind in self.kinds)
+        inside_s = np.where(on_tree[:, :, 0] > 1, nearest_s, 0.0)
+        return PathCosts(s_per_byte, np.maximum(inside_s, self._latency_above(on_tree)))
+
+    def _least_at_host(
+        self, members: Ints, hop_bytes: Floats, out_bytes: Floats, is_exchange: bool
+    ) -> Floats:
+        """Return the least seconds per byte on the links of GPUs and of NICs."""
+        hops = members - 1 if is_exchange else members > 1
+        nic_s = out_bytes * self._exit_s_per_byte
+        return np.maximum(nic_s, hops * hop_bytes * self._gpu_s_per_byte)
+
+    @cached_property
+    def _gpu_s_per_byte(self) -> float:
+        """Return seconds per byte out of the slowest GPU, over all its links."""
+        return max(kind.gpu_s_per_byte for kind in self.kinds)
+
+    @cached_property
+    def _exit_s_per_byte(self) -> float:
+        """Return seconds per byte on the fullest link if every GPU sends out."""
+        return max(float(kind.exits.max(initial=0)) for kind in self.kinds)
+
+    def least(self, degrees: Ints) -> PathCosts:
+        """Return a lower bound on the costs of groups of these sizes, on any mesh.
+
+        The fullest link of a GPU carries at least the GPU's bytes spread over all its
+        links, in any order of GPUs. Latencies are bounded by 0.
+        """
+        s_per_byte = np.zeros((len(degrees), 2))
+        for row, degree in enumerate(degrees.tolist()):
+            members = np.array(self._members_of(degree))
+            for column, is_exchange in enumerate((True, False)):
+                shares = _byte_shares(
+                    members, np.full_like(members, degree), is_exchange
+                )
+                at_host = self._least_at_host(members, *shares, is_exchange)
+                s_per_byte[row, column] = at_host.min()
+        return PathCosts(s_per_byte, np.zeros_like(s_per_byte))
+
+    def _members_of(self, degree: int) -> list[int]:
+        """Return how many members of a group of this size can be on one host."""
+        outside = math.prod(self.sizes[self._levels_inside :])
+        return [
+            members
+            for members in range(1, degree + 1)
+            if degree % members == 0
+            and self.gpus_per_host % members == 0
+            and outside % (degree // members) == 0
+        ]
+
+    def latency_s(self, meshes: Meshes) -> Floats:
+        """Return the latency of the longest route between ring neighbours, seconds."""
+        return self._latency_s(meshes, is_exchange=False)
+
+    def exchange_latency_s(self, meshes: Meshes) -> Floats:
+        """Return the latency of the longest route between two members, seconds."""
+        return self._latency_s(meshes, is_exchange=True)
+
+    def _latency_s(self, meshes: Meshes, is_exchange: bool) -> Floats:
+        on_tree = self._on_tree(meshes)
+        result = self._latency_above(on_tree)
+        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+            mesh = self.inside(meshes[row])
+            inside_s = self._latency_inside_us(mesh, int(axis), is_exchange) * 1e-6
+            result[row, axis] = max(result[row, axis], inside_s)
+        return result
+
+    def _latency_inside_us(self, mesh: Ints, axis: int, is_exchange: bool) -> float:
+        """Return the latency of the longest route of a group inside hosts, us."""
+        key = (mesh.tobytes(), axis, is_exchange)
+        if key not in self._host_latency_us:
+            hops = hops_of(mesh, axis, is_exchange)
+            longest_us = max(kind.longest_us(hops) for kind in self.kinds)
+            self._host_latency_us[key] = longest_us
+        return self._host_latency_us[key]
+
+    def _latency_above(self, on_tree: Meshes) -> Floats:
+        """Return the longest route between hosts, s; 0 for groups inside one host."""
+        # The tree has the way from the first switch outside on, and a NIC's uplink.
+        first_us = self.outer[0].latency_us if self.outer else 0.0
+        exit_us = max(kind.exit_us for kind in self.kinds) - first_us
+        leaves = on_tree[:, :, 1:].prod(axis=2) > 1
+        routes_s = self._tree.latency_s(on_tree) + 2e-6 * exit_us
+        return np.where(leaves, routes_s, 0.0)
+
+
+def _byte_shares(
+    members: Ints, sizes: Ints, is_exchange: bool
+) -> tuple[Floats, Floats]:
+    """Return `RoutedFabric.byte_shares` of groups with some members on one host."""
+    if is_exchange:
+        parts = np.maximum(sizes - 1, 1)
+        return 1 / parts, (sizes - members) / parts
+    out_bytes = np.where(sizes > members, 1 / members, 0.0)
+    return 1 - out_bytes, out_bytes
