@@ -45,9 +45,20 @@ def schema_text(kind: str) -> str:
         "$id": f"urn:meshwright:schema:{kind}",
         "title": title,
     }
-    built = build()
-    built.pop("title", None)
-    return json.dumps({**head, **built}, indent=1) + "\n"
+    built = {**build(), **head}
+    return json.dumps({**head, **_without_examples(built)}, indent=1) + "\n"
+
+
+def _without_examples(schema: Any) -> Any:
+    """Return a schema whose descriptions leave out the examples of docstrings."""
+    if isinstance(schema, list):
+        return [_without_examples(own) for own in schema]
+    if not isinstance(schema, dict):
+        return schema
+    own = {name: _without_examples(value) for name, value in schema.items()}
+    if isinstance(told := own.get("description"), str):
+        own["description"] = told.partition("\n\nExample:")[0]
+    return own
 
 
 def _spec() -> Schema:
