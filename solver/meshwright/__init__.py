@@ -33,6 +33,7 @@ The way through the house, each room importing only those above it:
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and calibration
+    schemas/      JSON Schema of all kinds of files, for editors and programs
     api/          the functions of `import meshwright`
     cli/          the commands
 """

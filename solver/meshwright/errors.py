@@ -21,7 +21,16 @@ class MeshwrightError(Exception):
 
 
 class SpecError(MeshwrightError):
-    """A value in a file or on the command line that cannot be used."""
+    """A value in a file, in an argument or on the command line that cannot be used.
+
+    Example:
+        >>> import meshwright as mw
+        >>> try:
+        ...     mw.load("llama3-8b-2xh100")
+        ... except mw.SpecError as error:
+        ...     print(error)
+        'llama3-8b-2xh100' is neither a file nor a bundled name; did you mean ...
+    """
 
 
 class InternalError(MeshwrightError):

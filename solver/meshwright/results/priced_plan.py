@@ -29,7 +29,16 @@ class StageMemory(SpecModel):
 
 
 class PricedPlan(SpecModel):
-    """A plan with its time, memory and link loads, as the checker computed them."""
+    """A plan with its time, memory and link loads, as the checker computed them.
+
+    Example:
+        >>> import meshwright as mw
+        >>> best = mw.solve(mw.load("llama3-8b-2xh100-nvlink")).best
+        >>> best.step_s == sum(best.time_parts.values())
+        True
+        >>> best.peak_gib < best.stages[0].usable_gib
+        True
+    """
 
     plan: Plan
     step_s: float

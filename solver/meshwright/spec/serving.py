@@ -22,7 +22,14 @@ PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
 
 
 class ServingSpec(SpecModel):
-    """A model, a cluster, what is served, and what the user has already decided."""
+    """A model, a cluster, what is served, and what the user has already decided.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("serve-llama3-8b-1xa100", mw.ServingSpec)
+        >>> spec.inference.objective, spec.inference.context
+        ('latency', 8192)
+    """
 
     model: Model
     cluster: Cluster

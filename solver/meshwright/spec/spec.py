@@ -16,7 +16,14 @@ from meshwright.spec.training import Limits, Training
 
 
 class Spec(SpecModel):
-    """A model, a cluster, a training job, and what the user has already decided."""
+    """A model, a cluster, a training job, and what the user has already decided.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("llama3-70b-128xa100", mw.Spec)
+        >>> spec.model.n_layers, spec.cluster.gpus, spec.training.seq_len
+        (80, 128, 4096)
+    """
 
     model: Model
     cluster: Cluster
