@@ -6,10 +6,13 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.docs.pages import ROOT, Block, Page
+from tests.helpers.command import Result, run
+
 SHIPPED = ("benchmarks", "profiles", "specs", "tests", "topologies")
 """Folders of the checkout that pages name files in."""
 
@@ -26,6 +29,11 @@ class Command(NamedTuple):
     code: int
     """With which it leaves."""
 
+    @classmethod
+    def read(cls, text: str, code: int) -> Command:
+        """Return the command of a line of text."""
+        return cls(tuple(shlex.split(text, comments=True)), code)
+
     @property
     def is_ours(self) -> bool:
         """Return whether it is one that can be run here."""
@@ -41,9 +49,9 @@ def _commands(block: Block) -> Iterator[Command]:
     for line in block.text.replace("\\\n", " ").splitlines():
         told = EXIT.search(line)
         for part in line.split("&&"):
-            words = tuple(shlex.split(part, comments=True))
-            if words and not part.strip().startswith(INSTALLS):
-                yield Command(words, int(told[1]) if told else 0)
+            command = Command.read(part, int(told[1]) if told else 0)
+            if command.words and not part.strip().startswith(INSTALLS):
+                yield command
 
 
 def check_module(command: Command) -> None:
@@ -65,3 +73,16 @@ def prepare(block: Block, folder: Path) -> None:
     for name, text in Page(block.page).files.items():
         (folder / name).write_text(text, encoding="utf-8")
 
+
+def result_of(command: Command, folder: Path) -> Result:
+    """Return what a command does in a folder; the same of bundled specs runs once."""
+    words = command.words[1:]
+    is_pure = words[0] != "search" and not {"-o", "--ranks", "--plot"} & set(words)
+    if is_pure and not any((folder / word).exists() for word in words):
+        return _run_once(words)
+    return run(*words)
+
+
+@cache
+def _run_once(words: tuple[str, ...]) -> Result:
+    return run(*words)

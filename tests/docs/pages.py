@@ -98,7 +98,9 @@ def blocks_of(kind: str) -> list[Block]:
 
 
 def _blocks(path: Path, text: str) -> Iterator[Block]:
-    above, start, fence, words, lines = None, 0, "", (), []
+    above, start, fence, indent = None, 0, "", ""
+    words: tuple[str, ...] = ()
+    lines: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         found = FENCE.match(line)
         if not fence and found:

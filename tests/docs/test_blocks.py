@@ -13,7 +13,7 @@ import yaml
 from meshwright.evidence.read import read_runs
 from meshwright.loading.load import load_question
 from meshwright.sweeps.sweep import read_search
-from tests.docs.commands import check_module, commands_of, prepare
+from tests.docs.commands import check_module, commands_of, prepare, result_of
 from tests.docs.pages import Block, Page, blocks_of, pages
 from tests.helpers.command import Result, run
 
@@ -55,7 +55,7 @@ def test_commands_do_what_the_page_shows(block: Block, folder: Path) -> None:
     result = Result(0, "", "")
     for command in commands_of(block):
         if command.is_ours:
-            result = run(*command.words[1:])
+            result = result_of(command, folder)
             assert result.code == command.code, f"{block}: {command}: {result.stderr}"
         else:
             check_module(command)
@@ -66,9 +66,7 @@ def test_commands_do_what_the_page_shows(block: Block, folder: Path) -> None:
             _compare(json.loads(below.text), json.loads(result.stdout), str(below))
 
 
-@pytest.mark.parametrize(
-    "block", [*blocks_of("output"), *blocks_of("json")], ids=str
-)
+@pytest.mark.parametrize("block", [*blocks_of("output"), *blocks_of("json")], ids=str)
 def test_what_is_printed_follows_its_command(block: Block) -> None:
     assert block.above is not None
     assert (block.above.kind, block.above.about) == ("shell", "")
