@@ -13,7 +13,6 @@ from meshwright.explanations.explain import Explainer
 from meshwright.explanations.fixed import with_plan
 from meshwright.loading.plan_text import read_plan
 from meshwright.plans.plan import Plan
-from meshwright.report.render import as_json
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
@@ -86,7 +85,7 @@ def _from_texts(
 def _from_answer(outcome: Outcome) -> Pins:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.json"
-        path.write_text(as_json("spec", outcome), encoding="utf-8")
+        path.write_text(outcome.to_json(), encoding="utf-8")
         return read_plan(str(path))
 
 

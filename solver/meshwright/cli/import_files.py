@@ -18,7 +18,7 @@ from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
 from meshwright.imports.written import as_yaml
 from meshwright.loading.imported_cluster import title
-from meshwright.loading.load import resolved
+from meshwright.loading.presets import resolved
 from meshwright.reading.file_kinds import FABRICS, MACHINES
 from meshwright.reading.messages import explain
 from meshwright.reading.places import Document, Where

@@ -30,6 +30,18 @@ class BrokenRule(SpecModel):
     unit: str = ""
     where: str = Field("", description="The stage or link where it is broken most.")
 
+    @property
+    def numbers(self) -> str:
+        """Return what is needed and what there is, to be read after the sentence."""
+        if self.need is None or self.have is None:
+            return ""
+        told = f": needs {self.need:,.4g}, has {self.have:,.4g} {self.unit}".rstrip()
+        return f"{told} ({self.where})" if self.where else told
+
+    def __str__(self) -> str:
+        """Return the rule in one line."""
+        return f"{self.rule}: {self.sentence}{self.numbers}"
+
 
 class Degrees(Protocol):
     """Rows of anything that is split over GPUs."""
