@@ -18,10 +18,10 @@ extensions = [
     "extensions.fields",
     "extensions.mathml",
     "extensions.output",
+    "extensions.public",
     "extensions.sources",
 ]
 exclude_patterns = ["extensions"]
-nitpicky = False
 
 html_theme = "furo"
 html_title = "Meshwright"
@@ -37,5 +37,3 @@ myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
 autodoc_typehints = "description"
-autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}

@@ -62,7 +62,11 @@ def model_of(section: str) -> Any:
 
 def table(section: str) -> str:
     """Return the fields of a section as a markdown table."""
-    schema = model_of(section).model_json_schema()
+    return table_of(model_of(section).model_json_schema())
+
+
+def table_of(schema: dict[str, Any]) -> str:
+    """Return the fields of a model as a markdown table."""
     required, shared = set(schema.get("required", ())), schema.get("$defs", {})
     rows = ["| field | takes | default | meaning |", "| --- | --- | --- | --- |"]
     for name, own in schema["properties"].items():

@@ -133,8 +133,8 @@ class RunCheck(RunPart):
 class Run(RunPart):
     """One measured run."""
 
-    id: Words = Field(description="A name of the run.")
-    source_id: Words = Field(description="A name of its publication.")
+    id: Words = Field(description="Name of the run.")
+    source_id: Words = Field(description="Name of its publication.")
     source: str = Field("", description="Where it is published.")
     date: Annotated[str, BeforeValidator(str)] = Field(
         "", description="Of publication."
