@@ -12,7 +12,7 @@ from typing import Any
 from docutils import nodes
 from pydantic import BaseModel
 from sphinx.application import Sphinx
-from sphinx.ext.napoleon import GoogleDocstring
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util.docutils import SphinxDirective
 
 from extensions.fields import table_of
