@@ -43,15 +43,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meshwright.api.compare import compare as compare
+    from meshwright.api.explain import explain as explain
     from meshwright.api.load import load as load
+    from meshwright.api.price import price as price
+    from meshwright.api.search import search as search
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
     from meshwright.plans.plan import Plan as Plan
+    from meshwright.results.comparison import Comparison as Comparison
+    from meshwright.results.explanation import Explanation as Explanation
     from meshwright.results.outcome import Outcome as Outcome
     from meshwright.results.priced_plan import PricedPlan as PricedPlan
     from meshwright.results.serving import ServingOutcome as ServingOutcome
+    from meshwright.results.serving_explanation import (
+        ServingExplanation as ServingExplanation,
+    )
     from meshwright.spec.serving import ServingSpec as ServingSpec
     from meshwright.spec.spec import Spec as Spec
+    from meshwright.sweeps.summary import SearchResult as SearchResult
 
 __version__ = "0.1.0"
 
@@ -61,12 +71,20 @@ DEFAULT_PROFILE = "measured"
 _ROOMS = {
     "load": "api.load",
     "solve": "api.solve",
+    "explain": "api.explain",
+    "compare": "api.compare",
+    "search": "api.search",
+    "price": "api.price",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
     "Plan": "plans.plan",
     "PricedPlan": "results.priced_plan",
     "Outcome": "results.outcome",
     "ServingOutcome": "results.serving",
+    "Explanation": "results.explanation",
+    "ServingExplanation": "results.serving_explanation",
+    "Comparison": "results.comparison",
+    "SearchResult": "sweeps.summary",
     "SpecError": "errors",
 }
 """The module that has each public name; it is loaded when the name is first used."""
@@ -74,13 +92,15 @@ _ROOMS = {
 __all__ = [*_ROOMS, "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    """Return a public name from its module (PEP 562)."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # Names that are not there are errors to type checkers.
+
+    def __getattr__(name: str) -> Any:
+        """Return a public name from its module (PEP 562)."""
+        if name not in _ROOMS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

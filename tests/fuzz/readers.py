@@ -36,7 +36,7 @@ from meshwright.sweeps.case import Case
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import summarise
 from meshwright.sweeps.sweep import read_search
-from meshwright.sweeps.tables import search_data, search_sections
+from meshwright.sweeps.tables import search_sections
 from tests.fuzz import good
 from tests.helpers.command import run
 from tests.helpers.import_gpus import A100, validated
@@ -155,7 +155,7 @@ def _store(path: Path) -> None:
         rows = list(store.get([good.STORED.key], ""))
     summary = summarise("fuzz", rows, "step_s", "model", ("step_s", "gpus"))
     sections_as_text(search_sections(summary))
-    json.dumps(search_data(summary))
+    summary.to_json()
 
 
 def _stored_row(path: Path) -> None:

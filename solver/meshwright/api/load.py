@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import overload
 
 from meshwright.errors import SpecError
-from meshwright.loading.load import PinList, load_question
+from meshwright.loading.load import PinList, load_question, load_spec
 from meshwright.loading.source import Source
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
-
-_SECTIONS = {Spec: "training", ServingSpec: "inference"}
 
 
 @overload
@@ -77,8 +75,9 @@ def load(
         ...
         meshwright.errors.SpecError: fields: training: missing; ...
     """
+    if kind is Spec:
+        return load_spec(source, pins, notes)
     spec = load_question(source, pins, notes)
-    if kind is not None and not isinstance(spec, kind):
-        told = f"{spec.title}: has no section {_SECTIONS[kind]}"
-        raise SpecError(f"{told}; expected a {kind.__name__}")
+    if kind is ServingSpec and not isinstance(spec, ServingSpec):
+        raise SpecError(f"{spec.title}: has training; expected inference")
     return spec

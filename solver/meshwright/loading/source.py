@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from meshwright import catalog
 from meshwright.reading.places import Document, Where
@@ -28,11 +28,14 @@ def open_source(source: Source, kind: str) -> Document:
     """
     if isinstance(source, Mapping):
         return Document(copy.deepcopy(dict(source)), {(): Where("fields")})
-    if isinstance(source, str) and _is_yaml(source):
+    if isinstance(source, str) and not is_name(source):
         return parse_yaml(source, "text")
     return read_yaml(catalog.locate(kind, os.fspath(source), Path()))
 
 
-def _is_yaml(text: str) -> bool:
-    is_text = "\n" in text.strip() or text.lstrip().startswith("{")
-    return is_text and not os.path.isfile(text)
+def is_name(source: Source) -> TypeGuard[str | os.PathLike[str]]:
+    """Return whether a source is a path or a bundled name, not YAML or fields."""
+    if not isinstance(source, str):
+        return isinstance(source, os.PathLike)
+    is_text = "\n" in source.strip() or source.lstrip().startswith("{")
+    return not is_text or os.path.isfile(source)

@@ -151,7 +151,9 @@ class Outcome(Result):
         """
         from meshwright.results.printed_outcome import PrintedOutcome, outcome_fields
 
-        return cls.model_validate(outcome_fields(read_json(PrintedOutcome, text)))
+        return cls.model_validate(
+            outcome_fields(read_json(PrintedOutcome, text, cls.__name__))
+        )
 
     def _caption(self) -> str:
         return self.title

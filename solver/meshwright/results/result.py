@@ -35,7 +35,7 @@ class Result(SpecModel):
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.
         """
-        return read_json(cls, text)
+        return read_json(cls, text, cls.__name__)
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
@@ -53,8 +53,8 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def read_json(model: type[M], text: str | bytes) -> M:
-    """Return a model from JSON text.
+def read_json(model: type[M], text: str | bytes, kind: str) -> M:
+    """Return a model from the JSON text of a `kind` of answer.
 
     Raises:
         SpecError: the text is no JSON, or not of the model; tells the first problem.
@@ -64,5 +64,5 @@ def read_json(model: type[M], text: str | bytes) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "text"
-        told = f"not the JSON of {model.__name__}: {where}: {first['msg']}"
+        told = f"not the JSON of {kind}: {where}: {first['msg']}"
         raise SpecError(told) from None

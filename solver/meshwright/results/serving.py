@@ -153,7 +153,9 @@ class ServingOutcome(Result):
         """
         from meshwright.results.printed_serving import PrintedServing, serving_fields
 
-        return cls.model_validate(serving_fields(read_json(PrintedServing, text)))
+        return cls.model_validate(
+            serving_fields(read_json(PrintedServing, text, cls.__name__))
+        )
 
     def _caption(self) -> str:
         return self.title

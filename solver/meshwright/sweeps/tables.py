@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.sweeps.row import Row
-from meshwright.sweeps.summary import Summary
+from meshwright.sweeps.summary import SearchResult
 
 _TEXT: dict[str, Callable[[float], str]] = {
     "step_s": seconds_text,
@@ -31,7 +30,7 @@ _SHOWN = ("gpus", "step_s", "tokens_per_s_per_gpu")
 """Metrics of every table beside those asked for."""
 
 
-def search_sections(summary: Summary) -> list[Section]:
+def search_sections(summary: SearchResult) -> list[Section]:
     """Return what a search found: counts, best of groups, front, and what failed."""
     parts: list[Section] = [Lines(summary.title, (_counts(summary),))]
     if summary.best:
@@ -44,29 +43,7 @@ def search_sections(summary: Summary) -> list[Section]:
     return parts
 
 
-def search_data(summary: Summary) -> dict[str, Any]:
-    """Return the same as data, with all rows."""
-    return {
-        "search": summary.title,
-        "counts": {**summary.counts, "left": summary.left},
-        "metric": summary.metric,
-        "best": {str(name): row.key for name, row in summary.best.items()},
-        "front": {
-            "metrics": list(summary.front_metrics),
-            "rows": {
-                str(name): [row.key for row in own]
-                for name, own in summary.fronts.items()
-            },
-        },
-        "conflicts": [
-            {"rules": list(own.names), "cases": own.cases, "first": own.first.key}
-            for own in summary.conflicts
-        ],
-        "rows": [row.model_dump(mode="json") for row in summary.rows],
-    }
-
-
-def _counts(summary: Summary) -> str:
+def _counts(summary: SearchResult) -> str:
     counts = summary.counts
     feasible = counts["optimal"] + counts["feasible"]
     cases = len(summary.rows)
@@ -98,7 +75,7 @@ def _axes(row: Row, but: str | None = None) -> str:
     return " ".join(f"{name.rsplit('.')[-1]}={value}" for name, value in own.items())
 
 
-def _best_table(summary: Summary) -> Table:
+def _best_table(summary: SearchResult) -> Table:
     metrics = _metrics(summary.metric)
     rows = tuple(
         (str(group), _axes(row, summary.group), *_cells(row, metrics), str(row.plan))
@@ -108,7 +85,7 @@ def _best_table(summary: Summary) -> Table:
     return Table(f"Best {summary.metric}", heading, rows)
 
 
-def _front_tables(summary: Summary) -> Iterator[Table]:
+def _front_tables(summary: SearchResult) -> Iterator[Table]:
     metrics = _metrics(*summary.front_metrics)
     names = " and ".join(summary.front_metrics)
     for group, front in summary.fronts.items():
@@ -122,7 +99,7 @@ def _front_tables(summary: Summary) -> Iterator[Table]:
         yield Table(title, ("case", *metrics, "plan"), rows)
 
 
-def _conflict_table(summary: Summary) -> Table:
+def _conflict_table(summary: SearchResult) -> Table:
     rows = tuple(
         (
             ", ".join(own.names) or "-",
@@ -136,7 +113,7 @@ def _conflict_table(summary: Summary) -> Table:
     return Table("No plan fits", heading, rows)
 
 
-def _error_lines(summary: Summary) -> Iterator[str]:
+def _error_lines(summary: SearchResult) -> Iterator[str]:
     for own in summary.errors:
         first, *more = own.names[0].split("\n")
         yield f"{own.cases:,} x {first}"
