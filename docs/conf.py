@@ -23,6 +23,8 @@ extensions = [
 ]
 exclude_patterns = ["extensions"]
 
+default_role = "literal"
+
 html_theme = "furo"
 html_title = "Meshwright"
 html_theme_options = {

@@ -6,7 +6,10 @@ The text is that of the models that read the file; nothing is written by hand.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -53,6 +56,10 @@ MODELS = {
 MOST = 10_000_000
 """Bounds from here on only keep numbers from overflowing, and are not told."""
 
+DOCS = Path(__file__).parents[1]
+TERMS = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| (.+) \|$", re.MULTILINE)
+CODE = re.compile(r"`([\w.]+)`")
+
 
 def model_of(section: str) -> Any:
     """Return the pydantic model of a section."""
@@ -71,17 +78,34 @@ def table_of(schema: dict[str, Any]) -> str:
     rows = ["| field | takes | default | meaning |", "| --- | --- | --- | --- |"]
     for name, own in schema["properties"].items():
         default = "required" if name in required else _default(own)
-        meaning = _meaning(own, shared)
+        meaning = _meaning(name, own, shared)
         rows.append(f"| `{name}` | {_takes(own, shared)} | {default} | {meaning} |")
     return "\n".join(rows)
 
 
-def _meaning(own: dict[str, Any], shared: dict[str, Any]) -> str:
-    """Return what a field means: as it says itself, or else its type."""
-    named = [_target(part, shared) for part in _parts(own)]
-    texts = [own, *(part for part in named if part)]
-    text = next((t["description"] for t in texts if "description" in t), "")
+def _meaning(name: str, own: dict[str, Any], shared: dict[str, Any]) -> str:
+    """Return what a field means: as it says, as the glossary says, or as its type."""
+    types = [part.get("items", part) for part in _parts(own)]
+    named = [_target(part, shared) for part in types]
+    texts = [
+        own,
+        {"description": glossary().get(name)},
+        *(part or {} for part in named),
+    ]
+    text = next((t["description"] for t in texts if t.get("description")), "")
     return str(text).split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+@cache
+def glossary() -> dict[str, str]:
+    """Return the words that pages explain in tables: the first cell is in backticks."""
+    found: dict[str, str] = {}
+    for page in ("concepts", "answers", "searches"):
+        text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+        for terms, meaning in TERMS.findall(text):
+            for term in CODE.findall(terms):
+                found.setdefault(term, meaning)
+    return found
 
 
 def _default(own: dict[str, Any]) -> str:

@@ -67,7 +67,17 @@ class Public(SphinxDirective):
         return self.parse_text_to_nodes(reference(), allow_section_headings=True)
 
 
+def _as_written(_app: Sphinx, *told: Any) -> None:
+    """Keep stars of a docstring as they are: they are of patterns, not of emphasis."""
+    lines: list[str] = told[-1]
+    lines[:] = [
+        line if line.lstrip().startswith((">>>", "...")) else line.replace("*", r"\*")
+        for line in lines
+    ]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive."""
+    """Register the directive; docstrings are read before napoleon sees them."""
     app.add_directive("public", Public)
+    app.connect("autodoc-process-docstring", _as_written, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
