@@ -14,9 +14,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+import meshwright as mw
 from benchmarks.timing import Times, peak_mib, timed
 from meshwright.explanations.explain import Explainer
-from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.explanation import Explanation
 from meshwright.solver.options import Options
@@ -73,7 +73,7 @@ def main() -> None:
 
 def explained(case: Case) -> tuple[Explanation, Times]:
     """Return the explanation of a case, and how long it takes."""
-    spec, explainer = load_spec(case.spec), Explainer(Options())
+    spec, explainer = mw.load(case.spec, mw.Spec), Explainer(Options())
     if case.plan:
         return timed(partial(explainer.plan, spec, read_plan(case.plan)), RUNS)
     return timed(partial(explainer.spec, spec), RUNS)

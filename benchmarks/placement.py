@@ -15,13 +15,13 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+import meshwright as mw
 from benchmarks.timing import timed
 from meshwright.bounds.branch_and_bound import prune
 from meshwright.bounds.integer_costs import seconds
 from meshwright.cost.job import make_job
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_table import MeshTable
-from meshwright.loading.load import load_spec
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 
@@ -73,7 +73,7 @@ def main() -> None:
         justify: Literal["left", "right"] = "left" if heading in left else "right"
         table.add_column(heading, justify=justify)
     for name, about, target_s in CASES:
-        spec = load_spec(str(SPECS / f"{name}.yaml"))
+        spec = mw.load(str(SPECS / f"{name}.yaml"), mw.Spec)
         outcome, times = timed(partial(solve, spec), RUNS)
         if outcome.best is None or outcome.certificate is None:
             raise SystemExit(f"{name}: {outcome.status}")

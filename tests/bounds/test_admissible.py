@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import meshwright as mw
 from meshwright.bounds.families import kin_of
 from meshwright.bounds.lower import cheap_bound, least_pace
 from meshwright.bounds.memory_fit import by_stages, scale_job, stages_by_count
@@ -17,7 +18,6 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice import mesh_enumeration
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_enumeration import AT_ONCE, enumerate_meshes, listed
-from meshwright.loading.load import load_spec
 from meshwright.plans.columns import SPARSE, Floats, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
@@ -53,7 +53,7 @@ def test_nor_does_one_with_experts(spec: Spec) -> None:
 
 
 def test_a_host_that_is_faster_than_the_gpu_is_kin_of_its_own() -> None:
-    spec = load_spec("llama2-13b-8xa100")
+    spec = mw.load("llama2-13b-8xa100", mw.Spec)
     host = spec.cluster.topology.host
     assert host is not None
     quick = host.model_copy(update={"memory_gb_s": 1e6, "pcie_gb_s": 1e6})
@@ -67,7 +67,9 @@ def test_a_host_that_is_faster_than_the_gpu_is_kin_of_its_own() -> None:
 
 def test_so_is_each_way_to_offload_where_all_must() -> None:
     """Gradients that leave at once take less than those that leave at the end."""
-    spec = load_spec("llama2-13b-8xa100", ["offload=[optimizer, gradients]"])
+    spec = mw.load(
+        "llama2-13b-8xa100", mw.Spec, pins=["offload=[optimizer, gradients]"]
+    )
     job = make_job(spec.model_copy(update={"framework": "deepspeed"}))
     lattice = build_lattice(job)
     ticks = cheap_bound(scale_job(job, lattice.rows), spec.model.n_layers)
@@ -78,7 +80,7 @@ def test_so_is_each_way_to_offload_where_all_must() -> None:
 
 
 def test_the_least_of_some_kin_come_first() -> None:
-    job = make_job(load_spec("llama2-13b-8xa100"))
+    job = make_job(mw.load("llama2-13b-8xa100", mw.Spec))
     kin = kin_of(job, build_lattice(job))
     some = np.arange(0, len(kin), 2)
     least, others = kin.least(some, 10)
@@ -100,7 +102,7 @@ def whole_layers(stages: Stages, pace: Floats) -> Floats:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_the_least_pace_is_enough_and_nothing_less_is(name: str) -> None:
-    job = make_job(load_spec(name))
+    job = make_job(mw.load(name, mw.Spec))
     lattice = build_lattice(job)
     some = np.random.default_rng(1).choice(len(lattice), 3_000, replace=False)
     costs = scale_job(job, lattice.take(np.sort(some)).rows)
@@ -119,7 +121,7 @@ def test_the_least_pace_is_enough_and_nothing_less_is(name: str) -> None:
 
 @pytest.mark.parametrize("experts", [None, 4])
 def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
-    job = make_job(load_spec("mixtral-8x7b-64xh100"))
+    job = make_job(mw.load("mixtral-8x7b-64xh100", mw.Spec))
     degrees = np.unique(build_lattice(job).degrees, axis=0)
     folds = degrees[degrees[:, 2] % 4 == 0][: 2 * AT_ONCE + 3]
     keys = [(tuple(own), experts) for own in folds.tolist()]
@@ -136,7 +138,7 @@ def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
 
 
 def test_a_part_of_a_lattice_has_the_rows_of_the_whole() -> None:
-    lattice = build_lattice(make_job(load_spec("llama3-70b-128xa100")))
+    lattice = build_lattice(make_job(mw.load("llama3-70b-128xa100", mw.Spec)))
     some = np.random.default_rng(2).permutation(len(lattice))[:500]
     part = lattice.take(some)
     for own in dataclasses.fields(Skeletons):
@@ -156,7 +158,7 @@ def test_numbers_far_apart_are_told_as_those_that_are_near(step: int) -> None:
 
 def test_what_was_listed_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh_enumeration, "MOST_LISTED", 4)
-    fabric = make_job(load_spec("llama3-70b-128xa100")).fabric
+    fabric = make_job(mw.load("llama3-70b-128xa100", mw.Spec)).fabric
     assert isinstance(fabric, LevelFabric)
     own = LevelFabric(fabric.levels)
     keys = [((tp, 1, 128 // tp, 1, 1), None) for tp in (1, 2, 4, 8, 16)]

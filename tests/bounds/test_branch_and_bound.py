@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import meshwright as mw
 from meshwright.bounds import branch_and_bound as pruning
 from meshwright.bounds.branch_and_bound import Pruned, prune
 from meshwright.bounds.candidates import kth_best
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Deadline
 from meshwright.lattice.lattice import Lattice, build_lattice
-from meshwright.loading.load import load_spec
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 
@@ -142,7 +142,7 @@ def test_progress_counts_families(asked: tuple[Job, Lattice]) -> None:
 
 def test_orders_of_gpus_are_sought_within_their_time() -> None:
     """On an irregular host what was not looked at stays open."""
-    job = make_job(load_spec("gpt-1.3b-dgx-1v"))
+    job = make_job(mw.load("gpt-1.3b-dgx-1v", mw.Spec))
     lattice = build_lattice(job)
     hurried = prune(job, lattice, deadline=Deadline(0.0))
     assert hurried.open_bound <= best_of(hurried, 1)
@@ -151,6 +151,6 @@ def test_orders_of_gpus_are_sought_within_their_time() -> None:
 def test_pinned_counts_are_recomputed_where_nothing_else_asks_for_it() -> None:
     """Rows that recompute nothing fit, but cannot have what is pinned."""
     pins = ["tp=1", "pp=1", "recompute_layers=[3]"]
-    best = solve(load_spec("gpt2-xl-2x4090-pcie", pins)).best
+    best = solve(mw.load("gpt2-xl-2x4090-pcie", mw.Spec, pins=pins)).best
     assert best is not None
     assert [own.recompute_layers for own in best.plan.stages] == [3]

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import meshwright as mw
 from meshwright.bounds import branch_and_bound
 from meshwright.bounds.integer_costs import Scaled
 from meshwright.bounds.memory_fit import Memory, by_stages, scale_job, scale_room, timed
@@ -14,7 +15,6 @@ from meshwright.bounds.stages import even_fits, fits, stages_of
 from meshwright.cost.job import make_job
 from meshwright.lattice import lattice
 from meshwright.lattice.lattice import build_lattice
-from meshwright.loading.load import load_spec
 from meshwright.plans.columns import FEW, distinct
 
 SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100")
@@ -38,7 +38,7 @@ def test_distinct_names_one_row_of_each_kind() -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
     """One price for rows of other schedules and chunks is the price of each."""
-    job = make_job(load_spec(name))
+    job = make_job(mw.load(name, mw.Spec))
     whole = build_lattice(job)
     some = np.random.default_rng(0).choice(len(whole.rows), 2_000, replace=False)
     rows = whole.rows.take(some)
@@ -53,7 +53,7 @@ def test_three_stages_tell_whether_interleaved_rows_fit(
     name: str, leading: int
 ) -> None:
     """As all stages do, at capacities about the one of each row's own need."""
-    job = make_job(load_spec(name))
+    job = make_job(mw.load(name, mw.Spec))
     whole = build_lattice(job)
     model = job.spec.model.model_copy(update={"first_dense_layers": leading})
     every = np.flatnonzero(whole.rows.vpp > 1)
@@ -71,7 +71,7 @@ def test_three_stages_tell_whether_interleaved_rows_fit(
 
 @pytest.mark.parametrize("name", SPECS)
 def test_the_quick_test_of_memory_agrees_with_every_stage(name: str) -> None:
-    job = make_job(load_spec(name))
+    job = make_job(mw.load(name, mw.Spec))
     whole = build_lattice(job)
     some = np.random.default_rng(0).choice(len(whole.rows), 4_000, replace=False)
     memory = Memory(job, whole)
@@ -85,7 +85,7 @@ def test_tensor_prices_leave_out_no_candidate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether meshes are looked at by tensor price first changes nothing found."""
-    job = make_job(load_spec(name))
+    job = make_job(mw.load(name, mw.Spec))
 
     def found(few: int) -> tuple[list[int], list[float]]:
         monkeypatch.setattr(lattice, "FEW", few)

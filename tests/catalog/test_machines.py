@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import meshwright as mw
 from meshwright import catalog
-from meshwright.loading.load import load_spec
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.topology import Topology
 
@@ -182,5 +182,5 @@ def test_a_machine_is_a_cluster(tmp_path: Path) -> None:
         "model: gpt2-xl\ncluster: {topology: P4de, count: 2}\n"
         "training: {seq_len: 1024, global_batch: 8}\n"
     )
-    cluster = load_spec(str(tmp_path / "spec.yaml")).cluster
+    cluster = mw.load(str(tmp_path / "spec.yaml"), mw.Spec).cluster
     assert (cluster.gpus, cluster.topology.name) == (16, "p4de.24xlarge")

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from ortools.sat.python import cp_model
 
+import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
 from meshwright.cpsat.solver import solved
 from meshwright.deadline import Deadline, Interrupt
-from meshwright.loading.load import load_spec
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.training import Limits
@@ -95,7 +95,7 @@ def test_while_rows_are_bounded_there_is_a_plan_and_a_gap() -> None:
 
 def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
     """No plan that keeps the limit takes less than the best one without it."""
-    spec = load_spec(limited)
+    spec = mw.load(limited, mw.Spec)
     spec = spec.model_copy(update={"limits": Limits()})
     best = solve(spec, Options(profile=load_profile(DEFAULT_PROFILE))).best
     assert best is not None
@@ -189,7 +189,7 @@ def test_of_unlike_parts_the_ways_that_were_looked_at_are_told() -> None:
     def say(text: str) -> None:
         interrupt.is_asked |= "proving among" in text
 
-    spec = load_spec("llama2-13b-8xh100-8xa100")
+    spec = mw.load("llama2-13b-8xh100-8xa100", mw.Spec)
     outcome = solve(spec, Options(on_progress=say, interrupt=interrupt))
     assert outcome.status == "feasible"
     assert len(outcome.arrangements) == 1

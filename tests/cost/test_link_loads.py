@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.links import busy_seconds, link_seconds
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_table import AS_LISTED
-from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import FULL
 from meshwright.plans.split import Split
 
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b-64xh100", "llama3-70b-128xa100"])
 def test_rows_load_links_as_each_does_alone(name: str) -> None:
-    job = make_job(load_spec(name))
+    job = make_job(mw.load(name, mw.Spec))
     lattice = build_lattice(job)
     stages = 4
     random, compared = np.random.default_rng(3), 0

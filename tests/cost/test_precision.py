@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import meshwright as mw
 from meshwright import catalog
 from meshwright.cost.activations import saved_bytes
 from meshwright.cost.compute import kernels
@@ -16,7 +17,6 @@ from meshwright.cost.memory import memory_costs
 from meshwright.cost.roofline import Machine, work
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.lattice.lattice import build_lattice
-from meshwright.loading.load import load_spec
 from meshwright.plans.shards import Shards
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.spec import Spec
@@ -159,7 +159,7 @@ def test_8_bit_matmuls_run_twice_as_fast_since_hopper_ada_and_cdna_3(name: str) 
 
 
 def test_a_gpu_without_fp8_is_named() -> None:
-    data = load_spec("llama2-13b-8xa100").model_dump()
+    data = mw.load("llama2-13b-8xa100", mw.Spec).model_dump()
     data["training"]["precision"] = "fp8"
     with pytest.raises(ValueError, match=r"has no peak on a100.*; accepted: bf16"):
         Spec.model_validate(data)

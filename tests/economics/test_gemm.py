@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import meshwright as mw
 from meshwright.cli.gemm import Dtype
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.roofline import work
 from meshwright.economics.gemm_memory import Matmul, needed, reserved
 from meshwright.economics.gemm_splits import splits
-from meshwright.loading.load import load_spec
 from meshwright.plans.shards import Shards
 from meshwright.spec.gpu import PRECISIONS
 from tests.helpers.command import Result, run
@@ -170,7 +170,7 @@ def test_a_matrix_and_a_vector_are_bound_by_memory() -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_the_roofline_is_that_of_training(dtype: str) -> None:
     """A matmul takes what a layer of a spec would pay for it."""
-    spec = load_spec("llama3-8b-2xh100-nvlink").at(dtype)  # type: ignore[arg-type]
+    spec = mw.load("llama3-8b-2xh100-nvlink", mw.Spec).at(dtype)  # type: ignore[arg-type]
     one = np.ones(1, dtype=np.int64)
     machine = work(spec, Efficiency(), Shards(one, one, one, one, one == 0)).machine
     column = np.array([4096.0])

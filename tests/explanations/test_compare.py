@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+import meshwright as mw
 from meshwright.explanations.compare import compare, of_kinds
 from meshwright.explanations.crossovers import Steps, flips
-from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.solver.options import Options
@@ -29,11 +29,11 @@ def order(spec: Spec) -> list[str]:
 
 
 def test_plans_come_fastest_first_with_their_own_times() -> None:
-    spec = load_spec(SPEC)
+    spec = mw.load(SPEC, mw.Spec)
     found = compare(spec, PLANS, solve)
     for own in found.plans:
         assert own.plan is not None
-        alone = solve(load_spec(SPEC, [own.name])).best
+        alone = solve(mw.load(SPEC, mw.Spec, pins=[own.name])).best
         assert alone is not None
         assert own.plan.step_s == alone.step_s
     steps = [own.plan.step_s for own in found.plans if own.plan]
@@ -41,7 +41,7 @@ def test_plans_come_fastest_first_with_their_own_times() -> None:
 
 
 def test_a_plan_that_does_not_fit_comes_last() -> None:
-    found = compare(load_spec("llama3-8b-2x4090-pcie"), PLANS, solve)
+    found = compare(mw.load("llama3-8b-2x4090-pcie", mw.Spec), PLANS, solve)
     assert [own.plan for own in found.plans] == [None, None]
 
 
@@ -58,7 +58,7 @@ def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
 
 
 def test_kinds_are_compared_where_no_plan_is_given() -> None:
-    spec = load_spec(SPEC)
+    spec = mw.load(SPEC, mw.Spec)
     outcome = solve(spec, Options(is_by_kind=True))
     names = [own.name for own in of_kinds(spec, outcome).plans]
     assert set(names) == {"TP", "PP", "DP/ZeRO", "CP"}

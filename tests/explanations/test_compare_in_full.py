@@ -6,11 +6,11 @@ import functools
 
 import pytest
 
+import meshwright as mw
 from meshwright.cost.profile import Profile
 from meshwright.cost.transformer import total_params
 from meshwright.explanations.compare import compare, in_full
 from meshwright.explanations.decision import sent_gb
-from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Table
@@ -18,7 +18,7 @@ from meshwright.results.comparison import Compared, Holding
 from meshwright.results.priced_plan import LinkLoad
 from meshwright.solver.pipeline import solve
 
-SPEC = load_spec("gpt-1.3b-2xa100-pcie")
+SPEC = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec)
 """24 layers, width 2,048, 51,200 words in a tied table; Megatron-LM keeps 2 + 4 + 12
 bytes a parameter."""
 

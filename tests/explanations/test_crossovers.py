@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+import meshwright as mw
 from meshwright.explanations.compare import compare, kind_pins
 from meshwright.explanations.crossovers import CLOSE, Steps, flips
 from meshwright.explanations.decision import rules, turned
-from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.report.compare import compare_sections
@@ -29,7 +29,7 @@ Curves = Mapping[str, tuple[float, float]]
 
 @functools.cache
 def solved() -> Outcome:
-    return solve(load_spec(SPEC))
+    return solve(mw.load(SPEC, mw.Spec))
 
 
 def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> Steps:
@@ -107,7 +107,7 @@ PLANS = [(text, read_plan(text)) for text in ("tp=2", "pp=2", "dp=2")]
 
 @functools.cache
 def real() -> Comparison:
-    spec = load_spec(SPEC)
+    spec = mw.load(SPEC, mw.Spec)
     return turned(compare(spec, PLANS, solve), vary(SPEC, LINK), PLANS, solve)
 
 
@@ -173,7 +173,7 @@ def test_what_turns_back_is_told_by_spans() -> None:
 
 def test_plans_go_by_what_tells_them_apart() -> None:
     long = [(f"{name},zero=0", read_plan(f"{name},zero=0")) for name, _ in PLANS[:2]]
-    found = compare(load_spec(SPEC), long, solve)
+    found = compare(mw.load(SPEC, mw.Spec), long, solve)
     assert {own.name for own in found.plans} == {"tp=2,zero=0", "pp=2,zero=0"}
     told = turned(found, vary(SPEC, "topology.levels[0].gb_s=100:900"), long, solve)
     text = str(compare_sections(told))
@@ -182,7 +182,7 @@ def test_plans_go_by_what_tells_them_apart() -> None:
 
 
 def test_kinds_keep_to_the_pins_of_the_spec() -> None:
-    spec = load_spec("llama2-13b-8xa100", ["tp=[1,4]", "pp={max: 4}"])
+    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=["tp=[1,4]", "pp={max: 4}"])
     pins = kind_pins(spec, "TP + PP")
     expected = {"tp": [4], "pp": {"min": 2, "max": 4}, "dp": 1, "cp": 1}
     assert pins == Pins.model_validate(expected)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import meshwright as mw
 from meshwright.explanations.conflict import costly_decisions, has_room
 from meshwright.explanations.explain import Explainer
-from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
@@ -28,7 +28,7 @@ EXPLAINER = Explainer(Options())
 
 
 def explained(name: str, plan: str) -> Explanation:
-    return EXPLAINER.plan(load_spec(name), read_plan(plan))
+    return EXPLAINER.plan(mw.load(name, mw.Spec), read_plan(plan))
 
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -55,7 +55,7 @@ def test_memory_of_a_plan_is_told_by_part() -> None:
 
 def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
     """Full fine-tuning of 8B takes more than 2 x 24 GB, with the optimizer away."""
-    own = EXPLAINER.spec(load_spec("llama3-8b-2x4090-pcie"))
+    own = EXPLAINER.spec(mw.load("llama3-8b-2x4090-pcie", mw.Spec))
     assert own.conflict is not None
     assert [rule.rule for rule in own.conflict.rules] == ["memory", "offload_supported"]
     edits = [edit for repair in own.repairs for edit in repair.edits]
@@ -67,7 +67,7 @@ def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
 
 def test_heads_are_blamed_where_heads_are_the_reason() -> None:
     """40 heads over 16 ranks: no memory and no link would mend that."""
-    spec = load_spec("llama2-13b-8xa100")
+    spec = mw.load("llama2-13b-8xa100", mw.Spec)
     own = EXPLAINER.plan(spec, Pins.model_validate({"tp": 8, "pp": 3}))
     assert own.conflict is not None
     assert "memory" not in {rule.rule for rule in own.conflict.rules}
@@ -87,7 +87,7 @@ def test_a_plan_that_fits_is_told_by_its_distance() -> None:
 
 
 def test_more_memory_and_links_never_hurt() -> None:
-    own = EXPLAINER.spec(load_spec("gpt-1.3b-2x3090-nvlink"))
+    own = EXPLAINER.spec(mw.load("gpt-1.3b-2x3090-nvlink", mw.Spec))
     assert own.plan is not None
     for change in own.marginal_values:
         if change.change.endswith("+10 %"):
@@ -97,7 +97,7 @@ def test_more_memory_and_links_never_hurt() -> None:
 
 @pytest.mark.parametrize("plan", [None, "tp=2", "tp=1,zero=0"])
 def test_the_first_three_lines_answer(plan: str | None) -> None:
-    spec = load_spec("llama3-8b-2x4090-pcie")
+    spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
     own = EXPLAINER.plan(spec, read_plan(plan)) if plan else EXPLAINER.spec(spec)
     first = explain_sections(own)[0]
     assert isinstance(first, Lines)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import meshwright as mw
 from meshwright.explanations.fixed import (
     HOST_MEMORY,
     LINK_SHARE,
@@ -24,7 +25,6 @@ from meshwright.explanations.hardware_repairs import bought
 from meshwright.explanations.lighter_repairs import lightened
 from meshwright.explanations.marginal_values import marginal_values
 from meshwright.explanations.repairs import priced, repair
-from meshwright.loading.load import load_spec
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -41,7 +41,7 @@ Has = Callable[[Spec], bool]
 @cache
 def outcome() -> Outcome:
     """Return an outcome that stands for all."""
-    return solve(load_spec(LONE))
+    return solve(mw.load(LONE, mw.Spec))
 
 
 def best() -> PricedPlan:
@@ -84,14 +84,14 @@ def test_the_smallest_sets_of_lighter_state(
     has: Callable[[Any], bool], expected: list[tuple[str, ...]]
 ) -> None:
     """What is enough alone is not told with more; two are told where both it takes."""
-    spec = load_spec(LONE)
+    spec = mw.load(LONE, mw.Spec)
     found = list(lightened(spec, solved, lambda own: has(own.training)))
     assert sorted(edits(found)) == sorted(expected)
     assert {own.changes for own in found} <= {"training"}
 
 
 def test_what_is_light_already_is_no_repair() -> None:
-    spec = changed(load_spec(LONE), "training", gradients="bf16")
+    spec = changed(mw.load(LONE, mw.Spec), "training", gradients="bf16")
     assert edits(list(lightened(spec, solved, lambda _: True))) == [(OPTIMIZER,)]
     both = changed(spec, "training", optimizer="adamw-8bit")
     assert list(lightened(both, solved, lambda _: True)) == []
@@ -106,7 +106,7 @@ def gpu_is(name: str) -> Has:
 
 
 def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
-    spec = load_spec(LONE)
+    spec = mw.load(LONE, mw.Spec)
     has: Has = lambda own: own.cluster.topology.gpu.memory_gib > 24.5  # noqa: E731
     (own,) = hardware(spec, has)
     assert own.edits == ("cluster.topology.gpu: rtx-3090 -> rtx-5090-32gb",)
@@ -122,12 +122,12 @@ def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
 
 def test_no_gpu_is_larger_where_the_spec_says_what_may_be_used() -> None:
     """The limit would hold on that GPU too."""
-    spec = changed(load_spec(LONE), "limits", memory_gib=20.0)
+    spec = changed(mw.load(LONE, mw.Spec), "limits", memory_gib=20.0)
     assert hardware(spec, gpu_is("rtx-5090-32gb")) == []
 
 
 def test_gpus_without_the_precision_are_left_out() -> None:
-    spec = changed(load_spec(LONE), "training", precisions=("fp8",))
+    spec = changed(mw.load(LONE, mw.Spec), "training", precisions=("fp8",))
     assert hardware(spec, gpu_is("a6000-48gb")) == []
     assert len(hardware(spec, gpu_is("rtx-5090-32gb"))) == 1
 
@@ -136,14 +136,14 @@ def test_gpus_without_the_precision_are_left_out() -> None:
 def test_every_number_of_machines_is_tried_where_they_are_few(
     enough: int, told: int
 ) -> None:
-    spec = load_spec(LONE)
+    spec = mw.load(LONE, mw.Spec)
     (own,) = hardware(spec, lambda own: own.cluster.gpus >= enough)
     assert own.edits == (f"cluster.topology.levels[0].size: 2 -> {told}",)
     assert own.note == f"needs at least {told} GPUs of this kind"
 
 
 def test_many_machines_are_doubled() -> None:
-    spec = load_spec(MANY)
+    spec = mw.load(MANY, mw.Spec)
     now = spec.cluster.count
     (own,) = hardware(spec, lambda own: own.cluster.count >= 3 * now)
     assert own.edits == (f"cluster.count: {now} -> {4 * now}",)
@@ -153,7 +153,7 @@ def test_many_machines_are_doubled() -> None:
 
 
 def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
-    spec = load_spec(LONE)
+    spec = mw.load(LONE, mw.Spec)
     has_none: Has = lambda own: False  # noqa: E731
     (own,) = hardware(spec, has_none, 31.234)
     usable = f"{spec.usable_gib:.2f}"
@@ -164,7 +164,7 @@ def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
 
 
 def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
-    spec = load_spec("llama3-8b-2x4090-pcie")
+    spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
     topology = spec.cluster.topology.model_copy(update={"host": None})
     gpu = topology.gpu.model_copy(update={"pcie_gb_s": 20.0})
     bare = topology.model_copy(update={"gpu": gpu})
@@ -208,7 +208,7 @@ def change_names(spec: Spec) -> list[str]:
 def test_sequences_are_doubled_as_far_as_positions_are_learned(
     more: int, is_told: bool
 ) -> None:
-    spec = load_spec(LONE)
+    spec = mw.load(LONE, mw.Spec)
     known = 2 * spec.training.seq_len + more
     own = changed(spec, "model", learned_positions=known)
     assert ("sequence x 2" in change_names(own)) is is_told
@@ -217,7 +217,7 @@ def test_sequences_are_doubled_as_far_as_positions_are_learned(
 
 
 def test_margins_change_one_thing_each() -> None:
-    spec = load_spec(MANY)
+    spec = mw.load(MANY, mw.Spec)
     asked: list[Spec] = []
 
     def seen(own: Spec) -> Outcome:
@@ -248,13 +248,13 @@ def test_margins_change_one_thing_each() -> None:
 
 
 def test_lone_machines_have_no_network_to_widen() -> None:
-    spec = load_spec("llama3-8b-2xa100-pcie")
+    spec = mw.load("llama3-8b-2xa100-pcie", mw.Spec)
     assert "one machine more" not in change_names(spec)
 
 
 def test_what_is_left_open_is_open() -> None:
     """Counts of recomputed layers stay open beside a mode: left out they mean all."""
-    spec = load_spec(HOSTED, ["recompute=full", "tp=2", "zero=1"])
+    spec = mw.load(HOSTED, mw.Spec, pins=["recompute=full", "tp=2", "zero=1"])
     limits = {"tp_min_link_gb_s": 10.0, "max_link_utilisation": 0.5}
     spec = changed(spec, "limits", **limits)
     names = [own.rule for own in fixed_in(spec)]
@@ -284,7 +284,7 @@ def test_what_is_left_open_is_open() -> None:
 def test_drives_have_no_end_either_where_there_are_some(
     nvme_gib: float | None, is_endless: bool
 ) -> None:
-    spec = load_spec(HOSTED)
+    spec = mw.load(HOSTED, mw.Spec)
     topology = spec.cluster.topology
     assert topology.host is not None
     drives = topology.host.model_copy(update={"nvme_gib": nvme_gib})
@@ -297,7 +297,7 @@ def test_drives_have_no_end_either_where_there_are_some(
 
 
 def test_edits_are_written_as_a_spec_would_have_them() -> None:
-    spec = load_spec(HOSTED, ["recompute=full", "tp=[2, 4]", "dp=4"])
+    spec = mw.load(HOSTED, mw.Spec, pins=["recompute=full", "tp=[2, 4]", "dp=4"])
     spec = changed(spec, "limits", tp_min_link_gb_s=50.0)
     plan = best().plan
     stages = plan.stages

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+import meshwright as mw
 from meshwright.explanations.explain import Explainer
-from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.explanation import Explanation
 from meshwright.solver.options import Options
@@ -21,7 +21,7 @@ def explained(tmp_path: Any) -> Any:
     def explain(text: str, plan: str = "") -> Explanation:
         path = tmp_path / "spec.yaml"
         path.write_text(text)
-        spec = load_spec(str(path))
+        spec = mw.load(str(path), mw.Spec)
         return EXPLAINER.plan(spec, read_plan(plan)) if plan else EXPLAINER.spec(spec)
 
     return explain
@@ -42,7 +42,7 @@ def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
     2 + 4 + 12 bytes of 70.55e9 parameters are 1,183 GiB; sixteen GPUs have 16 x 80 GiB
     less 3 % to plan with, 1,242, and each takes 3 GiB of them for itself.
     """
-    own = EXPLAINER.spec(load_spec("llama3-70b-16xa100"))
+    own = EXPLAINER.spec(mw.load("llama3-70b-16xa100", mw.Spec))
     assert own.conflict is not None
     assert rules_of(own) == {"memory", "pins.offload"}
     memory = next(rule for rule in own.conflict.rules if rule.rule == "memory")

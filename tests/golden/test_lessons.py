@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import meshwright as mw
 from meshwright.check.check import check
 from meshwright.cost import collectives, traffic
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.weights import layer_weights
 from meshwright.lattice.lattice import build_lattice, in_best_case
-from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import FULL, NONE, Skeletons
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.pipeline import solve
@@ -24,7 +24,7 @@ SPEC = "llama3-70b-256xh100"
 
 
 def best_of(*pins: str) -> PricedPlan:
-    best = solve(load_spec(SPEC, list(pins))).best
+    best = solve(mw.load(SPEC, mw.Spec, pins=list(pins))).best
     assert best is not None
     return best
 
@@ -54,8 +54,10 @@ def test_zero_1_has_the_memory_and_the_traffic_of_zero_1() -> None:
     """
     pins = ("tp=8", "pp=4", "cp=1", "dp_shard=8", "zero=1", "vpp=1", "schedule=1f1b")
     plan = best_of(*pins, "offload=none")
-    job = make_job(load_spec(SPEC))
-    rows = build_lattice(make_job(load_spec(SPEC, [*pins, "offload=none"]))).rows
+    job = make_job(mw.load(SPEC, mw.Spec))
+    rows = build_lattice(
+        make_job(mw.load(SPEC, mw.Spec, pins=[*pins, "offload=none"]))
+    ).rows
     held = layer_weights(job, rows)
     params = held[0].params[0]
     middle = plan.stages[1].parts
@@ -88,7 +90,7 @@ def reduced_bytes(job: Job, rows: Skeletons) -> set[tuple[int, ...]]:
 
 
 def test_recomputation_changes_compute_and_not_the_gradients() -> None:
-    job = make_job(load_spec(SPEC))
+    job = make_job(mw.load(SPEC, mw.Spec))
     rows = in_best_case(job, build_lattice(job).rows)
     kinds = {m: rows.take(np.flatnonzero(rows.recompute == m)) for m in (NONE, FULL)}
     volumes = [reduced_bytes(job, own) for own in kinds.values()]
@@ -101,7 +103,7 @@ def test_recomputation_changes_compute_and_not_the_gradients() -> None:
 @pytest.mark.parametrize("name", [SPEC, "llama3-70b-128xa100", "gpt3-175b-1024xa100"])
 def test_the_optimum_leaves_the_margin_free(name: str) -> None:
     """A plan at 79.9 of 80 GiB runs out of memory on the first day."""
-    spec = load_spec(name)
+    spec = mw.load(name, mw.Spec)
     outcome = solve(spec)
     assert outcome.best is not None
     assert outcome.best.peak_gib <= outcome.capacity_gib

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
+import meshwright as mw
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
-from meshwright.loading.load import load_spec
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
@@ -21,14 +21,19 @@ GPT3 = "gpt3-175b-1024xa100"
 
 @functools.cache
 def solved(name: str, *pins: str) -> Outcome:
-    return solve(load_spec(name, list(pins)))
+    return solve(mw.load(name, mw.Spec, pins=list(pins)))
 
 
 def best_of(name: str, *pins: str) -> PricedPlan:
     outcome = solved(name, *pins)
     assert outcome.status == "optimal", pins
     assert outcome.best is not None
-    assert broken_rules(make_job(load_spec(name, list(pins))), outcome.best.plan) == []
+    assert (
+        broken_rules(
+            make_job(mw.load(name, mw.Spec, pins=list(pins))), outcome.best.plan
+        )
+        == []
+    )
     return outcome.best
 
 
@@ -65,9 +70,12 @@ def test_published_plan_is_what_was_pinned(name: str, pins: tuple[str, ...]) -> 
     wanted = {field: int(value) for field, value in (pin.split("=") for pin in pins)}
     got = {**plan.model_dump(), "dp": plan.dp_replicate * plan.dp_shard}
     assert {field: got[field] for field in wanted} == wanted
-    gpus = load_spec(name).cluster.gpus
+    gpus = mw.load(name, mw.Spec).cluster.gpus
     assert plan.tp * plan.pp * plan.dp_replicate * plan.dp_shard == gpus
-    assert sum(stage.layers for stage in plan.stages) == load_spec(name).model.n_layers
+    assert (
+        sum(stage.layers for stage in plan.stages)
+        == mw.load(name, mw.Spec).model.n_layers
+    )
 
 
 @pytest.mark.parametrize(("name", "pins"), PUBLISHED)
@@ -147,7 +155,7 @@ def test_bundled_cluster_is_solved_with_every_gpu(name: str, gpus: int) -> None:
     assert outcome.gpus == gpus
     assert outcome.best is not None
     assert outcome.certificate is not None
-    plan, spec = outcome.best.plan, load_spec(name)
+    plan, spec = outcome.best.plan, mw.load(name, mw.Spec)
     degrees = (plan.tp, plan.cp, plan.pp, plan.dp_replicate, plan.dp_shard)
     assert math.prod(degrees) == gpus
     assert math.prod(math.prod(factors) for factors in plan.mesh.values()) == gpus
@@ -188,11 +196,11 @@ def test_405b_published_degrees() -> None:
 
 
 def test_top_plans_start_with_the_optimum_and_get_slower() -> None:
-    outcome = solve(load_spec(A100S), Options(top=4))
+    outcome = solve(mw.load(A100S, mw.Spec), Options(top=4))
     assert outcome.best is not None
     steps = [outcome.best.step_s, *(other.step_s for other in outcome.others)]
     assert len(steps) == 4
     assert steps == sorted(steps)
-    job = make_job(load_spec(A100S))
+    job = make_job(mw.load(A100S, mw.Spec))
     for priced in (outcome.best, *outcome.others):
         assert check(job, priced.plan) == priced

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
+import meshwright as mw
 from meshwright.cost.transformer import total_params
-from meshwright.loading.load import load_spec
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
@@ -25,7 +25,7 @@ TOO_LARGE = [own for own in EVERY if own not in FITTING]
 
 @functools.cache
 def solved(model: str, box: str, *pins: str) -> Outcome:
-    spec = load_spec(f"{model}-{box}", list(pins))
+    spec = mw.load(f"{model}-{box}", mw.Spec, pins=list(pins))
     return solve(spec, Options(is_by_kind=not pins))
 
 
@@ -40,7 +40,7 @@ def best_of(outcome: Outcome | KindResult) -> PricedPlan:
 
 def test_there_are_twelve() -> None:
     for model, box in EVERY:
-        assert load_spec(f"{model}-{box}").cluster.gpus == 2
+        assert mw.load(f"{model}-{box}", mw.Spec).cluster.gpus == 2
 
 
 @pytest.mark.parametrize(("model", "box"), FITTING)
@@ -142,7 +142,7 @@ def test_8b_does_not_fit_two_24_gb_cards(model: str, box: str) -> None:
     assert outcome.near_miss.memory is not None
     parts = outcome.near_miss.memory.parts
     state = parts["weights"] + parts["gradients"] + parts["optimizer"]
-    least = 6 * total_params(load_spec(f"{model}-{box}").model) / 2 / 2**30
+    least = 6 * total_params(mw.load(f"{model}-{box}", mw.Spec).model) / 2 / 2**30
     assert least == pytest.approx(22.4, abs=0.05)
     # What tensor parallelism repeats, norms, is a ten-thousandth.
     assert least <= state <= least * 1.001

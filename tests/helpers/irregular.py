@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from meshwright.loading.load import load_spec
+import meshwright as mw
 from meshwright.spec.spec import Spec
 from tests.helpers.strategies import FRAMEWORKS
 
@@ -175,4 +175,4 @@ def loaded(cluster: dict[str, Any], **fields: Any) -> Spec:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.yaml"
         path.write_text(yaml.safe_dump(data))
-        return load_spec(str(path))
+        return mw.load(str(path), mw.Spec)

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import meshwright as mw
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price_time, step_seconds
 from meshwright.lattice.lattice import build_lattice, in_best_case
-from meshwright.loading.load import load_spec
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
@@ -135,7 +135,7 @@ def best_s(folder: Path, peak: float, rate: float, pins: str) -> float:
     """Return the least step time of Llama 2 13B on four hosts of A100s."""
     file = folder / "spec.yaml"
     file.write_text(SPEC.format(peak=peak, rate=rate, pins=pins))
-    best = solve(load_spec(str(file))).best
+    best = solve(mw.load(str(file), mw.Spec)).best
     assert best is not None
     return best.step_s
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import meshwright as mw
 from meshwright.errors import SpecError
-from meshwright.loading.load import load_spec
 from meshwright.spec.spec import Spec
 from tests.cli.test_import_command import DATA, GPU, notes_of
 from tests.fuzz.good import IMPORTS
@@ -47,7 +47,7 @@ def written(folder: Path, *lines: str) -> str:
 
 def loaded(folder: Path, *lines: str) -> tuple[Spec, list[str]]:
     notes: list[str] = []
-    return load_spec(written(folder, *lines), notes=notes), notes
+    return mw.load(written(folder, *lines), mw.Spec, notes=notes), notes
 
 
 def test_machines_of_nvidia_smi_are_solved_and_assumptions_told(folder: Path) -> None:
@@ -219,7 +219,7 @@ def test_bad_input_is_named(lines: tuple[str, ...], message: str, folder: Path) 
 
 def test_notes_are_not_asked_of_specs_without_files() -> None:
     notes: list[str] = []
-    load_spec("llama3-8b-2xh100-nvlink", notes=notes)
+    mw.load("llama3-8b-2xh100-nvlink", mw.Spec, notes=notes)
     assert notes == []
 
 

@@ -14,11 +14,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import meshwright as mw
 from meshwright.check.check import check
 from meshwright.cost.job import make_job
 from meshwright.cpsat import seating, seats
 from meshwright.cpsat.climb import climbed
-from meshwright.loading.load import load_spec
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.irregular import in_pairs, machines, on_sockets, small_spec
@@ -104,7 +104,7 @@ def with_swaps(order: Sequence[int], chooser: random.Random) -> tuple[int, ...]:
 
 def test_order_of_sixteen_is_proven() -> None:
     """Pairs below one switch, as there are eight; near and far orders are no faster."""
-    spec = load_spec(str(IRREGULAR / "gpt-1.3b-16xa6000-tp2.yaml"))
+    spec = mw.load(str(IRREGULAR / "gpt-1.3b-16xa6000-tp2.yaml"), mw.Spec)
     outcome = solve(spec)
     assert outcome.status == "optimal"
     assert outcome.best is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.loading.load import load_spec
+import meshwright as mw
 from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, refusal
 
@@ -24,7 +24,7 @@ def with_fields(*fields: str, text: str = SPEC) -> str:
 def load(folder: Path, text: str) -> Spec:
     path = folder / "spec.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_spec(str(path))
+    return mw.load(str(path), mw.Spec)
 
 
 def test_experts_left_out_are_none(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import meshwright as mw
 from meshwright.errors import SpecError
-from meshwright.loading.load import load_spec
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
@@ -209,7 +209,7 @@ def test_bad_overrides_say_what_is_accepted(
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(data))
     with pytest.raises(SpecError) as caught:
-        load_spec(str(path))
+        mw.load(str(path), mw.Spec)
     said = str(caught.value)
     assert field in said
     assert sentence in said

@@ -19,6 +19,7 @@ from meshwright.cli import (
     explain,
     gemm,
     imports,
+    schema,
     search,
     solve,
     topology,
@@ -67,6 +68,7 @@ VERBS = (
     topology.topology,
     evidence.evidence,
     calibrate.calibrate,
+    schema.schema,
 )
 
 for verb in VERBS:

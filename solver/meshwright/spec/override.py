@@ -15,7 +15,7 @@ from pydantic import (
 
 from meshwright.spec.base import CountOrNone, Name, Problem, SpecModel, refuse
 from meshwright.spec.links import Link, Node, Pair, some
-from meshwright.spec.units import GBPerS
+from meshwright.spec.units import RATE_OR_ZERO, GBPerS
 
 _RATE: TypeAdapter[float] = TypeAdapter(GBPerS)
 
@@ -38,7 +38,7 @@ class Override(SpecModel):
     )
     link: Pair | None = Field(None, description="The names of two joined nodes.")
     node: Name | None = Field(None, description="A GPU, NIC or switch that is down.")
-    gb_s: Annotated[float, BeforeValidator(_rate_or_zero)] = Field(
+    gb_s: Annotated[float, BeforeValidator(_rate_or_zero), RATE_OR_ZERO] = Field(
         0.0, description="What the link still reaches per direction; 0 if it is down."
     )
 

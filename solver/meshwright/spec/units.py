@@ -7,7 +7,7 @@ import math
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from meshwright.spec.base import to_number
 
@@ -55,7 +55,9 @@ SMALLEST = 0.001
 LARGEST = 1_000_000
 """Far outside of what is built, so that times stay numbers that can be compared."""
 
-_QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")
 
 
 def _quantity(units: dict[str, float], own: str, low: float) -> BeforeValidator:
@@ -67,6 +69,14 @@ def _quantity(units: dict[str, float], own: str, low: float) -> BeforeValidator:
         return number
 
     return BeforeValidator(parse)
+
+
+def _written(units: dict[str, float], low: float) -> WithJsonSchema:
+    """Return the schema of a quantity in files: a number, or text with a unit."""
+    number = {"type": "number", "minimum": low, "maximum": LARGEST}
+    unit = "|".join(map(re.escape, units))
+    text = {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*({unit})?\s*$"}
+    return WithJsonSchema({"anyOf": [number, text]}, mode="validation")
 
 
 def _in_unit(value: object, units: dict[str, float], own: str) -> float:
@@ -94,7 +104,17 @@ def _near(unit: str, units: dict[str, float]) -> str:
     return f"did you mean {folded[close[0]]}? " if close else ""
 
 
-GiB = Annotated[float, _quantity(MEMORY_UNITS, "GiB", SMALLEST)]
-GBPerS = Annotated[float, _quantity(BANDWIDTH_UNITS, "GB/s", SMALLEST)]
-Micros = Annotated[float, _quantity(LATENCY_UNITS, "us", 0)]
-Days = Annotated[float, _quantity(DAY_UNITS, "days", SMALLEST)]
+GiB = Annotated[
+    float, _quantity(MEMORY_UNITS, "GiB", SMALLEST), _written(MEMORY_UNITS, SMALLEST)
+]
+GBPerS = Annotated[
+    float,
+    _quantity(BANDWIDTH_UNITS, "GB/s", SMALLEST),
+    _written(BANDWIDTH_UNITS, SMALLEST),
+]
+Micros = Annotated[float, _quantity(LATENCY_UNITS, "us", 0), _written(LATENCY_UNITS, 0)]
+Days = Annotated[
+    float, _quantity(DAY_UNITS, "days", SMALLEST), _written(DAY_UNITS, SMALLEST)
+]
+RATE_OR_ZERO = _written(BANDWIDTH_UNITS, 0)
+"""The schema of a bandwidth that may be none."""

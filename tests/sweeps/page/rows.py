@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from meshwright.loading.load import load_spec
+import meshwright as mw
 from meshwright.results.outcome import Outcome
 from meshwright.solver.pipeline import solve
 from meshwright.sweeps.row import Row
@@ -58,7 +58,7 @@ def many(count: int) -> list[Row]:
 
 
 def _solved(model: str, box: str, pin: str) -> Row:
-    spec = load_spec(f"{model}-{box}", [pin] if pin else [])
+    spec = mw.load(f"{model}-{box}", mw.Spec, pins=[pin] if pin else [])
     outcome = solve(spec)
     own = {
         "key": f"{model}-{box}-{pin}",

@@ -1,0 +1,113 @@
+"""What people may write where a schema says what a field means.
+
+Pydantic knows fields as they are once names are resolved and lists are made of single
+values. In a file there may be a bundled name instead of a mapping, a `preset` with some
+fields of its own, one value instead of a list, or the file of another tool.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshwright.reading.file_kinds import FABRICS, MACHINES
+
+Schema = dict[str, Any]
+
+NAMED = {"type": "string", "description": "A bundled name, or the path of a file."}
+
+PRESET = {"type": "string", "description": "A bundled name, or a file, to start from."}
+
+COUNT = {"type": "integer", "minimum": 0}
+
+
+def ref(name: str) -> Schema:
+    """Return a reference to a definition."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def as_written(schema: Schema) -> Schema:
+    """Return a schema of resolved fields as one of what is written in files."""
+    definitions = schema.get("$defs", {})
+    for name, change in _CHANGES.items():
+        if name in definitions:
+            definitions[name] = change(definitions[name])
+    return {**_one_or_several(schema), "$defs": _one_or_several(definitions)}
+
+
+def named(name: str) -> Schema:
+    """Return the schema of a field that takes a name, or a definition's fields."""
+    return {"anyOf": [NAMED, ref(name)]}
+
+
+def _with_preset(definition: Schema) -> Schema:
+    """Return a mapping that may start from a preset; without one it is complete."""
+    own = {**definition, "properties": {"preset": PRESET, **definition["properties"]}}
+    required = own.pop("required", [])
+    lacks_preset = {"not": {"required": ["preset"]}}
+    return {**own, "if": lacks_preset, "then": {"required": required}}
+
+
+def _model(definition: Schema) -> Schema:
+    """Return a model whose heads may be left out, as `Model` fills them in."""
+    required = set(definition["required"]) - {"n_kv_heads", "head_dim"}
+    own = {**definition, "required": sorted(required, key=definition["required"].index)}
+    return _with_preset(own)
+
+
+def _topology(definition: Schema) -> Schema:
+    properties = {**definition["properties"], "gpu": named("Gpu")}
+    return _with_preset({**definition, "properties": properties})
+
+
+def _part(definition: Schema) -> Schema:
+    properties = {**definition["properties"], **_machines()}
+    own = {**definition, "properties": properties, "required": []}
+    return {**own, "anyOf": [{"required": ["topology"]}, {"required": ["machine"]}]}
+
+
+def _cluster(definition: Schema) -> Schema:
+    """Return a cluster, which names its machine, or files that tell of it."""
+    files = {
+        kind: {"type": "string", "description": f"A file that `{kind}` is read from."}
+        for kind in (*MACHINES, *FABRICS)
+    }
+    beside = {"gpu": named("Gpu"), "scale_out": ref("ScaleOut"), "host": ref("Host")}
+    properties = {**definition["properties"], **_machines(), **files, **beside}
+    return {**definition, "properties": properties}
+
+
+def _machines() -> Schema:
+    return {"topology": named("Topology"), "machine": named("Topology")}
+
+
+def _range(definition: Schema) -> Schema:
+    """Return a pin of whole numbers: one, several, or from the least to the most."""
+    ends = {"min": COUNT, "max": COUNT}
+    span = {"type": "object", "properties": ends, "additionalProperties": False}
+    forms = [COUNT, {"type": "array", "items": COUNT, "minItems": 1}, span]
+    return {"description": definition["description"], "anyOf": forms}
+
+
+_CHANGES = {
+    "Cluster": _cluster,
+    "Gpu": _with_preset,
+    "Model": _model,
+    "Part": _part,
+    "Range": _range,
+    "Topology": _topology,
+}
+"""Of definitions by name, what is written instead."""
+
+
+def _one_or_several(schema: Any) -> Any:
+    """Return a schema in which one of several words may stand alone, not in a list."""
+    if isinstance(schema, list):
+        return [_one_or_several(own) for own in schema]
+    if not isinstance(schema, dict):
+        return schema
+    own = {name: _one_or_several(value) for name, value in schema.items()}
+    items = own.get("items")
+    if own.get("type") != "array" or not isinstance(items, dict) or "enum" not in items:
+        return own
+    words = {name: own.pop(name) for name in ("type", "items")}
+    return {**own, "anyOf": [items, {**words, "minItems": 1}]}
