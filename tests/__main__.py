@@ -13,6 +13,7 @@ CHECKS = (
     ("ruff", "format", "--check", "."),
     ("mypy",),
     ("importlinter.cli", "lint"),
+    ("sphinx", "-q", "-W", "--keep-going", "-E", "docs", "build/docs"),
     ("pytest", "-n", "auto"),
 )
 

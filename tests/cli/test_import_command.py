@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -197,22 +196,3 @@ def test_gpu_of_ones_own_is_written_out(tmp_path: Path) -> None:
     # 12 links of 20 GB/s to the NVSwitch
     assert rates["GPU0", "nvswitch"] == 240
     assert solved(tmp_path).code == 0
-
-
-def test_commands_of_the_readme_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## Your own cluster")[2].partition("\n## ")[0]
-    lines = [line.partition(" #")[0] for line in section.splitlines()]
-    commands = [line for line in lines if line.startswith("meshwright ")]
-    assert len(commands) == 3
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    for command in commands:
-        result = run(*shlex.split(command)[1:])
-        assert result.code == 0, result.stderr
-        assert notes_of(result)
-    assert {path.name for path in tmp_path.glob("*.yaml")} == {
-        "cluster.yaml", "measured.yaml",
-    }  # fmt: skip

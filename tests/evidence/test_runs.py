@@ -259,7 +259,7 @@ BROKEN = {
     "empty": ("", ": empty; expected YAML fields"),
     "a mapping": ("a: 1", ":1: expected a list of runs"),
     "a number": ("[1]", ":1: 1: expected a mapping with the fields id, source_id"),
-    "no source": ("\n- {id: x}", ":2: source_id: missing; expected text"),
+    "no source": ("\n- {id: x}", ":2: source_id: missing; expected name of its"),
     "open": ("- [", ":1: not valid YAML: "),
     "brackets": ("[" * 40_000, ":1: expected at most 40 levels of nesting"),
     "mappings": ("\n".join(" " * i + "a:" for i in range(1_000)),

@@ -191,14 +191,3 @@ def test_two_machines_of_one_gpu_are_joined_by_the_level_above(tmp_path: Path) -
 def test_numbers_without_a_unit_or_an_owner_have_none() -> None:
     varied = vary("gpt-1.3b-2xa100-pcie", "training.seq_len=512:1024")
     assert (varied.about, varied.unit, varied.value) == ("", "", 2048)
-
-
-def test_what_the_readme_shows_is_what_is_printed() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (line,) = (
-        one for one in readme.splitlines() if "compare" in one and "# ... " in one
-    )
-    command, _, shown = line.partition("# ... ")
-    result = run(*command.split()[1:])
-    assert result.code == 0
-    assert shown in result.stdout

@@ -85,14 +85,14 @@ def test_the_smallest_sets_of_lighter_state(
     has: Callable[[Any], bool], expected: list[tuple[str, ...]]
 ) -> None:
     """What is enough alone is not told with more; two are told where both it takes."""
-    spec = load_spec(LONE)
+    spec = mw.load(LONE, mw.Spec)
     found = list(training_repairs(spec, solved, lambda own: has(own.training)))
     assert sorted(edits(found)) == sorted(expected)
     assert {own.changes for own in found} <= {"training"}
 
 
 def test_what_is_light_already_is_no_repair() -> None:
-    spec = changed(load_spec(LONE), "training", gradients="bf16")
+    spec = changed(mw.load(LONE, mw.Spec), "training", gradients="bf16")
     assert edits(list(training_repairs(spec, solved, lambda _: True))) == [(OPTIMIZER,)]
     both = changed(spec, "training", optimizer="adamw-8bit")
     assert list(training_repairs(both, solved, lambda _: True)) == []

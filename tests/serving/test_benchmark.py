@@ -7,7 +7,7 @@ from benchmarks.serving.__main__ import CLOSE, Row, rows
 
 LEAST_CLOSE = {"gpt-fast": 7, "lmdeploy": 44, "TensorRT-LLM A100": 11,
                "TensorRT-LLM H100": 11, "TensorRT-LLM L40S": 8}  # fmt: skip
-"""Rows of each source that the README says are within 20 %."""
+"""Rows of each source that docs/serving.md says are within 20 %."""
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from meshwright import catalog
 from tests.helpers.command import refusal, run
-
-README = Path(__file__).parents[2] / "README.md"
 
 SERVED = [name for name in catalog.names("specs") if name.startswith("serve-")]
 NONE_FITS = "serve-llama3-70b-2x4090-pcie"
@@ -39,20 +36,6 @@ def test_every_bundled_spec_of_serving_is_answered(name: str) -> None:
     data = json.loads(result.stdout)
     assert data["status"] == ("infeasible" if name == NONE_FITS else "optimal")
     assert result.code == (1 if name == NONE_FITS else 0)
-
-
-QUESTIONS = re.findall(r"\| `meshwright (.+serve-.+)` \|", README.read_text("utf-8"))
-
-
-def test_the_readme_asks_every_bundled_spec_of_serving() -> None:
-    assert {command.split()[1] for command in QUESTIONS} == set(SERVED)
-
-
-@pytest.mark.parametrize("command", QUESTIONS)
-def test_the_questions_of_the_readme_are_answered(command: str) -> None:
-    result = run(*command.split())
-    assert result.code == (1 if NONE_FITS in command else 0)
-    assert len(result.stdout.splitlines()) > 5
 
 
 def test_json_says_what_an_answer_is(tmp_path: Path) -> None:

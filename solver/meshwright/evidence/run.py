@@ -31,8 +31,8 @@ class RunPart(BaseModel):
 class RunExperts(RunPart):
     """The experts in place of an MLP."""
 
-    n_experts: Count
-    top_k: Count
+    n_experts: Count = Field(description="Routed experts of a layer.")
+    top_k: Count = Field(description="Routed experts that a token visits.")
     expert_d_ff: Count = Field(description="Inner width of one expert.")
     shared: CountOrNone = Field(0, description="Experts that every token visits.")
     dense_layers: CountOrNone = Field(0, description="Leading layers without experts.")
@@ -41,17 +41,17 @@ class RunExperts(RunPart):
 class RunModel(RunPart):
     """The model that was trained."""
 
-    name: Words = "unnamed"
-    n_layers: LayerCount | None = None
-    d_model: Count | None = None
-    n_heads: Count | None = None
-    n_kv_heads: Count | None = None
-    head_dim: Count | None = None
-    d_ff: Count | None = None
-    vocab: Count | None = None
-    seq_len: Count | None = None
-    gated_mlp: Flag | None = None
-    tied: Flag | None = None
+    name: Words = Field("unnamed", description="As published.")
+    n_layers: LayerCount | None = Field(None, description="Transformer layers.")
+    d_model: Count | None = Field(None, description="Width of the residual stream.")
+    n_heads: Count | None = Field(None, description="Query heads.")
+    n_kv_heads: Count | None = Field(None, description="Key and value heads.")
+    head_dim: Count | None = Field(None, description="Width of a head.")
+    d_ff: Count | None = Field(None, description="Inner width of the MLP.")
+    vocab: Count | None = Field(None, description="Rows of the embedding table.")
+    seq_len: Count | None = Field(None, description="Tokens per sequence.")
+    gated_mlp: Flag | None = Field(None, description="Three MLP matrices.")
+    tied: Flag | None = Field(None, description="Head and embedding share weights.")
     moe: RunExperts | None = None
     params: Parameters | None = Field(None, description="As published.")
     pos_emb: Words | None = Field(None, description="'learned' counts as parameters.")
@@ -64,46 +64,60 @@ class RunHardware(RunPart):
     gpu: Words = Field(
         description="A name from topologies/gpus, or one it is known by."
     )
-    n_gpus: Count
-    gpus_per_node: Count | None = None
-    intra_node: Words | None = None
+    n_gpus: Count = Field(description="GPUs in all.")
+    gpus_per_node: Count | None = Field(None, description="Default: 8.")
+    intra_node: Words | None = Field(None, description="'NVLink3/NVSwitch', say.")
     inter_node: Words | None = Field(None, description="'8x HDR200 per node', say.")
 
 
 class RunConfig(RunPart):
     """The plan that was run."""
 
-    dp: Count | None = None
-    tp: Count | None = None
-    pp: LayerCount | None = None
-    vp: LayerCount | None = None
-    cp: Count | None = None
-    ep: Count | None = None
-    sp: Flag | None = None
-    zero_stage: int | None = Field(None, ge=0, le=3)
-    optimizer_shard_group: Count | None = None
+    dp: Count | None = Field(
+        None, description="Data-parallel ranks, of replicas and shards."
+    )
+    tp: Count | None = Field(None, description="Tensor parallelism.")
+    pp: LayerCount | None = Field(None, description="Pipeline stages.")
+    vp: LayerCount | None = Field(None, description="Virtual stages of each.")
+    cp: Count | None = Field(None, description="Context parallelism.")
+    ep: Count | None = Field(None, description="Expert parallelism.")
+    sp: Flag | None = Field(None, description="Sequence parallelism.")
+    zero_stage: int | None = Field(None, ge=0, le=3, description="ZeRO.")
+    optimizer_shard_group: Count | None = Field(
+        None, description="Ranks that shard the optimizer."
+    )
     fsdp: Words | None = Field(None, description="'hybrid (shard group 128)', say.")
-    micro_batch: Count | None = None
+    micro_batch: Count | None = Field(None, description="Sequences at once.")
     global_batch: Count | None = Field(None, description="Sequences per step.")
-    recompute: Words | None = None
-    precision: Words = "bf16"
+    recompute: Words | None = Field(
+        None, description="'full', 'selective', 'none', or as published."
+    )
+    precision: Words = Field("bf16", description="Of matmuls.")
     mixed_precision_mode: Words | None = Field(None, description="Of LLM Foundry.")
-    framework: Words = ""
+    framework: Words = Field(
+        "", description="As published; the first known name in it decides."
+    )
     task: Words | None = Field(None, description="'lora' freezes weights.")
-    offload: Words | None = None
-    optimizer: Words | None = None
-    attention: Words | None = None
-    schedule: Words | None = None
-    layers_per_stage: tuple[LayerCount, ...] | None = None
+    offload: Words | None = Field(None, description="What lives on the host.")
+    optimizer: Words | None = Field(None, description="As published.")
+    attention: Words | None = Field(None, description="'flash', say.")
+    schedule: Words | None = Field(None, description="'1F1B', say.")
+    layers_per_stage: tuple[LayerCount, ...] | None = Field(
+        None, description="Where stages are uneven."
+    )
 
 
 class Measured(RunPart):
     """What its authors published."""
 
-    step_time_s: Measure | None = None
-    tokens_per_s_per_gpu: Measure | None = None
-    peak_memory_gb: Measure | None = None
-    peak_memory_kind: Words | None = None
+    step_time_s: Measure | None = Field(None, description="Seconds of a step.")
+    tokens_per_s_per_gpu: Measure | None = Field(
+        None, description="Where no step time is published."
+    )
+    peak_memory_gb: Measure | None = Field(None, description="Of the fullest GPU.")
+    peak_memory_kind: Words | None = Field(
+        None, description="'device', 'allocated' or 'reserved'."
+    )
     fits: Flag | None = Field(None, description="False: it ran out of memory.")
 
 
@@ -119,16 +133,18 @@ class RunCheck(RunPart):
 class Run(RunPart):
     """One measured run."""
 
-    id: Words
-    source_id: Words
-    source: str = ""
-    date: Annotated[str, BeforeValidator(str)] = ""
+    id: Words = Field(description="Name of the run.")
+    source_id: Words = Field(description="Name of its publication.")
+    source: str = Field("", description="Where it is published.")
+    date: Annotated[str, BeforeValidator(str)] = Field(
+        "", description="Of publication."
+    )
     model: RunModel
     hardware: RunHardware
     config: RunConfig
     measured: Measured
     check: RunCheck | None = None
-    notes: str | None = None
+    notes: str | None = Field(None, description="For the reader.")
 
     @property
     def is_contradictory(self) -> bool:

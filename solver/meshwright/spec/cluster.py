@@ -30,11 +30,13 @@ class Cluster(SpecModel):
     The topology of parts is what they have in common, see `parts.alike`.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part, ...] = Field((), description="Unlike machines in one job.")
     join: ScaleOut | None = Field(None, description="The level that joins the parts.")
     topology: Topology = Field(default=None, validate_default=True)
-    count: Count = 1
-    overrides: tuple[Override, ...] = ()
+    count: Count = Field(1, description="Copies of the topology, below its scale_out.")
+    overrides: tuple[Override, ...] = Field(
+        (), description="Links that are slow or down, GPUs and hosts that are down."
+    )
 
     @field_validator("parts")
     @classmethod

@@ -45,7 +45,7 @@ class PeakTflops(SpecModel):
 class Gpu(SpecModel):
     """One GPU, as its vendor rates it; bundled ones are in topologies/gpus."""
 
-    name: Name = "inline"
+    name: Name = Field("inline", description="By which profiles know it.")
     memory_gib: GiB = Field(description="Memory that nvidia-smi reports as total.")
     memory_gb_s: GBPerS = Field(description="HBM bandwidth.")
     peak_tflops: PeakTflops

@@ -80,7 +80,9 @@ class Model(SpecModel):
     d_ff: Count = Field(description="Inner width of the MLP.")
     vocab: Count = Field(description="Rows of the embedding table.")
     gated_mlp: Flag = Field(False, description="SwiGLU or GeGLU: three MLP matrices.")
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm: Literal["layernorm", "rmsnorm"] = Field(
+        "layernorm", description="The kind of all norms; layernorm has a bias."
+    )
     norms_per_layer: Count = Field(
         2,
         description="Norms of a layer: 1 that attention and MLP share, 2 before them, "

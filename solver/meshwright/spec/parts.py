@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from pydantic import Field
+
 from meshwright.reading.places import FieldPath
 from meshwright.spec.base import Count, Problem, SpecModel, shortened
 from meshwright.spec.gpu import PRECISIONS, Gpu, PeakTflops
@@ -25,7 +27,7 @@ class Part(SpecModel):
     """Copies of one machine in a cluster of unlike ones."""
 
     topology: Topology
-    count: Count = 1
+    count: Count = Field(1, description="Copies of the topology.")
 
     @property
     def inner(self) -> tuple[Level, ...]:

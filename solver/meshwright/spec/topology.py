@@ -31,14 +31,18 @@ class Topology(SpecModel):
     it by their NICs.
     """
 
-    name: Name = "inline"
+    name: Name = Field("inline", description="For the reader.")
     gpu: Gpu
-    levels: tuple[Level, ...] = ()
+    levels: tuple[Level, ...] = Field(
+        (), description="Switches inside switches, innermost first."
+    )
     scale_out: ScaleOut | None = Field(
         None, description="The level that joins `count` copies of this topology."
     )
-    nodes: tuple[Node, ...] = ()
-    links: tuple[Link, ...] = ()
+    nodes: tuple[Node, ...] = Field(
+        (), description="GPUs, NICs and switches of one machine."
+    )
+    links: tuple[Link, ...] = Field((), description="What joins the nodes.")
     host: Host | None = Field(
         None, description="The machine around the GPUs; without, no offload."
     )

@@ -1,0 +1,1 @@
+"""Extensions of Sphinx that the site needs, and nothing else does."""

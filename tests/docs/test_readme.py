@@ -1,0 +1,27 @@
+"""README.md fits a screen or two, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import README, ROOT
+
+MOST_BYTES = 8_192
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+
+
+def test_it_is_short() -> None:
+    assert len(README.read_bytes()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("target", sorted(set(LINK.findall(README.read_text("utf-8")))))
+def test_a_link_leads_somewhere(target: str) -> None:
+    assert (ROOT / target).exists()
+
+
+def test_every_page_of_the_site_is_reached_from_its_index() -> None:
+    index = (ROOT / "docs/index.md").read_text("utf-8").split()
+    names = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert names <= set(index)
