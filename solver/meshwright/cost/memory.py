@@ -34,7 +34,7 @@ from meshwright.frameworks.state import (
     sharded_bytes,
     state_bytes,
 )
-from meshwright.plans.columns import Floats, Parts, added, scaled, take
+from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
 from meshwright.plans.precision import ELEMENT_BYTES, fp8_weight_bytes
 from meshwright.plans.shards import Shards
 from meshwright.plans.skeletons import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
@@ -43,7 +43,7 @@ from meshwright.spec.units import GIB
 
 
 @dataclass(frozen=True)
-class MemoryCosts:
+class MemoryCosts(Columns):
     """Bytes on one GPU, a row per skeleton.
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
@@ -76,7 +76,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows, saved_bytes)
     alike, inverse = rows.distinct_in_state()
-    held = take(_held(job, alike), inverse)
+    held = _held(job, alike).take(inverse)
     logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * (saved - kept))
     shared = _shared(rows, logits, working)
@@ -102,7 +102,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Held(Columns):
     """What does not depend on micro-batches: the state, on the GPU and on the host."""
 
     layer: Parts

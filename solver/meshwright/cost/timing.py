@@ -25,12 +25,12 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.state import state_bytes
-from meshwright.plans.columns import Floats, Parts, added, scaled, take
+from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 
 @dataclass(frozen=True)
-class TimeCosts:
+class TimeCosts(Columns):
     """Seconds, a row per skeleton.
 
     A stage of n layers, r of them recomputed, takes n x (forward + backward) + r x
@@ -98,7 +98,7 @@ def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, worked out once per distinct degree and micro-batch."""
     distinct, inverse = rows.shards.distinct()
-    return take(kernels(job.spec, job.efficiency, distinct), inverse)
+    return kernels(job.spec, job.efficiency, distinct).take(inverse)
 
 
 def _block_times(job: Job, rows: Skeletons, own: Kernels) -> dict[str, BlockTimes]:

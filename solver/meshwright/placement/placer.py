@@ -31,7 +31,7 @@ from meshwright.placement.gpu_orders import (
     limits_of,
     rings_of,
 )
-from meshwright.plans.columns import Bools, take
+from meshwright.plans.columns import Bools
 from meshwright.topology.groups import floor_of_groups, price_groups
 from meshwright.topology.paths import Meshes, Order, Paths
 from meshwright.topology.routed import RoutedFabric
@@ -119,9 +119,9 @@ class Placer:
         floor = floor_of_groups(self.fabric, meshes, share)
         listed = price_groups(self.fabric, meshes, share)
         above = np.flatnonzero(_is_above(listed, floor))
-        for mesh in above[worth(take(floor, above))].tolist():
+        for mesh in above[worth(floor.take(above))].tolist():
             own = tuple(rings_of(self.fabric, meshes[[mesh]], ep))
-            least = self._raised(own, take(floor, np.array([mesh])))
+            least = self._raised(own, floor.take(np.array([mesh])))
             if worth(least)[0]:
                 result[mesh] = self._placed(own, least, worth, find)
         return result

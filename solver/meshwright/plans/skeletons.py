@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.plans.columns import Bools, Ints, distinct, take
+from meshwright.plans.columns import Bools, Columns, Ints, distinct
 from meshwright.plans.shards import Shards
 from meshwright.spec.plan_fields import (
     FIELDS,
@@ -37,7 +37,7 @@ def plain_columns(count: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Skeletons:
+class Skeletons(Columns):
     """Columns of equal length, a skeleton per row, by the fields of a plan."""
 
     tp: Ints
@@ -61,10 +61,6 @@ class Skeletons:
     """Row of the mesh in the lattice's table, or -1 for a best case over many."""
     kind_paths: tuple[Paths, ...] = ()
     """On the row's mesh, as the GPUs of each kind see it that stages lie on."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.tp)
 
     @property
     def is_placed(self) -> bool:
@@ -116,10 +112,6 @@ class Skeletons:
         degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
         own, inverse = distinct([*degrees, self.pp > 1, self.zero, self.offload])
         return self.take(own), inverse
-
-    def take(self, index: Ints) -> Skeletons:
-        """Return the rows of `index`."""
-        return take(self, index)
 
     def on_meshes(
         self, paths: Paths, mesh: Ints, kind_paths: tuple[Paths, ...] = ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,18 @@ class Paths:
     s_per_byte: NDArray[np.float64]
     """Of the most loaded link, see `Fabric.loads`."""
     latency_s: NDArray[np.float64]
+
+    def take(self, index: Any) -> Paths:
+        """Return the rows of `index`."""
+        return Paths(self.s_per_byte[index], self.latency_s[index])
+
+    @staticmethod
+    def joined(tables: Sequence[Paths]) -> Paths:
+        """Return the rows of all tables, one after another."""
+        return Paths(
+            np.concatenate([own.s_per_byte for own in tables]),
+            np.concatenate([own.latency_s for own in tables]),
+        )
 
 
 def free_paths(meshes: int, groups: int) -> Paths:
