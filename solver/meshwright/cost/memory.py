@@ -133,14 +133,14 @@ def _held(job: Job, rows: Skeletons) -> _Held:
 
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
-    zero = rows.zero
     parts = []
     for own in held:
-        weights, gradients, optimizer = sharded_bytes(state, zero, own.shards)
+        shards = own.sharding
+        weights, gradients, optimizer = sharded_bytes(state, shards)
         if job.spec.framework in HAS_CAST_WEIGHTS and state.gathered < state.weights:
-            # fp32 parameters are sharded from stage 2 on; the cast copy only in 3.
-            sharded = state.weights / np.where(zero >= 2, own.shards, 1)
-            weights = sharded + np.where(zero < 3, state.gathered, 0.0)
+            # fp32 parameters are sharded like gradients; the cast copy only in 3.
+            cast = np.where(shards.shards_weights, 0.0, state.gathered)
+            weights = state.weights / shards.gradients + cast
         parts.append(
             {
                 "weights": own.params * weights,
@@ -155,7 +155,7 @@ def _layer_state(
     job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
 ) -> Parts:
     """Return the same of a layer, with copies of weights that stay on the GPU."""
-    stays = (rows.zero < 3) & ~streams_weights(rows)
+    stays = ~rows.sharding.shards_weights & ~streams_weights(rows)
     copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
     cast = sum(own.params for own in held) * copies
     return added([_state(job, state, rows, held), {"weights": cast}])
@@ -246,9 +246,9 @@ def _in_transit(
     framework = job.spec.framework
     params = sum(own.params for own in held)
     ahead = np.minimum(params, PREFETCHED_PARAMS.get(framework, np.inf))
-    visits = (rows.zero == 3) | streams_weights(rows)
+    visits = rows.sharding.shards_weights | streams_weights(rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
     is_apart = framework in HAS_SEPARATE_GRADIENTS
     waiting = ELEMENT_BYTES[job.spec.training.precision] if is_apart else 0
-    passes = (rows.zero >= 2) | (rows.offload >= GRADIENTS)
+    passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     return gathered + params * np.where(passes, state.gradients, waiting)

@@ -251,7 +251,7 @@ def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the seconds of updates on the GPU; the host's are in `cost.offload`."""
     moved = np.where(rows.offload == KEEPS_ALL, state_bytes(job.spec).updated, 0.0)
-    own = sum(w.params / np.where(rows.zero >= 1, w.shards, 1) for w in held)
+    own = sum(w.params / w.sharding.optimizer for w in held)
     gpu = job.spec.cluster.topology.gpu
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
     return np.asarray(own * moved / rate)

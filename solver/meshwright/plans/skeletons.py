@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.plans.columns import Bools, Columns, Ints, distinct
+from meshwright.plans.sharding import Sharding
 from meshwright.plans.shards import Shards
 from meshwright.spec.plan_fields import (
     FIELDS,
@@ -15,6 +16,7 @@ from meshwright.spec.plan_fields import (
     RECOMPUTE_MODES,
     SCHEDULES,
 )
+from meshwright.topology.groups import EXPERT_SHARD
 from meshwright.topology.paths import Paths
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
@@ -73,9 +75,9 @@ class Skeletons(Columns):
         return self.dp_shard * self.dp_replicate
 
     @property
-    def state_shards(self) -> Ints:
-        """Return over how many GPUs ZeRO shards what is not an expert's."""
-        return self.cp * self.dp_shard
+    def sharding(self) -> Sharding:
+        """Return how ZeRO shards the state of what is not an expert's."""
+        return Sharding(self.zero, self.cp * self.dp_shard)
 
     @property
     def expert_copies(self) -> Ints:
@@ -84,17 +86,17 @@ class Skeletons(Columns):
         return result
 
     @property
-    def expert_shards(self) -> Ints:
-        """Return over how many of those ZeRO shards them; see `topology.groups`."""
+    def expert_sharding(self) -> Sharding:
+        """Return how those shard the state of experts; see `topology.groups`."""
         folds_shards = (self.dp_shard > 1) | (self.dp_replicate == 1)
         within = self.expert_copies // self.dp_replicate
-        return np.where(folds_shards, within, 1)
+        return Sharding(self.zero, np.where(folds_shards, within, 1), EXPERT_SHARD)
 
     @property
     def group_degrees(self) -> list[Ints]:
         """Return the members of every group, in the order of `topology.groups`."""
-        shards = self.expert_shards
-        own = [self.tp, self.cp, self.state_shards, self.dp_replicate, self.pp]
+        shards = self.expert_sharding.members
+        own = [self.tp, self.cp, self.sharding.members, self.dp_replicate, self.pp]
         return [*own, self.ep, shards, self.expert_copies // shards]
 
     @property
