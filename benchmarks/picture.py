@@ -23,7 +23,7 @@ def main() -> None:
     """Solve the spec and write its answer as an SVG."""
     spec = load_spec(SPEC)
     options = Options(is_by_kind=True, profile=load_profile(DEFAULT_PROFILE))
-    text = as_text(spec.title, solve(spec, options))
+    text = as_text(solve(spec, options))
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(text, highlight=False, markup=False)
     svg = console.export_svg(title=f"meshwright solve {SPEC}", unique_id="solve")

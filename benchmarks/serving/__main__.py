@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from meshwright import catalog
-from meshwright.loading.load import load_cluster, resolved
+from meshwright.loading.load import load_cluster
+from meshwright.loading.presets import resolved
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.serving.around import largest_batch
 from meshwright.serving.check import check

@@ -1,5 +1,14 @@
 """Meshwright picks the fastest parallelism plan that fits, with a proof.
 
+    import meshwright as mw
+
+    spec = mw.load("llama3-8b-2xh100-nvlink")    # or a path, a dict, YAML text
+    outcome = mw.solve(spec)                     # mw.explain, mw.compare, mw.search
+    outcome.best.plan, outcome.best.step_s       # outcome.to_dict() for JSON
+
+The names of `__all__` are public; modules and folders are not, and move. Importing the
+package loads none of them, and no library.
+
 The way through the house, each room importing only those above it:
 
     reading/      text of others, read within limits, with the line of every value
@@ -24,10 +33,75 @@ The way through the house, each room importing only those above it:
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and calibration
+    api/          the functions of `import meshwright`
     cli/          the commands
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meshwright.api.compare import compare as compare
+    from meshwright.api.explain import explain as explain
+    from meshwright.api.load import load as load
+    from meshwright.api.price import price as price
+    from meshwright.api.search import search as search
+    from meshwright.api.solve import solve as solve
+    from meshwright.errors import SpecError as SpecError
+    from meshwright.plans.plan import Plan as Plan
+    from meshwright.results.comparison import Comparison as Comparison
+    from meshwright.results.explanation import Explanation as Explanation
+    from meshwright.results.outcome import Outcome as Outcome
+    from meshwright.results.priced_plan import PricedPlan as PricedPlan
+    from meshwright.results.serving import ServingOutcome as ServingOutcome
+    from meshwright.results.serving_explanation import (
+        ServingExplanation as ServingExplanation,
+    )
+    from meshwright.spec.serving import ServingSpec as ServingSpec
+    from meshwright.spec.spec import Spec as Spec
+    from meshwright.sweeps.summary import SearchResult as SearchResult
 
 __version__ = "0.1.0"
 
 DEFAULT_PROFILE = "measured"
 """The bundled profile that commands use unless told otherwise."""
+
+_ROOMS = {
+    "load": "api.load",
+    "solve": "api.solve",
+    "explain": "api.explain",
+    "compare": "api.compare",
+    "search": "api.search",
+    "price": "api.price",
+    "Spec": "spec.spec",
+    "ServingSpec": "spec.serving",
+    "Plan": "plans.plan",
+    "PricedPlan": "results.priced_plan",
+    "Outcome": "results.outcome",
+    "ServingOutcome": "results.serving",
+    "Explanation": "results.explanation",
+    "ServingExplanation": "results.serving_explanation",
+    "Comparison": "results.comparison",
+    "SearchResult": "sweeps.summary",
+    "SpecError": "errors",
+}
+"""The module that has each public name; it is loaded when the name is first used."""
+
+__all__ = [*_ROOMS, "__version__"]
+
+
+if not TYPE_CHECKING:  # Names that are not there are errors to type checkers.
+
+    def __getattr__(name: str) -> Any:
+        """Return a public name from its module (PEP 562)."""
+        if name not in _ROOMS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,7 +27,7 @@ from meshwright.spec.training import Limits
 from tests.helpers.command import run
 
 AT_ONCE = (
-    "from meshwright import progress; progress.DELAY_S = 0.0\n"
+    "from meshwright.cli import progress; progress.DELAY_S = 0.0\n"
     "from meshwright.cli import main; main()"
 )
 """Runs a command that says from the first moment on what it does."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.frameworks.state import sharded_bytes, state_bytes
+from meshwright.cost.state import sharded_bytes, state_bytes
 from meshwright.plans.sharding import Sharding
 from meshwright.spec.spec import Spec
 

@@ -13,12 +13,12 @@ import pytest
 
 from meshwright.check.check import check
 from meshwright.cost.job import make_job
+from meshwright.cost.state import state_bytes
 from meshwright.cost.transformer import total_params
 from meshwright.economics.compression import Setting, share
 from meshwright.economics.faults import daly_s, goodput, young_s
 from meshwright.economics.prices import usd_per_hour, watts
 from meshwright.economics.training_run import run_report
-from meshwright.frameworks.state import state_bytes
 from meshwright.loading.load import load_spec
 from meshwright.report.run import run_sections
 from meshwright.report.tables import Lines

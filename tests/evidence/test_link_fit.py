@@ -18,7 +18,7 @@ from meshwright.cost.collectives import all_gather_s, all_reduce_s
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import LinkFit, fit_log, predicted_s
 from meshwright.evidence.link_levels import apply
-from meshwright.imports.nccl.tests_log import NcclLog, parse
+from meshwright.imports.logs.nccl_tests import NcclLog, parse
 from meshwright.spec.links import Level
 from meshwright.topology.levels import LevelFabric
 from tests.helpers.command import run

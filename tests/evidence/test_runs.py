@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
+from meshwright.evidence.calibrate import calibrate
 from meshwright.evidence.price import Priced, price_run, price_runs
 from meshwright.evidence.read import read_runs
 from meshwright.evidence.run import Run
@@ -103,7 +104,6 @@ def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
         ({"config__dp": 8}, "config: tp x cp x pp x dp is 32, not 16 GPUs"),
         ({"config__cp": 2}, "config: tp x cp x pp x dp is 32, not 16 GPUs"),
         ({"hardware__gpu": "TPU-v4"}, "hardware.gpu: TPU-v4 is not in topologies/gpus"),
-        ({"config__framework": "JAX"}, "config.framework: 'JAX' has no profile"),
         ({"model__arch_note": "MLA attention"}, "model.mla: not published"),
         ({"model__moe": {"n_experts": 8, "top_k": 2, "expert_d_ff": 512},
           "config__ep": 3}, "config.ep: 3 does not divide 8 experts over 8 GPUs"),
@@ -115,6 +115,34 @@ def test_what_cannot_be_priced_is_listed_with_its_reason(
     found, left = price_runs([Run.model_validate(row(**change))])
     assert found == []
     assert [why for _, why in left] == [reason]
+
+
+def test_a_code_base_without_a_profile_is_priced_as_generic_and_counted_apart() -> None:
+    other = row(id="b", config__framework="A code of our own")
+    board = judge([Run.model_validate(r) for r in (row(), other)])
+    own = price_run(Run.model_validate(other))
+    assert own.spec.framework == own.assumed["config.framework"] == "generic"
+    assert board.unpriced == ()
+    assert board.overall.time is not None
+    assert board.overall.time.rows == 1
+    assert list(board.by_framework) == ["megatron"]
+    assert list(board.without_profile) == ["A code of our own"]
+    assert board.assumed["config.framework"] == 1
+
+
+def test_the_command_says_which_code_bases_have_no_profile(tmp_path: Path) -> None:
+    file = tmp_path / "runs.yaml"
+    file.write_text(json.dumps([row(), row(id="b", config__framework="Our own")]))
+    told = run_command("evidence", str(file)).stdout
+    assert "Code bases without a profile, priced as generic, in no average" in told
+    assert "Our own" in told
+    data = json.loads(run_command("evidence", str(file), "--format", "json").stdout)
+    assert data["without_profile"]["Our own"]["time"]["rows"] == 1
+
+
+def test_no_profile_is_fitted_to_a_code_base_without_one() -> None:
+    assert not calibrate([priced(config__framework="A code of our own")]).measured
+    assert calibrate([priced()]).measured
 
 
 def test_what_a_source_leaves_out_is_assumed_and_said() -> None:

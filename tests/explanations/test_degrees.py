@@ -196,7 +196,7 @@ def test_other_pins_are_named_beside_rules() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_does_not_fit_names_what_stands_in_its_way(name: str) -> None:
     spec, _, own = bundled(name)
-    known = {rule.name for rule in rules_of(spec.framework)}
+    known = {own.rule.name for own in rules_of(spec.framework)}
     known |= {"memory", "host_memory", "world_size"}
     for axis, other in others(own):
         if other.plan is None:

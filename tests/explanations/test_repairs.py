@@ -29,6 +29,7 @@ from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.pipeline import solve
+from meshwright.solver.prepared import Prepared
 from meshwright.spec.spec import Spec
 
 LONE = "gpt-1.3b-2x3090-nvlink"
@@ -50,7 +51,7 @@ def best() -> PricedPlan:
     return own
 
 
-def solved(_spec: Spec) -> Outcome:
+def solved(_spec: Spec, _prepared: Prepared | None = None) -> Outcome:
     return outcome()
 
 
@@ -201,7 +202,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
 
 
 def change_names(spec: Spec) -> list[str]:
-    return [own.change for own in marginal_values(spec, solved)]
+    return [own.change for own in marginal_values(spec, None, solved)]
 
 
 @pytest.mark.parametrize(("more", "is_told"), [(-1, False), (0, True), (1, True)])
@@ -220,11 +221,11 @@ def test_margins_change_one_thing_each() -> None:
     spec = load_spec(MANY)
     asked: list[Spec] = []
 
-    def seen(own: Spec) -> Outcome:
+    def seen(own: Spec, _prepared: Prepared | None) -> Outcome:
         asked.append(own)
         return outcome()
 
-    names = [own.change for own in marginal_values(spec, seen)]
+    names = [own.change for own in marginal_values(spec, None, seen)]
     topology = spec.cluster.topology
     inside = [level.name for level in topology.levels]
     assert topology.scale_out is not None

@@ -6,34 +6,22 @@ import json
 from pathlib import Path
 
 from meshwright import catalog
+from meshwright.imports.registry import kinds
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Certificate, Counts
 from meshwright.results.priced_plan import StageMemory
 from meshwright.sweeps.row import Row
 from tests.helpers.command import SPEC
 from tests.helpers.searches import SWEEP
-from tests.imports.test_hosts import NODE
-from tests.imports.test_infiniband import fabric
-from tests.imports.test_nccl_tests_log import HEADING, ROW
-from tests.imports.test_nvidia import LEGEND, TABBED, as_table, uniform
-from tests.imports.test_rocm import HIVES, WEIGHTS, block, numa
-from tests.imports.test_slurm import BLOCKS, TREE, YAML, gres_conf
-from tests.imports.test_xml import BRIDGED, distances, hwloc_xml
 
 IMPORTS = {
-    "nvidia_smi": [TABBED + LEGEND, as_table([0, 1, 2, 3, 4, 5]), uniform(4, "NV4")],
-    "rocm_smi": [block("weight", WEIGHTS) + block("type", HIVES) + numa("0011")],
-    "nccl_xml": [BRIDGED],
-    "hwloc": [hwloc_xml(distances(["OSDev:60", "OSDev:61"], [0, 9, 9, 0]))],
-    "slurm": [TREE, YAML, BLOCKS],
-    "slurm_gres": [gres_conf(["-1,4,0", "4,-1,0", "0,0,-1"])],
-    "scontrol": [NODE.format(gres="gpu:a100:8(S:0-1)", tres="gres/gpu=8")],
-    "ibnetdiscover": [fabric()],
-    "ibstat": ["VM_hostname a\n0f0000000001\nCA 'x'\nPort GUID: 0x1\n"],
-    "hostfile": ["worker-1 slots=8\nworker-[2-4]\nb:2 # c\n"],
-    "nccl_tests": [HEADING + ROW],
+    kind: [
+        path.read_bytes().decode()
+        for path in sorted(Path(__file__).parents[1].glob(f"data/imports/{kind}.*"))
+    ]
+    for kind in kinds()
 }
-"""By the kind of `meshwright import`."""
+"""By the kind of `meshwright import`: `tests/data/imports/KIND.txt`, or several."""
 
 PRESETS = """\
 model: {preset: llama3-8b, n_layers: 16}
@@ -187,15 +175,30 @@ VARIED = ["topology.levels[0].gb_s=8:900", "training.seq_len=512:4096"]
 
 QUANTITIES = ["40GiB", "80 GB", "0.5 TiB"]
 
-STORED = Row(
-    key="0123", name="small on 2 GPUs", axes={"cluster.count": 1, "model": "small"},
-    status="optimal", gpus=16, step_s=1.5, tokens_per_s=1e4, tokens_per_s_per_gpu=625,
-    mfu=0.4, peak_gib=30.5, headroom_gib=4, ways=2, plan=PLAN,
-    time_parts={"compute": 1.0, "tp": 0.5},
-    memory=StageMemory(total_gib=30.5, parts={"weights": 30.5}, usable_gib=34.5),
-    certificate=Certificate(
-        bound_s=1.5, gap=0, rounding_s=1e-9, seed=0,
-        counts=Counts(skeletons=9, no_memory=1, bounded=7, survivors=1),
-    ),
-)  # fmt: skip
+STORED = Row.model_validate(
+    {
+        "key": "0123",
+        "name": "small on 2 GPUs",
+        "axes": {"cluster.count": 1, "model": "small"},
+        "status": "optimal",
+        "gpus": 16,
+        "step_s": 1.5,
+        "tokens_per_s": 1e4,
+        "tokens_per_s_per_gpu": 625,
+        "mfu": 0.4,
+        "peak_gib": 30.5,
+        "headroom_gib": 4,
+        "ways": 2,
+        "plan": PLAN,
+        "time_parts": {"compute": 1.0, "tp": 0.5},
+        "memory": StageMemory(total_gib=30.5, parts={"weights": 30.5}, usable_gib=34.5),
+        "certificate": Certificate(
+            bound_s=1.5,
+            gap=0,
+            rounding_s=1e-9,
+            seed=0,
+            counts=Counts(skeletons=9, no_memory=1, bounded=7, survivors=1),
+        ),
+    }
+)
 """A row of a store."""

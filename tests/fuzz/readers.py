@@ -23,12 +23,11 @@ from meshwright.evidence.score import judge
 from meshwright.evidence.tables import evidence_data, evidence_sections
 from meshwright.imports.clusters import read_facts, read_levels, read_machine
 from meshwright.imports.plain import plain
-from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
-from meshwright.reading.file_kinds import FABRICS, MACHINES
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.topology import Topology
@@ -36,7 +35,7 @@ from meshwright.sweeps.case import Case
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import summarise
 from meshwright.sweeps.sweep import read_search
-from meshwright.sweeps.tables import search_data, search_sections
+from meshwright.sweeps.tables import search_sections
 from tests.fuzz import good
 from tests.helpers.command import run
 from tests.helpers.import_gpus import A100, validated
@@ -155,7 +154,7 @@ def _store(path: Path) -> None:
         rows = list(store.get([good.STORED.key], ""))
     summary = summarise("fuzz", rows, "step_s", "model", ("step_s", "gpus"))
     sections_as_text(search_sections(summary))
-    json.dumps(search_data(summary))
+    summary.to_json()
 
 
 def _stored_row(path: Path) -> None:
@@ -195,9 +194,9 @@ def _name(path: Path) -> None:
 
 
 def _import(kind: str, path: Path) -> None:
-    if kind in MACHINES:
+    if kind in kinds("machines"):
         assert validated(read_machine(kind, path, A100), A100).gpus
-    elif kind in FABRICS:
+    elif kind in kinds("fabrics"):
         for machine in (SWITCHED, ROUTED):
             levels = read_levels(kind, path, machine).fields["levels"]
             assert Topology.model_validate({**machine.model_dump(), "levels": levels})
@@ -207,11 +206,12 @@ def _import(kind: str, path: Path) -> None:
 
 def _fit(path: Path) -> None:
     for machine in (SWITCHED, POD):
-        fit_files(machine.model_dump(exclude_none=True), machine, [path], "", 0)
+        data = machine.model_dump(exclude_none=True)
+        fit_files(data, machine, "nccl_tests", [path], "", 0)
 
 
 def _detect(path: Path) -> None:
-    assert detect(read_text(path)) in (*KINDS, None)
+    assert detect(read_text(path)) in (*kinds(), None)
 
 
 def _dies(_path: Path) -> None:

@@ -18,9 +18,9 @@ from meshwright.check.check import check
 from meshwright.cost.collectives import all_reduce_s, hidden_s
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import make_job
+from meshwright.cost.state import state_bytes
 from meshwright.economics.budget import budget_flops, chinchilla, six_nd
 from meshwright.economics.ledger import ledger
-from meshwright.frameworks.state import state_bytes
 from meshwright.loading.load import load_spec
 from meshwright.results.ledger import Entry, Ledger
 from meshwright.solver.pipeline import solve

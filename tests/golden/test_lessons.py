@@ -1,6 +1,6 @@
 """What an analytic planner gets wrong easily, each a law here.
 
-No matmul falls off its efficiency curve: see tests/test_compute_curve.py.
+No matmul falls off its efficiency curve: see tests/cost/test_compute_curve.py.
 """
 
 from __future__ import annotations

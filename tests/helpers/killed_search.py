@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from meshwright.sweeps.case import Recipe
+from meshwright.sweeps.case import Recipe, fingerprint
 from meshwright.sweeps.run import Run
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import read_search
@@ -39,6 +39,7 @@ def stored(sweep: str, store: Path) -> int:
 
 def main(sweep: str, store: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
+    fingerprint()
     for _ in range(times):
         child = os.fork()
         if child == 0:

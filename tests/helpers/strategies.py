@@ -12,10 +12,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from meshwright.frameworks.state import OVERHEAD_GIB
-from meshwright.rules.offload import KNOWN_OFFLOADS
+from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.spec.plan_fields import OFFLOADS
-from meshwright.spec.spec import Framework, Spec
+from meshwright.spec.spec import Spec
 
 SHAPES = [
     [2], [3], [4], [5], [6], [8], [12],
@@ -24,7 +23,7 @@ SHAPES = [
 ]  # fmt: skip
 """Fan-outs of one, two and three levels; many are not powers of two."""
 
-FRAMEWORKS: list[Framework] = [
+FRAMEWORKS = [
     "megatron",
     "deepspeed",
     "internevo",
@@ -45,6 +44,7 @@ PINNED: dict[str, list[Any]] = {
 }
 """How choices that are not left open may be pinned."""
 
+OFFLOADING = [name for name in FRAMEWORKS if framework_named(name).offloads]
 
 PIPED: dict[str, Any] = {"pp": {"min": 2, "max": 3}}
 
@@ -52,7 +52,7 @@ RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
     (["megatron", "torchtitan"], {"cp": {"min": 2}}),
     (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
     (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
-    ([f for f in FRAMEWORKS if KNOWN_OFFLOADS[f]], {"offload": [*OFFLOADS[1:]]}),
+    (OFFLOADING, {"offload": [*OFFLOADS[1:]]}),
 ]
 """Choices that rarely win by themselves, and the frameworks that have them."""
 
@@ -88,10 +88,10 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
     state_gib = 18 * wide * layers * model["d_model"] ** 2 / 2**30 / gpus
     framework = draw(st.sampled_from(frameworks))
     has_host = "offload" in forced or draw(st.booleans())
-    may_offload = has_host and bool(KNOWN_OFFLOADS[framework])
+    may_offload = has_host and bool(framework_named(framework).offloads)
     # With a host even a GPU that holds little of its state may do.
     least = draw(st.sampled_from([0.1, 0.3, 1.0])) if has_host else 1.0
-    memory_gib = OVERHEAD_GIB[framework] + 0.1
+    memory_gib = framework_named(framework).overhead_gib + 0.1
     memory_gib += state_gib * least * (1 + 10 ** draw(st.floats(-2.0, 1.0)))
     room = (-2.0, 0.0) if has_host else (-1.5, 0.7)
     memory_gib += 10 ** draw(st.floats(*room))

@@ -114,10 +114,21 @@ def test_searches_show_names(tmp_path: Path, open_file: OpenFile) -> None:
     pytest.importorskip("plotly", reason="needs Plotly: pip install -e '.[html]'")
     marks = [*MARKS.values(), *NAMES.values()]
     rows = [
-        Row(key=f"{i}", name=mark, axes={mark: mark, "own": i}, status="failed",
-            error=mark, sentence=mark, conflict=(mark,), gpus=1 + i, step_s=1 + i % 3)
+        Row.model_validate(
+            {
+                "key": f"{i}",
+                "name": mark,
+                "axes": {mark: mark, "own": i},
+                "status": "failed",
+                "error": mark,
+                "sentence": mark,
+                "conflict": (mark,),
+                "gpus": 1 + i,
+                "step_s": 1 + i % 3,
+            }
+        )
         for i, mark in enumerate(marks)
-    ]  # fmt: skip
+    ]
     export(rows, tmp_path / "rows.html")
     page = open_file(tmp_path / "rows.html", SIZE)
     page.wait_for_selector("#chart .main-svg")

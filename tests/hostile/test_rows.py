@@ -14,8 +14,8 @@ from meshwright.sweeps.export import export, flat
 from meshwright.sweeps.fields import SweepFields
 from meshwright.sweeps.page_data import page_data
 from meshwright.sweeps.row import Row
-from meshwright.sweeps.summary import Summary, summarise
-from meshwright.sweeps.tables import search_data, search_sections
+from meshwright.sweeps.summary import SearchResult, summarise
+from meshwright.sweeps.tables import search_sections
 from meshwright.sweeps.watch import Watch
 from tests.helpers.command import run
 from tests.helpers.searches import SWEEP, changed, solved, written
@@ -69,7 +69,7 @@ def rows(plain: list[dict[str, Any]], mark: str) -> list[Row]:
     return [Row.model_validate(own) for own in substituted(plain, mark)]
 
 
-def summary(rows: list[Row], title: str) -> Summary:
+def summary(rows: list[Row], title: str) -> SearchResult:
     group = next(iter(rows[0].axes))
     return summarise(title, rows, "step_s", group, ("step_s", "gpus"))
 
@@ -158,9 +158,7 @@ def test_tables_show_text(
     texts = markdown_texts(render.sections_as_markdown(search_sections(harmless)))
     marked = markdown_texts(render.sections_as_markdown(search_sections(hostile)))
     assert marked == substituted(texts, printable(mark))
-    assert json.loads(json.dumps(search_data(hostile)))["rows"][0]["name"] == (
-        rows[0].name
-    )
+    assert json.loads(hostile.to_json())["rows"][0]["name"] == (rows[0].name)
 
 
 def test_an_error_of_several_lines_stays_so() -> None:

@@ -14,11 +14,12 @@ import typer
 import yaml
 
 from meshwright.cli import app
-from meshwright.cli.import_files import TAKES, Options
+from meshwright.cli.import_files import Options
 from meshwright.cli.import_files import run as run_import
 from meshwright.cli.options import tell
 from meshwright.cli.progress import Progress
 from meshwright.errors import SpecError
+from meshwright.imports.registry import importer
 from tests.evidence.test_runs import row
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import Result, run
@@ -183,7 +184,7 @@ def test_files_of_others_become_text_that_can_be_seen(
     kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each word of a file in turn gets a hostile one in front."""
-    option = TAKES.get(kind, ("",))[0]
+    option = next(iter(importer(kind).takes), "")
     options = GIVEN.get(option, Options())
     for text in IMPORTS[kind]:
         assert run_import([kind, written(folder, text, "imported")], options).text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.nvidia.smi_topo import NvidiaTopo, parse, to_topology
+from meshwright.imports.machines.nvidia_smi import NvidiaTopo, parse, to_topology
 from tests.helpers.import_gpus import (
     A100,
     A6000,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports import hostfile
-from meshwright.imports.slurm import scontrol
+from meshwright.imports.facts import hostfile, scontrol
 from meshwright.imports.slurm.hostlist import expand
 
 HOSTLISTS = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.infiniband import ibnetdiscover, ibstat
+from meshwright.imports.fabrics import ibnetdiscover
+from meshwright.imports.facts import ibstat
 from tests.helpers.import_gpus import validated
 
 
@@ -64,7 +65,7 @@ def test_rails_join_the_hosts_of_several_leaves() -> None:
     assert facts.names_seen_from_switches == {"a", "b", "c", "d", "Mellanox"}
     # hosts: 8 ports at either end; leaves 8 cables at either end, and SHARP
     assert facts.port_lines_by_speed == {"4xNDR": 16, "4xHDR": 17}
-    imported = ibnetdiscover.to_levels(facts)
+    imported = ibnetdiscover.IMPORTER.to_levels(facts)
     levels = [(v["name"], v["size"], v["gb_s"]) for v in imported.fields["levels"]]
     # a host: 2 x 400 Gbit/s; a group of 2 leaves: 4 cables of 200 Gbit/s
     assert levels == [("leaf", 2, 2 * 400 / 8), ("spine", 2, 4 * 200 / 8)]
@@ -77,7 +78,7 @@ def test_rails_join_the_hosts_of_several_leaves() -> None:
 )
 def test_speeds_of_cables(speed: str, gbit_s: float) -> None:
     facts = ibnetdiscover.parse(fabric(speed), "t")
-    leaf = ibnetdiscover.to_levels(facts).fields["levels"][0]
+    leaf = ibnetdiscover.IMPORTER.to_levels(facts).fields["levels"][0]
     assert leaf["gb_s"] == 2 * gbit_s / 8
 
 
@@ -85,7 +86,7 @@ def test_uneven_leaves_are_noted() -> None:
     text = switch("e0", [to_host(h, 0, "4xHDR") for h in "abc"] + [to_switch("5f", 1)])
     text += switch("e1", [to_host(h, 0, "4xHDR") for h in "def"] + [to_switch("5f", 2)])
     text += switch("e2", [to_host("g", 0, "4xHDR"), to_switch("5f", 3)])
-    imported = ibnetdiscover.to_levels(ibnetdiscover.parse(text, "t"))
+    imported = ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "t"))
     assert [level["size"] for level in imported.fields["levels"]] == [3, 3]
     assert "Hosts below leaves: 2 of 3 have 3, others 1; 3 is taken for all." in (
         imported.notes
@@ -108,7 +109,7 @@ BROKEN = {
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
 def test_broken_fabric_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        ibnetdiscover.to_levels(ibnetdiscover.parse(text, "ib.txt"))
+        ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "ib.txt"))
     assert message in str(caught.value)
 
 

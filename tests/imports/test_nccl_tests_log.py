@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import fit_log, predicted_s
-from meshwright.imports.nccl.tests_log import NcclLog, parse
+from meshwright.imports.logs.nccl_tests import NcclLog, parse
 
 HEADING = (
     "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"

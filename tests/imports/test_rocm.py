@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.rocm.smi_showtopo import parse, to_topology
+from meshwright.imports.machines.rocm_smi import parse, to_topology
 from tests.helpers.import_gpus import (
     MI300X,
     PCIE,

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from meshwright.imports import hostfile
-from meshwright.imports.hwloc import lstopo_xml
+from meshwright.imports.fabrics import ibnetdiscover, slurm
+from meshwright.imports.facts import hostfile, ibstat, scontrol
 from meshwright.imports.imported import Imported
-from meshwright.imports.infiniband import ibnetdiscover, ibstat
-from meshwright.imports.nccl import topology_xml
-from meshwright.imports.nvidia import smi_topo
+from meshwright.imports.machines import (
+    hwloc,
+    nccl_xml,
+    nvidia_smi,
+    rocm_smi,
+    slurm_gres,
+)
 from meshwright.imports.registry import detect
-from meshwright.imports.rocm import smi_showtopo
-from meshwright.imports.slurm import gres, network, scontrol
 from tests.helpers.import_gpus import H100, MI300X, validated
 
 Facts = dict[str, Any]
@@ -43,7 +45,7 @@ KINDS = {
 
 
 def _nvidia(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = smi_topo.parse(text, name)
+    facts = nvidia_smi.parse(text, name)
     near = facts.nearest_nics.items()
     seen = {
         "gpus": len(facts.gpus),
@@ -56,11 +58,11 @@ def _nvidia(text: str, name: str) -> tuple[Facts, Imported | None]:
         "nearest_nics": {gpu: {"via": via, "nics": nics} for gpu, (via, nics) in near},
         "rows_missing": [*facts.rows_missing],
     }
-    return seen, smi_topo.to_topology(facts, H100, "h100")
+    return seen, nvidia_smi.to_topology(facts, H100, "h100")
 
 
 def _rocm(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = smi_showtopo.parse(text, name)
+    facts = rocm_smi.parse(text, name)
     seen = {
         "gpus": len(facts.gpus),
         "link_types": facts.counts("type"),
@@ -68,11 +70,11 @@ def _rocm(text: str, name: str) -> tuple[Facts, Imported | None]:
         "hops": {int(k): v for k, v in facts.counts("hops").items()},
         "numa": facts.numa_nodes,
     }
-    return seen, smi_showtopo.to_topology(facts, MI300X, "mi300x")
+    return seen, rocm_smi.to_topology(facts, MI300X, "mi300x")
 
 
 def _nccl(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = topology_xml.parse(text, name)
+    facts = nccl_xml.parse(text, name)
     if facts.root == "graphs":
         keys = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typeintra")
         graphs = [
@@ -93,11 +95,11 @@ def _nccl(text: str, name: str) -> tuple[Facts, Imported | None]:
         "xgmi_per_gpu": facts.links_per_gpu("xgmi"),
         "net_speeds_mbps": facts.net_speeds_mbps,
     }
-    return seen, topology_xml.to_topology(facts, H100, "h100") if facts.gpus else None
+    return seen, nccl_xml.to_topology(facts, H100, "h100") if facts.gpus else None
 
 
 def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = lstopo_xml.parse(text, name)
+    facts = hwloc.parse(text, name)
     matrix = facts.matrices.get("NVLinkBandwidth")
     seen = {
         "nvlink_objects": len(matrix.objects) if matrix else 0,
@@ -109,22 +111,22 @@ def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
         "packages": facts.packages,
         "gpus": len(facts.gpus),
     }
-    return seen, lstopo_xml.to_topology(facts, H100, "h100") if facts.gpus else None
+    return seen, hwloc.to_topology(facts, H100, "h100") if facts.gpus else None
 
 
 def _gres(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = gres.parse(text, name)
+    facts = slurm_gres.parse(text, name)
     seen = {
         "gpus": len(facts.gpus),
         "gpu_pair_links": facts.gpu_pair_links,
         "cores": facts.cores,
         "mem_bytes": facts.mem_bytes,
     }
-    return seen, gres.to_topology(facts, H100, "h100")
+    return seen, slurm_gres.to_topology(facts, H100, "h100")
 
 
 def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = network.parse(text, name)
+    facts = slurm.parse(text, name)
     seen = {
         "switches": len(facts.groups),
         "leaf_switches": len(facts.leaves),
@@ -132,7 +134,7 @@ def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
         "nodes": len(facts.nodes),
         "block_sizes": [*facts.block_sizes],
     }
-    return seen, network.to_levels(facts)
+    return seen, slurm.IMPORTER.to_levels(facts)
 
 
 def _fabric(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -143,7 +145,7 @@ def _fabric(text: str, name: str) -> tuple[Facts, Imported | None]:
         "hosts_seen_from_switches": len(facts.names_seen_from_switches),
         "port_lines_by_speed": facts.port_lines_by_speed,
     }
-    return seen, ibnetdiscover.to_levels(facts)
+    return seen, ibnetdiscover.IMPORTER.to_levels(facts)
 
 
 def _ports(text: str, name: str) -> tuple[Facts, Imported | None]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.slurm import gres, network
+from meshwright.imports.fabrics import slurm
+from meshwright.imports.machines import slurm_gres
 from tests.helpers.import_gpus import A6000, links_of, validated
 
 TREE = r"""
@@ -18,16 +19,18 @@ SwitchName=top \
 
 
 def sizes(text: str) -> list[tuple[str, int]]:
-    levels = network.to_levels(network.parse(text, "topology.conf")).fields["levels"]
+    levels = slurm.IMPORTER.to_levels(slurm.parse(text, "topology.conf")).fields[
+        "levels"
+    ]
     return [(level["name"], level["size"]) for level in levels]
 
 
 def notes(text: str) -> str:
-    return " ".join(network.to_levels(network.parse(text, "topology.conf")).notes)
+    return " ".join(slurm.IMPORTER.to_levels(slurm.parse(text, "topology.conf")).notes)
 
 
 def test_tree() -> None:
-    facts = network.parse(TREE, "topology.conf")
+    facts = slurm.parse(TREE, "topology.conf")
     assert facts.kind == "tree"
     assert len(facts.groups) == 3
     assert len(facts.leaves) == 2
@@ -35,7 +38,7 @@ def test_tree() -> None:
     assert sizes(TREE) == [("leaf", 4), ("spine", 2)]
     assert "topology.conf:3: linkspeed= is left out." in notes(TREE)
     assert "every uplink is assumed to have 50 GB/s per GPU" in notes(TREE)
-    assert validated(network.to_levels(facts)).gpus == 8
+    assert validated(slurm.IMPORTER.to_levels(facts)).gpus == 8
 
 
 def test_uneven_tree_is_made_regular_and_noted() -> None:
@@ -48,7 +51,7 @@ def test_uneven_tree_is_made_regular_and_noted() -> None:
 def test_blocks() -> None:
     lines = [f"BlockName=b{i} Nodes=n[{i}1-{i}8]" for i in range(6)]
     text = "\n".join([*lines, "BlockSizes=8,16"])
-    facts = network.parse(text, "t")
+    facts = slurm.parse(text, "t")
     assert (facts.kind, len(facts.groups), len(facts.nodes)) == ("block", 6, 48)
     assert facts.block_sizes == (8, 16)
     assert sizes(text) == [("block", 8), ("16-node-group", 2), ("cluster", 3)]
@@ -63,7 +66,7 @@ def test_blocks_may_be_empty() -> None:
         "      - block: b1\n", "      - block: b9\n      - block: b1\n"
     )
     for text, size in ((conf, 4), (yaml, 2)):
-        assert len(network.parse(text, "t").groups) == 3
+        assert len(slurm.parse(text, "t").groups) == 3
         assert [level for _, level in sizes(text)] == [size, 2]
         assert "1 blocks without nodes are left out." in notes(text)
 
@@ -144,7 +147,7 @@ BROKEN = {
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
 def test_broken_topology_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        network.to_levels(network.parse(text, "t.conf"))
+        slurm.IMPORTER.to_levels(slurm.parse(text, "t.conf"))
     assert message in str(caught.value)
 
 
@@ -161,11 +164,11 @@ def gres_conf(links: list[str], extra: str = "") -> str:
 
 def test_gres_links_are_nvlinks() -> None:
     text = gres_conf(["-1,4,0", "4,-1,0", "0,0,-1"], "\nGres Name=VramPerGpu Count=48G")
-    facts = gres.parse(text, "t")
+    facts = slurm_gres.parse(text, "t")
     assert facts.gpu_pair_links == {"4": 1, "0": 2}
     assert facts.cores == ["0-7", "0-7", "8-15"]
     assert facts.mem_bytes == 48 * 2**30
-    links = links_of(gres.to_topology(facts, A6000, "a6000"))
+    links = links_of(slurm_gres.to_topology(facts, A6000, "a6000"))
     assert links["GPU0", "GPU1"] == 4 * 14
     assert links["GPU0", "numa0"] == 25
     assert links["GPU2", "system"] == 10
@@ -177,9 +180,9 @@ def test_gres_conf_lists_files_and_nodes() -> None:
         "NodeName=a[1-4] Name=gpu Type=a100 File=/dev/nvidia[0-3] Cores=0-31\n"
         "NodeName=b1 Name=gpu Type=v100 File=/dev/nvidia0\n"
     )
-    facts = gres.parse(text, "gres.conf")
+    facts = slurm_gres.parse(text, "gres.conf")
     assert [gpu.type for gpu in facts.gpus] == ["a100"] * 4
-    said = gres.to_topology(facts, A6000, "a6000").notes
+    said = slurm_gres.to_topology(facts, A6000, "a6000").notes
     assert "Nodes other than a[1-4] are left out." in said
     assert "The file has no Links=; no NVLink is drawn." in said
 
@@ -199,5 +202,5 @@ def test_gres_conf_lists_files_and_nodes() -> None:
 )
 def test_broken_gres_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        gres.parse(text, "g.conf")
+        slurm_gres.parse(text, "g.conf")
     assert message in str(caught.value)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.hwloc import lstopo_xml
-from meshwright.imports.nccl import topology_xml
+from meshwright.imports.machines import hwloc, nccl_xml
 from meshwright.imports.safe_xml import parse_xml
 from tests.helpers.import_gpus import (
     A100,
@@ -52,11 +51,11 @@ BRIDGED = system(
 
 
 def test_nccl_tree_becomes_pcie_relations() -> None:
-    facts = topology_xml.parse("\n<!-- a -->\n" + BRIDGED, "t.xml")
+    facts = nccl_xml.parse("\n<!-- a -->\n" + BRIDGED, "t.xml")
     assert [device.busid for device in facts.gpus] == [
         "0000:0e:00.0", "0000:0f:00.0", "0000:1f:00.0",
     ]  # fmt: skip
-    imported = topology_xml.to_topology(facts, A100, "a100")
+    imported = nccl_xml.to_topology(facts, A100, "a100")
     assert links_of(imported) == {
         ("GPU1", "pcie0"): 25, ("a", "pcie0"): 25, ("b", "pcie0"): 25,
         ("GPU0", "host0"): 25, ("GPU2", "host0"): 25,
@@ -71,17 +70,15 @@ def test_nccl_tree_becomes_pcie_relations() -> None:
 def test_nccl_nvlinks_of_pairs_and_of_switches() -> None:
     a, b, c = (f"0000:{i}f:00.0" for i in range(3))
     pair = system(gpu(a, 0, link(b, 4)) + gpu(b, 1, link(a, 4)) + gpu(c, 2))
-    links = links_of(
-        topology_xml.to_topology(topology_xml.parse(pair, "t"), A100, "a100")
-    )
+    links = links_of(nccl_xml.to_topology(nccl_xml.parse(pair, "t"), A100, "a100"))
     assert links["GPU0", "GPU1"] == 4 * 25
     switches = link("0000:1a:00.0", 5, tclass="0x068000") + link(
         "x", 7, "nvlink", "0x068000"
     )
     switched = system(gpu(a, 0, switches) + gpu(b, 1, switches))
-    facts = topology_xml.parse(switched, "t")
+    facts = nccl_xml.parse(switched, "t")
     assert facts.links_per_gpu("nvlink") == [12, 12]
-    links = links_of(topology_xml.to_topology(facts, A100, "a100"))
+    links = links_of(nccl_xml.to_topology(facts, A100, "a100"))
     assert links == {("GPU0", "nvswitch"): 12 * 25, ("GPU1", "nvswitch"): 12 * 25}
 
 
@@ -91,18 +88,18 @@ def test_rccl_names_its_links_xgmi() -> None:
         gpu(own, i, "".join(link(t, 1, "xgmi") for t in ids if t != own))
         for i, own in enumerate(ids)
     ]
-    facts = topology_xml.parse(system("".join(gpus)), "t")
+    facts = nccl_xml.parse(system("".join(gpus)), "t")
     assert facts.links_per_gpu("xgmi") == [2, 2, 2]
-    links = links_of(topology_xml.to_topology(facts, MI300X, "mi300x"))
+    links = links_of(nccl_xml.to_topology(facts, MI300X, "mi300x"))
     assert links == {(f"GPU{i}", "xgmi"): 2 * 64 for i in range(3)}
 
 
 def test_nccl_gpus_without_elements_go_by_class_and_bus() -> None:
     plain = pci("0002:00:00.0", "0x030200") + pci("0001:00:00.0", "0x030200")
-    facts = topology_xml.parse(system(plain + pci("0101:00:00.0", "0x020700")), "t")
+    facts = nccl_xml.parse(system(plain + pci("0101:00:00.0", "0x020700")), "t")
     assert [device.busid[:4] for device in facts.gpus] == ["0001", "0002"]
     assert facts.pci_by_class == {"0x030200": 2, "0x020700": 1}
-    imported = topology_xml.to_topology(facts, make_gpu(), "x")
+    imported = nccl_xml.to_topology(facts, make_gpu(), "x")
     # 16 GT/s x 16 lanes / 8 x 128/130 = 31.508 GB/s, of which 0.8
     assert links_of(imported)["GPU0", "host0"] == 25.21
     assert names_of(imported, "nic") == ["nic0"]
@@ -112,7 +109,7 @@ def test_nccl_gpus_without_elements_go_by_class_and_bus() -> None:
 def test_nics_may_stand_below_cpus() -> None:
     eth = '<nic><net name="eth0" speed="10000" guid="0x0" port="0" gdr="0"/></nic>'
     text = system(eth + gpu("0000:0f:00.0", 0), eth + gpu("0000:1f:00.0", 1))
-    imported = topology_xml.to_topology(topology_xml.parse(text, "t"), PCIE, "x")
+    imported = nccl_xml.to_topology(nccl_xml.parse(text, "t"), PCIE, "x")
     assert names_of(imported, "nic") == ["eth0"]
     links = links_of(imported)
     assert links["GPU0", "host0"] == links["eth0", "host0"] == 25
@@ -120,7 +117,7 @@ def test_nics_may_stand_below_cpus() -> None:
 
 def test_unknown_elements_are_noted() -> None:
     text = system(gpu("0:0f:0.0", 0)).replace("</system>", "<future/>\n</system>")
-    notes = topology_xml.to_topology(topology_xml.parse(text, "t.xml"), PCIE, "x").notes
+    notes = nccl_xml.to_topology(nccl_xml.parse(text, "t.xml"), PCIE, "x").notes
     assert "t.xml:3: elements 'future' are not known and left out." in notes
 
 
@@ -129,11 +126,11 @@ def test_graph_dump_holds_channels() -> None:
         '<graphs version="1"><graph id="0" pattern="4" nchannels="1" speedintra="20">'
         '<channel><gpu dev="1"/><gpu dev="0"/></channel></graph></graphs>'
     )
-    facts = topology_xml.parse(text, "t.xml")
+    facts = nccl_xml.parse(text, "t.xml")
     assert facts.graphs[0].kind == "ring"
     assert facts.graphs[0].channels == (("1", "0"),)
     with pytest.raises(SpecError, match=r"t\.xml: a graph dump holds NCCL's plan"):
-        topology_xml.to_topology(facts, PCIE, "x")
+        nccl_xml.to_topology(facts, PCIE, "x")
 
 
 def hwloc_xml(
@@ -177,10 +174,10 @@ def test_hwloc_pairs() -> None:
     pairs = distances(
         ["OSDev:60", "OSDev:61", "OSDev:62"], [0, 50_000, 0, 50_000, 0, 0, 0, 0, 0]
     )
-    facts = lstopo_xml.parse(hwloc_xml(pairs), "t.xml")
+    facts = hwloc.parse(hwloc_xml(pairs), "t.xml")
     assert [gpu.name for gpu in facts.gpus] == ["nvml0", "nvml1", "nvml2"]
     assert (facts.count("cuda"), facts.numa, facts.packages) == (2, 2, 2)
-    imported = lstopo_xml.to_topology(facts, V100, "v100")
+    imported = hwloc.to_topology(facts, V100, "v100")
     assert links_of(imported) == {
         ("GPU0", "GPU1"): 50,
         ("GPU0", "host0"): 12.5, ("GPU1", "host0"): 12.5,
@@ -193,8 +190,8 @@ def test_hwloc_switches_are_pci_devices_and_cpus_are_none() -> None:
     objects = ["OSDev:60", "OSDev:61", "PCIDev:900", "PCIDev:901", "Package:1"]
     row = [0, 0, 25_000, 50_000, 75_000]
     values = [*row, *row, *[0] * 15]
-    facts = lstopo_xml.parse(hwloc_xml(distances(objects, values)), "t.xml")
-    imported = lstopo_xml.to_topology(facts, V100, "v100")
+    facts = hwloc.parse(hwloc_xml(distances(objects, values)), "t.xml")
+    imported = hwloc.to_topology(facts, V100, "v100")
     links = links_of(imported)
     assert links["GPU0", "nvswitch"] == links["GPU1", "nvswitch"] == 75
     assert "NVLink of GPUs to Package objects is left out." in imported.notes
@@ -203,11 +200,11 @@ def test_hwloc_switches_are_pci_devices_and_cpus_are_none() -> None:
 def test_hwloc_without_drivers_has_cards() -> None:
     card = '<object type="PCIDev" gp_index="9" pci_type="0302 [10de:20b0] a1"/>'
     text = f'<topology><object type="Machine" gp_index="0">{card}</object></topology>'
-    facts = lstopo_xml.parse(text, "t.xml")
+    facts = hwloc.parse(text, "t.xml")
     assert [gpu.gp_index for gpu in facts.gpus] == ["9"]
-    assert names_of(lstopo_xml.to_topology(facts, V100, "v100"), "gpu") == ["GPU0"]
+    assert names_of(hwloc.to_topology(facts, V100, "v100"), "gpu") == ["GPU0"]
     with pytest.raises(SpecError, match=r"t\.xml: no GPU; expected OS devices"):
-        lstopo_xml.to_topology(lstopo_xml.parse("<topology/>", "t.xml"), V100, "v100")
+        hwloc.to_topology(hwloc.parse("<topology/>", "t.xml"), V100, "v100")
 
 
 BILLION = '<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><a>&d;</a>'
@@ -237,9 +234,17 @@ COUNT = system(gpu("0:0f:0.0", 0, link("0:1f:0.0", 4))).replace(
 )
 
 
+SLOW = system(gpu("0:0f:0.0", 0) + nic("0:11:0.0", "a").replace("200000", "7"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (SLOW, "t.xml:2: <net speed='7'>: expected at least 8 Mbit/s"),
+        (
+            COUNT.replace('"x"', '"1001"'),
+            "t.xml:2: <nvlink count='1001'>: expected a whole number up to 1,000",
+        ),
         ("<topology/>", "t.xml:1: 'topology': unknown root element; accepted: system"),
         (COUNT, "t.xml:2: <nvlink count='x'>: expected a whole number"),
         ("<graphs><graph/></graphs>", "t.xml:1: nchannels='': expected a whole number"),
@@ -247,15 +252,24 @@ COUNT = system(gpu("0:0f:0.0", 0, link("0:1f:0.0", 4))).replace(
 )
 def test_broken_nccl_file_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        topology_xml.parse(text, "t.xml")
+        nccl_xml.parse(text, "t.xml")
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("peer_link_gb_s", [0.0001, 1_000_000])
+def test_bandwidths_that_no_topology_takes_are_refused(peer_link_gb_s: float) -> None:
+    """Not as errors of a topology that the user never wrote."""
+    pair = system(gpu("0:0f:0.0", 0, link("0:1f:0.0", 4)) + gpu("0:1f:0.0", 1))
+    odd = A100.model_copy(update={"peer_link_gb_s": peer_link_gb_s})
+    with pytest.raises(SpecError, match=r"GPU0 - GPU1: .* GB/s; accepted: 0.001 to"):
+        nccl_xml.to_topology(nccl_xml.parse(pair, "t"), odd, "a100")
+
+
 def test_nccl_file_without_gpus_is_no_machine() -> None:
-    facts = topology_xml.parse(system(nic("0:1:0.0", "a")), "t.xml")
+    facts = nccl_xml.parse(system(nic("0:1:0.0", "a")), "t.xml")
     assert not facts.gpus
     with pytest.raises(SpecError, match=r"t\.xml: the file names no GPU"):
-        topology_xml.to_topology(facts, PCIE, "x")
+        nccl_xml.to_topology(facts, PCIE, "x")
 
 
 @pytest.mark.parametrize(
@@ -274,5 +288,5 @@ def test_nccl_file_without_gpus_is_no_machine() -> None:
 )
 def test_broken_hwloc_file_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        lstopo_xml.parse(text, "t.xml")
+        hwloc.parse(text, "t.xml")
     assert message in str(caught.value)

@@ -11,7 +11,6 @@ from meshwright.check.check import broken_rules, check
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.fixed import with_plan
 from meshwright.loading.plan_text import read_plan
-from meshwright.report.render import as_json
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
@@ -77,7 +76,7 @@ def _from_texts(
 def _from_answer(outcome: Outcome) -> Pins:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.json"
-        path.write_text(as_json("spec", outcome), encoding="utf-8")
+        path.write_text(outcome.to_json(), encoding="utf-8")
         return read_plan(str(path))
 
 

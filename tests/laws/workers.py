@@ -7,7 +7,7 @@ import subprocess
 import sys
 from random import Random
 
-from meshwright.report.render import as_json, as_text
+from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
 from meshwright.serving.solve import solve_serving
 from meshwright.solver.options import Options
@@ -56,7 +56,7 @@ def printed(data: Data, workers: int = 1, seed: int = 0) -> str:
         known = outcome.certificate.model_copy(update={"seed": 0})
         outcome = outcome.model_copy(update={"certificate": known})
     if isinstance(outcome, Outcome):
-        return as_text("spec", outcome) + as_json("spec", outcome)
+        return as_text(outcome) + outcome.to_json()
     return outcome.model_dump_json(indent=1)
 
 

@@ -23,7 +23,9 @@ JUDGES: dict[str, list[str]] = {
         "recomputed/test_recomputed.py",
         "bounds/test_admissible.py",
     ],
+    "cost/state.py": ["cost/test_state_bytes.py", "recomputed/test_recomputed.py"],
     "frameworks/*.py": [
+        "frameworks/test_frameworks.py",
         "cost/test_state_bytes.py",
         "recomputed/test_recomputed.py",
         "economics/test_gemm.py::test_overhead_is_itemised_and_adds_up",

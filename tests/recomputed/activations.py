@@ -24,7 +24,7 @@ class Layer:
 
     def __init__(self, case: Case) -> None:
         training = case.training
-        default = "all" if case.spec.framework == "megatron" else "norms"
+        default = "all" if case.spec.framework in ("megatron", "ideal") else "norms"
         self.case, self.model = case, case.model
         self.fused = training.fused_kernels or default
         self.is_flash = training.attention == "flash"

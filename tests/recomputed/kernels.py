@@ -72,7 +72,7 @@ class Machine:
         They reach all of a smaller GPU's peak, and of a larger one's no less.
         """
         rate = self.peak
-        if self.case.spec.framework != "megatron":
+        if self.case.spec.framework not in ("megatron", "ideal"):
             rate = min(self.peak, max(500e12, 0.63 * self.peak))
         return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
 
@@ -270,7 +270,8 @@ def head_seconds(case: Case) -> float:
     matmul_s = machine.matmul(tokens, rows, model.d_model)
     # Gradients of the logits have rows as long as the vocabulary: who splits it pads
     # it, and Megatron-LM always.
-    is_padded = case.spec.framework == "megatron" or tp > 1 or model.vocab % 8 == 0
+    pads = case.spec.framework in ("megatron", "ideal")
+    is_padded = pads or tp > 1 or model.vocab % 8 == 0
     for pace in (1, 1 if is_padded else 4, 1 if is_padded else 4):
         seconds += pace * matmul_s
     for _ in ("read", "written", "read backward", "written backward"):

@@ -48,8 +48,9 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     if is_last:
         held = most_held(case.plan, stage, head_alone=True)
         parts["logits"] = logits * held
-    is_small = case.spec.framework in ("torchtitan", "fsdp")
-    parts["overhead"] = (1.5 if is_small else 3.0) * GIB
+    # A context, and communicators: two of FSDP's, eight of others, none at best.
+    usual = {"torchtitan": 1.5, "fsdp": 1.5, "ideal": 1.1}
+    parts["overhead"] = usual.get(case.spec.framework, 3.0) * GIB
     return dict(parts)
 
 
@@ -120,7 +121,7 @@ def _logits_of_one(case: Case) -> float:
     """Logits and loss of one micro-batch at their peak."""
     framework, is_fused = case.spec.framework, case.training.fused_loss
     if is_fused is None:
-        is_fused = framework in ("megatron", "internevo")
+        is_fused = framework in ("megatron", "internevo", "ideal")
     loss = 4 if is_fused else 10 if framework == "torchtitan" else 12
     return case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
 
@@ -145,8 +146,9 @@ def _in_transit(case: Case) -> float:
         params += own.numbers
     total = 0.0
     if case.plan.zero == 3 or streams_weights(case):
-        # DeepSpeed fetches a bucket ahead, the others the next layer.
-        ahead = min(params, 5e7) if framework == "deepspeed" else params
+        # DeepSpeed fetches a bucket ahead, the others the next layer, the best none.
+        most = {"deepspeed": 5e7, "ideal": 0.0}.get(framework, params)
+        ahead = min(params, most)
         total += (params + ahead) * state.gathered
     if case.plan.zero >= 2 or leaves(case, "gradients"):
         total += params * state.gradients

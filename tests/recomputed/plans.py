@@ -23,7 +23,6 @@ from meshwright.plans.skeletons import (
     Skeletons,
 )
 from meshwright.plans.split import Split
-from meshwright.spec.spec import Framework
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
 
@@ -32,7 +31,10 @@ COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recomp
 )  # fmt: skip
 """Columns whose values are drawn before the row is: most rows have the usual ones."""
 
-WANTED: list[tuple[list[Framework], str, int]] = [
+UNBOUND = ["generic", "ideal"]
+"""No framework at all: plans that none of the others can launch."""
+
+WANTED: list[tuple[list[str], str, int]] = [
     (FRAMEWORKS, "tp", 1),
     (FRAMEWORKS, "tp", 1),
     (FRAMEWORKS, "tp", 2),
@@ -44,6 +46,9 @@ WANTED: list[tuple[list[Framework], str, int]] = [
     (["megatron", "deepspeed"], "offload", OPTIMIZER),
     (["deepspeed"], "offload", GRADIENTS),
     (["deepspeed", "torchtitan", "fsdp"], "offload", PARAMETERS),
+    (UNBOUND, "tp", 1),
+    (UNBOUND, "zero", 2),
+    (UNBOUND, "offload", OPTIMIZER),
 ]
 """Frameworks, and the least value of a column that a row of theirs should have."""
 

@@ -65,6 +65,10 @@ def state_of(case: Case) -> State:
     if framework == "internevo":
         # Gradients in fp32 (4), and what is divided is as large as the moments.
         return State(2, 0, 2, 0, 4 + kept, 4 + kept, 2, 2)
+    if framework in ("generic", "ideal"):
+        # 2 + 2 + 12 with Adam, as in section 3.1; sums in fp32 where they are asked.
+        gradients = 4 if asked == "fp32" else 2
+        return State(2, 0, gradients, 0, 4 + kept, 0, 2, gradients)
     reduced = 2 if asked == "bf16" else 4
     return State(4, 2, 4, 0, kept, 0, 2, reduced)
 

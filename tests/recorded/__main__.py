@@ -1,11 +1,14 @@
 """Records what commands print: `python -m tests.recorded write|compare FILE`.
 
+`compare FILE --every 5` runs one command in five; `--only explain` those that begin so.
+
 MESHWRIGHT_SHARED names the folder with the real files that imports read; without it
 those commands are left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -45,6 +48,8 @@ where: training.global_batch != 64 or pins.tp == 1
 }
 MEASURED = re.compile(r'"(solve_s|seconds|worker|peak_mib|wall_s|cpu_s)": [^,\n}]+')
 """What a clock says of a command, and is different each time."""
+KEY = re.compile(r'"[0-9a-f]{64}"')
+"""The key of a row of a search, which every change of the code changes."""
 
 Printed = dict[str, object]
 
@@ -68,7 +73,7 @@ def _start(folder: Path) -> None:
     Path("ranks").mkdir()
 
 
-def _record(workers: int) -> dict[str, Printed]:
+def _record(listed: list[Command], workers: int) -> dict[str, Printed]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "specs"
         folder.mkdir()
@@ -80,7 +85,6 @@ def _record(workers: int) -> dict[str, Printed]:
             (folder / "samples").symlink_to(Path(shared).resolve() / "samples")
         runs = ROOT / "benchmarks" / "runs"
         shutil.copytree(runs, folder / "runs")
-        listed = commands()
         recorded: dict[str, Printed] = {}
         with ProcessPoolExecutor(
             workers, initializer=_start, initargs=(folder,)
@@ -95,7 +99,15 @@ def _record(workers: int) -> dict[str, Printed]:
         return recorded
 
 
+def _without_keys(recorded: dict[str, Printed]) -> dict[str, Printed]:
+    return {
+        name: {k: KEY.sub('""', v) if isinstance(v, str) else v for k, v in own.items()}
+        for name, own in recorded.items()
+    }
+
+
 def _compare(before: dict[str, Printed], after: dict[str, Printed]) -> int:
+    before, after = _without_keys(before), _without_keys(after)
     differ = [name for name in before | after if before.get(name) != after.get(name)]
     for name in differ:
         print("differs:", name)
@@ -103,16 +115,30 @@ def _compare(before: dict[str, Printed], after: dict[str, Printed]) -> int:
     return int(bool(differ))
 
 
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.recorded")
+    parser.add_argument("verb", choices=("write", "compare"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--workers", type=int, default=2)
+    return parser.parse_args()
+
+
 def main() -> None:
     """Write what is printed now to a file, or compare it with what is written there."""
-    verb, file = sys.argv[1], Path(sys.argv[2]).resolve()
-    recorded = _record(workers=2)
-    if verb == "write":
+    asked = _asked()
+    chosen = [own for own in commands() if " ".join(own).startswith(asked.only)]
+    chosen, file = chosen[:: asked.every], asked.file.resolve()
+    recorded = _record(chosen, asked.workers)
+    if asked.verb == "write":
         file.write_text(json.dumps(recorded, indent=1))
         return
-    now = file.with_suffix(".now.json")
-    now.write_text(json.dumps(recorded, indent=1))
-    sys.exit(_compare(json.loads(file.read_text()), recorded))
+    file.with_suffix(".now.json").write_text(json.dumps(recorded, indent=1))
+    before = json.loads(file.read_text())
+    every = len(chosen) == len(commands())
+    known = before if every else {k: before[k] for k in recorded if k in before}
+    sys.exit(_compare(known, recorded))
 
 
 if __name__ == "__main__":

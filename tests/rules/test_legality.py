@@ -11,12 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from meshwright.cost.job import make_job
+from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.lattice.lattice import build_lattice
-from meshwright.plans.rule import ALL, Rule, broken, holding
+from meshwright.plans.rule import Rule, broken, holding
 from meshwright.plans.skeletons import (
     FULL,
     GPIPE,
-    KEEPS_ALL,
     NONE,
     ONE_F_ONE_B,
     SELECTIVE,
@@ -24,22 +24,36 @@ from meshwright.plans.skeletons import (
     Skeletons,
 )
 from meshwright.rules.legality import (
-    DEGREE_RULES,
-    PLAN_RULES,
     TP_LINK,
     degree_rules,
     framework_degree_rules,
     framework_rules,
     mesh_rules,
     plan_rules,
+    rules_of,
 )
+from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.solver.pipeline import solve
+from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS
-from meshwright.topology.paths import Paths, free_paths
+from meshwright.topology.paths import Paths
 from tests.helpers.every_mesh import every_mesh
+from tests.helpers.rows import row
+from tests.helpers.strategies import FRAMEWORKS
 
-RULES = (*DEGREE_RULES, *PLAN_RULES)
+OFFLOAD = ("offload_supported", "drives_supported")
+"""Rules with tests of their own."""
+
+RULES = {
+    own.rule
+    for name in FRAMEWORKS
+    for own in rules_of(name)
+    if own.rule.name not in OFFLOAD
+}
+
+ANY = "generic"
+"""A framework for the rules that every plan keeps."""
 
 SPEC: dict[str, Any] = {
     "model": {
@@ -68,92 +82,68 @@ def spec(framework: str = "megatron", **sections: object) -> Spec:
     return Spec.model_validate(SPEC | {"framework": framework} | sections)
 
 
-def row(**fields: object) -> Skeletons:
-    """Return one skeleton; fields that are left out are the plainest ones."""
-    values: dict[str, object] = {
-        "tp": 1,
-        "dp_shard": 1,
-        "dp_replicate": 1,
-        "cp": 1,
-        "pp": 1,
-        "ep": 1,
-        "vpp": 1,
-        "micro_batch": 1,
-        "microbatches": 48,
-        "zero": 0,
-        "recompute": NONE,
-        "sequence_parallel": False,
-        "schedule": ONE_F_ONE_B,
-        "offload": KEEPS_ALL,
-        "precision": 0,
-        "mesh": 0,
-    } | fields
-    columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
-    return Skeletons(**columns, paths=free_paths(1, len(GROUPS)))
-
-
 SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
 
 Fields = Mapping[str, object]
 
-CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
-    # rule: [(frameworks, a row that holds, a row that breaks it)]
+CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
+    # rule: [(a framework with it, a row that holds, a row that breaks it)]
     # 24 heads: 8 divides them, 16 does not.
-    "heads_divisible": [(ALL, {"tp": 8}, {"tp": 16})],
+    "heads_divisible": [(ANY, {"tp": 8}, {"tp": 16})],
     # 4 KV heads: 12 repeats each of them 3 times, 6 would split them in 2/3.
     # Torchtitan shards wk and wv by columns: 2 takes whole heads, 8 half heads.
     "kv_heads_divisible": [
-        (("megatron", "deepspeed", "internevo"), {"tp": 12}, {"tp": 6}),
-        (("torchtitan",), {"tp": 2}, {"tp": 8}),
+        ("megatron", {"tp": 12}, {"tp": 6}),
+        ("torchtitan", {"tp": 2}, {"tp": 8}),
     ],
     # d_ff 4120 = 8 x 515.
-    "mlp_divisible": [(ALL, {"tp": 8}, {"tp": 16})],
+    "mlp_divisible": [(ANY, {"tp": 8}, {"tp": 16})],
     # 1030 = 2 x 515: as wide as 4 GPUs, but not in equal parts.
     "shared_experts_divisible": [
         (
-            ALL,
+            ANY,
             {"tp": 2, "sequence_parallel": True},
             {"tp": 4, "sequence_parallel": True},
         )
     ],
-    "layers_cover_stages": [(ALL, {"pp": 12}, {"pp": 13})],
+    "layers_cover_stages": [(ANY, {"pp": 12}, {"pp": 13})],
     # 48 sequences: 4 x 4 = 16 ranks have 3 each, 4 x 8 = 32 have none.
     "batch_divisible": [
         (
-            ALL,
+            ANY,
             {"dp_shard": 4, "dp_replicate": 4},
             {"dp_shard": 4, "dp_replicate": 8},
         )
     ],
-    "tensor_parallel_supported": [(("fsdp",), {"tp": 1}, {"tp": 2})],
-    "pipeline_supported": [(("fsdp",), {"pp": 1}, {"pp": 2})],
+    "tensor_parallel_supported": [("fsdp", {"tp": 1}, {"tp": 2})],
+    "pipeline_supported": [("fsdp", {"pp": 1}, {"pp": 2})],
     "hybrid_sharding_supported": [
         (
-            ("deepspeed", "internevo"),
+            "deepspeed",
             {"dp_shard": 8, "dp_replicate": 1},
             {"dp_shard": 4, "dp_replicate": 2},
         )
     ],
     "zero_supported": [
-        (("torchtitan", "fsdp"), SHARDED, SHARDED | {"zero": 1}),
+        ("torchtitan", SHARDED, SHARDED | {"zero": 1}),
     ],
     "zero_with_pipeline": [
         (
-            ("megatron", "deepspeed", "internevo"),
+            "megatron",
             SHARDED | {"zero": 1, "pp": 2},
             SHARDED | {"zero": 2, "pp": 2},
         )
     ],
     "sequence_parallel_supported": [
         (
-            ("deepspeed", "internevo", "fsdp"),
+            "deepspeed",
             {"tp": 2, "sequence_parallel": False},
             {"tp": 2, "sequence_parallel": True},
         )
     ],
     "sequence_parallel_always": [
         (
-            ("torchtitan",),
+            "torchtitan",
             {"tp": 2, "sequence_parallel": True},
             {"tp": 2, "sequence_parallel": False},
         )
@@ -161,51 +151,49 @@ CASES: dict[str, list[tuple[tuple[str, ...], Fields, Fields]]] = {
     # 1020 = 4 x 255.
     "sequence_divisible": [
         (
-            ALL,
+            ANY,
             {"tp": 4, "sequence_parallel": True},
             {"tp": 8, "sequence_parallel": True},
         )
     ],
     "schedule_supported": [
         (
-            ("megatron", "deepspeed", "internevo"),
+            "megatron",
             {"pp": 2, "schedule": ONE_F_ONE_B},
             {"pp": 2, "schedule": GPIPE},
         )
     ],
     "zero_bubble_recompute": [
         (
-            ALL,
+            ANY,
             {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": NONE},
             {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": SELECTIVE},
         )
     ],
     "interleaving_supported": [
-        (("deepspeed", "internevo"), {"pp": 2, "vpp": 1}, {"pp": 2, "vpp": 2}),
+        ("deepspeed", {"pp": 2, "vpp": 1}, {"pp": 2, "vpp": 2}),
     ],
     "interleaving_divisible": [
         (
-            ALL,
+            ANY,
             {"pp": 4, "vpp": 3, "microbatches": 8},
             {"pp": 4, "vpp": 3, "microbatches": 6},
         )
     ],
-    "context_parallel_supported": [
-        (("deepspeed", "internevo", "fsdp"), {"cp": 1}, {"cp": 2})
-    ],
+    "context_parallel_supported": [("deepspeed", {"cp": 1}, {"cp": 2})],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
-    "context_divisible": [(ALL, {"cp": 2}, {"cp": 4})],
-    "expert_parallel_supported": [(("fsdp",), {"ep": 1}, {"ep": 2})],
+    "context_divisible": [(ANY, {"cp": 2}, {"cp": 4})],
+    "expert_parallel_supported": [("fsdp", {"ep": 1}, {"ep": 2})],
     "expert_sequence_parallel": [
         (
-            ALL,
+            ANY,
             {"tp": 2, "sequence_parallel": True},
             {"tp": 2, "sequence_parallel": False},
         )
     ],
     "microbatches_fill_pipeline": [
         (
-            ("torchtitan",),
+            "torchtitan",
             {"pp": 4, "microbatches": 4},
             {"pp": 4, "microbatches": 3},
         )
@@ -221,9 +209,9 @@ MODELS: dict[str, dict[str, Any]] = {
 """What the model must be like for a rule to have something to say."""
 
 EVERY = [
-    pytest.param(name, frameworks, holds, breaks, id=f"{name}-{frameworks[0]}")
+    pytest.param(name, framework, holds, breaks, id=f"{name}-{framework}")
     for name, cases in CASES.items()
-    for frameworks, holds, breaks in cases
+    for framework, holds, breaks in cases
 ]
 
 
@@ -231,8 +219,13 @@ def spec_for(rule: str, framework: str = "megatron") -> Spec:
     return spec(framework, model=SPEC["model"] | MODELS.get(rule, {}))
 
 
-def rule_of(name: str, frameworks: tuple[str, ...]) -> Rule:
-    (found,) = [r for r in RULES if (r.name, r.frameworks) == (name, frameworks)]
+def rules_under(name: str) -> list[Rule]:
+    own = framework_named(name)
+    return [*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules]
+
+
+def rule_of(name: str, framework: str) -> Rule:
+    (found,) = [rule for rule in rules_under(framework) if rule.name == name]
     return found
 
 
@@ -242,50 +235,26 @@ def names_broken(own: Spec, rows: Skeletons) -> list[str]:
 
 
 def test_every_rule_has_a_case() -> None:
-    covered = {(name, case[0]) for name, cases in CASES.items() for case in cases}
-    assert covered == {(rule.name, rule.frameworks) for rule in RULES}
+    covered = {rule_of(n, case[0]) for n, cases in CASES.items() for case in cases}
+    assert covered == RULES
 
 
-@pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
+@pytest.mark.parametrize(("name", "framework", "holds", "breaks"), EVERY)
 def test_rule_holds_and_breaks(
-    name: str,
-    frameworks: tuple[str, ...],
-    holds: Fields,
-    breaks: Fields,
+    name: str, framework: str, holds: Fields, breaks: Fields
 ) -> None:
-    rule = rule_of(name, frameworks)
+    rule = rule_of(name, framework)
     own = spec_for(name)
     assert rule.holds(own, row(**holds)).tolist() == [True]
     assert rule.holds(own, row(**breaks)).tolist() == [False]
 
 
-@pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
-def test_rule_applies_to_its_frameworks_alone(
-    name: str,
-    frameworks: tuple[str, ...],
-    holds: Fields,
-    breaks: Fields,
-) -> None:
-    other_frameworks = {own for own, _, _ in CASES[name]}
-    named = {framework for own in other_frameworks for framework in own}
-    for framework in ALL:
-        own = spec_for(name, framework)
-        if framework in frameworks:
-            assert name not in names_broken(own, row(**holds))
-            assert name in names_broken(own, row(**breaks))
-        elif framework not in named:
-            assert name not in names_broken(own, row(**breaks))
-
-
-@pytest.mark.parametrize(("name", "frameworks", "holds", "breaks"), EVERY)
+@pytest.mark.parametrize(("name", "framework", "holds", "breaks"), EVERY)
 def test_broken_rule_says_its_numbers(
-    name: str,
-    frameworks: tuple[str, ...],
-    holds: Fields,
-    breaks: Fields,
+    name: str, framework: str, holds: Fields, breaks: Fields
 ) -> None:
     """The sentence ends in the compared values, of the spec and of the plan."""
-    rule = rule_of(name, frameworks)
+    rule = rule_of(name, framework)
     own = spec_for(name)
     (told,) = broken([rule], own, row(**breaks))
     assert told.rule == name
@@ -299,7 +268,7 @@ def test_broken_rule_says_its_numbers(
     assert all(value in shown for value in compared)
 
 
-@pytest.mark.parametrize("framework", ALL)
+@pytest.mark.parametrize("framework", framework_names())
 def test_pins_change_no_rule_of_a_framework(framework: str) -> None:
     pins = {"tp": 2, "dp": 4, "layers": [6, 6], "zero": 0, "vpp": 1}
     pinned, plain = spec(framework, pins=pins), spec(framework)
@@ -340,7 +309,7 @@ def test_kv_heads_repeat_in_megatron_but_not_in_torchtitan(
 
 
 def test_every_row_of_the_lattice_holds_every_rule() -> None:
-    for framework in ALL:
+    for framework in framework_names():
         own = spec(framework)
         rows = build_lattice(make_job(own)).rows
         assert len(rows) > 0

@@ -48,7 +48,7 @@ def test_a_class_without_runs_has_the_band_of_all() -> None:
 def test_without_a_profile_nothing_is_claimed() -> None:
     outcome = solve(load_spec(SPEC))
     assert outcome.band is None
-    assert "How sure" not in as_text("", outcome)
+    assert "How sure" not in as_text(outcome)
 
 
 def test_the_runner_up_is_no_faster_and_another_plan() -> None:
@@ -64,7 +64,7 @@ def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) ->
     outcome = solved("h100-sxm-80gb", "megatron")
     assert outcome.band is not None
     band = outcome.band.model_copy(update={"median": median})
-    told = as_text("", outcome.model_copy(update={"band": band}))
+    told = as_text(outcome.model_copy(update={"band": band}))
     assert ("Within that error" in told) == (median > 1)
     assert "nine in ten lay within 22%" in told
 

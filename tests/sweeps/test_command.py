@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row
 from meshwright.sweeps.run import Run
 from meshwright.sweeps.watch import Watch
 from tests.helpers.command import Result

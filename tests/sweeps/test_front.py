@@ -15,7 +15,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.case import Case, Recipe
 from meshwright.sweeps.front import front, undominated
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.row import Row
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import best_of_groups, summarise
 from meshwright.sweeps.sweep import Search
@@ -210,7 +210,3 @@ def test_only_one_spec_has_a_front_within(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="--within: 'mfu': expected one of peak_gib"):
         within(Search("", every[:1]), "mfu")
     assert within(Search("", every[:1]), "ways").fields.front == ("step_s", "ways")
-
-
-def test_metrics_are_fields_of_rows() -> None:
-    assert METRICS.keys() <= Row.model_fields.keys()

@@ -14,9 +14,10 @@ from meshwright.solver.pipeline import solve
 from meshwright.sweeps import on_processes, worker
 from meshwright.sweeps.case import Case, Recipe
 from meshwright.sweeps.limits import TimeUp, memory_limit, time_limit
+from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.on_processes import DIED, process_pool
 from meshwright.sweeps.pools import open_pool
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.row import Row
 from meshwright.sweeps.run import Run
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.worker import solve_case

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,18 +18,6 @@ from meshwright.cli.options import (
     tell,
     write,
 )
-
-if TYPE_CHECKING:
-    from meshwright.explanations.compare import Named
-    from meshwright.loading.vary import Varied
-    from meshwright.results.comparison import Comparison
-    from meshwright.solver.options import Options
-    from meshwright.spec.spec import Spec
-
-PAIR = 2
-"""GPUs whose kinds are told in full, with what decides between them."""
-
-NO_LEVEL = "No level joins the two GPUs; --vary takes the path of another number."
 
 
 def compare(
@@ -54,69 +42,24 @@ def compare(
 ) -> None:
     """Put plans side by side, part by part."""
     check_writable(output)
-    from meshwright.cli.progress import Progress
-    from meshwright.cost.profile import load_profile
-    from meshwright.loading.load import load_spec
+    from meshwright.api.load import load
     from meshwright.loading.plan_text import read_plan
-    from meshwright.report.compare import compare_sections
-    from meshwright.solver.options import Options
+    from meshwright.loading.vary import varied
+    from meshwright.spec.spec import Spec
 
     notes: list[str] = []
-    loaded = load_spec(spec, notes=notes)
+    loaded = load(spec, Spec, notes=notes)
     plans = [(own, read_plan(own)) for own in plan or []]
-    varied = _varied(spec, loaded, vary, bool(plans))
+    chosen = varied(spec, loaded, vary, bool(plans))
     tell(notes)
-    options = Options(profile=load_profile(profile))
+    from meshwright.api.compare import compare as compare_plans
+    from meshwright.cli.progress import Progress
+    from meshwright.report.compare import compare_sections
+
     with Progress() as progress:
-        progress.say("solving each plan")
-        found = _found(loaded, plans, options)
-        if varied and found.fits:
-            progress.say(f"varying {varied.name}")
-            found = _turned(loaded, found, plans, varied, options)
-        elif varied is None and not plans and loaded.cluster.gpus == PAIR:
-            found = found.model_copy(update={"note": NO_LEVEL})
-    text = formatted(
-        output_format,
-        lambda: compare_sections(found),
-        lambda: found.model_dump(mode="json"),
-    )
+        found = compare_plans(
+            loaded, plans, vary=chosen, profile=profile, on_progress=progress.say
+        )
+    text = formatted(output_format, lambda: compare_sections(found), found.to_dict)
     write(text, output)
     raise typer.Exit(FOUND if found.fits else NONE_FITS)
-
-
-def _varied(name: str, spec: Spec, text: str | None, has_plans: bool) -> Varied | None:
-    """Return what to vary: what is asked for, or the link of two GPUs."""
-    from meshwright.loading.vary import innermost_link, vary
-
-    if text is None and not has_plans and spec.cluster.gpus == PAIR:
-        text = innermost_link(spec)
-    return vary(name, text) if text is not None else None
-
-
-def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
-    """Return the plans, or the best of each kind, those of two GPUs in full."""
-    from dataclasses import replace
-
-    from meshwright.explanations.compare import compare as compare_plans
-    from meshwright.explanations.compare import in_full, of_kinds
-    from meshwright.solver.pipeline import solve
-
-    if plans:
-        found = compare_plans(spec, plans, lambda own: solve(own, options))
-    else:
-        found = of_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
-    is_full = plans or spec.cluster.gpus == PAIR
-    return in_full(spec, found, options.profile) if is_full else found
-
-
-def _turned(
-    spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
-) -> Comparison:
-    """Return a comparison with the turns of its plans, or of their kinds."""
-    from meshwright.explanations.compare import kind_pins
-    from meshwright.explanations.decision import turned
-    from meshwright.solver.pipeline import solve
-
-    kinds = [own.name for own in found.plans if own.plan]
-    named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]
-    return turned(found, varied, named, lambda own: solve(own, options))

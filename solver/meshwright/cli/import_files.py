@@ -12,38 +12,23 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.imports.clusters import read_facts, read_levels, read_machine
 from meshwright.imports.imported import Imported
+from meshwright.imports.importer import (
+    FabricImporter,
+    LogImporter,
+    MachineImporter,
+)
 from meshwright.imports.plain import plain
-from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
 from meshwright.imports.written import as_yaml
 from meshwright.loading.imported_cluster import title
-from meshwright.loading.load import resolved
-from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.loading.presets import resolved
 from meshwright.reading.messages import explain
 from meshwright.reading.places import Document, Where
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
-
-LOGS = "nccl_tests"
-
-TAKES = {
-    **dict.fromkeys(MACHINES, ("gpu",)),
-    **dict.fromkeys(FABRICS, ("machine",)),
-    LOGS: ("onto", "op", "ranks"),
-}
-"""Options by kind, the first of which must be given."""
-
-WHY = {
-    "gpu": "the file does not say which GPU it is; expected a bundled name, such as "
-    "A100-SXM4-80GB, or a file",
-    "machine": "the file says what joins machines, not what is in them; expected a "
-    "bundled name, such as dgx-h100, or a file",
-    "onto": "the log says how fast links are, not what they join; expected a bundled "
-    "topology or machine, such as dgx-a100, or a file",
-}
-"""What to say where an option is missing."""
 
 
 @dataclass(frozen=True)
@@ -73,33 +58,36 @@ def run(words: list[str], options: Options) -> Made:
         SpecError: a kind, option or file that cannot be used.
     """
     kind, paths = _kind_and_files(words)
-    if kind not in TAKES or _is_plan(kind, paths[0]):
+    reader = importer(kind)
+    if isinstance(reader, MachineImporter) and _has_no_machine(kind, reader, paths[0]):
         _check_options(kind, options, ())
         return _facts(kind, paths[0])
-    _check_options(kind, options, TAKES[kind])
-    if kind == LOGS:
-        return _fitted(paths, str(options.onto), options)
-    if kind in MACHINES:
+    _check_options(kind, options, reader.takes, reader.why)
+    if isinstance(reader, LogImporter):
+        return _fitted(kind, paths, str(options.onto), options)
+    if isinstance(reader, MachineImporter):
         return _machine(kind, paths[0], str(options.gpu))
-    return _levels(kind, paths[0], str(options.machine))
+    if isinstance(reader, FabricImporter):
+        return _levels(kind, paths[0], str(options.machine))
+    return _facts(kind, paths[0])
 
 
 def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:
     if not words:
-        raise SpecError(f"KIND: missing; accepted: {', '.join(KINDS)}")
+        raise SpecError(f"KIND: missing; accepted: {', '.join(kinds())}")
     kind, *files = words
-    if kind not in KINDS:
+    if kind not in kinds():
         raise SpecError(_no_kind(kind))
     if not files:
         raise SpecError(f"FILE: missing; expected meshwright import {kind} FILE")
-    if kind != LOGS and len(files) > 1:
+    if kind not in kinds("logs") and len(files) > 1:
         raise SpecError(f"FILE: {len(files)} given; {kind} takes one")
     return kind, [Path(file) for file in files]
 
 
 def _no_kind(word: str) -> str:
     """Return what to do about a first word that is no kind, perhaps a file."""
-    accepted = f"accepted: {', '.join(KINDS)}"
+    accepted = f"accepted: {', '.join(kinds())}"
     try:
         seen = detect(read_text(Path(word)))
     except SpecError:
@@ -110,20 +98,21 @@ def _no_kind(word: str) -> str:
     return f"KIND: missing before {shown(word)}; {told}; {accepted}"
 
 
-def _check_options(kind: str, options: Options, takes: tuple[str, ...]) -> None:
+def _check_options(
+    kind: str, options: Options, takes: tuple[str, ...], why: str = ""
+) -> None:
     for name, value in vars(options).items():
         if value is not None and name not in takes:
             accepted = ", ".join(f"--{own}" for own in takes) or "none"
             raise SpecError(f"--{name}: not for {kind}; accepted: {accepted}")
     if takes and getattr(options, takes[0]) is None:
-        raise SpecError(f"--{takes[0]}: missing; {WHY[takes[0]]}")
+        raise SpecError(f"--{takes[0]}: missing; {why}")
 
 
-def _is_plan(kind: str, path: Path) -> bool:
-    """Return whether a file of NCCL is a graph dump, which describes no machine."""
-    return kind == "nccl_xml" and getattr(read_facts(kind, path), "root", "") == (
-        "graphs"
-    )
+def _has_no_machine(kind: str, reader: MachineImporter[Any], path: Path) -> bool:
+    """Return whether a file describes no machine, though others of its kind do."""
+    has_machine = reader.has_machine
+    return has_machine is not None and not has_machine(read_facts(kind, path))
 
 
 def _facts(kind: str, path: Path) -> Made:
@@ -155,14 +144,14 @@ def _levels(kind: str, path: Path, machine: str) -> Made:
     return _made(made_from, path, data, imported, topology.gpu)
 
 
-def _fitted(paths: list[Path], onto: str, options: Options) -> Made:
+def _fitted(kind: str, paths: list[Path], onto: str, options: Options) -> Made:
     from meshwright.evidence.fitted_logs import fit_files
 
     data, topology = _read_topology("--onto", onto)
     fields, notes, tables = fit_files(
-        data, topology, paths, options.op or "", options.ranks or 0
+        data, topology, kind, paths, options.op or "", options.ranks or 0
     )
-    made_from = f"{', '.join(map(str, paths))} ({LOGS}) on {topology.name}"
+    made_from = f"{', '.join(map(str, paths))} ({kind}) on {topology.name}"
     imported = Imported(fields, notes)
     made = _made(made_from, paths[0], {}, imported, topology.gpu)
     return Made(made.text, made.notes, [*tables])

@@ -21,10 +21,10 @@ def import_files(
         str | None, typer.Option(help="Of the machine: a bundled name or a file.")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(help="What slurm and ibnetdiscover join, likewise.")
+        str | None, typer.Option(help="What a network's switches join, likewise.")
     ] = None,
     onto: Annotated[
-        str | None, typer.Option(help="Topology that nccl_tests measured, likewise.")
+        str | None, typer.Option(help="Topology that a log measured, likewise.")
     ] = None,
     op: Annotated[str | None, typer.Option(help="Test, if a log is silent.")] = None,
     ranks: Annotated[

@@ -22,7 +22,7 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from meshwright.sweeps.summary import Summary
+    from meshwright.sweeps.summary import SearchResult
 
 
 class Backend(StrEnum):
@@ -94,44 +94,42 @@ def search(
     """Solve many specs, and say what is best, what trades off, and what fits not."""
     for path in output or ():
         check_writable(path)
-    from meshwright.cost.profile import load_profile
-    from meshwright.sweeps.case import Recipe
-    from meshwright.sweeps.command import Asked, run_search
+    from meshwright.api.search import search as search_specs
     from meshwright.sweeps.sweep import read_search
-    from meshwright.sweeps.tables import search_data, search_sections
+    from meshwright.sweeps.tables import search_sections
 
-    asked = Asked(
-        store=store or Path(f"{Path(sweep).stem or 'search'}.sqlite"),
-        recipe=Recipe(load_profile(profile), seed, time_limit, memory_limit),
+    store = store or Path(f"{Path(sweep).stem or 'search'}.sqlite")
+    specs = read_search(sweep)
+    tell(specs.notes)
+    found = search_specs(
+        specs,
+        store=store,
         resume=resume,
         outputs=output or (),
         best=best,
         group=group,
-        front=front,
+        front=front.split(",") if front is not None else None,
         within=within,
-        backend=backend.value,
         workers=workers,
+        backend=backend.value,
         address=address,
+        time_limit_s=time_limit,
+        memory_limit_gib=memory_limit,
+        profile=profile,
+        seed=seed,
     )
-    found = read_search(sweep)
-    tell(found.notes)
-    summary = run_search(found, asked)
-    text = formatted(
-        output_format,
-        lambda: search_sections(summary),
-        lambda: search_data(summary),
-    )
+    text = formatted(output_format, lambda: search_sections(found), found.to_dict)
     write(text, None)
-    tell([f"results are in {asked.store}"])
-    if summary.left:
-        tell([f"interrupted: {summary.left} cases left; run it again to go on"])
-    raise typer.Exit(exit_code(summary))
+    tell([f"results are in {store}"])
+    if found.left:
+        tell([f"interrupted: {found.left} cases left; run it again to go on"])
+    raise typer.Exit(exit_code(found))
 
 
-def exit_code(summary: Summary) -> int:
+def exit_code(found: SearchResult) -> int:
     """Return 3 if cases are undecided; else whether one has a plan, or all are bad."""
-    counts = summary.counts
-    if summary.left or counts["unknown"]:
+    counts = found.counts
+    if found.left or counts["unknown"]:
         return UNDECIDED
     if counts["optimal"] or counts["feasible"]:
         return FOUND

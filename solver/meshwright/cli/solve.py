@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,19 +21,17 @@ from meshwright.cli.options import (
     tell,
     write,
 )
-from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.reading.files import is_folder
 
 if TYPE_CHECKING:
-    from meshwright.results.outcome import Outcome, Status
-    from meshwright.solver.options import Options
+    from meshwright.deadline import Interrupt
+    from meshwright.report.tables import Section
+    from meshwright.results.outcome import Outcome
+    from meshwright.results.serving import ServingOutcome
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
-
-MOST_GPUS_BY_KIND = 8
-"""Clusters up to this size show the best plan of every kind unasked."""
 
 
 def solve(
@@ -81,108 +78,67 @@ def solve(
         raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)
+        from meshwright.api.options import refuse_beside_inference
+        from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.progress import Progress
-        from meshwright.cost.profile import load_profile
-        from meshwright.solver.options import Options
 
-        _refuse_beside_inference(loaded, top > 1, ranks, profile != DEFAULT_PROFILE)
-        is_small = loaded.cluster.gpus <= MOST_GPUS_BY_KIND
-        deadline = Deadline(inf if time_limit is None else time_limit, interrupt)
+        is_fitted = profile != DEFAULT_PROFILE
+        given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
+        refuse_beside_inference(loaded, given)
         with Progress() as progress:
-            options = Options(
-                time_limit_s=deadline.left_s,
+            outcome = solve_spec(
+                loaded,
+                time_limit_s=time_limit,
                 seed=seed,
                 workers=workers,
                 top=top,
-                is_by_kind=is_small if by_kind is None else by_kind,
-                profile=load_profile(profile),
+                by_kind=by_kind,
+                profile=profile,
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            text, status, outcome = _answer(loaded, options, output_format)
+            text = formatted(output_format, lambda: _sections(outcome), outcome.to_dict)
         write(text, output)
-        if ranks is not None and outcome is not None:
+        if ranks is not None:
             _write_ranks(outcome, ranks)
-    raise typer.Exit(_exit_code(status, deadline))
+    raise typer.Exit(_exit_code(outcome, interrupt))
 
 
 def _loaded(name: str, pins: list[str] | None) -> Spec | ServingSpec:
-    from meshwright.loading.load import load_question
+    from meshwright.api.load import load
 
     notes: list[str] = []
-    loaded = load_question(name, pins, notes)
+    loaded = load(name, pins=pins, notes=notes)
     tell(notes)
     return loaded
 
 
-def _answer(
-    spec: Spec | ServingSpec, options: Options, output_format: Format
-) -> tuple[str, Status, Outcome | None]:
-    """Return what to print, the status, and the outcome of a training job."""
-    from meshwright.spec.serving import ServingSpec
+def _sections(outcome: Outcome | ServingOutcome) -> list[Section]:
+    from meshwright.report.render import outcome_sections
+    from meshwright.report.serving import serving_sections
+    from meshwright.results.serving import ServingOutcome
 
-    if isinstance(spec, ServingSpec):
-        return *_served(spec, options, output_format), None
-    from meshwright.solver.pipeline import solve as solve_spec
-
-    outcome = solve_spec(spec, options)
-    return _rendered(spec, outcome, output_format), outcome.status, outcome
+    if isinstance(outcome, ServingOutcome):
+        return serving_sections(outcome)
+    return outcome_sections(outcome)
 
 
-def _exit_code(status: Status, deadline: Deadline) -> int:
+def _exit_code(outcome: Outcome | ServingOutcome, interrupt: Interrupt) -> int:
     """Return the exit code; a plan so far is no answer to what is the fastest one."""
-    if deadline.interrupt.is_asked:
+    if interrupt.is_asked:
         tell(["stopped by Ctrl-C"])
         return UNDECIDED
-    if status == "feasible" and deadline.has_passed:
+    if outcome.status == "feasible" and outcome.is_stopped:
         return UNDECIDED
-    return OF_STATUS[status]
+    return OF_STATUS[outcome.status]
 
 
-def _rendered(spec: Spec, outcome: Outcome, output_format: Format) -> str:
-    from meshwright.report import render
-
-    return {
-        Format.table: render.as_text,
-        Format.markdown: render.as_markdown,
-        Format.json: render.as_json,
-    }[output_format](spec.title, outcome)
-
-
-def _refuse_beside_inference(
-    spec: Spec | ServingSpec, top: bool, ranks: Path | None, profile: bool
-) -> None:
-    """Refuse options that are about training where a spec is about inference.
-
-    Raises:
-        SpecError: one was given.
-    """
-    from meshwright.spec.serving import ServingSpec
-
-    given = {"top": top, "ranks": ranks is not None, "profile": profile}
-    for name, is_given in given.items():
-        if is_given and isinstance(spec, ServingSpec):
-            raise SpecError(f"--{name}: for specs with training; this has inference")
-
-
-def _served(
-    spec: ServingSpec, options: Options, output_format: Format
-) -> tuple[str, Status]:
-    from meshwright.report.serving import serving_data, serving_sections
-    from meshwright.serving.solve import solve_serving
-
-    outcome = solve_serving(spec, options)
-    text = formatted(
-        output_format,
-        lambda: serving_sections(spec.title, outcome),
-        lambda: serving_data(spec.title, outcome),
-    )
-    return text, outcome.status
-
-
-def _write_ranks(outcome: Outcome, folder: Path) -> None:
+def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:
     from meshwright.plans.ranks import FILES, rank_map
+    from meshwright.results.outcome import Outcome
 
+    if not isinstance(outcome, Outcome):
+        return
     if outcome.best is None or outcome.cluster is None:
         return
     ranks = rank_map(outcome.cluster, outcome.best.plan)

@@ -2,13 +2,14 @@
 
 With plain attention, dropout, n_kv_heads = n_heads and d_ff = 4 d_model these add up
 to Korthikanti et al. 2022, eq. 1 (34 + 5 a s / h bytes per token and width), eq. 2
-under tensor and eq. 4 under sequence parallelism; `tests/test_torch_activations.py`
-counts what PyTorch saves. Left out is what no width multiplies: the statistics of
-norms (4 to 8 bytes per token each) and the indices of routed tokens.
+under tensor and eq. 4 under sequence parallelism. What PyTorch saves is counted in
+`tests/cost/test_torch_activations.py`. Left out is what no width multiplies: the
+statistics of norms (4 to 8 bytes per token each) and the indices of routed tokens.
 
 Selective recomputation runs the attention core again where attention is plain, which
 frees the scores (Korthikanti et al. 2022, section 5). A flash kernel saves none: there
-it runs norms before matmuls, and activation functions, again. What frameworks call so:
+it runs norms before matmuls, and activation functions, again. A framework may say that
+it does otherwise (`Framework.selective`). What frameworks call so:
 
 - Megatron-LM (`TransformerConfig.recompute_modules`): `core_attn` by default, which
   is the first case; after a flash kernel it frees softmax statistics alone. The second
@@ -23,7 +24,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.saved import FUSED_KERNELS, Layer, Saved
+from meshwright.cost.saved import Layer, Saved
+from meshwright.cost.state import fp8_input_bytes
 from meshwright.cost.transformer import (
     input_norms,
     kv_shards,
@@ -31,10 +33,11 @@ from meshwright.cost.transformer import (
     output_norms,
     query_width,
 )
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
-from meshwright.plans.precision import ELEMENT_BYTES, fp8_input_bytes
+from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.shards import Shards
-from meshwright.spec.model import Experts, LatentAttention, Model
+from meshwright.spec.model import Experts, LatentAttention
 from meshwright.spec.spec import Spec
 
 
@@ -63,7 +66,7 @@ def _layer(spec: Spec) -> Layer:
         fp8_input_bytes(spec),
         training.seq_len,
         training.attention == "flash",
-        training.fused_kernels or FUSED_KERNELS[spec.framework],
+        training.fused_kernels or framework_of(spec).fused_kernels,
     )
 
 
@@ -187,24 +190,32 @@ def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
 
 def saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
     """Return the bytes per token that one layer saves on one GPU."""
-    return _on_one_gpu(spec.model, saved_tensors(spec, False), shards, selective)
+    return _on_one_gpu(spec, saved_tensors(spec, False), shards, selective)
 
 
 def dense_saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
     """Return the bytes per token of a leading layer, whose MLP is dense."""
-    return _on_one_gpu(spec.model, saved_tensors(spec, True), shards, selective)
+    return _on_one_gpu(spec, saved_tensors(spec, True), shards, selective)
 
 
 def _on_one_gpu(
-    model: Model, tensors: list[Saved], shards: Shards, selective: bool
+    spec: Spec, tensors: list[Saved], shards: Shards, selective: bool
 ) -> Floats:
     splits = {
         "tensor": shards.tp,
-        "kv": kv_shards(model, shards.tp),
+        "kv": kv_shards(spec.model, shards.tp),
         "sequence": shards.sequence_shards,
     }
     result = np.zeros(len(shards))
     for tensor in tensors:
-        size = tensor.kept_per_token if selective else tensor.bytes_per_token
+        size = _kept(spec, tensor) if selective else tensor.bytes_per_token
         result = result + size / splits[tensor.split]
     return result
+
+
+def _kept(spec: Spec, tensor: Saved) -> float:
+    """Return the bytes per token of a tensor that selective recomputation keeps."""
+    own = framework_of(spec).selective
+    if own is None:
+        return tensor.kept_per_token
+    return 0.0 if tensor.name in own.frees else tensor.bytes_per_token

@@ -11,6 +11,7 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
 from meshwright.cost.roofline import MISALIGNED, Work, work
 from meshwright.cost.transformer import input_norms, output_norms
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
@@ -57,16 +58,24 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     layer = leading = _layer_s(share, heads, experts)
     if spec.model.moe is not None:
         leading = _layer_s(share, heads, dense_mlp(share))
-    cheap_s = input_norms(spec.model) * _norm_s(share) + experts.activation_s
-    plain = spec.training.attention == "plain"
     return Kernels(
         layer=layer,
         dense=leading,
-        # Norms before a matmul run again, no others.
-        selective_s=heads.core_s if plain else cheap_s,
+        selective_s=_selective_s(share, heads, experts),
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
+
+
+def _selective_s(share: Work, heads: Attention, inner: Mlp) -> Floats:
+    """Return the seconds of what selective recomputation runs again in a layer."""
+    spec, own = share.spec, framework_of(share.spec).selective
+    # Norms before a matmul run again, no others.
+    cheap_s = input_norms(spec.model) * _norm_s(share) + inner.activation_s
+    if own is None:
+        return heads.core_s if spec.training.attention == "plain" else cheap_s
+    matmuls_s = own.matmul_share * (heads.matmuls_s + inner.matmuls_s)
+    return cheap_s + matmuls_s + own.repeats_attention * heads.core_s
 
 
 def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
@@ -121,8 +130,7 @@ def _head_s(share: Work) -> Floats:
 def _slow_down(share: Work) -> Floats:
     """Return how much longer matmuls take that read gradients of the logits.
 
-    Their rows are as long as the vocabulary. Megatron-LM pads it to a multiple of 128
-    per tensor-parallel GPU (`--make-vocab-size-divisible-by`), as does who splits it.
+    Their rows are as long as the vocabulary, which is padded where it is split.
     """
-    is_padded = share.spec.framework == "megatron" or share.model.vocab % 8 == 0
+    is_padded = framework_of(share.spec).pads_vocabulary or share.model.vocab % 8 == 0
     return np.where(is_padded | (share.shards.tp > 1), 1.0, MISALIGNED)

@@ -14,6 +14,12 @@ from meshwright.cost.activations import (
 )
 from meshwright.cost.job import Job
 from meshwright.cost.offload import host_bytes, kept_state, streams_weights
+from meshwright.cost.state import (
+    fp8_weight_bytes,
+    loss_bytes,
+    sharded_bytes,
+    state_bytes,
+)
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.transformer import mlp_inputs
 from meshwright.cost.weights import (
@@ -23,19 +29,10 @@ from meshwright.cost.weights import (
     head_weights,
     layer_weights,
 )
-from meshwright.frameworks.state import (
-    HAS_CAST_WEIGHTS,
-    HAS_SEPARATE_GRADIENTS,
-    KEEPS_STAGE_OUTPUTS,
-    OVERHEAD_GIB,
-    PREFETCHED_PARAMS,
-    StateBytes,
-    loss_bytes,
-    sharded_bytes,
-    state_bytes,
-)
+from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
-from meshwright.plans.precision import ELEMENT_BYTES, fp8_weight_bytes
+from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.shards import Shards
 from meshwright.plans.skeletons import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
 from meshwright.spec.spec import Spec
@@ -72,7 +69,7 @@ class MemoryCosts(Columns):
 
 def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the bytes that make up every stage of every skeleton."""
-    spec = job.spec
+    spec, framework = job.spec, framework_of(job.spec)
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows, saved_bytes)
     alike, inverse = rows.distinct_in_state()
@@ -81,7 +78,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     working = _at_work(job, rows, tokens * (saved - kept))
     shared = _shared(rows, logits, working)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
-    has_outputs = (rows.pp > 1) & (spec.framework in KEEPS_STAGE_OUTPUTS)
+    has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,
         activations=tokens * saved,
@@ -93,7 +90,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         last_activations=logits,
         fixed={
             "workspace": working + held.in_transit,
-            "overhead": np.full(len(rows), OVERHEAD_GIB[spec.framework] * GIB),
+            "overhead": np.full(len(rows), framework.overhead_gib * GIB),
         },
         host_layer=held.host_layer,
         host_first=held.host_first,
@@ -133,11 +130,11 @@ def _held(job: Job, rows: Skeletons) -> _Held:
 
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
-    parts = []
+    has_cast, parts = framework_of(job.spec).has_cast_weights, []
     for own in held:
         shards = own.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
-        if job.spec.framework in HAS_CAST_WEIGHTS and state.gathered < state.weights:
+        if has_cast and state.gathered < state.weights:
             # fp32 parameters are sharded like gradients; the cast copy only in 3.
             cast = np.where(shards.shards_weights, 0.0, state.gathered)
             weights = state.weights / shards.gradients + cast
@@ -243,12 +240,12 @@ def _in_transit(
     gradients of one layer wait to be reduced, and elsewhere, where they are stored
     apart, to be added up. It is no different where either lives on the host.
     """
-    framework = job.spec.framework
+    framework = framework_of(job.spec)
     params = sum(own.params for own in held)
-    ahead = np.minimum(params, PREFETCHED_PARAMS.get(framework, np.inf))
+    ahead = np.minimum(params, framework.prefetched_params)
     visits = rows.sharding.shards_weights | streams_weights(rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
-    is_apart = framework in HAS_SEPARATE_GRADIENTS
+    is_apart = framework.has_separate_gradients
     waiting = ELEMENT_BYTES[job.spec.training.precision] if is_apart else 0
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     return gathered + params * np.where(passes, state.gradients, waiting)

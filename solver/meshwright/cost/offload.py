@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.cost.job import Job
-from meshwright.cost.weights import Weights
-from meshwright.frameworks.state import (
-    StateBytes,
+from meshwright.cost.state import (
     sharded_bytes,
     state_bytes,
     summed_gradients,
 )
+from meshwright.cost.weights import Weights
+from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Bools, Floats, Parts, total
 from meshwright.plans.skeletons import (
     GRADIENTS,

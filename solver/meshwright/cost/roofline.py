@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.cost.efficiency import Efficiency
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.shards import Shards
@@ -144,11 +145,10 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
 def _attention_share(spec: Spec, peak_flops: float) -> float:
     """Return the share of the peak that is open to kernels of fused attention.
 
-    Megatron-LM calls Transformer Engine, whose kernels are written for the GPU. All
-    others have FlashAttention-2, which keeps to A100's instructions (Shah et al. 2024,
-    FlashAttention-3, section 1).
+    FlashAttention-2 keeps to A100's instructions (Shah et al. 2024, FlashAttention-3,
+    section 1); a framework may have kernels that are written for the GPU instead.
     """
-    if spec.framework == "megatron":
+    if framework_of(spec).has_native_attention:
         return 1.0
     # A GPU of a higher peak runs the same instructions no slower.
     reached_flops = max(AMPERE_KERNEL_FLOPS, AMPERE_KERNEL_SHARE * peak_flops)

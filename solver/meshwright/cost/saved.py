@@ -6,19 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshwright.spec.model import Model
-from meshwright.spec.spec import Framework
 from meshwright.spec.training import FusedKernels
-
-FUSED_KERNELS: dict[Framework, FusedKernels] = {
-    "megatron": "all",
-    "deepspeed": "norms",
-    "internevo": "norms",
-    "torchtitan": "norms",
-    "fsdp": "norms",
-}
-"""What is one kernel unless the spec says otherwise: norms and gated activations in
-Megatron-LM (Transformer Engine, `bias_swiglu_fusion`), norms in PyTorch from 2.9 on
-where nothing is compiled (`torch.nn.functional.rms_norm` on GPUs)."""
 
 Split = Literal["tensor", "kv", "sequence"]
 """Over the tensor-parallel group always, over as many of it as there are key and value

@@ -121,7 +121,7 @@ def closed_form_s(
     bound for 1F1B and, with m >= p, ZB-H1, and for all but rare cases interleaved.
     Where shares differ, `tasks.longest_path_s` can be on either side; GPipe's is never
     below, for its slowest forward and its slowest backward count on their own.
-    Measured gaps: tests/test_schedule.py: GAPS.
+    Measured gaps: tests/cost/test_schedule.py: GAPS.
     """
     stages = np.array(tau_s.shape[1])
     column = (schedule[:, None], microbatches[:, None], vpp[:, None])

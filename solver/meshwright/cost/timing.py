@@ -23,8 +23,8 @@ from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
+from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.state import state_bytes
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from meshwright.cost import collectives
 from meshwright.cost.job import Job
+from meshwright.cost.state import state_bytes
 from meshwright.cost.transformer import (
     kv_shards,
     kv_width,
@@ -21,7 +22,6 @@ from meshwright.cost.transformer import (
     value_width,
 )
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.state import state_bytes
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons

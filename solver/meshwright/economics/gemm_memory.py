@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from meshwright.frameworks.state import ADAMW_BYTES, CONTEXT_GIB
+from meshwright.cost.state import ADAMW_BYTES
+from meshwright.frameworks.base.framework import CONTEXT_GIB
 from meshwright.plans.precision import ELEMENT_BYTES, FORMATS
 from meshwright.results.gemm import Matrices, Overhead, Training
 from meshwright.spec.gpu import Precision

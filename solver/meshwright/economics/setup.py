@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.job import Job
+from meshwright.cost.state import state_bytes
 from meshwright.cost.transformer import (
     active_params,
     recomputed_flops,
@@ -12,7 +13,7 @@ from meshwright.cost.transformer import (
     total_params,
 )
 from meshwright.economics.prices import usd_per_hour
-from meshwright.frameworks.state import StateBytes, state_bytes
+from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.model import Model

@@ -27,13 +27,15 @@ def calibrate(
     on_progress: Callable[[str], None] = lambda _: None,
     workers: int = 1,
 ) -> Profile:
-    """Return the profile of runs; those without a sound time are left aside.
+    """Return the profile of runs.
 
+    Those without a sound time are left aside, as is a code base without a profile.
     Factors start from those of `base`, and are pulled to them. Validation fits again
     for every source, or third, that is left out, on so many workers.
     """
     base = base or Profile()
-    cases = Cases([p for p in priced if p.run.step_s and not p.run.is_contradictory])
+    sound = [p for p in priced if p.run.step_s and not p.run.is_contradictory]
+    cases = Cases([p for p in sound if p.has_profile])
     if not len(cases):
         return base
     on_progress(f"fitting {len(cases)} runs")

@@ -14,7 +14,7 @@ from meshwright.evidence.link_fit import LARGE_BYTES, LinkFit, fit_log, predicte
 from meshwright.evidence.link_graph import apply_to_nodes, price_on_nodes
 from meshwright.evidence.link_levels import apply, price
 from meshwright.imports.clusters import read_facts
-from meshwright.imports.nccl.tests_log import NcclLog
+from meshwright.imports.logs.nccl_tests import NcclLog
 from meshwright.plans.columns import Floats
 from meshwright.reading.messages import explain
 from meshwright.reading.places import Document, Where
@@ -33,6 +33,7 @@ UNITS = {2**30: "GiB", 2**20: "MiB", 2**10: "KiB"}
 def fit_files(
     fields: dict[str, Any],
     topology: Topology,
+    kind: str,
     paths: Sequence[Path],
     op: str,
     ranks: int,
@@ -42,9 +43,7 @@ def fit_files(
     Raises:
         SpecError: a log is not understood, or its ranks do not lie on the levels.
     """
-    logs: list[NcclLog] = [
-        read_facts("nccl_tests", path, op=op, ranks=ranks) for path in paths
-    ]
+    logs: list[NcclLog] = [read_facts(kind, path, op, ranks) for path in paths]
     fits = [fit_log(log) for log in logs]
     try:
         if topology.nodes:

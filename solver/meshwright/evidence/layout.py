@@ -8,12 +8,12 @@ from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.run import Run
 from meshwright.evidence.stages import layers_of
 from meshwright.evidence.words import schedule_of
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.spec.divisors import divisors
 from meshwright.spec.spec import Spec
 
 DISTRIBUTED_OPTIMIZER_YEAR = "2023"
-SEQUENCE_PARALLEL_YEAR = "2023"
-"""From then on Megatron runs are taken to use these where nothing is said."""
+"""From then on runs are taken to use it where nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def layout_of(run: Run, spec: Spec, assumed: Assumed) -> Layout:
         _zero(run, dp * cp, assumed),
         schedule,
         tp > 1 and _sequence_parallel(run, spec, assumed),
-        layers_of(run, pp, vpp, assumed),
+        layers_of(run, spec, vpp, assumed),
     )
 
 
@@ -80,7 +80,7 @@ def _usual_chunks(run: Run, spec: Spec, assumed: Assumed) -> int:
     config = run.config
     layers, over = divmod(spec.model.n_layers, config.pp or 1)
     is_named = "interleaved" in f"{config.framework} {config.schedule}"
-    is_silent = spec.framework == "megatron" and config.micro_batch is None
+    is_silent = framework_of(spec).has_tuned_chunks and config.micro_batch is None
     if config.pp == 1 or over or layers == 1 or not (is_named or is_silent):
         return 1
     chunks = divisors(layers)[1] if is_named else layers
@@ -120,7 +120,6 @@ def _expert_parallel(run: Run, spec: Spec, assumed: Assumed) -> int:
 def _sequence_parallel(run: Run, spec: Spec, assumed: Assumed) -> bool:
     if run.config.sp is not None:
         return run.config.sp
-    is_usual = spec.framework == "torchtitan" or (
-        spec.framework == "megatron" and run.date >= SEQUENCE_PARALLEL_YEAR
-    )
+    since = framework_of(spec).sequence_parallel_since
+    is_usual = since is not None and run.date >= since
     return assumed.value("config.sp", is_usual)

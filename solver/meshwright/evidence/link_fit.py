@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from meshwright.cost import collectives
 from meshwright.errors import SpecError
-from meshwright.imports.nccl.tests_log import NcclLog
+from meshwright.imports.logs.nccl_tests import NcclLog
 from meshwright.imports.nccl.tests_operations import bus_factor
 from meshwright.plans.columns import Floats, Ints
 

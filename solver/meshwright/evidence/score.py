@@ -99,6 +99,8 @@ class Scoreboard:
     by_framework: dict[str, Score]
     weak: dict[str, Score]
     """By source, of sources that are reported apart."""
+    without_profile: dict[str, Score]
+    """By the name of a code base, of runs that are priced as generic."""
     unpriced: tuple[Left, ...]
     contradictory: tuple[Left, ...]
     """Runs whose published values contradict each other."""
@@ -111,9 +113,14 @@ def judge(
     weak_sources: Collection[str] = (),
     profile: Profile | None = None,
 ) -> Scoreboard:
-    """Return how predictions compare with runs; weak sources are kept apart."""
+    """Return how predictions compare with runs.
+
+    Weak sources are kept apart, and so are runs of code bases without a profile.
+    """
     priced, unpriced = price_runs(runs, profile)
-    sound = [one for one in priced if not one.run.is_contradictory]
+    agreeing = [one for one in priced if not one.run.is_contradictory]
+    sound = [one for one in agreeing if one.has_profile]
+    generic = [one for one in agreeing if not one.has_profile]
     strong = [one for one in sound if one.run.source_id not in weak_sources]
     weak = [one for one in sound if one.run.source_id in weak_sources]
     return Scoreboard(
@@ -123,6 +130,7 @@ def judge(
         by_gpu=_scores_by(strong, lambda one: one.spec.cluster.topology.gpu.name),
         by_framework=_scores_by(strong, lambda one: one.spec.framework),
         weak=_scores_by(weak, lambda one: one.run.source_id),
+        without_profile=_scores_by(generic, lambda one: one.run.config.framework),
         unpriced=tuple(Left(run.id, reason) for run, reason in unpriced),
         contradictory=tuple(
             Left(one.run.id, str(one.run.check.issues if one.run.check else ""))

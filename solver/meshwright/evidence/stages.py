@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.run import Run
+from meshwright.frameworks.base.registry import framework_of
+from meshwright.spec.spec import Spec
 
 
-def layers_of(run: Run, pp: int, vpp: int, assumed: Assumed) -> tuple[int, ...]:
+def layers_of(run: Run, spec: Spec, vpp: int, assumed: Assumed) -> tuple[int, ...]:
     """Return the layers of each stage, and note uneven ones as assumed.
 
     Raises:
         Unpriced: the stages outnumber the layers, or are not those of the model.
     """
     published, total = run.config.layers_per_stage, run.model.n_layers or 0
+    pp = run.config.pp or 1
     if published is not None:
         if (len(published), sum(published)) != (pp, total):
             what = f"{sum(published)} layers in {len(published)} stages"
@@ -21,7 +24,7 @@ def layers_of(run: Run, pp: int, vpp: int, assumed: Assumed) -> tuple[int, ...]:
     each, over = divmod(total, pp * vpp)
     if not over:
         return (each * vpp,) * pp
-    counts_ends = "deepspeed" not in run.config.framework.lower()
+    counts_ends = framework_of(spec).counts_ends_as_layers
     ends = _with_ends(total, pp, vpp) if counts_ends else ()
     layers = ends or _filled(total, pp, vpp) or _even(total, pp)
     if vpp > 1 and sum(layers) != total:

@@ -32,6 +32,9 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
     ]
     if board.weak:
         parts.append(_time_table("Weak sources, in no average", board.weak, "source"))
+    if board.without_profile:
+        title = "Code bases without a profile, priced as generic, in no average"
+        parts.append(_time_table(title, board.without_profile, "code base"))
     parts.append(_memory_table(groups | board.by_source))
     parts.append(_fit_table(groups | board.by_source))
     if board.assumed:
@@ -104,6 +107,9 @@ def evidence_data(board: Scoreboard) -> dict[str, Any]:
         "by_gpu": {name: s.as_dict() for name, s in board.by_gpu.items()},
         "by_framework": {n: s.as_dict() for n, s in board.by_framework.items()},
         "weak": {name: s.as_dict() for name, s in board.weak.items()},
+        "without_profile": {
+            name: s.as_dict() for name, s in board.without_profile.items()
+        },
         "unpriced": [{"id": row.id, "reason": row.reason} for row in board.unpriced],
         "contradictory": [
             {"id": row.id, "reason": row.reason} for row in board.contradictory

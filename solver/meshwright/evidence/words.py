@@ -7,26 +7,11 @@ from typing import NamedTuple
 
 from meshwright.evidence.assume import Assumed, Unpriced
 from meshwright.evidence.run import Run, RunConfig
+from meshwright.frameworks.base.registry import GENERIC, framework_published_as
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.spec import Framework
 
-FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
-    ("megatron-deepspeed", "deepspeed"),
-    ("megatron", "megatron"),
-    ("nemo", "megatron"),
-    ("deepspeed", "deepspeed"),
-    ("internevo", "internevo"),
-    ("colossalai", "deepspeed"),
-    # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
-    ("maxtext", "torchtitan"),
-    ("paxml", "torchtitan"),
-    ("torchtitan", "torchtitan"),
-    # parameters in fp32 under autocast, one replica per GPU
-    ("flash-attention", "fsdp"),
-    ("fsdp", "fsdp"),
-)
-"""The first word that a framework's published name contains decides."""
-
+FRAMEWORK_FIELD = "config.framework"
+"""The field that is noted as assumed where a code base has no profile."""
 
 XLA = ("maxtext", "paxml")
 """Frameworks whose kernels XLA generates."""
@@ -98,17 +83,13 @@ def refuse(run: Run) -> None:
         raise Unpriced("config.task: LoRA's frozen weights are not modelled")
 
 
-def framework_of(run: Run) -> Framework:
+def framework_of(run: Run, assumed: Assumed) -> str:
     """Return the framework whose rules and memory a run's are nearest to.
 
-    Raises:
-        Unpriced: it is like none of them.
+    A code base that is like none of them is taken for generic, and that is noted.
     """
-    name = run.config.framework.lower()
-    for word, framework in FRAMEWORKS:
-        if word in name:
-            return framework
-    raise Unpriced(f"config.framework: {run.config.framework!r} has no profile")
+    found = framework_published_as(run.config.framework)
+    return found or assumed.value(FRAMEWORK_FIELD, GENERIC)
 
 
 def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumed) -> str:

@@ -78,7 +78,9 @@ class Explainer:
             lambda: {
                 "degrees": degrees(spec, best, solve_at, self._say),
                 "binding": tuple(self._binding(spec, best)),
-                "marginal_values": tuple(marginal_values(spec, self._solve_briefly)),
+                "marginal_values": tuple(
+                    marginal_values(spec, prepared, self._solve_briefly)
+                ),
             },
         )
 

@@ -13,9 +13,9 @@ from meshwright.explanations.conflict import HasPlan
 from meshwright.explanations.fixed import with_memory
 from meshwright.explanations.other_clusters import with_count, with_topology
 from meshwright.explanations.repairs import Solve, repair
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.loading.load import load_gpu
 from meshwright.results.explanation import Repair
-from meshwright.rules.offload import KNOWN_OFFLOADS
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.host import Host
 from meshwright.spec.spec import Spec
@@ -152,7 +152,7 @@ def _a_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
     """Yield a host to offload to, where the spec names none and it would do."""
     topology = spec.cluster.topology
     pcie_gb_s = topology.gpu.pcie_gb_s
-    can_offload = KNOWN_OFFLOADS[spec.framework] and spec.training.offload_to == "cpu"
+    can_offload = framework_of(spec).offloads and spec.training.offload_to == "cpu"
     if topology.host is not None or pcie_gb_s is None or not can_offload:
         return
 

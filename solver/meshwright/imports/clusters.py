@@ -9,14 +9,15 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.imported import Imported
-from meshwright.imports.registry import KINDS, detect
+from meshwright.imports.importer import FabricImporter, MachineImporter
+from meshwright.imports.registry import detect, importer
 from meshwright.imports.stacking import stack
 from meshwright.imports.text_file import read_text
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
 
 
-def read_facts(kind: str, path: Path, **given: Any) -> Any:
+def read_facts(kind: str, path: Path, *given: Any) -> Any:
     """Return what a file of a kind says, and what the user has `given` beside it.
 
     Raises:
@@ -24,7 +25,7 @@ def read_facts(kind: str, path: Path, **given: Any) -> Any:
     """
     text = read_text(path)
     try:
-        return KINDS[kind]().parse(text, printable(str(path)), **given)
+        return importer(kind).parse(text, printable(str(path)), *given)
     except SpecError as error:
         seen = detect(text)
         hint = f"; this looks like {seen}" if seen not in (None, kind) else ""
@@ -37,9 +38,10 @@ def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
     Raises:
         SpecError: names the file, with the line where it is of one.
     """
+    reader = importer(kind)
+    assert isinstance(reader, MachineImporter), kind
     facts = read_facts(kind, path)
-    module = KINDS[kind]()
-    return _of_file(path, lambda: module.to_topology(facts, gpu, gpu.name))
+    return _of_file(path, lambda: reader.to_topology(facts, gpu, gpu.name))
 
 
 def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
@@ -48,9 +50,10 @@ def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
     Raises:
         SpecError: names the file, with the line where it is of one.
     """
+    reader = importer(kind)
+    assert isinstance(reader, FabricImporter), kind
     facts = read_facts(kind, path)
-    module = KINDS[kind]()
-    return _of_file(path, lambda: stack(module.to_levels(facts), machine))
+    return _of_file(path, lambda: stack(reader.to_levels(facts), machine))
 
 
 def _of_file(path: Path, make: Callable[[], Imported]) -> Imported:

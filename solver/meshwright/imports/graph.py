@@ -13,6 +13,7 @@ from meshwright.imports.peers import peer_links
 from meshwright.imports.sketch import Sketch
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import MAX_NODES
+from meshwright.spec.units import LARGEST, SMALLEST
 
 
 def to_graph(machine: Machine, gpu: Gpu, gpu_name: str) -> Imported:
@@ -45,6 +46,11 @@ def _joins_all(machine: Machine, sketch: Sketch) -> bool:
 
 
 def _fields(machine: Machine, sketch: Sketch) -> dict[str, Any]:
+    """Return nodes and links; refuse what no topology takes.
+
+    Raises:
+        SpecError: there are too many devices, or a bandwidth is out of range.
+    """
     nodes: list[dict[str, Any]] = [
         {"name": name, "kind": "gpu", "host": 0} for name in machine.gpus
     ]
@@ -54,6 +60,12 @@ def _fields(machine: Machine, sketch: Sketch) -> dict[str, Any]:
     nodes += [{"name": name, "kind": "switch"} for name in sketch.switches]
     if len(nodes) > MAX_NODES:
         raise SpecError(f"{len(nodes):,} devices; accepted: up to {MAX_NODES:,}")
+    rates = {nic.name: nic.gb_s for nic in machine.nics if nic.gb_s is not None}
+    rates |= {" - ".join(ends): gb_s for ends, (gb_s, _) in sketch.links.items()}
+    for name, gb_s in rates.items():
+        if not SMALLEST <= gb_s <= LARGEST:
+            accepted = f"accepted: {SMALLEST:g} to {LARGEST:,} GB/s"
+            raise SpecError(f"{name}: {gb_s:,g} GB/s; {accepted}")
     links = [
         {"between": [*ends], "gb_s": round(gb_s, 4), "latency_us": latency_us}
         for ends, (gb_s, latency_us) in sketch.links.items()

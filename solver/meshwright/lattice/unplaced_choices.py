@@ -10,10 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Bools, Ints, ranges, take
 from meshwright.plans.rule import Rule, holding
-from meshwright.plans.skeletons import KEEPS_ALL, ONE_F_ONE_B, Skeletons, plain_columns
-from meshwright.rules.offload import KNOWN_OFFLOADS
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    ONE_F_ONE_B,
+    Skeletons,
+    plain_columns,
+)
 from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
@@ -210,7 +215,7 @@ def whole_chunks(spec: Spec, rows: Skeletons) -> Ints:
 
 def _offloads(spec: Spec) -> list[int]:
     """Offloading presupposes a host, and a framework that does it; or a pin."""
-    known = KNOWN_OFFLOADS[spec.framework] if spec.cluster.topology.host else ()
+    known = framework_of(spec).offloads if spec.cluster.topology.host else ()
     codes = (OFFLOADS.index(name) for name in spec.pins.offload or ())
     return sorted({KEEPS_ALL, *known, *codes})
 

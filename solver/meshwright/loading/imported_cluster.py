@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.imports.registry import kinds
 from meshwright.reading.messages import shown
 from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.spec.gpu import Gpu
@@ -45,10 +45,11 @@ def take_sources(document: Document) -> list[Source]:
         SpecError: files that do not go together, or alone.
     """
     cluster = document.data["cluster"]
-    found = [kind for kind in (*MACHINES, *FABRICS) if kind in cluster]
-    sources = [_source(document, kind) for kind in found]
-    inside = [source for source in sources if source.kind in MACHINES]
-    above = [source for source in sources if source.kind in FABRICS]
+    document.stand_ins[CLUSTER] = ("machine", *kinds("machines", "fabrics"))
+    inside, above = (
+        [_source(document, kind) for kind in cluster if kind in kinds(folder)]
+        for folder in ("machines", "fabrics")
+    )
     for group in (inside, above):
         for other in group[1:]:
             _refuse(other, f"given beside {group[0].kind}; keep one")
@@ -57,6 +58,7 @@ def take_sources(document: Document) -> list[Source]:
     elif above and not {"machine", "topology"} & cluster.keys():
         told = "says what joins machines, not what is in them; add machine: NAME"
         _refuse(above[0], told)
+    sources = [*inside, *above]
     for source in sources:
         del cluster[source.kind]
     return sources
@@ -74,7 +76,7 @@ def fill(document: Document, sources: list[Source]) -> list[str]:
     """
     notes: list[str] = []
     for source in sources:
-        is_machine = source.kind in MACHINES
+        is_machine = source.kind in kinds("machines")
         own = (_fill_machine if is_machine else _fill_levels)(document, source)
         notes += [f"{source.path.name}: {note}" for note in own]
     return notes

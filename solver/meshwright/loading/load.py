@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.imported_cluster import fill, take_sources
+from meshwright.loading.presets import (
+    require_mapping,
+    resolve_field,
+    resolve_machine,
+    resolved,
+)
+from meshwright.loading.source import Source, open_source
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
@@ -19,6 +28,9 @@ from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 
+PinList = Mapping[str, Any] | Sequence[str]
+"""Plan fields with values, or each as the command line has it, 'tp=4'."""
+
 _OPTIONAL = ("limits", "pins", "run")
 """Sections that may be left empty."""
 
@@ -27,19 +39,19 @@ OR_INFERENCE = "; or inference, to serve the model"
 
 
 def load_spec(
-    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+    source: Source, pins: PinList | None = None, notes: list[str] | None = None
 ) -> Spec:
-    """Return the spec in a file or bundled under `name`, with `pins` ('tp=4') added.
+    """Return the spec that a source holds, with `pins` added.
 
     Args:
-        name: of the file, or a bundled name.
-        pins: to add to those of the spec.
+        source: of a file, a bundled name, YAML text, or the fields themselves.
+        pins: to add to those of the spec, as `{"tp": 4}` or as `["tp=4"]`.
         notes: gets what files of other tools leave out and was assumed for them.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
-    document = read_spec(name, pins, notes)
+    document = read_spec(source, pins, notes)
     refuse_inference(document)
     try:
         return Spec.model_validate(document.data)
@@ -59,14 +71,14 @@ def refuse_inference(document: Document) -> None:
 
 
 def load_question(
-    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+    source: Source, pins: PinList | None = None, notes: list[str] | None = None
 ) -> Question:
     """Return a spec of training or of serving, whichever the file has.
 
     Raises:
         SpecError: see `load_spec`; or there are both sections, or neither.
     """
-    document = read_spec(name, pins, notes)
+    document = read_spec(source, pins, notes)
     schema = _schema(document)
     try:
         return schema.model_validate(document.data)
@@ -92,19 +104,28 @@ def _schema(document: Document) -> type[Spec] | type[ServingSpec]:
 
 
 def read_spec(
-    name: str, pins: list[str] | None = None, notes: list[str] | None = None
+    source: Source, pins: PinList | None = None, notes: list[str] | None = None
 ) -> Document:
     """Return the data of a spec, every name in it resolved; see `load_spec`."""
-    document = read_yaml(catalog.locate("specs", name, Path()))
+    document = open_source(source, "specs")
     open_sections(document)
-    for pin in pins or []:
+    if pins:
         document.data.setdefault("pins", {})
-        _require_mapping(document, ("pins",), "plan fields")
-        add_pin(document, pin, ("pins",), "--pin")
+        require_mapping(document, ("pins",), "plan fields")
+        _add_pins(document, pins)
     assumed = resolve_names(document)
     if notes is not None:
         notes += assumed
     return document
+
+
+def _add_pins(document: Document, pins: PinList) -> None:
+    if not isinstance(pins, Mapping):
+        for pin in pins:
+            add_pin(document, pin, ("pins",), "--pin")
+        return
+    for name, value in pins.items():
+        document.graft(("pins", name), Document(value, {(): Where("pins")}))
 
 
 def open_sections(document: Document) -> None:
@@ -113,7 +134,7 @@ def open_sections(document: Document) -> None:
     Raises:
         SpecError: it is no spec at all.
     """
-    _require_mapping(
+    require_mapping(
         document, (), "a spec with model, cluster and training or inference"
     )
     for section in _OPTIONAL:
@@ -130,7 +151,7 @@ def resolve_names(document: Document) -> list[str]:
     Raises:
         SpecError: there is no such preset, or no such file.
     """
-    _resolve_field(document, ("model",), "specs/models")
+    resolve_field(document, ("model",), "specs/models")
     return _resolve_cluster(document)
 
 
@@ -150,7 +171,7 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
         SpecError: names the file, line, field, value and what is accepted.
     """
     document = read_yaml(catalog.locate("clusters", name, Path()))
-    _require_mapping(document, (), "a spec with a cluster, or a topology")
+    require_mapping(document, (), "a spec with a cluster, or a topology")
     if "cluster" not in document.data:
         document = document.below(("cluster", "topology"))
     assumed = _resolve_cluster(document)
@@ -174,25 +195,11 @@ def _resolve_cluster(document: Document) -> list[str]:
     if not isinstance(cluster, dict):
         return []
     sources = take_sources(document)
-    _resolve_machine(document, ("cluster",))
+    resolve_machine(document, ("cluster",))
     parts = cluster.get("parts")
     for index in range(len(parts) if isinstance(parts, list) else 0):
-        _resolve_machine(document, ("cluster", "parts", index))
+        resolve_machine(document, ("cluster", "parts", index))
     return fill(document, sources)
-
-
-def resolved(option: str, field: str, name: str) -> Document:
-    """Return a topology or GPU that the command line names, as {field: its data}.
-
-    Raises:
-        SpecError: names the option, or the file, line and field.
-    """
-    document = Document({field: name}, {(): Where(option)})
-    kinds = {"topology": "topologies", "gpu": "topologies/gpus"}
-    _resolve_field(document, (field,), kinds[field])
-    if field == "topology":
-        _resolve_field(document, (field, "gpu"), kinds["gpu"])
-    return document
 
 
 class _Owner(BaseModel):
@@ -214,63 +221,6 @@ def load_gpu(option: str, name: str) -> Gpu:
         raise SpecError(explain(document, error, _Owner)) from None
 
 
-def _resolve_machine(document: Document, path: FieldPath) -> None:
-    """Replace names in a mapping with a topology, or a machine, which is one too."""
-    parent = document.value(path)
-    if not isinstance(parent, dict):
-        return
-    field: FieldPath = (*path, "topology")
-    if "machine" in parent:
-        at = document.where((*path, "machine"))
-        if "topology" in parent:
-            name = document.name((*path, "machine"))
-            raise SpecError(f"{at}: {name}: given beside a topology; keep one")
-        parent["topology"] = parent.pop("machine")
-        document.places[field] = at
-        document.renamed[field] = (*path, "machine")
-    _resolve_field(document, field, "topologies")
-    if isinstance(parent.get("topology"), dict):
-        _resolve_field(document, (*field, "gpu"), "topologies/gpus")
-
-
-def _resolve_field(document: Document, path: FieldPath, kind: str) -> None:
-    """Replace text, or a mapping with a preset and overrides, by the preset's data.
-
-    A relative path starts in the folder of the file in which it is written.
-    """
-    parent, field = document.value(path[:-1]), str(path[-1])
-    value = parent.get(field)
-    overrides = dict(value) if isinstance(value, dict) else {}
-    written = (*path, "preset") if "preset" in overrides else path
-    name = overrides.pop("preset") if "preset" in overrides else value
-    if written != path and not isinstance(name, str):
-        at = f"{document.where(written)}: {document.name(written)}"
-        raise SpecError(f"{at}: {shown(name)}: expected a name or a file")
-    if not isinstance(name, str):
-        return
-    preset = _read_preset(document, written, name, kind)
-    _require_mapping(preset, (), f"the fields of {field}")
-    own = {p: w for p, w in document.places.items() if p[: len(path)] == path}
-    document.graft(path, preset)
-    parent[field] = preset.data | overrides
-    for place, where in own.items():
-        if place[len(path) : len(path) + 1] and place[len(path)] in overrides:
-            document.places[place] = where
-    if overrides:
-        document.places[path] = own[path]
-
-
-def _read_preset(
-    document: Document, written: FieldPath, name: str, kind: str
-) -> Document:
-    here = document.where(written)
-    try:
-        path = catalog.locate(kind, name, Path(here.file).parent)
-    except SpecError as error:
-        raise SpecError(f"{here}: {document.name(written)}: {error}") from None
-    return read_yaml(path)
-
-
 def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
     """Add 'tp=4' to the fields at a path, as an option of the command line gave it.
 
@@ -289,11 +239,3 @@ def _near_pin(name: str) -> str:
     close = difflib.get_close_matches(name, Pins.model_fields, n=1)
     hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
     return f"{hint}fields: {', '.join(Pins.model_fields)}"
-
-
-def _require_mapping(document: Document, path: FieldPath, expected: str) -> None:
-    value = document.value(path)
-    if not isinstance(value, dict):
-        field = f" {document.name(path)}:" if path else ""
-        at = f"{document.where(path)}:{field}"
-        raise SpecError(f"{at} {shown(value)}: expected {expected}, as a mapping")

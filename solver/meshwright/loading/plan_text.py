@@ -42,7 +42,7 @@ def _document(text: str) -> Document:
         if not isinstance(document.data, dict):
             raise SpecError(f"{text}: expected the fields of a plan, as a mapping")
         if isinstance(document.data.get("plan"), dict):
-            document.data = _of_answer(document.data["plan"])
+            document.data = pins_of_answer(document.data["plan"])
         return document
     if len(text) > LONGEST_PLAN:
         told = f"expected a file, or at most {LONGEST_PLAN:,} characters"
@@ -64,7 +64,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _of_answer(plan: dict[str, Any]) -> dict[str, Any]:
+def pins_of_answer(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the pins that stand for a plan that was answered."""
     pins = {name: plan[name] for name in (*FIELD, "mesh") if name in plan}
     stages = plan.get("stages")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import read_spec
+from meshwright.loading.source import Source
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.places import Document, FieldPath, field_path
 from meshwright.spec.base import to_number
@@ -18,6 +19,9 @@ from meshwright.spec.spec import Spec
 LINKS_GB_S = (8.0, 900.0)
 """What two GPUs may be joined by: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5 (NVIDIA
 Blackwell architecture brief, 1.8 TB/s both ways together)."""
+
+PAIR = 2
+"""GPUs whose kinds of plans are compared in full, with what decides between them."""
 
 _UNITS = {"gb_s": "GB/s", "us": "us", "gib": "GiB", "w": "W"}
 
@@ -59,7 +63,22 @@ def innermost_link(spec: Spec) -> str | None:
     return f"topology.{path}.gb_s={min(low, own / 2):g}:{max(high, own * 2):g}"
 
 
-def vary(spec: str, text: str) -> Varied:
+def varied(
+    source: Source, spec: Spec, text: str | None, has_plans: bool
+) -> Varied | None:
+    """Return what a comparison varies: what is asked for, or the link of two GPUs.
+
+    The link is varied where no plans are given.
+
+    Raises:
+        SpecError: see `vary`.
+    """
+    if text is None and not has_plans and spec.cluster.gpus == PAIR:
+        text = innermost_link(spec)
+    return vary(source, text) if text is not None else None
+
+
+def vary(source: Source, text: str) -> Varied:
     """Return how to vary one number of a spec, `PATH=LOW:HIGH`.
 
     The path may leave out `cluster` at its start. Whole numbers stay whole.
@@ -71,7 +90,7 @@ def vary(spec: str, text: str) -> Varied:
     low, high = (to_number(own) for own in (*span.split(":"), "", "")[:2])
     if low is None or high is None or not 0 < low < high or span.count(":") != 1:
         raise SpecError(f"{_option(text)}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
-    document = read_spec(spec)
+    document = read_spec(source)
     path = _path(document.data, _steps(text, path_text))
     if path is None or _number(document.data, path) is None:
         raise SpecError(

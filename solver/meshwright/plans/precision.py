@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshwright.spec.gpu import Precision
-from meshwright.spec.spec import Framework, Spec
 
 
 class Format(NamedTuple):
@@ -33,25 +32,3 @@ FORMATS: dict[Precision, Format] = {
 }
 
 ELEMENT_BYTES = {precision: form.element for precision, form in FORMATS.items()}
-
-KEEPS_FP8: frozenset[Framework] = frozenset({"megatron", "deepspeed", "internevo"})
-"""Frameworks whose fp8 is Transformer Engine's, which keeps what it casts.
-
-Of an input it casts two copies, as stored and transposed, which Hopper's 8-bit matmuls
-need for gradients of weights; it saves one of them and drops the other
-(transformer_engine/pytorch/module/linear.py, `update_usage`). Of a weight it keeps
-both from one micro-batch to the next (`is_first_microbatch`). torchao saves inputs in
-16 bits and casts them again (torchao/float8/float8_linear.py).
-"""
-
-FP8_WEIGHT_COPIES = 2
-
-
-def fp8_input_bytes(spec: Spec) -> int:
-    """Return the bytes of the copy that a matmul saves of a number, 0 without one."""
-    return int(spec.training.precision == "fp8" and spec.framework in KEEPS_FP8)
-
-
-def fp8_weight_bytes(spec: Spec) -> int:
-    """Return the bytes of the copies of a layer's weight, 0 without any."""
-    return FP8_WEIGHT_COPIES * fp8_input_bytes(spec)

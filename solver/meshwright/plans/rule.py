@@ -13,11 +13,7 @@ from pydantic import Field
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import SpecModel
-from meshwright.spec.spec import Framework, Spec
-
-ALL: tuple[Framework, ...] = (
-    "megatron", "deepspeed", "internevo", "torchtitan", "fsdp",
-)  # fmt: skip
+from meshwright.spec.spec import Spec
 
 
 class BrokenRule(SpecModel):
@@ -29,6 +25,18 @@ class BrokenRule(SpecModel):
     need: float | None = None
     unit: str = ""
     where: str = Field("", description="The stage or link where it is broken most.")
+
+    @property
+    def numbers(self) -> str:
+        """Return what is needed and what there is, to be read after the sentence."""
+        if self.need is None or self.have is None:
+            return ""
+        told = f": needs {self.need:,.4g}, has {self.have:,.4g} {self.unit}".rstrip()
+        return f"{told} ({self.where})" if self.where else told
+
+    def __str__(self) -> str:
+        """Return the rule in one line."""
+        return f"{self.rule}: {self.sentence}{self.numbers}"
 
 
 class Degrees(Protocol):
@@ -57,8 +65,6 @@ class RuleOf(Generic[S, R]):
     holds: Callable[[S, R], Bools]
     numbers: str = ""
     """The values compared, as a format of `spec` and the fields of a plan."""
-    frameworks: tuple[Framework, ...] = ALL
-    """Those of training that it is a rule of."""
     is_inherited: bool = False
     """Whether degrees that break it still do after any further factor."""
     concerns: Callable[[S], bool] = lambda _spec: True

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meshwright.reading.file_kinds import FABRICS, MACHINES
 from meshwright.reading.places import Document, FieldPath
 
 DISAGREEMENT = "fields_disagree"
@@ -29,12 +28,6 @@ LONGEST_NAME = 100
 
 _PRESETS = {("model",), ("cluster", "topology"), ("cluster", "topology", "gpu")}
 """Where `preset` is a field too."""
-
-_MORE: dict[FieldPath, tuple[str, ...]] = {
-    **dict.fromkeys(_PRESETS, ("preset",)),
-    ("cluster",): ("machine", *MACHINES, *FABRICS),
-}
-"""Fields that stand for others, by where they are accepted."""
 
 _EXPECTED = {
     "bool_type": "expected true or false",
@@ -80,7 +73,11 @@ def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
     if detail["type"] == "missing":
         return [_line(document, loc, f"missing; expected {_meaning(schema, loc)}")]
     if detail["type"] == "extra_forbidden":
-        return [_line(document, loc, f"unknown field; {_fields_near(schema, loc)}")]
+        return [
+            _line(
+                document, loc, f"unknown field; {_fields_near(document, schema, loc)}"
+            )
+        ]
     path, value = document.known(loc), detail["input"]
     message = _message(detail, schema, path)
     is_section = isinstance(value, dict) and _model_at(schema, path) is not None
@@ -123,10 +120,11 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
     return text[:1].lower() + text[1:].rstrip(".") if text[1:2].islower() else text
 
 
-def _fields_near(schema: Any, loc: FieldPath) -> str:
+def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:
     """Return the fields that the schema has at the place of an unknown one."""
     fields = list(_fields_of(_model_at(schema, loc[:-1])))
-    fields += _MORE.get(loc[:-1], ())
+    fields += ["preset"] if loc[:-1] in _PRESETS else []
+    fields += document.stand_ins.get(loc[:-1], ())
     close = difflib.get_close_matches(str(loc[-1])[:40], fields, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}accepted: {', '.join(fields)}"

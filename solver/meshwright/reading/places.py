@@ -37,6 +37,8 @@ class Document:
     """Where the file's own fields lie in the data."""
     renamed: dict[FieldPath, FieldPath] = field(default_factory=dict)
     """Fields that the data has under another name than the file."""
+    stand_ins: dict[FieldPath, tuple[str, ...]] = field(default_factory=dict)
+    """Fields that are replaced while a file is loaded, by where they are accepted."""
 
     def where(self, path: FieldPath) -> Where:
         """Return the place of the nearest enclosing field that was written down."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.report.short_names import shortened
-from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
+from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.report.turns import rule_section, turn_section
 from meshwright.results.comparison import Compared, Comparison, Holding
 from meshwright.results.ledger import Entry, StageLedger
@@ -35,7 +35,7 @@ def compare_sections(own: Comparison) -> list[Section]:
 
 
 def _missing(own: Compared) -> str:
-    broken = "; ".join(rule_text(rule) for rule in own.broken_rules)
+    broken = "; ".join(map(str, own.broken_rules))
     return f"{own.name}: does not fit" + (f": {broken}" if broken else "")
 
 

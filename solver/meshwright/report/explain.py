@@ -12,7 +12,6 @@ from meshwright.report.tables import (
     Section,
     Table,
     kind_table,
-    rule_text,
     seconds_text,
 )
 from meshwright.results.explanation import (
@@ -119,7 +118,7 @@ def _needs(own: Explanation) -> str:
 def _broken(own: Explanation) -> Iterator[str]:
     if own.conflict and own.conflict.witness:
         yield f"The plan that comes closest is {own.conflict.witness}"
-    yield from (rule_text(rule) for rule in own.broken_rules)
+    yield from map(str, own.broken_rules)
     if own.memory and any(rule.rule == "memory" for rule in own.broken_rules):
         parts = [f"{name} {gib:.2f}" for name, gib in own.memory.parts.items() if gib]
         yield f"Its fullest GPU, GiB: {', '.join(parts)}"

@@ -1,22 +1,21 @@
-"""An outcome of serving as titled tables and lines, or as JSON."""
+"""An outcome of serving as titled tables and lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from meshwright.report.degrees import TITLE, degree_table
-from meshwright.report.tables import Lines, Section, Table, rule_text, seconds_text
+from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.serving import DegreeChoice, Flip, PricedServing, ServingOutcome
 
 
-def serving_sections(title: str, outcome: ServingOutcome) -> list[Section]:
+def serving_sections(outcome: ServingOutcome) -> list[Section]:
     """Return what there is to say about an outcome, most important first."""
     best = outcome.best
     if best is None:
-        return [Lines(title, _no_plan(outcome))]
+        return [Lines(outcome.title, _no_plan(outcome))]
     parts: list[Section] = [
-        Lines(title, tuple(_answer(outcome, best))),
+        Lines(outcome.title, tuple(_answer(outcome, best))),
         _time_table(best),
         _memory_table(best),
     ]
@@ -33,34 +32,6 @@ def serving_sections(title: str, outcome: ServingOutcome) -> list[Section]:
     if outcome.certificate:
         parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
     return parts
-
-
-def serving_data(title: str, outcome: ServingOutcome) -> dict[str, Any]:
-    """Return an outcome as JSON has it, the fields of the best plan at the top."""
-    data: dict[str, Any] = {"spec": title, "status": outcome.status}
-    best, certificate = outcome.best, outcome.certificate
-    if best is not None and certificate is not None:
-        data |= _plan_fields(outcome, best)
-        data |= {"bound_s": certificate.bound_s, "gap": certificate.gap}
-        data["solver"] = certificate.model_dump(exclude={"bound_s", "gap"})
-    said = {"status", "best", "certificate", "capacity_gib"}
-    return data | outcome.model_dump(mode="json", exclude=said)
-
-
-def _plan_fields(outcome: ServingOutcome, best: PricedServing) -> dict[str, Any]:
-    rates = ("objective_s", "tokens_per_s", "requests_per_s", "bubble")
-    times = ("ttft_s", "tpot_s", "request_s", "ttft_parts", "tpot_parts")
-    data = best.model_dump(mode="json")
-    return {
-        "plan": data["plan"],
-        **{name: data[name] for name in rates},
-        "time": {name: data[name] for name in times},
-        "memory": {
-            "peak_gib": best.peak_gib,
-            "capacity_gib": outcome.capacity_gib,
-            "stages": data["stages"],
-        },
-    }
 
 
 def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
@@ -155,7 +126,7 @@ def _kind_table(outcome: ServingOutcome, best: PricedServing) -> Table:
     for kind in outcome.by_kind:
         if kind.near_miss:
             rules = kind.near_miss.broken_rules
-            why = rule_text(rules[0]) if rules else "memory"
+            why = str(rules[0]) if rules else "memory"
             rows.append((kind.kind, "-", "-", "-", "-", "-", f"none fits: {why}"))
     heading = ("kind", "loses", "bubble", *CELLS)
     return Table("What wins, and by how much", heading, tuple(rows))
@@ -206,6 +177,6 @@ def _no_plan(outcome: ServingOutcome) -> tuple[str, ...]:
     miss = outcome.near_miss
     if miss is None:
         return ("Undecided: time ran out before any plan was found.",)
-    broken = (f"    {rule_text(rule)}" for rule in miss.broken_rules)
+    broken = (f"    {rule}" for rule in miss.broken_rules)
     nearest = f"    {miss.description}"
     return ("No plan fits. The nearest miss", nearest, "breaks", *broken)

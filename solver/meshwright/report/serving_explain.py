@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.serving import CELLS, cells, serving_sections
-from meshwright.report.tables import Lines, Section, Table, rule_text
+from meshwright.report.tables import Lines, Section, Table
 from meshwright.results.serving import PricedServing
 from meshwright.results.serving_explanation import ServingExplanation
 
@@ -15,7 +15,7 @@ def explanation_sections(own: ServingExplanation) -> list[Section]:
     if own.fits:
         return _fitting(own)
     parts: list[Section] = [Lines(own.title, tuple(_refusal(own)))]
-    broken = tuple(rule_text(rule) for rule in own.broken_rules)
+    broken = tuple(map(str, own.broken_rules))
     parts.append(Lines("Broken rules of the plan that comes closest", broken))
     if own.conflict and own.conflict.rules:
         rules = [f"{rule.rule}: {rule.sentence}" for rule in own.conflict.rules]
@@ -31,7 +31,7 @@ def explanation_sections(own: ServingExplanation) -> list[Section]:
 def _fitting(own: ServingExplanation) -> list[Section]:
     priced = own.outcome.best
     assert priced is not None
-    parts = serving_sections(own.title, own.outcome)
+    parts = serving_sections(own.outcome)
     best = own.best.best if own.best else None
     if best:
         loss = priced.objective_s / best.objective_s - 1

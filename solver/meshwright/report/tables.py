@@ -33,13 +33,13 @@ class Lines:
 Section = Table | Lines
 
 
-def sections(title: str, outcome: Outcome) -> list[Section]:
+def sections(outcome: Outcome) -> list[Section]:
     """Return what there is to say about an outcome, most important first."""
     if outcome.best is None:
-        return [Lines(title, _no_plan(outcome))]
+        return [Lines(outcome.title, _no_plan(outcome))]
     best = outcome.best
     parts: list[Section] = [
-        Lines(title, (*plan_lines(best.plan), _speed(best))),
+        Lines(outcome.title, (*plan_lines(best.plan), _speed(best))),
         _time_table(best),
         _memory_table(best),
     ]
@@ -260,25 +260,13 @@ def _no_plan(outcome: Outcome) -> tuple[str, ...]:
         "No plan fits. The nearest miss",
         f"    {miss.description}",
         "breaks",
-        *(f"    {rule_text(rule)}" for rule in miss.broken_rules),
+        *(f"    {rule}" for rule in miss.broken_rules),
         *_fullest(miss),
     )
 
 
-def rule_text(rule: BrokenRule) -> str:
-    """Return a broken rule in one line."""
-    return f"{rule.rule}: {rule.sentence}{_numbers(rule)}"
-
-
 def _short(rule: BrokenRule) -> str:
-    return f"{rule.rule}{_numbers(rule)}" if rule.need is not None else rule.sentence
-
-
-def _numbers(rule: BrokenRule) -> str:
-    if rule.need is None or rule.have is None:
-        return ""
-    told = f": needs {rule.need:,.4g}, has {rule.have:,.4g} {rule.unit}".rstrip()
-    return f"{told} ({rule.where})" if rule.where else told
+    return f"{rule.rule}{rule.numbers}" if rule.need is not None else rule.sentence
 
 
 def _fullest(miss: NearMiss) -> Iterator[str]:

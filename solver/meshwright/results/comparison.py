@@ -5,8 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
 
@@ -92,8 +94,15 @@ class Range(SpecModel):
     value: float | None = Field(None, description="That of the spec.")
 
 
-class Comparison(SpecModel):
-    """Plans of one spec, the fastest first."""
+class Comparison(Result):
+    """Plans of one spec, the fastest first.
+
+    Example:
+        >>> import meshwright as mw
+        >>> found = mw.compare(mw.load("llama2-13b-8xa100"), ["tp=8", "tp=4,pp=2"])
+        >>> [own.name for own in found.plans], found.fits
+        (['tp=4,pp=2', 'tp=8'], True)
+    """
 
     title: str
     plans: tuple[Compared, ...]
@@ -107,3 +116,16 @@ class Comparison(SpecModel):
     def fits(self) -> bool:
         """Return whether any of the plans does."""
         return any(own.plan is not None for own in self.plans)
+
+    def _caption(self) -> str:
+        return self.title
+
+    def _rows(self) -> Rows:
+        yield "name", "step", "fullest GPU", "plan"
+        for own in self.plans:
+            if own.plan is None:
+                why = "; ".join(map(str, own.broken_rules))
+                yield own.name, "does not fit", "-", why
+            else:
+                peak = f"{own.plan.peak_gib:.2f} GiB"
+                yield own.name, f"{own.plan.step_s:.4g} s", peak, str(own.plan.plan)

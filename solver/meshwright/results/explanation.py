@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, computed_field
+from pydantic import Field, computed_field, model_validator
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
-from meshwright.results.outcome import Outcome
+from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
 
 Verdict = Literal[
     "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
 ]
+
+
+MOST_REPAIRS = 3
+"""Repairs in a table for notebooks."""
 
 
 class Fixed(SpecModel):
@@ -52,6 +58,14 @@ class Repair(SpecModel):
         "plan", description="What it takes: a plan is changed for nothing."
     )
     note: str = Field("", description="What else is to know of the edits.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_the_sentence(cls, data: Any) -> Any:
+        """Return the fields without the sentence that JSON has beside them."""
+        if not isinstance(data, dict):
+            return data
+        return {name: own for name, own in data.items() if name != "sentence"}
 
     @computed_field(description="The repair in one line.")  # type: ignore[prop-decorator]
     @property
@@ -141,8 +155,17 @@ class Standing(SpecModel):
     beaten: float = Field(description="The share of them that are slower, at least.")
 
 
-class Explanation(SpecModel):
-    """The answer to why."""
+class Explanation(Result):
+    """The answer to why.
+
+    Example:
+        >>> import meshwright as mw
+        >>> told = mw.explain(mw.load("llama3-8b-2x4090-pcie"))
+        >>> told.fits, told.conflict.rules[0].rule
+        (False, 'memory')
+        >>> mw.Explanation.from_json(told.to_json()).repairs == told.repairs
+        True
+    """
 
     title: str
     status: Verdict
@@ -178,3 +201,20 @@ class Explanation(SpecModel):
         (), description="What each decision that holds the best plan back costs."
     )
     marginal_values: tuple[Change, ...] = ()
+
+    def _caption(self) -> str:
+        return self.title
+
+    def _rows(self) -> Rows:
+        yield "verdict", self.status.replace("_", " ")
+        if self.plan is not None:
+            yield from self.plan.rows()
+        best = self.best
+        if best is not None and best.best is not None and best.best != self.plan:
+            told = f"{best.best.step_s:.4g} s, {best.best.plan}"
+            yield "best plan", told
+        if best is not None:
+            yield from proof_rows(best.status, best.certificate)
+        if self.conflict is not None:
+            yield from (("conflict", own.sentence) for own in self.conflict.rules)
+        yield from (("repair", own.sentence) for own in self.repairs[:MOST_REPAIRS])

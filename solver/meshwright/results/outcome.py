@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.html_table import Rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.results.result import Result, read_json
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -91,10 +93,23 @@ class Arranged(SpecModel):
     step_s: float | None = Field(description="None where no plan fits.")
 
 
-class Outcome(SpecModel):
-    """The answer to one spec."""
+class Outcome(Result):
+    """The answer to one spec of training.
 
+    Example:
+        >>> import meshwright as mw
+        >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
+        >>> outcome.status, outcome.best.plan.dp_shard, outcome.certificate.gap
+        ('optimal', 2, 0.0)
+        >>> mw.Outcome.from_json(outcome.to_json()).best == outcome.best
+        True
+    """
+
+    title: str = Field("", exclude=True, description="The question in one line.")
     status: Status
+    is_stopped: bool = Field(
+        False, exclude=True, description="Whether its time ran out before its end."
+    )
     arrangements: tuple[Arranged, ...] = Field(
         (), description="Ways to use unlike parts, the fastest first."
     )
@@ -113,3 +128,56 @@ class Outcome(SpecModel):
     capacity_gib: float
     gpus: int
     versions: dict[str, str] = Field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data that `solve --format json` prints.
+
+        The fields of the best plan stand at its top.
+        """
+        from meshwright.results.printed_outcome import printed_outcome
+
+        return printed_outcome(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the outcome that was printed as a JSON text.
+
+        `to_dict` of it is the same data again. What is not printed has its default:
+        `arrangements`, `band`, `runner_up`, `cluster`, whether kinds are proven, and
+        `capacity_gib` where no plan fits, which is 0 then.
+
+        Raises:
+            SpecError: the text is no JSON, or is another kind of answer.
+        """
+        from meshwright.results.printed_outcome import PrintedOutcome, outcome_fields
+
+        return cls.model_validate(
+            outcome_fields(read_json(PrintedOutcome, text, cls.__name__))
+        )
+
+    def _caption(self) -> str:
+        return self.title
+
+    def _rows(self) -> Rows:
+        if self.best is None:
+            yield from miss_rows(self.status, self.near_miss)
+        else:
+            yield from self.best.rows()
+            yield from proof_rows(self.status, self.certificate)
+
+
+def proof_rows(status: Status, certificate: Certificate | None) -> Rows:
+    """Yield what a table for notebooks says of a proof."""
+    if certificate is not None:
+        least = f"none takes less than {certificate.bound_s:.6g} s"
+        yield "certificate", f"{status}: {least} (gap {certificate.gap:.2%})"
+
+
+def miss_rows(status: Status, miss: NearMiss | None) -> Rows:
+    """Yield what a table for notebooks says where no plan is known to fit."""
+    yield "status", status
+    if miss is not None:
+        yield "closest", miss.description
+        yield from (
+            ("breaks", f"{own.rule}: {own.sentence}") for own in miss.broken_rules
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
+from meshwright.results.html_table import Rows
 from meshwright.spec.base import SpecModel
 
 
@@ -45,3 +46,11 @@ class PricedPlan(SpecModel):
     def peak_gib(self) -> float:
         """Return the memory of the fullest stage, GiB."""
         return max(stage.total_gib for stage in self.stages)
+
+    def rows(self) -> Rows:
+        """Yield what a table for notebooks says of the plan."""
+        yield "plan", str(self.plan)
+        yield "step", f"{self.step_s:.4g} s, MFU {self.mfu:.1%}"
+        fullest = max(self.stages, key=lambda stage: stage.total_gib)
+        told = f"{fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB"
+        yield "fullest GPU", told

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from pydantic import Field
 
-from meshwright.results.outcome import Certificate, NearMiss, Status
+from meshwright.results.html_table import Rows
+from meshwright.results.outcome import (
+    Certificate,
+    NearMiss,
+    Status,
+    miss_rows,
+    proof_rows,
+)
 from meshwright.results.priced_plan import StageMemory
+from meshwright.results.result import Result, read_json
 from meshwright.spec.base import Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
@@ -49,6 +59,16 @@ class PricedServing(SpecModel):
         """Return the memory of the fullest stage, GiB."""
         return max(stage.total_gib for stage in self.stages)
 
+    def rows(self) -> Rows:
+        """Yield what a table for notebooks says of the plan."""
+        yield "plan", str(self.plan)
+        yield "first token", f"{self.ttft_s:.4g} s"
+        yield "a token", f"{self.tpot_s:.4g} s"
+        yield "tokens/s", f"{self.tokens_per_s:,.0f}"
+        fullest = max(self.stages, key=lambda stage: stage.total_gib)
+        told = f"{fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB"
+        yield "fullest GPU", told
+
 
 class Largest(SpecModel):
     """The most that fits with the plan as it is."""
@@ -83,10 +103,21 @@ class DegreeChoice(SpecModel):
     because: str = Field(description="The part that grows most, or the rule broken.")
 
 
-class ServingOutcome(SpecModel):
-    """The answer to one spec of serving."""
+class ServingOutcome(Result):
+    """The answer to one spec of serving.
 
+    Example:
+        >>> import meshwright as mw
+        >>> outcome = mw.solve(mw.load("serve-llama3-8b-1xa100"))
+        >>> outcome.best.plan.tp, outcome.best.tokens_per_s > 100
+        (1, True)
+    """
+
+    title: str = Field("", exclude=True, description="The question in one line.")
     status: Status
+    is_stopped: bool = Field(
+        False, exclude=True, description="Whether its time ran out before its end."
+    )
     best: PricedServing | None = None
     largest: Largest | None = None
     by_kind: tuple[ServingKind, ...] = ()
@@ -100,3 +131,39 @@ class ServingOutcome(SpecModel):
     capacity_gib: float
     gpus: int
     versions: dict[str, str] = Field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data that `solve --format json` prints.
+
+        The fields of the best plan stand at its top.
+        """
+        from meshwright.results.printed_serving import printed_serving
+
+        return printed_serving(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the outcome that was printed as a JSON text.
+
+        `to_dict` of it is the same data again. What is not printed has its default:
+        the plan's `objective_parts` are empty, and `capacity_gib` is 0 where no plan
+        fits.
+
+        Raises:
+            SpecError: the text is no JSON, or is another kind of answer.
+        """
+        from meshwright.results.printed_serving import PrintedServing, serving_fields
+
+        return cls.model_validate(
+            serving_fields(read_json(PrintedServing, text, cls.__name__))
+        )
+
+    def _caption(self) -> str:
+        return self.title
+
+    def _rows(self) -> Rows:
+        if self.best is None:
+            yield from miss_rows(self.status, self.near_miss)
+        else:
+            yield from self.best.rows()
+            yield from proof_rows(self.status, self.certificate)

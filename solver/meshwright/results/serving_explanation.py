@@ -5,8 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.explanation import Conflict
+from meshwright.results.explanation import MOST_REPAIRS, Conflict
+from meshwright.results.html_table import Rows
+from meshwright.results.outcome import proof_rows
 from meshwright.results.priced_plan import StageMemory
+from meshwright.results.result import Result
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.spec.base import SpecModel
 
@@ -25,8 +28,15 @@ class Worth(SpecModel):
     best: PricedServing | None = Field(description="None where no plan fits.")
 
 
-class ServingExplanation(SpecModel):
-    """The answer to why."""
+class ServingExplanation(Result):
+    """The answer to why, of a spec of serving.
+
+    Example:
+        >>> import meshwright as mw
+        >>> told = mw.explain(mw.load("serve-llama3-70b-2x4090-pcie"))
+        >>> told.fits, [rule.rule for rule in told.conflict.rules]
+        (False, ['memory'])
+    """
 
     title: str
     fits: bool
@@ -43,3 +53,15 @@ class ServingExplanation(SpecModel):
     memory: StageMemory | None = None
     conflict: Conflict | None = None
     repairs: tuple[ServingRepair, ...] = ()
+
+    def _caption(self) -> str:
+        return self.title
+
+    def _rows(self) -> Rows:
+        yield "verdict", "fits" if self.fits else "no plan fits"
+        if self.outcome.best is not None:
+            yield from self.outcome.best.rows()
+            yield from proof_rows(self.outcome.status, self.outcome.certificate)
+        if self.conflict is not None:
+            yield from (("conflict", own.sentence) for own in self.conflict.rules)
+        yield from (("repair", own.edit) for own in self.repairs[:MOST_REPAIRS])

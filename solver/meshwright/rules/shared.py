@@ -22,18 +22,6 @@ HEADS_DIVISIBLE = Shared(
     is_inherited=True,
 )
 
-KV_HEADS_REPEATED = Shared(
-    "kv_heads_divisible",
-    "tp divides the KV heads, or is a multiple of them (they are repeated)",
-    "Megatron-LM transformer_config.py: num_query_groups; vLLM models/llama.py: "
-    "LlamaAttention",
-    lambda spec, rows: (
-        (spec.model.n_kv_heads % rows.tp == 0) | (rows.tp % spec.model.n_kv_heads == 0)
-    ),
-    "{spec.model.n_kv_heads} KV heads, tp {tp}",
-    ("megatron", "deepspeed", "internevo"),
-)
-
 LAYERS_COVER_STAGES = Shared(
     "layers_cover_stages",
     "every pipeline stage has a layer, and the first all that lead",

@@ -26,7 +26,7 @@ from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
 from meshwright.spec.units import GIB
 
 CONTEXT_GIB = 1.5
-"""CUDA context with kernels, 1.1 to 1.5 GiB: see `cost.framework.OVERHEAD_GIB`."""
+"""CUDA context with kernels, 1.1 to 1.5 GiB: see `Framework.overhead_gib`."""
 
 COMMUNICATOR_GIB = 0.4
 """Buffers of one communicator of NCCL, 0.25 to 0.4 GiB: likewise."""

@@ -40,7 +40,11 @@ def solve_serving(spec: ServingSpec, options: Options | None = None) -> ServingO
     """
     options = options or Options()
     deadline = Deadline(options.time_limit_s, options.interrupt)
-    job = make_serving_job(spec)
+    outcome = _solve(make_serving_job(spec), options, deadline)
+    return outcome.model_copy(update={"is_stopped": deadline.has_passed})
+
+
+def _solve(job: ServingJob, options: Options, deadline: Deadline) -> ServingOutcome:
     options.on_progress("bounding deployments")
     lattice = build_lattice(job)
     if not lattice.possible.any():
@@ -158,6 +162,7 @@ def _checked(job: ServingJob, plan: ServingPlan, proof: Proof) -> PricedServing:
 def _outcome(job: ServingJob, status: Status, **fields: object) -> ServingOutcome:
     return ServingOutcome.model_validate(
         {
+            "title": job.spec.title,
             "status": status,
             "capacity_gib": job.spec.usable_gib,
             "gpus": int(np.prod(job.fabric.sizes)),

@@ -14,6 +14,7 @@ from meshwright.lattice.degrees import degree_rows, enumerate_degrees
 from meshwright.plans.encoding import to_row
 from meshwright.plans.techniques import kind_name, kind_of
 from meshwright.results.outcome import KindResult, Outcome
+from meshwright.results.training_run import RunReport
 from meshwright.solver.mixed_clusters import arrangements, best_of
 from meshwright.solver.nearest_miss import nearest_legal
 from meshwright.solver.options import Options
@@ -47,17 +48,23 @@ def solve(
         outcome = _solve(own, options, deadline)
     # Who asked for the end gets what there is.
     options.interrupt.is_heeded = True
-    return _with_run(spec, outcome, options.profile)
+    return outcome.model_copy(
+        update={
+            "title": spec.title,
+            "is_stopped": deadline.has_passed,
+            "run": _run(spec, outcome, options.profile),
+        }
+    )
 
 
-def _with_run(spec: Spec, outcome: Outcome, profile: Profile) -> Outcome:
-    """Return an outcome with the run around its best plan, where the spec has one."""
+def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
+    """Return the run around the best plan, where the spec has one."""
     if outcome.best is None or not spec.run.model_fields_set:
-        return outcome
+        return None
     from meshwright.economics.training_run import run_report
 
     job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
-    return outcome.model_copy(update={"run": run_report(job, outcome.best)})
+    return run_report(job, outcome.best)
 
 
 def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:

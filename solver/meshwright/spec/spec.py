@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from meshwright.spec import consistency
 from meshwright.spec.base import SpecModel, refuse
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.framework_names import FrameworkName
 from meshwright.spec.gpu import Precision
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.run import TrainingRun
 from meshwright.spec.training import Limits, Training
-
-Framework = Literal["megatron", "deepspeed", "internevo", "torchtitan", "fsdp"]
 
 
 class Spec(SpecModel):
@@ -23,7 +20,9 @@ class Spec(SpecModel):
 
     model: Model
     cluster: Cluster
-    framework: Framework = Field("megatron", description="Legality and memory profile.")
+    framework: FrameworkName = Field(
+        "megatron", description="Legality and memory profile."
+    )
     training: Training
     limits: Limits = Field(default_factory=lambda: Limits())
     pins: Pins = Field(default_factory=lambda: Pins())

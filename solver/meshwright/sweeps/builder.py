@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.errors import MeshwrightError, SpecError
+from meshwright.imports.registry import kinds
 from meshwright.loading.load import open_sections, refuse_inference, resolve_names
-from meshwright.reading.file_kinds import FABRICS, MACHINES
 from meshwright.reading.messages import DISAGREEMENT, FOLLOWS, explain, shown
 from meshwright.reading.places import Document, FieldPath
 from meshwright.spec.spec import Spec
@@ -20,7 +20,7 @@ from meshwright.sweeps.axes import Setting
 _SECTIONS = ("training", "limits", "pins", "run")
 """What a setting may open."""
 
-_RESOLVED = {"preset", "topology", "machine", "gpu", *MACHINES, *FABRICS}
+_RESOLVED = {"preset", "topology", "machine", "gpu", *kinds("machines", "fabrics")}
 """Fields of a cluster or model that name a file; the rest is set afterwards."""
 
 _EITHER = {"machine": "topology", "topology": "machine"}

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from meshwright import __version__
 from meshwright.cost.profile import Profile
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.row import Row, Value
 
-ROWS = 1
-"""Version of what a row holds; rows of another are solved again."""
+
+@cache
+def fingerprint() -> str:
+    """Return a hash of Meshwright's own code.
+
+    A row depends on all of it: on the costs, the search, and what each metric is. So a
+    store never serves the rows of other code, and nobody has to count versions.
+    """
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"\n{path.relative_to(package).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,7 @@ class Recipe:
     time_limit_s: float | None = None
     memory_limit_gib: float | None = None
     version: str = __version__
+    code: str = field(default_factory=fingerprint)
 
     @property
     def limits(self) -> str:
@@ -47,7 +62,7 @@ class Recipe:
 
     def keys(self, cases: list[Case]) -> list[str]:
         """Return the key of each case: a hash of all that its answer depends on."""
-        common = f"{ROWS}\n{self.version}\n{self.seed}\n" + _json(self.profile)
+        common = f"{self.code}\n{self.version}\n{self.seed}\n" + _json(self.profile)
         return [_hash(f"{common}\n{_question(case)}") for case in cases]
 
 

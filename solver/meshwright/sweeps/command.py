@@ -12,11 +12,12 @@ from meshwright.reading.messages import shown
 from meshwright.sweeps.case import Recipe
 from meshwright.sweeps.export import check_kind, export
 from meshwright.sweeps.limits import check_memory_limit
+from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.pools import open_pool
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.row import Row
 from meshwright.sweeps.run import Run
 from meshwright.sweeps.store import Store
-from meshwright.sweeps.summary import Summary, summarise
+from meshwright.sweeps.summary import SearchResult, summarise
 from meshwright.sweeps.sweep import Search
 from meshwright.sweeps.trade import Trace, is_stepwise, within
 from meshwright.sweeps.watch import Watch
@@ -24,7 +25,7 @@ from meshwright.sweeps.watch import Watch
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks for, beside the search itself."""
+    """What is asked for beside the search itself."""
 
     store: Path
     recipe: Recipe
@@ -32,7 +33,7 @@ class Asked:
     outputs: Sequence[Path] = ()
     best: str | None = None
     group: str | None = None
-    front: str | None = None
+    front: Sequence[str] | None = None
     within: str | None = None
     backend: str = "processes"
     workers: int | None = None
@@ -57,12 +58,12 @@ def wanted(search: Search, asked: Asked) -> Wanted:
     for path in asked.outputs:
         check_kind(path)
     check_memory_limit(asked.recipe.memory_limit_gib)
-    names = asked.front.split(",") if asked.front is not None else ()
+    names = asked.front or ()
     for name in (*names, *filter(None, [asked.best])):
         _check_one("--front" if name in names else "--best", name, list(METRICS))
     if asked.front is not None and len(set(names)) not in (2, 3):
         accepted = f"expected two or three of {', '.join(METRICS)}"
-        raise SpecError(f"--front {asked.front}: {accepted}")
+        raise SpecError(f"--front {','.join(names)}: {accepted}")
     if asked.group is not None:
         _check_one("--group", asked.group, search.axes)
     fields = search.fields
@@ -79,7 +80,7 @@ def _check_one(option: str, name: str, accepted: Sequence[str]) -> None:
         raise SpecError(f"{option}: {shown(name)}: expected one of {names}")
 
 
-def run_search(search: Search, asked: Asked) -> Summary:
+def run_search(search: Search, asked: Asked) -> SearchResult:
     """Return what a search found; Ctrl-C leaves cases.
 
     Raises:

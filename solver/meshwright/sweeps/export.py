@@ -10,7 +10,8 @@ from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.escape import in_csv, printable
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row
 
 Write = Callable[[Sequence[Row], Path], None]
 

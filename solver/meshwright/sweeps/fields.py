@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from meshwright.spec.base import Count, CountOrNone, SpecModel
-from meshwright.sweeps.row import METRICS
+from meshwright.sweeps.metrics import METRICS
 
 
 def _known(name: str) -> str:

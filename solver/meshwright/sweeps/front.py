@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row
 
 
 def front(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
@@ -18,7 +19,7 @@ def front(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
     known = [row for row in rows if None not in _values(row, metrics)]
     if not known:
         return []
-    signs = [1.0 if METRICS[name] == "min" else -1.0 for name in metrics]
+    signs = [1.0 if METRICS[name].better == "min" else -1.0 for name in metrics]
     costs = np.array([_values(row, metrics) for row in known], dtype=float) * signs
     return [known[index] for index in undominated(costs)]
 

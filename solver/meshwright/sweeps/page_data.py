@@ -9,7 +9,8 @@ from typing import Any
 from meshwright.plans.plan import Plan
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import claim_lines
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row
 
 PLAN_FIELDS = tuple(
     name for name in Plan.model_fields if name not in ("stages", "mesh", "seats")
@@ -27,10 +28,10 @@ def _columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     yield _column("status", "status", [row.status for row in rows])
     for axis in dict.fromkeys(axis for row in rows for axis in row.axes):
         yield _column(axis, "axis", [row.axes.get(axis) for row in rows])
-    for name, best in METRICS.items():
+    for name, metric in METRICS.items():
         values = [getattr(row, name) for row in rows]
         if any(value is not None for value in values):
-            yield _column(name, "metric", values) | {"best": best}
+            yield _column(name, "metric", values) | {"best": metric.better}
     yield from _plan_columns(rows)
     reasons = [row.error or ", ".join(row.conflict) or row.sentence for row in rows]
     if any(reasons):

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Certificate, Status
 from meshwright.results.priced_plan import StageMemory
-from meshwright.spec.base import Count, CountOrNone, SpecModel
+from meshwright.spec.base import SpecModel
+from meshwright.sweeps.metrics import METRICS, Metric
 
 Value = str | int | float | bool | None
 
 
-class Row(SpecModel):
-    """A case: where it lies on the axes of the sweep, and its best plan, or why none.
+class _Case(SpecModel):
+    """Where a case lies on the axes of the sweep, and why it has no plan."""
 
-    Metrics are None where no plan fits, or where the spec does not say enough.
-    """
-
-    key: str = Field(description="Hash of the spec, the profile and the version.")
+    key: str = Field(description="Hash of the spec, the profile and the code.")
     name: str = Field(description="The spec in one line.")
     axes: dict[str, Value] = Field(description="Of each axis, the value of this case.")
     status: Status | Literal["failed"]
@@ -29,36 +27,45 @@ class Row(SpecModel):
         (), description="Names of the rules that leave no plan."
     )
     sentence: str = Field("", description="Why no plan fits, in one line.")
-    gpus: Count | None = None
-    step_s: float | None = None
-    tokens_per_s: float | None = None
-    tokens_per_s_per_gpu: float | None = None
-    mfu: float | None = None
-    peak_gib: float | None = None
-    headroom_gib: float | None = Field(None, description="Left on the fullest GPU.")
-    usd_per_mtoken: float | None = Field(None, description="Per million tokens.")
-    kwh_per_mtoken: float | None = Field(None, description="Of the GPUs' TDP.")
-    train_days: float | None = Field(None, description="For the `run` of the spec.")
-    ways: CountOrNone | None = Field(
-        None, description="That the plan uses beyond data parallelism: tp, zero, ..."
+
+
+def _described(metric: Metric) -> str:
+    unit = f", {metric.unit}" if metric.unit else ""
+    return f"{metric.description.rstrip('.')}{unit}."
+
+
+def _is_of_plan(named: tuple[str, Metric]) -> bool:
+    return named[1].needs_plan
+
+
+if TYPE_CHECKING:
+
+    class _Measured(_Case):
+        """A case with its metrics."""
+
+        def __getattr__(self, name: str) -> float | None: ...
+
+else:
+    _Measured = create_model(
+        "_Measured",
+        __base__=_Case,
+        **{
+            name: (
+                metric.number | None,
+                Field(None, description=_described(metric)),
+            )
+            for name, metric in sorted(METRICS.items(), key=_is_of_plan)
+        },
     )
+
+
+class Row(_Measured):
+    """A case: where it lies on the axes of the sweep, and its best plan, or why none.
+
+    Metrics are None where no plan fits, or where the spec does not say enough.
+    """
+
     plan: Plan | None = None
     time_parts: dict[str, float] = Field(default_factory=dict)
     memory: StageMemory | None = Field(None, description="Of the fullest GPU.")
     certificate: Certificate | None = None
-
-
-METRICS = {
-    "step_s": "min",
-    "tokens_per_s": "max",
-    "tokens_per_s_per_gpu": "max",
-    "mfu": "max",
-    "gpus": "min",
-    "peak_gib": "min",
-    "headroom_gib": "max",
-    "usd_per_mtoken": "min",
-    "kwh_per_mtoken": "min",
-    "train_days": "min",
-    "ways": "min",
-}
-"""What may be an objective, and which way is better."""

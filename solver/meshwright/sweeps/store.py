@@ -22,7 +22,8 @@ from meshwright.errors import MeshwrightError, SpecError
 from meshwright.escape import printable
 from meshwright.reading.messages import shown
 from meshwright.sweeps.case import Case
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row
 
 SCHEMA = 1
 """Version of the tables below."""
@@ -37,7 +38,7 @@ RETRY_S = 0.02
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS results (
-    key TEXT PRIMARY KEY,      -- hash of spec, profile, seed and version
+    key TEXT PRIMARY KEY,      -- hash of spec, profile, seed and code
     spec TEXT NOT NULL,        -- hash of the spec alone
     version TEXT NOT NULL,     -- of Meshwright
     name TEXT NOT NULL,

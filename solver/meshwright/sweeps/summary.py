@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from meshwright.results.html_table import html_table
+from meshwright.results.result import json_text, read_json
 from meshwright.sweeps.front import front
-from meshwright.sweeps.row import METRICS, Row, Value
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row, Value
 
 EVERY = "all cases"
 """The group where there is but one."""
@@ -23,8 +27,18 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a search found."""
+class SearchResult:
+    """What a search found.
+
+    Example:
+        >>> import meshwright as mw
+        >>> found = mw.search(
+        ...     {"base": "llama3-8b-2xh100-nvlink", "sweep": {"pins.tp": [[1], [2]]}},
+        ...     workers=1,
+        ... )
+        >>> [(row.status, row.plan.tp) for row in found.rows]
+        [('optimal', 1), ('optimal', 2)]
+    """
 
     title: str
     metric: str
@@ -45,6 +59,39 @@ class Summary:
         """Return how many rows there are of each status."""
         return Counter(row.status for row in self.rows)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data that `search --format json` prints."""
+        from meshwright.sweeps.printed import printed_search
+
+        return printed_search(self)
+
+    def to_json(self) -> str:
+        """Return the text that `search --format json` prints."""
+        return json_text(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> SearchResult:
+        """Return what a search found from the JSON text that was printed of it.
+
+        `to_dict` of it is the same data again. Which axis makes groups is not printed:
+        `group` is None, and the names of groups are text.
+
+        Raises:
+            SpecError: the text is no JSON, or is another kind of answer.
+        """
+        from meshwright.sweeps.printed import PrintedSearch, search_of
+
+        return search_of(read_json(PrintedSearch, text, cls.__name__))
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        told = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        rows = [("cases", told, "")]
+        for name, row in self.best.items():
+            value = f"{self.metric} {getattr(row, self.metric):.4g}"
+            rows.append((f"best: {name}", value, str(row.plan)))
+        return html_table(self.title, rows)
+
 
 def summarise(
     title: str,
@@ -53,9 +100,9 @@ def summarise(
     group: str | None = None,
     metrics: Sequence[str] = (),
     left: int = 0,
-) -> Summary:
+) -> SearchResult:
     """Return the summary of rows."""
-    return Summary(
+    return SearchResult(
         title=title,
         metric=metric,
         group=group,
@@ -106,7 +153,7 @@ def group_of(row: Row, group: str | None) -> Value:
 def is_better(row: Row, other: Row, metric: str) -> bool:
     """Return whether a row beats another by a metric that both have."""
     own, known = getattr(row, metric), getattr(other, metric)
-    return bool(own < known if METRICS[metric] == "min" else own > known)
+    return bool(own < known if METRICS[metric].better == "min" else own > known)
 
 
 def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:

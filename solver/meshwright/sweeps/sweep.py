@@ -17,6 +17,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.load import load_spec
+from meshwright.loading.source import Source, is_name, open_source
 from meshwright.reading.files import is_folder
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.places import Document, Where
@@ -50,12 +51,17 @@ class Search:
         return list(dict.fromkeys(axis for case in self.cases for axis in case.axes))
 
 
-def read_search(name: str) -> Search:
-    """Return the search in a sweep file, a spec, a folder, or files of a pattern.
+def read_search(source: Source) -> Search:
+    """Return the search in a sweep, a spec, a folder, or files of a pattern.
+
+    A sweep or a spec may be a file, a bundled name, YAML text, or plain fields.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
+    if not is_name(source):
+        return _of_document("search", source, open_source(source, "sweeps"))
+    name = os.fspath(source)
     path = Path(name)
     if is_folder(path) or glob.has_magic(name):
         pattern = str(path / "*.yaml") if is_folder(path) else name
@@ -67,14 +73,18 @@ def read_search(name: str) -> Search:
         cases = [_of_file(own, notes) for own in files]
         return Search(printable(name), cases, notes=notes)
     file = catalog.locate("sweeps", name, Path())
-    document = read_yaml(file)
+    return _of_document(file.stem, file, read_yaml(file))
+
+
+def _of_document(title: str, source: Source, document: Document) -> Search:
+    """Return the search of a sweep, or of one spec, that was read from a source."""
     if isinstance(document.data, dict) and {"base", "sweep", "zip"} & set(
         document.data
     ):
-        return _of_sweep(file.stem, document)
-    notes = []
-    spec = load_spec(str(file), notes=notes)
-    return Search(file.stem, [Case(spec.title, {}, spec)], notes=notes)
+        return _of_sweep(title, document)
+    notes: list[str] = []
+    spec = load_spec(source, notes=notes)
+    return Search(title, [Case(spec.title, {}, spec)], notes=notes)
 
 
 def _of_file(file: str, notes: list[str]) -> Case:

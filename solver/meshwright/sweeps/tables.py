@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.report.tables import Lines, Section, Table
+from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
-from meshwright.sweeps.summary import Summary
-
-_TEXT: dict[str, Callable[[float], str]] = {
-    "step_s": seconds_text,
-    "tokens_per_s": "{:,.0f}".format,
-    "tokens_per_s_per_gpu": "{:,.0f}".format,
-    "mfu": "{:.1%}".format,
-    "gpus": "{:,}".format,
-    "peak_gib": "{:.2f}".format,
-    "headroom_gib": "{:.2f}".format,
-    "usd_per_mtoken": "{:.4f}".format,
-    "kwh_per_mtoken": "{:.5f}".format,
-    "train_days": "{:,.1f}".format,
-    "ways": "{:d}".format,
-}
-"""How each metric is printed."""
+from meshwright.sweeps.summary import SearchResult
 
 MOST_POINTS = 40
 """Of a front, in a table."""
@@ -31,7 +16,7 @@ _SHOWN = ("gpus", "step_s", "tokens_per_s_per_gpu")
 """Metrics of every table beside those asked for."""
 
 
-def search_sections(summary: Summary) -> list[Section]:
+def search_sections(summary: SearchResult) -> list[Section]:
     """Return what a search found: counts, best of groups, front, and what failed."""
     parts: list[Section] = [Lines(summary.title, (_counts(summary),))]
     if summary.best:
@@ -44,29 +29,7 @@ def search_sections(summary: Summary) -> list[Section]:
     return parts
 
 
-def search_data(summary: Summary) -> dict[str, Any]:
-    """Return the same as data, with all rows."""
-    return {
-        "search": summary.title,
-        "counts": {**summary.counts, "left": summary.left},
-        "metric": summary.metric,
-        "best": {str(name): row.key for name, row in summary.best.items()},
-        "front": {
-            "metrics": list(summary.front_metrics),
-            "rows": {
-                str(name): [row.key for row in own]
-                for name, own in summary.fronts.items()
-            },
-        },
-        "conflicts": [
-            {"rules": list(own.names), "cases": own.cases, "first": own.first.key}
-            for own in summary.conflicts
-        ],
-        "rows": [row.model_dump(mode="json") for row in summary.rows],
-    }
-
-
-def _counts(summary: Summary) -> str:
+def _counts(summary: SearchResult) -> str:
     counts = summary.counts
     feasible = counts["optimal"] + counts["feasible"]
     cases = len(summary.rows)
@@ -89,7 +52,7 @@ def _cells(row: Row, metrics: list[str]) -> tuple[str, ...]:
 
 def _text(row: Row, metric: str) -> str:
     value = getattr(row, metric)
-    return "-" if value is None else _TEXT[metric](value)
+    return "-" if value is None else METRICS[metric].text(value)
 
 
 def _axes(row: Row, but: str | None = None) -> str:
@@ -102,7 +65,7 @@ def _plan(row: Row) -> str:
     return row.plan.brief if row.plan else ""
 
 
-def _best_table(summary: Summary) -> Table:
+def _best_table(summary: SearchResult) -> Table:
     metrics = _metrics(summary.metric)
     rows = tuple(
         (str(group), _axes(row, summary.group), *_cells(row, metrics), _plan(row))
@@ -112,7 +75,7 @@ def _best_table(summary: Summary) -> Table:
     return Table(f"Best {summary.metric}", heading, rows)
 
 
-def _front_tables(summary: Summary) -> Iterator[Table]:
+def _front_tables(summary: SearchResult) -> Iterator[Table]:
     metrics = _metrics(*summary.front_metrics)
     names = " and ".join(summary.front_metrics)
     for group, front in summary.fronts.items():
@@ -126,7 +89,7 @@ def _front_tables(summary: Summary) -> Iterator[Table]:
         yield Table(title, ("case", *metrics, "plan"), rows)
 
 
-def _conflict_table(summary: Summary) -> Table:
+def _conflict_table(summary: SearchResult) -> Table:
     rows = tuple(
         (
             ", ".join(own.names) or "-",
@@ -140,7 +103,7 @@ def _conflict_table(summary: Summary) -> Table:
     return Table("No plan fits", heading, rows)
 
 
-def _error_lines(summary: Summary) -> Iterator[str]:
+def _error_lines(summary: SearchResult) -> Iterator[str]:
     for own in summary.errors:
         first, *more = own.names[0].split("\n")
         yield f"{own.cases:,} x {first}"

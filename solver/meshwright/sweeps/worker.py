@@ -8,7 +8,7 @@ from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
-from meshwright.sweeps.case import Case, Recipe
+from meshwright.sweeps.case import Case, Recipe, fingerprint
 from meshwright.sweeps.limits import GRACE_S, TimeUp, memory_limit, time_limit
 from meshwright.sweeps.result import row_of
 from meshwright.sweeps.row import Row
@@ -21,6 +21,8 @@ def solve_case(key: str, case: Case, recipe: Recipe) -> Row:
     row = Row(key=key, name=case.name, axes=case.axes, status="failed")
     if recipe.version != __version__:
         return _failed(row, f"the worker has meshwright {__version__}")
+    if recipe.code != fingerprint():
+        return _failed(row, f"the worker has other code of meshwright {__version__}")
     limit_s = recipe.time_limit_s
     try:
         with (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from meshwright.sweeps.row import METRICS
+from meshwright.sweeps.metrics import METRICS
 from tests.sweeps.page.reading import (
     choose_view,
     expect,
@@ -75,7 +75,7 @@ def test_front_is_what_no_other_case_beats(x: str, y: str, page: Page) -> None:
     page.get_by_label("front only").check()
     points = {
         i: tuple(
-            value if METRICS[name] == "min" else -value
+            value if METRICS[name].better == "min" else -value
             for name, value in ((x, getattr(rows()[i], x)), (y, getattr(rows()[i], y)))
         )
         for i in planned()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from meshwright.sweeps.row import METRICS, Row
+from meshwright.sweeps.metrics import METRICS
+from meshwright.sweeps.row import Row
 from tests.sweeps.page.conftest import Open
 from tests.sweeps.page.reading import (
     expect,
@@ -103,7 +104,7 @@ def test_sorting_puts_the_best_first_and_the_unknown_last(
     values = [getattr(row, name) for row in rows()]
     order = {i: value for i, value in enumerate(values) if value is not None}
     unknown = [i for i in range(len(rows())) if i not in order]
-    is_up = METRICS[name] == "min"
+    is_up = METRICS[name].better == "min"
     button = sort_button(page, name)
     for up in (is_up, not is_up):
         button.click()

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
-from meshwright.imports.nccl.parts import UNNUMBERED, Cpu, Device
+from meshwright.imports.nccl.parts import MBIT_S_PER_GB_S, UNNUMBERED, Cpu, Device
 from meshwright.spec.gpu import Gpu
 
 NVSWITCH_CLASS = "0x0680"
@@ -69,7 +69,7 @@ def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
             while name in taken:
                 name += "_"
             taken.add(name)
-            gb_s = net.mbit_s / 8_000 if net and net.mbit_s else None
+            gb_s = net.mbit_s / MBIT_S_PER_GB_S if net and net.mbit_s else None
             ports.append((Nic(name, gb_s), device))
     return ports
 

@@ -7,12 +7,21 @@ from dataclasses import dataclass, field
 
 from meshwright.imports.safe_xml import Element
 from meshwright.imports.text import fail, shown, whole
+from meshwright.spec.units import SMALLEST
 
 GPU_CLASSES = ("0x0302", "0x0300", "0x1200", "0x0380")
 """3D controller, VGA controller, and what AMD's accelerators call themselves."""
 
 NIC_CLASSES = ("0x0207", "0x0200", "0x0280")
 """InfiniBand, Ethernet (RoCE and EFA too), other networks."""
+
+MBIT_S_PER_GB_S = 8_000
+
+LEAST_MBIT_S = round(SMALLEST * MBIT_S_PER_GB_S)
+"""The slowest network port that a topology takes."""
+
+MOST_LINKS = 1_000
+"""NVLinks or XGMI links from a GPU to one target; real ones have up to 18."""
 
 UNNUMBERED = 1_000_000
 """Sorts GPUs without a number behind those that have one."""
@@ -116,25 +125,31 @@ def _device(
 
 def _links(gpu: Element, name: str) -> Iterator[PeerLink]:
     for link in gpu.all("nvlink", "xgmi"):
-        count = _number(link, "count", name)
+        count = _number(link, "count", name, MOST_LINKS)
         tclass = link.get("tclass").lower()
         yield PeerLink(link.tag, bus_id(link.get("target")), count or 0, tclass)
 
 
 def _nets(inner: list[Element], name: str) -> Iterator[Net]:
     for net in (net for nic in inner for net in nic.all("net")):
-        yield Net(net.get("name"), _number(net, "speed", name) or None)
+        mbit_s = _number(net, "speed", name) or None
+        if mbit_s and mbit_s < LEAST_MBIT_S:
+            place = f"<net speed='{mbit_s}'>"
+            fail(name, net.line, f"{place}: expected at least {LEAST_MBIT_S} Mbit/s")
+        yield Net(net.get("name"), mbit_s)
 
 
-def _number(element: Element, key: str, name: str) -> int | None:
+def _number(
+    element: Element, key: str, name: str, most: int = 1_000_000_000
+) -> int | None:
     """Return a whole number that an attribute holds; None where it is not there."""
     value = element.get(key)
     if value in ("", "-1"):
         return None
-    number = whole(value, most=10**9)
+    number = whole(value, most)
     if number is None:
         place = f"<{element.tag} {key}={shown(value)}>"
-        fail(name, element.line, f"{place}: expected a whole number")
+        fail(name, element.line, f"{place}: expected a whole number up to {most:,}")
     return number
 
 

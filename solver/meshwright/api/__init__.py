@@ -1,0 +1,1 @@
+"""What `import meshwright` gives: one module for each thing that can be asked."""

@@ -1,0 +1,91 @@
+"""Says why: `meshwright.explain`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import overload
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.api.options import OnProgress, quiet, read_profile
+from meshwright.api.plans import PlanLike, pins_of
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Interrupt
+from meshwright.explanations.explain import Explainer
+from meshwright.explanations.ledger import with_ledger
+from meshwright.results.explanation import Explanation
+from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.serving.explain import explain_serving
+from meshwright.solver.options import Options
+from meshwright.spec.serving import ServingSpec
+from meshwright.spec.spec import Spec
+
+
+@overload
+def explain(
+    spec: Spec,
+    plan: PlanLike | None = None,
+    *,
+    collectives: bool = False,
+    profile: str | Profile = DEFAULT_PROFILE,
+    on_progress: OnProgress = quiet,
+    interrupt: Interrupt | None = None,
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    spec: ServingSpec,
+    plan: PlanLike | None = None,
+    *,
+    collectives: bool = False,
+    profile: str | Profile = DEFAULT_PROFILE,
+    on_progress: OnProgress = quiet,
+    interrupt: Interrupt | None = None,
+) -> ServingExplanation: ...
+
+
+def explain(
+    spec: Spec | ServingSpec,
+    plan: PlanLike | None = None,
+    *,
+    collectives: bool = False,
+    profile: str | Profile = DEFAULT_PROFILE,
+    on_progress: OnProgress = quiet,
+    interrupt: Interrupt | None = None,
+) -> Explanation | ServingExplanation:
+    """Return why a plan wins, loses or does not fit, and what would mend it.
+
+    Args:
+        spec: The model, the cluster and the job, from `meshwright.load`.
+        plan: The plan to judge: 'tp=8,pp=2', the name of a file of such fields or of
+            an answer's JSON, a mapping of fields, or a `Plan`. What it leaves open is
+            chosen for it. Without a plan the spec itself is explained.
+        collectives: Whether to add the ledger of the plan's collectives; for training.
+        profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
+            (fitted to published runs) or `unfitted`.
+        on_progress: Called with a line whenever something else is being done.
+        interrupt: Ends the work early once its `is_asked` is set.
+
+    Raises:
+        SpecError: the plan or the profile cannot be read.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("llama3-8b-2xh100-nvlink")
+        >>> told = mw.explain(spec, "tp=1,zero=0,offload=none")
+        >>> told.fits, told.conflict.rules[0].sentence
+        (False, 'tp is 1')
+        >>> told.repairs[0].edits
+        ('offload: none -> optimizer',)
+    """
+    options = Options(
+        profile=read_profile(profile),
+        on_progress=on_progress,
+        interrupt=interrupt or Interrupt(),
+    )
+    pins = None if plan is None else pins_of(plan)
+    if isinstance(spec, ServingSpec):
+        return explain_serving(spec, pins, replace(options, is_by_kind=pins is None))
+    explainer = Explainer(options)
+    told = explainer.plan(spec, pins) if pins else explainer.spec(spec)
+    return with_ledger(spec, told, options.profile) if collectives else told

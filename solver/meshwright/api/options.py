@@ -1,0 +1,59 @@
+"""How to solve, as keywords of the public functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TypedDict
+
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.deadline import Interrupt
+from meshwright.errors import SpecError
+from meshwright.spec.serving import ServingSpec
+from meshwright.spec.spec import Spec
+
+OnProgress = Callable[[str], None]
+
+
+class Effort(TypedDict, total=False):
+    """Keywords of `meshwright.solve`."""
+
+    time_limit_s: float | None
+    seed: int
+    workers: int
+    top: int
+    by_kind: bool | None
+    profile: str | Profile
+    on_progress: OnProgress
+    interrupt: Interrupt | None
+
+
+def quiet(_: str) -> None:
+    """Say nothing of progress."""
+
+
+def read_profile(profile: str | Profile) -> Profile:
+    """Return a profile, from its file or its bundled name where that is given."""
+    return profile if isinstance(profile, Profile) else load_profile(profile)
+
+
+def seconds(time_limit_s: float | None) -> float:
+    """Return a time limit, endless where there is none."""
+    return math.inf if time_limit_s is None else time_limit_s
+
+
+def refuse_beside_inference(
+    spec: Spec | ServingSpec, given: Mapping[str, bool]
+) -> None:
+    """Refuse options of training where a spec is about inference.
+
+    Args:
+        spec: The spec.
+        given: Of the name of each option whether it was given.
+
+    Raises:
+        SpecError: one of them was given.
+    """
+    for name, is_given in given.items():
+        if is_given and isinstance(spec, ServingSpec):
+            raise SpecError(f"{name}: for specs with training; this has inference")

@@ -1,0 +1,59 @@
+"""The ways in which a caller may give a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright.errors import SpecError
+from meshwright.loading.plan_text import pins_of_answer, read_plan
+from meshwright.plans.plan import Plan
+from meshwright.reading.messages import explain
+from meshwright.reading.places import Document, Where
+from meshwright.results.serving import ServingPlan
+from meshwright.spec.pins import Pins
+
+PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
+"""A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file of them."""
+
+PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
+"""Plans by name, or plans alone, whose names are what they are as text."""
+
+
+def pins_of(plan: PlanLike) -> Pins:
+    """Return the fields that a plan decides.
+
+    Raises:
+        SpecError: names the field, its value and what is accepted.
+    """
+    if isinstance(plan, Pins):
+        return plan
+    if isinstance(plan, str):
+        return read_plan(plan)
+    fields = _fields(plan)
+    try:
+        return Pins.model_validate(fields)
+    except ValidationError as error:
+        document = Document(fields, {(): Where("plan")})
+        raise SpecError(explain(document, error, Pins)) from None
+
+
+def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(plan, Plan):
+        return pins_of_answer(plan.model_dump(mode="json"))
+    if isinstance(plan, ServingPlan):
+        return plan.model_dump(mode="json", exclude={"mesh"})
+    return dict(plan)
+
+
+def named_pins(plans: PlansLike) -> Iterator[tuple[str, Pins]]:
+    """Yield the name of each plan and the fields that it decides.
+
+    Raises:
+        SpecError: see `pins_of`.
+    """
+    for own in plans.items() if isinstance(plans, Mapping) else plans:
+        name, plan = own if isinstance(own, tuple) else (str(own), own)
+        yield name, pins_of(plan)

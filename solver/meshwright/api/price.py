@@ -1,0 +1,137 @@
+"""What one plan takes: `meshwright.price`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import overload
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.api.options import read_profile
+from meshwright.check.check import check
+from meshwright.cost.job import Job
+from meshwright.cost.profile import Profile
+from meshwright.errors import SpecError
+from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.serving import PricedServing, ServingPlan
+from meshwright.rules.splits import split_rules
+from meshwright.serving.check import check as check_serving
+from meshwright.serving.job import make_serving_job
+from meshwright.solver.mixed_clusters import arrangements
+from meshwright.spec.plan_fields import AXES
+from meshwright.spec.serving import ServingSpec
+from meshwright.spec.spec import Spec
+
+Mesh = Mapping[str, tuple[int, ...]]
+
+
+@overload
+def price(
+    spec: Spec, plan: Plan, *, profile: str | Profile = DEFAULT_PROFILE
+) -> PricedPlan: ...
+
+
+@overload
+def price(
+    spec: ServingSpec, plan: ServingPlan, *, profile: str | Profile = DEFAULT_PROFILE
+) -> PricedServing: ...
+
+
+def price(
+    spec: Spec | ServingSpec,
+    plan: Plan | ServingPlan,
+    *,
+    profile: str | Profile = DEFAULT_PROFILE,
+) -> PricedPlan | PricedServing:
+    """Return the time, the memory and the link loads of one complete plan.
+
+    The plan is scored in floats, apart from the solver; it need not fit. Whether it
+    does, and which rules it breaks, is what `meshwright.explain` says.
+
+    Args:
+        spec: The model, the cluster and the job, from `meshwright.load`.
+        plan: A plan of the same number of GPUs, layers and sequences, such as the
+            `plan` of an outcome's `best`, or one read by `meshwright.Plan`.
+        profile: Efficiencies of training: a file of `meshwright calibrate`, or bundled,
+            `measured` (fitted to published runs) or `unfitted`.
+
+    Raises:
+        SpecError: the plan is of another cluster, model or batch.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("llama3-8b-2xh100-nvlink")
+        >>> best = mw.solve(spec).best
+        >>> mw.price(spec, best.plan).step_s == best.step_s
+        True
+        >>> mw.price(mw.load("llama3-8b-2xa100-pcie"), best.plan).step_s > best.step_s
+        True
+    """
+    if isinstance(spec, ServingSpec):
+        if not isinstance(plan, ServingPlan):
+            raise SpecError("plan: is of training; this spec has inference")
+        return _of_serving(spec, plan)
+    if not isinstance(plan, Plan):
+        raise SpecError("plan: is of serving; this spec has training")
+    return check(_job(spec, plan, read_profile(profile)), plan)
+
+
+def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
+    """Return the job that a plan is for; of unlike parts, as the plan uses them.
+
+    Raises:
+        SpecError: the plan is for another job.
+    """
+    is_mixed = bool(spec.cluster.parts)
+    uses = [way.spec for way in arrangements(spec)] if is_mixed else [spec]
+    problems: list[str] = []
+    for own in uses:
+        job = profile.job(own)
+        problems = list(_problems(job, plan))
+        if not problems:
+            return job
+    raise SpecError(f"plan: is none of this spec: {problems[0]}")
+
+
+def _problems(job: Job, plan: Plan) -> Iterator[str]:
+    """Yield what makes a plan one of another job."""
+    yield from map(str, split_rules(job.spec, plan))
+    degrees = {axis: getattr(plan, axis) for axis in AXES}
+    yield from _mesh_problems(plan.mesh, degrees, job.fabric.sizes)
+    lies = [stage.gpu for stage in plan.stages]
+    if len(lies) == plan.pp and lies != _stage_gpus(job, plan.pp):
+        yield f"stages lie on {', '.join(lies)}"
+
+
+def _stage_gpus(job: Job, stages: int) -> list[str]:
+    """Return the GPU of each stage, where they differ; empty names elsewhere."""
+    names = [kind.spec.cluster.topology.gpu.name for kind in job.kinds] or [""]
+    return [names[kind] for kind in job.kind_of_stage(stages).tolist()]
+
+
+def _mesh_problems(
+    mesh: Mesh, degrees: Mapping[str, int], sizes: tuple[int, ...]
+) -> Iterator[str]:
+    """Yield why a mesh does not lay degrees over levels of such sizes."""
+    if set(mesh) != set(degrees) or {len(own) for own in mesh.values()} != {len(sizes)}:
+        yield f"mesh: expected {len(sizes)} factors for each of {', '.join(degrees)}"
+        return
+    for axis, degree in degrees.items():
+        if math.prod(mesh[axis]) != degree:
+            yield f"mesh.{axis}: {mesh[axis]} is not {degree}"
+    for level, size in enumerate(sizes):
+        if math.prod(own[level] for own in mesh.values()) != size:
+            yield f"mesh: level {level} has {size} children"
+
+
+def _of_serving(spec: ServingSpec, plan: ServingPlan) -> PricedServing:
+    job = make_serving_job(spec)
+    degrees = dict.fromkeys(AXES, 1)
+    degrees |= {"tp": plan.tp, "pp": plan.pp, "dp_replicate": plan.dp_replicate}
+    problems = list(_mesh_problems(plan.mesh, degrees, job.fabric.sizes))
+    if len(plan.layers) != plan.pp or sum(plan.layers) != spec.model.n_layers:
+        problems.append(f"layers: {plan.layers} for {spec.model.n_layers} layers")
+    if problems:
+        raise SpecError(f"plan: is none of this spec: {problems[0]}")
+    return check_serving(job, plan)

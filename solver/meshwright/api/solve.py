@@ -1,0 +1,95 @@
+"""Finds the best plan, and prices one: `meshwright.solve` and `meshwright.price`."""
+
+from __future__ import annotations
+
+from typing import Unpack, overload
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.api.options import (
+    Effort,
+    OnProgress,
+    quiet,
+    read_profile,
+    refuse_beside_inference,
+    seconds,
+)
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Interrupt
+from meshwright.results.outcome import Outcome
+from meshwright.results.serving import ServingOutcome
+from meshwright.serving.solve import solve_serving
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve as solve_training
+from meshwright.spec.serving import ServingSpec
+from meshwright.spec.spec import Spec
+
+MOST_GPUS_BY_KIND = 8
+"""Clusters up to this size get the best plan of every kind unasked."""
+
+
+@overload
+def solve(spec: Spec, **how: Unpack[Effort]) -> Outcome: ...
+
+
+@overload
+def solve(spec: ServingSpec, **how: Unpack[Effort]) -> ServingOutcome: ...
+
+
+def solve(
+    spec: Spec | ServingSpec,
+    *,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    top: int = 1,
+    by_kind: bool | None = None,
+    profile: str | Profile = DEFAULT_PROFILE,
+    on_progress: OnProgress = quiet,
+    interrupt: Interrupt | None = None,
+) -> Outcome | ServingOutcome:
+    """Return the fastest plan that fits, with its proof, or why there is none.
+
+    Args:
+        spec: The model, the cluster and the job, from `meshwright.load`.
+        time_limit_s: Stop after so many seconds, with the best plan so far, its lower
+            bound and its gap.
+        seed: The seed of CP-SAT.
+        workers: Threads of CP-SAT; the answer is the same for any number.
+        top: How many plans to return, each proven to be next (`Outcome.others`).
+        by_kind: Whether to prove the best plan of each kind too: TP, PP, DP/ZeRO and
+            their mixtures. Without: on clusters of up to 8 GPUs.
+        profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
+            (fitted to published runs) or `unfitted`.
+        on_progress: Called with a line whenever something else is being done.
+        interrupt: Brings on the end of the time limit once its `is_asked` is set, as
+            the command line does on Ctrl-C.
+
+    Raises:
+        SpecError: the profile cannot be read, an option is not for this spec, or steps
+            take days.
+        InternalError: the checker disagrees with the solver about a plan.
+
+    Example:
+        >>> import meshwright as mw
+        >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
+        >>> outcome.status
+        'optimal'
+        >>> outcome.best.plan.dp_shard
+        2
+    """
+    is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND
+    given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
+    refuse_beside_inference(spec, given)
+    options = Options(
+        time_limit_s=seconds(time_limit_s),
+        seed=seed,
+        workers=workers,
+        top=top,
+        is_by_kind=is_small if by_kind is None else by_kind,
+        profile=read_profile(profile),
+        on_progress=on_progress,
+        interrupt=interrupt or Interrupt(),
+    )
+    if isinstance(spec, ServingSpec):
+        return solve_serving(spec, options)
+    return solve_training(spec, options)

@@ -1,0 +1,97 @@
+"""Bytes that a parameter's state and a logit's loss take: formulas of all frameworks.
+
+What a framework keeps of a parameter in mixed precision is its `mixed_state`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.registry import framework_of
+from meshwright.plans.columns import Floats
+from meshwright.plans.precision import FORMATS
+from meshwright.plans.sharding import Sharding
+from meshwright.spec.spec import Spec
+
+BLOCK = 256
+"""Numbers that share one fp32 scale in bitsandbytes' 8-bit optimizers (Dettmers et al.
+2021, arXiv 2110.02861, section 2.1, have blocks of 2,048; release 0.44 has these)."""
+
+
+ADAMW_BYTES = 8
+"""Two fp32 moments of a parameter."""
+
+
+def moment_bytes(spec: Spec) -> float:
+    """Return the bytes per parameter that an optimizer knows beside the weight.
+
+    AdamW has two fp32 moments, SGD the momentum; bitsandbytes' AdamW two of a byte.
+    Adafactor without momentum has the mean square of every row and of every column in
+    fp32: 4 (r + c) bytes of r x c weights, taken as square ones of the model's width
+    (Shazeer and Stern 2018, section 3).
+    """
+    return {
+        "adamw": ADAMW_BYTES,
+        "adamw-8bit": 2 * (1 + 4 / BLOCK),
+        "sgd": 4,
+        "adafactor": 8 / spec.model.d_model,
+    }[spec.training.optimizer]
+
+
+def state_bytes(spec: Spec) -> StateBytes:
+    """Return the state of one parameter under the spec's framework and precision."""
+    moments = moment_bytes(spec)
+    if not FORMATS[spec.training.precision].is_mixed:
+        return StateBytes(4, 4, moments, 4, 4)
+    return framework_of(spec).mixed_state(spec.training, moments)
+
+
+def sharded_bytes(
+    state: StateBytes, sharding: Sharding
+) -> tuple[Floats, Floats, Floats]:
+    """Return bytes per parameter of weights, gradients and optimizer under ZeRO."""
+    main = _main_gradients(state, sharding)
+    copied = np.where(main > 0, 0.0, state.copied)
+    weights = state.weights / sharding.weights
+    gradients = state.gradients / sharding.gradients + main
+    optimizer = (state.optimizer + copied) / sharding.optimizer
+    return weights, gradients, optimizer
+
+
+def _main_gradients(state: StateBytes, sharding: Sharding) -> Floats:
+    return np.where(sharding.shards_gradients, 0.0, state.main_gradients)
+
+
+def summed_gradients(state: StateBytes, sharding: Sharding) -> Floats:
+    """Return the bytes per parameter of the gradients that an update reads."""
+    main = _main_gradients(state, sharding)
+    return np.where(main > 0, main, state.gradients)
+
+
+FP8_WEIGHT_COPIES = 2
+
+
+def fp8_input_bytes(spec: Spec) -> int:
+    """Return the bytes of the copy that a matmul saves of a number, 0 without one."""
+    is_fp8 = spec.training.precision == "fp8"
+    return int(is_fp8 and framework_of(spec).keeps_fp8_copies)
+
+
+def fp8_weight_bytes(spec: Spec) -> int:
+    """Return the bytes of the copies of a layer's weight, 0 without any."""
+    return FP8_WEIGHT_COPIES * fp8_input_bytes(spec)
+
+
+FUSED_LOSS_BYTES = 4
+
+
+def loss_bytes(spec: Spec) -> int:
+    """Return the bytes per logit of the loss at its peak, beside the logit itself.
+
+    One kernel leaves the softmax in fp32.
+    """
+    own, is_fused = framework_of(spec), spec.training.fused_loss
+    if is_fused is None:
+        is_fused = own.has_fused_loss
+    return FUSED_LOSS_BYTES if is_fused else own.loss_bytes

@@ -1,0 +1,16 @@
+"""State of a parameter under PyTorch's `fully_shard`."""
+
+from __future__ import annotations
+
+from meshwright.frameworks.base.framework import StateBytes
+from meshwright.spec.training import Training
+
+
+def fully_shard_state(training: Training, moments: float) -> StateBytes:
+    """Return the state in mixed precision: gradients of fp32 parameters.
+
+    Parameters are cast for compute, and gradients are reduced as asked (PyTorch's
+    `MixedPrecisionPolicy`): 4 + 4 + 8 bytes.
+    """
+    reduced = 2 if training.gradients == "bf16" else 4
+    return StateBytes(4, 4, moments, 2, reduced)

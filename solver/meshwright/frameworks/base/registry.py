@@ -1,0 +1,44 @@
+"""Finds a framework by its name."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from meshwright.frameworks.base.framework import Framework
+from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
+from meshwright.spec.spec import Spec
+
+GENERIC = "generic"
+"""The framework of a code base of which nothing is known."""
+
+
+@cache
+def framework(name: str) -> Framework:
+    """Return the framework of a name that a spec may give."""
+    if name in bundled():
+        found = import_module(f"{PACKAGE}.{name}").FRAMEWORK
+    else:
+        found = added()[name].load()
+    assert isinstance(found, Framework)
+    return found
+
+
+def framework_published_as(text: str) -> str | None:
+    """Return the name of the framework whose word a text has, None where it has none.
+
+    The longest word decides: what forks write has the word of what they fork in it.
+    """
+    own = text.lower()
+    found = [
+        (len(word), name)
+        for name in framework_names()
+        for word in framework(name).published_as
+        if word in own
+    ]
+    return max(found)[1] if found else None
+
+
+def framework_of(spec: Spec) -> Framework:
+    """Return the framework of a spec."""
+    return framework(spec.framework)

@@ -1,0 +1,1 @@
+"""Files that say which switches join machines."""

@@ -1,0 +1,87 @@
+"""What every kind of file that can be imported declares about itself.
+
+A kind is one module. Its folder says what the file provides. Its name is the word that
+users write: `meshwright import nvidia_smi FILE`, `cluster: {nvidia_smi: FILE}`. Its
+`IMPORTER` says how the text is recognised and read:
+
+    imports/machines/NAME.py    MachineImporter    the inside of a machine
+    imports/fabrics/NAME.py     FabricImporter     the switches that join machines
+    imports/facts/NAME.py       FactsImporter      hosts, GPUs or ports, not joined
+    imports/logs/NAME.py        LogImporter        how long collectives took
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from meshwright.imports.imported import Imported
+    from meshwright.spec.gpu import Gpu
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True)
+class Importer(Generic[Facts]):
+    """A kind of file."""
+
+    sign: str
+    """A pattern that matches the start of files of this kind, and of no other."""
+    parse: Callable[..., Facts]
+    """Reads the facts of a text, given its name for messages: `parse(text, name)`."""
+
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Options of `meshwright import` for this kind; the first one must be given."""
+    why: ClassVar[str] = ""
+    """Why the first option must be given, and what it may be."""
+
+
+@dataclass(frozen=True)
+class MachineImporter(Importer[Facts]):
+    """A kind of file that has the inside of a machine."""
+
+    to_topology: Callable[[Facts, Gpu, str], Imported]
+    """Makes nodes and links, given the machine's GPU and the name of that GPU."""
+    has_machine: Callable[[Facts], bool] | None = None
+    """Tells files with a machine from others of the same tool; None: all have one."""
+
+    takes: ClassVar[tuple[str, ...]] = ("gpu",)
+    why: ClassVar[str] = (
+        "the file does not say which GPU it is; expected a bundled name, such as "
+        "A100-SXM4-80GB, or a file"
+    )
+
+
+@dataclass(frozen=True)
+class FabricImporter(Importer[Facts]):
+    """A kind of file that has the levels of switches above machines."""
+
+    to_levels: Callable[[Facts], Imported]
+
+    takes: ClassVar[tuple[str, ...]] = ("machine",)
+    why: ClassVar[str] = (
+        "the file says what joins machines, not what is in them; expected a bundled "
+        "name, such as dgx-h100, or a file"
+    )
+
+
+@dataclass(frozen=True)
+class FactsImporter(Importer[Facts]):
+    """A kind of file that lists what there is, and not how it is joined."""
+
+
+@dataclass(frozen=True)
+class LogImporter(Importer[Facts]):
+    """A kind of log that says how long collectives of several sizes took.
+
+    Its `parse(text, name, op, ranks)` also takes the operation and the number of ranks,
+    "" and 0 where the user trusts the log.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("onto", "op", "ranks")
+    why: ClassVar[str] = (
+        "the log says how fast links are, not what they join; expected a bundled "
+        "topology or machine, such as dgx-a100, or a file"
+    )

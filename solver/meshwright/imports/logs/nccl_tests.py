@@ -1,0 +1,251 @@
+"""Logs of nccl-tests and rccl-tests: how long collectives of each size took.
+
+Rows are found wherever they stand in a line, so that what srun, mpirun, kubectl or an
+indented page puts before them does not matter, nor what stands between rows. Columns
+and their meaning: nccl-tests, doc/PERFORMANCE.md; 1 GB is 1e9 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from meshwright.errors import SpecError
+from meshwright.imports.importer import LogImporter
+from meshwright.imports.nccl.tests_operations import (
+    OPS,
+    SPLIT,
+    canonical,
+    named_in,
+    possible_ops,
+    ratio_of,
+)
+from meshwright.imports.nccl.tests_rows import LARGEST, Row, read_row
+
+MOST_CHARACTERS = 50_000_000
+
+LEAST_RATIO = 0.49
+"""Of bus to algorithm bandwidth; two ranks have one half or more."""
+
+_TITLE = re.compile(r"Collective test starting\s*:\s*(\w{1,40})")
+_PROGRAM = re.compile(r"\b(\w{1,40}?_perf)(?:_mpi)?\b")
+_RANK = re.compile(
+    r"Rank\s{1,9}(\d{1,9})\s{1,9}(?:Group\s{1,9}(\d{1,9})\s{1,9})?"
+    r"(?:Pid\s{1,12}\d{1,12}\s{1,9})?on\s{1,99}(\S{1,200})\s{1,9}device\s{1,9}\d{1,9}"
+    r"(?:\s{1,9}\[[^\]]{0,99}\]\s{0,9}(.{0,200}))?"
+)
+_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\S+)")
+
+
+@dataclass(frozen=True)
+class NcclLog:
+    """What one run of one test printed."""
+
+    name: str
+    op: str
+    """all_reduce, all_gather, ...: the test without its _perf."""
+    ranks: int
+    nodes: int | None
+    """Hosts of the listed ranks; None where not all are listed."""
+    ranks_listed: int
+    devices: tuple[str, ...]
+    rows: tuple[Row, ...]
+    """In the order of the log, those of no bytes included."""
+    average_gb_s: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def timed(self) -> tuple[Row, ...]:
+        """Return the rows that moved bytes."""
+        return tuple(row for row in self.rows if row.size_bytes)
+
+
+@dataclass
+class _Found:
+    """What the lines of a log have told so far."""
+
+    rows: list[tuple[str | None, str, Row]] = field(default_factory=list)
+    """With the test that the last title before names, and where their table starts."""
+    programs: set[str] = field(default_factory=set)
+    hosts: dict[int, str] = field(default_factory=dict)
+    groups: set[str] = field(default_factory=set)
+    devices: dict[str, None] = field(default_factory=dict)
+    average_gb_s: float | None = None
+    title: str | None = None
+    table: str = ""
+    has_root: bool | None = None
+    has_redop: bool = True
+
+
+def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
+    """Return what a log tells; `op` and `ranks` say what it does not.
+
+    Raises:
+        SpecError: names file and line of what is no number, or says what is missing.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
+    wanted = _wanted(name, op)
+    found = _Found()
+    for number, line in enumerate(text.splitlines(), 1):
+        _read_line(found, line, f"{name}:{number}")
+    test, rows, notes = _choose(found, name, wanted)
+    count, more = _ranks(found, name, test, rows, ranks)
+    hosts = found.hosts
+    return NcclLog(
+        name=name,
+        op=test,
+        ranks=count,
+        nodes=len(set(hosts.values())) if len(hosts) == count else None,
+        ranks_listed=len(hosts),
+        devices=tuple(found.devices),
+        rows=tuple(rows),
+        average_gb_s=found.average_gb_s,
+        notes=(*notes, *more),
+    )
+
+
+def _wanted(name: str, op: str) -> str | None:
+    known = canonical(op)
+    if op and known is None:
+        raise SpecError(f"{name}: op: {op!r:.60}: expected {', '.join(OPS)}")
+    return known
+
+
+def _read_line(found: _Found, line: str, where: str) -> None:
+    row = read_row(line, where, found.has_redop, found.has_root)
+    if row is not None:
+        found.rows.append((found.title, found.table, row))
+    elif "algbw" in line and "busbw" in line:
+        found.table = where
+        found.has_redop, found.has_root = "redop" in line, " root" in line
+    else:
+        _read_words(found, line, where)
+
+
+def _read_words(found: _Found, line: str, where: str) -> None:
+    if match := _TITLE.search(line):
+        found.title = canonical(match[1])
+    if match := _RANK.search(line):
+        found.hosts[int(match[1])] = match[3]
+        found.groups.add(match[2] or "0")
+        if device := (match[4] or "").strip():
+            found.devices[device] = None
+    if match := _AVERAGE.search(line):
+        found.average_gb_s = _average(match[1], where)
+    found.programs |= {
+        known for match in _PROGRAM.finditer(line) if (known := canonical(match[1]))
+    }
+
+
+def _average(word: str, where: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= LARGEST:
+        raise SpecError(f"{where}: average: {word!r:.40}: expected a number, in GB/s")
+    return value
+
+
+def _choose(
+    found: _Found, name: str, wanted: str | None
+) -> tuple[str, list[Row], tuple[str, ...]]:
+    """Return the test, its rows, and what was taken for granted."""
+    if not found.rows:
+        columns = "size, count, type, ..., time, algbw, busbw"
+        raise SpecError(f"{name}: no row of nccl-tests; expected {columns}")
+    titles = list(dict.fromkeys(title for title, *_ in found.rows if title))
+    if wanted is None and len(titles) > 1:
+        raise SpecError(f"{name}: op: several tests; say which: {', '.join(titles)}")
+    test = wanted or (titles[0] if titles else None)
+    own = [one for one in found.rows if one[0] in (None, test) or not test]
+    tables = list(dict.fromkeys(where for _, where, _ in own))
+    if len(tables) > 1:
+        raise SpecError(f"{tables[1]}: a second table; expected the log of one run")
+    rows = [row for _, _, row in own]
+    moving = [row for row in rows if row.size_bytes]
+    if not moving:
+        told = (
+            f"the log has {', '.join(titles)}" if titles else "all rows are of size 0"
+        )
+        raise SpecError(f"{name}: op: {test}: no row moves a byte; {told}")
+    if ratio_of(moving).high < LEAST_RATIO:
+        raise SpecError(f"{name}: busbw is 0: one rank passes nothing on")
+    able = possible_ops(moving)
+    if test is None:
+        return _infer(found, name, able, rows)
+    if wanted and wanted not in able:
+        accepted = ", ".join(able) or "no test"
+        raise SpecError(f"{name}: op: {test}: the columns are those of {accepted}")
+    return test, rows, ()
+
+
+def _infer(
+    found: _Found, name: str, able: list[str], rows: list[Row]
+) -> tuple[str, list[Row], tuple[str, ...]]:
+    """Return the test that a program, the file's name or the columns speak of."""
+    program = next(iter(found.programs)) if len(found.programs) == 1 else None
+    for hint in (program, named_in(PurePath(name).name)):
+        if hint in able:
+            return str(hint), rows, ()
+    if len(able) == 1:
+        return able[0], rows, ()
+    if "all_reduce" in able:
+        others = ", ".join(op for op in able if op != "all_reduce")
+        note = f"Taken for all_reduce; {others} would print the same columns."
+        return "all_reduce", rows, (note,)
+    accepted = ", ".join(able or OPS)
+    raise SpecError(f"{name}: op: the log does not say; expected one of {accepted}")
+
+
+def _ranks(
+    found: _Found, name: str, op: str, rows: list[Row], given: int
+) -> tuple[int, tuple[str, ...]]:
+    """Return the number of ranks, and what was taken for granted.
+
+    The list of ranks counts, unless it is cut short or is of several groups, which ran
+    side by side: then the columns do.
+    """
+    able = _able_ranks(op, rows)
+    if given:
+        return given, _contradicted(given, "given", able)
+    last = max(found.hosts, default=-1) + 1
+    if last >= 2 and (able is None or last in able):
+        return last, ()
+    if able and last > able[-1] and len(found.groups) == 1:
+        return last, _contradicted(last, "listed", able)
+    if able and len(able) == 1:
+        return able[0], ()
+    told = f"; the columns allow {_spelled(able)}" if able else ""
+    raise SpecError(f"{name}: ranks: the log does not say; expected their number{told}")
+
+
+def _contradicted(ranks: int, how: str, able: range | None) -> tuple[str, ...]:
+    if able is None or ranks in able:
+        return ()
+    told = f"the columns are those of {_spelled(able)}"
+    return (f"{ranks} ranks are {how}, but {told}.",)
+
+
+def _able_ranks(op: str, rows: list[Row]) -> range | None:
+    """Return the numbers of ranks that the columns allow; None if they do not tell."""
+    parts = {row.parts for row in rows if row.size_bytes and row.parts}
+    if op in SPLIT and len(parts) == 1:
+        (exact,) = parts
+        return range(exact, exact + 1)
+    if op in ("broadcast", "reduce", "sendrecv"):
+        return None
+    return ratio_of([row for row in rows if row.size_bytes]).ranks(op) or None
+
+
+def _spelled(able: range) -> str:
+    return f"{able[0]}" if len(able) == 1 else f"{able[0]} to {able[-1]}"
+
+
+IMPORTER = LogImporter(
+    sign=r"\balgbw\s.{0,80}\bbusbw\b|\bnThread \d|Collective test starting",
+    parse=parse,
+)

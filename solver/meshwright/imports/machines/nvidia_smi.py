@@ -1,0 +1,202 @@
+"""`nvidia-smi topo -m`: what joins each two devices of a machine.
+
+The tool puts tabs between fields; copies turn them into blanks, so rows are read by
+words: a name, one cell for each column, then the affinities.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from meshwright.errors import SpecError
+from meshwright.imports.graph import to_graph
+from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
+from meshwright.imports.machine import (
+    RELATIONS,
+    Machine,
+    Nic,
+    Peers,
+    pairs_of,
+)
+from meshwright.imports.nvidia.matrix import read_matrix
+from meshwright.imports.text import read_lines
+from meshwright.spec.gpu import Gpu
+
+_PEER = re.compile(r"(?:NV|MX|ICN)(\d{0,3})")
+
+
+@dataclass(frozen=True)
+class NvidiaTopo:
+    """The matrix as printed."""
+
+    name: str
+    gpus: tuple[str, ...]
+    """In the order of their numbers."""
+    nics: tuple[str, ...]
+    cells: Mapping[tuple[str, str], str]
+    """By row and column, without the diagonal."""
+    tails: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What follows the cells of a GPU, by the title of the column."""
+    nic_legend: Mapping[str, str] = field(default_factory=dict)
+    """Device names of NICs that columns call NIC0, NIC1."""
+    rows_missing: tuple[str, ...] = ()
+    is_elided: bool = False
+    """Whether "..." stands for columns or rows."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Return GPUs and NICs."""
+        return (*self.gpus, *self.nics)
+
+    def cell(self, a: str, b: str) -> str | None:
+        """Return the cell of two devices, from whichever row has it."""
+        return self.cells.get((a, b)) or self.cells.get((b, a))
+
+    @property
+    def gpu_pair_links(self) -> dict[str, int]:
+        """Return how many pairs of GPUs have each cell."""
+        pairs = [(a, b) for i, a in enumerate(self.gpus) for b in self.gpus[i + 1 :]]
+        return dict(Counter(filter(None, (self.cell(a, b) for a, b in pairs))))
+
+    @property
+    def asymmetric(self) -> list[tuple[str, str]]:
+        """Return the pairs whose two cells differ."""
+        place = {device: i for i, device in enumerate(self.devices)}
+        return [
+            (a, b)
+            for (a, b), cell in self.cells.items()
+            if place[a] < place[b] and self.cells.get((b, a), cell) != cell
+        ]
+
+    @property
+    def symmetric(self) -> bool:
+        """Return whether each pair has one cell, however it is looked up."""
+        return not self.asymmetric
+
+    @property
+    def nic_names(self) -> tuple[str, ...]:
+        """Return the device names of the NICs."""
+        return tuple(self.nic_legend.get(nic, nic) for nic in self.nics)
+
+    def affinity(self, title: str) -> list[str]:
+        """Return a column behind the cells, such as "CPU Affinity", per GPU."""
+        return [self.tails.get(gpu, {}).get(title, "") for gpu in self.gpus]
+
+    @property
+    def nearest_nics(self) -> dict[str, tuple[str, list[str]]]:
+        """Return, for each GPU, the nearest relation to a NIC and all NICs in it."""
+        found = {}
+        for gpu in self.gpus:
+            cells = {nic: _relation(self.cell(gpu, nic) or "") for nic in self.nics}
+            near = [cell for cell in RELATIONS if cell in cells.values()][:1]
+            if near:
+                found[gpu] = (near[0], [n for n in self.nics if cells[n] == near[0]])
+        return found
+
+
+def parse(text: str, name: str) -> NvidiaTopo:
+    """Return the matrix of `nvidia-smi topo -m`, from the tool or a copy of it.
+
+    Raises:
+        SpecError: there is no matrix, a row is missing, or a cell is of no known kind;
+            with file and line.
+    """
+    return NvidiaTopo(name=name, **read_matrix(read_lines(text, name), name))
+
+
+def _relation(cell: str) -> str:
+    return "SYS" if cell == "SOC" else cell
+
+
+def to_machine(facts: NvidiaTopo) -> Machine:
+    """Return devices, NVLinks and PCIe relations of a matrix.
+
+    Raises:
+        SpecError: the copy leaves out columns, or both cells of a pair of GPUs.
+    """
+    _check_whole(facts)
+    names = _nic_names(facts)
+    counts, relations = {}, {}
+    for pair in pairs_of(facts.devices):
+        a, b = sorted(pair, key=facts.devices.index)
+        cell = _relation(facts.cell(a, b) or "")
+        named = frozenset(names.get(device, device) for device in pair)
+        if cell in RELATIONS:
+            relations[named] = cell
+        elif cell and pair <= {*facts.gpus}:
+            counts[named] = _links(cell)
+    nics = tuple(Nic(name) for name in names.values())
+    peers = Peers("NVLink", counts)
+    sockets = _sockets(facts)
+    return Machine(
+        facts.gpus, nics, peers, relations, sockets, notes=tuple(_notes(facts))
+    )
+
+
+def _nic_names(facts: NvidiaTopo) -> dict[str, str]:
+    """Return the name of each NIC: the legend's, unless two would be the same."""
+    names = dict(zip(facts.nics, facts.nic_names, strict=True))
+    is_clear = len({*facts.gpus, *names.values()}) == len(facts.devices)
+    return names if is_clear else {nic: nic for nic in facts.nics}
+
+
+def _links(cell: str) -> int:
+    match = _PEER.fullmatch(cell)
+    return int(match[1] or 1) if match else 0
+
+
+def _check_whole(facts: NvidiaTopo) -> None:
+    if facts.is_elided:
+        raise SpecError(f"{facts.name}: '...' leaves out columns; expected all")
+    for i, a in enumerate(facts.gpus):
+        for b in facts.gpus[i + 1 :]:
+            if not facts.cell(a, b):
+                raise SpecError(f"{facts.name}: no cell joins {a} and {b}")
+
+
+def _sockets(facts: NvidiaTopo) -> dict[str, str]:
+    """Return one NUMA node per GPU; its CPUs where the driver prints no node."""
+    nodes = facts.affinity("NUMA Affinity")
+    cpus = facts.affinity("CPU Affinity")
+    found = {}
+    for gpu, node, cores in zip(facts.gpus, nodes, cpus, strict=True):
+        if node.isdigit():
+            found[gpu] = f"node {node}"
+        elif node in ("", "N/A") and cores not in ("", "N/A"):
+            found[gpu] = f"cores {cores}"
+    return found
+
+
+def _notes(facts: NvidiaTopo) -> list[str]:
+    notes = []
+    if facts.asymmetric:
+        a, b = facts.asymmetric[0]
+        one, other = facts.cells[a, b], facts.cells[b, a]
+        notes.append(
+            f"The matrix is not symmetric in {len(facts.asymmetric)} pairs, such as "
+            f"{a} and {b}: {one} and {other}; the upper one is taken."
+        )
+    if facts.rows_missing:
+        rows = ", ".join(facts.rows_missing)
+        notes.append(f"Rows are missing ({rows}); the columns are taken for them.")
+    return notes
+
+
+def to_topology(facts: NvidiaTopo, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links.
+
+    Raises:
+        SpecError: the matrix is not whole, or a bandwidth is not known.
+    """
+    return to_graph(to_machine(facts), gpu, gpu_name)
+
+
+IMPORTER = MachineImporter(
+    sign=r"\bGPU0(?:\W|\\t){1,60}X\b",
+    parse=parse,
+    to_topology=to_topology,
+)

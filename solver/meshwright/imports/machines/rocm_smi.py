@@ -1,0 +1,220 @@
+"""`rocm-smi --showtopo`: weight, hops and link type of each two GPUs, NUMA nodes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from meshwright.imports.graph import to_graph
+from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
+from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers, pairs_of
+from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
+from meshwright.spec.gpu import Gpu
+
+LINK_TYPES = ("XGMI", "PCIE", "XXXX", "N/A")
+"""XXXX and N/A are what the tool prints where the driver does not tell."""
+
+BLOCKS = {
+    "weight between two gpus": "weight",
+    "hops between two gpus": "hops",
+    "link type between two gpus": "type",
+    "numa nodes": "numa",
+}
+
+SAME_ROOT_WEIGHT = 40
+"""Weight of two GPUs that PCIe joins below one root."""
+
+_TITLE = re.compile(r"={2,}\s{0,9}([^=]{1,80}?)\s{0,9}={2,}")
+_GPU = re.compile(r"GPU\[?(\d{1,4})\]?")
+_NUMA = re.compile(
+    r"GPU\s{0,4}\[?(\d{1,4})\]?\s{0,20}:.{0,40}Numa Node:\s{0,4}(-?\d{1,4})"
+)
+
+Matrix = Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class RocmTopo:
+    """The blocks as printed; a block that is not there is empty."""
+
+    name: str
+    gpus: tuple[str, ...]
+    blocks: Mapping[str, Matrix] = field(default_factory=dict)
+    """Cells by row and column of "weight", "hops" and "type", without the diagonal."""
+    numa: Mapping[str, int] = field(default_factory=dict)
+
+    def cell(self, block: str, a: str, b: str) -> str | None:
+        """Return what a block says of two GPUs, from whichever row has it."""
+        cells = self.blocks.get(block, {})
+        return cells.get((a, b)) or cells.get((b, a))
+
+    def counts(self, block: str) -> dict[str, int]:
+        """Return how many pairs of GPUs have each value of a block."""
+        pairs = [(a, b) for i, a in enumerate(self.gpus) for b in self.gpus[i + 1 :]]
+        return dict(Counter(filter(None, (self.cell(block, a, b) for a, b in pairs))))
+
+    @property
+    def asymmetric(self) -> list[tuple[str, str]]:
+        """Return the pairs whose two cells differ in some block."""
+        return [
+            (a, b)
+            for cells in self.blocks.values()
+            for (a, b), cell in cells.items()
+            if int(a[3:]) < int(b[3:]) and cells.get((b, a), cell) != cell
+        ]
+
+    @property
+    def numa_nodes(self) -> list[int]:
+        """Return the NUMA node of each GPU that has one, in order."""
+        return [self.numa[gpu] for gpu in self.gpus if gpu in self.numa]
+
+
+def parse(text: str, name: str) -> RocmTopo:
+    """Return the blocks of `rocm-smi --showtopo` or of one of its parts.
+
+    Raises:
+        SpecError: there is no matrix, or a link type is unknown; with file and line.
+    """
+    blocks: dict[str, dict[tuple[str, str], str]] = {}
+    numa: dict[str, int] = {}
+    block = ""
+    columns: list[str] = []
+    for line in read_lines(text, name):
+        title = _TITLE.search(line.text[:400])
+        if title:
+            block, columns = BLOCKS.get(title[1].lower(), ""), []
+        elif block == "numa":
+            match = _NUMA.search(line.text[:400])
+            numa |= {f"GPU{match[1]}": int(match[2])} if match else {}
+        elif block:
+            columns = _read_row(line, name, block, columns, blocks)
+    named = {gpu for cells in blocks.values() for pair in cells for gpu in pair}
+    gpus = sorted(named | {*numa}, key=lambda gpu: int(gpu[3:]))
+    if not gpus:
+        fail(name, 0, "no matrix of GPUs; expected the output of rocm-smi --showtopo")
+    if len(gpus) > MAX_DEVICES:
+        fail(name, 0, f"{len(gpus):,} GPUs; expected at most {MAX_DEVICES}")
+    return RocmTopo(name, tuple(gpus), blocks, numa)
+
+
+def _read_row(
+    line: Line,
+    name: str,
+    block: str,
+    columns: list[str],
+    blocks: dict[str, dict[tuple[str, str], str]],
+) -> list[str]:
+    """Take the cells of a row; return the columns that hold for the next one."""
+    words = line.text.split()
+    names = [f"GPU{m[1]}" for m in map(_GPU.fullmatch, words) if m]
+    if not names:
+        return columns
+    if len(names) == len(words) and (len(words) > 1 or not columns):
+        if len(set(names)) < len(names) or len(names) > MAX_DEVICES:
+            fail(name, line.number, f"expected up to {MAX_DEVICES} columns, each once")
+        return names
+    label, cells = names[0], words[1:]
+    if not columns or not _GPU.fullmatch(words[0]):
+        fail(name, line.number, f"{shown(words[0])}: a row outside of a matrix")
+    if len(cells) != len(columns):
+        sentence = f"{label} has {len(cells)} cells; expected {len(columns)}"
+        fail(name, line.number, sentence)
+    for column, cell in zip(columns, cells, strict=True):
+        if column != label:
+            _check(block, cell, line, name)
+            blocks.setdefault(block, {})[label, column] = cell
+    return columns
+
+
+def _check(block: str, cell: str, line: Line, name: str) -> None:
+    if block == "type" and cell not in LINK_TYPES:
+        sentence = f"{shown(cell)}: unknown link type; {known(LINK_TYPES)}"
+        fail(name, line.number, sentence)
+    if block != "type" and whole(cell) is None and cell not in LINK_TYPES:
+        fail(name, line.number, f"{shown(cell)}: expected a whole number")
+
+
+def to_topology(facts: RocmTopo, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links.
+
+    Raises:
+        SpecError: the block of link types is missing, or a bandwidth is not known.
+    """
+    return to_graph(to_machine(facts, gpu), gpu, gpu_name)
+
+
+def to_machine(facts: RocmTopo, gpu: Gpu) -> Machine:
+    """Return XGMI links and PCIe relations of the blocks.
+
+    Raises:
+        SpecError: the block of link types is missing.
+    """
+    if len(facts.gpus) > 1 and not facts.blocks.get("type"):
+        sentence = "no block of link types; expected that of --showtopo or "
+        fail(facts.name, 0, sentence + "--showtopotype")
+    joined: list[Pair] = []
+    relations: dict[Pair, str] = {}
+    for pair in pairs_of(facts.gpus):
+        a, b = sorted(pair, key=facts.gpus.index)
+        if facts.cell("type", a, b) == "XGMI":
+            joined.append(pair)
+        else:
+            relations[pair] = _relation(facts, a, b)
+    notes = _notes(facts, relations)
+    each = _links_each(joined, facts.gpus, gpu, notes)
+    return Machine(
+        gpus=facts.gpus,
+        peers=Peers("XGMI", dict.fromkeys(joined, each)),
+        relations=relations,
+        sockets={name: f"node {node}" for name, node in facts.numa.items()},
+        notes=tuple(notes),
+    )
+
+
+def _relation(facts: RocmTopo, a: str, b: str) -> str:
+    """Return how near two GPUs are that PCIe joins, by weight, then by NUMA node."""
+    if facts.cell("weight", a, b) == str(SAME_ROOT_WEIGHT):
+        return "PHB"
+    is_same = a in facts.numa and facts.numa[a] == facts.numa.get(b)
+    return "NODE" if is_same else "SYS"
+
+
+def _links_each(
+    joined: list[Pair], gpus: Sequence[str], gpu: Gpu, notes: list[str]
+) -> int:
+    """Return XGMI links of each pair, which the tool does not print."""
+    most = max((sum(g in pair for pair in joined) for g in gpus), default=0)
+    if not most:
+        return 1
+    each = max(1, (gpu.peer_links or 0) // most)
+    notes.append(f"Each pair that XGMI joins is assumed to have {each} links of it.")
+    return each
+
+
+def _notes(facts: RocmTopo, relations: Mapping[Pair, str]) -> list[str]:
+    notes = []
+    if relations:
+        notes.append(
+            f"How PCIe joins {len(relations)} pairs is taken from their weight "
+            f"({SAME_ROOT_WEIGHT}: below one root), then from the NUMA nodes."
+        )
+    unknown = sum(facts.counts("type").get(kind, 0) for kind in LINK_TYPES[2:])
+    if unknown:
+        notes.append(f"{unknown} pairs have no known link type; taken as PCIe.")
+    if facts.asymmetric:
+        a, b = facts.asymmetric[0]
+        notes.append(
+            f"The blocks are not symmetric in {len(facts.asymmetric)} pairs, such as "
+            f"{a} and {b}; the upper cell is taken."
+        )
+    return notes
+
+
+IMPORTER = MachineImporter(
+    sign=r"={2} ?(?:Weight|Hops|Link Type) between two|ROCm System Man",
+    parse=parse,
+    to_topology=to_topology,
+)

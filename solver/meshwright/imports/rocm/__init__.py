@@ -1,1 +1,0 @@
-"""Files that AMD's ROCm prints."""

@@ -1,0 +1,151 @@
+"""The JSON of a solved spec: the fields of the best plan stand at its top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from meshwright.plans.plan import Plan
+from meshwright.results.outcome import (
+    Certificate,
+    Counts,
+    KindResult,
+    NearMiss,
+    Outcome,
+    Rival,
+    Status,
+)
+from meshwright.results.priced_plan import LinkLoad, PricedPlan
+from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
+from meshwright.results.training_run import RunReport
+from meshwright.spec.base import SpecModel
+
+
+class PrintedCertificate(SpecModel):
+    """What was proven, beside the bound and the gap."""
+
+    objective: str
+    rounding_s: float = Field(description="Most that integer time may be off.")
+    counts: Counts
+    seed: int
+    left_open: str = Field("", description="Why it is no proof, where it is none.")
+
+
+class PrintedKind(SpecModel):
+    """The best plan of one kind, or what keeps every such plan out."""
+
+    kind: str
+    best: PrintedPlan | None
+    near_miss: NearMiss | None
+
+
+class PrintedOutcome(SpecModel):
+    """The answer to one spec of training; without the plan's fields where none fits.
+
+    That is what `solve --format json` prints.
+    """
+
+    spec: str = Field(description="The question in one line.")
+    status: Status
+    step_s: float | None = None
+    plan: Plan | None = None
+    time: PrintedTime | None = None
+    memory: PrintedMemory | None = None
+    links: tuple[LinkLoad, ...] | None = Field(
+        None, description="Of each phase the most loaded."
+    )
+    all_links: tuple[LinkLoad, ...] | None = None
+    link_utilisation: float | None = Field(
+        None, description="Of the busiest link, of the step."
+    )
+    mfu: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    bound_s: float | None = Field(None, description="No plan takes less.")
+    gap: float | None = None
+    solver: PrintedCertificate | None = None
+    others: tuple[PrintedPlan, ...] | None = Field(
+        None, description="The next best plans, where they were asked for."
+    )
+    by_kind: tuple[PrintedKind, ...]
+    rival: Rival | None
+    near_miss: NearMiss | None
+    run: RunReport | None = Field(None, description="Where the spec asks for one.")
+    gpus: int
+    versions: dict[str, str]
+
+
+PLAN_FIELDS = tuple(PrintedPlan.model_fields)
+
+
+def printed_outcome(outcome: Outcome) -> dict[str, Any]:
+    """Return the data that is printed of an outcome."""
+    capacity_gib = outcome.capacity_gib
+    fields: dict[str, Any] = {"spec": outcome.title, "status": outcome.status}
+    best, certificate = outcome.best, outcome.certificate
+    if best is not None and certificate is not None:
+        fields |= dict(PrintedPlan.of(best, capacity_gib))
+        fields |= {"bound_s": certificate.bound_s, "gap": certificate.gap}
+        rest = certificate.model_dump(exclude={"bound_s", "gap"})
+        fields["solver"] = PrintedCertificate.model_validate(rest)
+        others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)
+        fields["others"] = tuple(others)
+    if outcome.run is not None:
+        fields["run"] = outcome.run
+    printed = PrintedOutcome(
+        by_kind=tuple(_kind(own, capacity_gib) for own in outcome.by_kind),
+        rival=outcome.rival,
+        near_miss=outcome.near_miss,
+        gpus=outcome.gpus,
+        versions=outcome.versions,
+        **fields,
+    )
+    data = printed.model_dump(mode="json")
+    return {name: own for name, own in data.items() if name in printed.model_fields_set}
+
+
+def _kind(own: KindResult, capacity_gib: float) -> PrintedKind:
+    best = PrintedPlan.of(own.best, capacity_gib) if own.best else None
+    return PrintedKind(kind=own.kind, best=best, near_miss=own.near_miss)
+
+
+def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
+    """Return the fields of the outcome of which this was printed."""
+    memory, others = printed.memory, printed.others or ()
+    kinds = (
+        KindResult(
+            kind=own.kind,
+            best=own.best.priced if own.best else None,
+            near_miss=own.near_miss,
+        )
+        for own in printed.by_kind
+    )
+    return {
+        "title": printed.spec,
+        "status": printed.status,
+        "best": _best(printed),
+        "others": tuple(own.priced for own in others),
+        "by_kind": tuple(kinds),
+        "rival": printed.rival,
+        "near_miss": printed.near_miss,
+        "certificate": _certificate(printed),
+        "run": printed.run,
+        "capacity_gib": memory.capacity_gib if memory else 0.0,
+        "gpus": printed.gpus,
+        "versions": printed.versions,
+    }
+
+
+def _best(printed: PrintedOutcome) -> PricedPlan | None:
+    if printed.plan is None:
+        return None
+    fields = {name: getattr(printed, name) for name in PLAN_FIELDS}
+    return PrintedPlan.model_validate(fields).priced
+
+
+def _certificate(printed: PrintedOutcome) -> Certificate | None:
+    if printed.solver is None:
+        return None
+    return Certificate.model_validate(
+        {**dict(printed.solver), "bound_s": printed.bound_s, "gap": printed.gap}
+    )

@@ -1,0 +1,68 @@
+"""What all answers share: JSON both ways, and a small table for notebooks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from meshwright.errors import SpecError
+from meshwright.results.html_table import Rows, html_table
+from meshwright.spec.base import SpecModel
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Result(SpecModel):
+    """An answer, as frozen data."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data that `--format json` prints."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> str:
+        """Return the text that `--format json` prints."""
+        return json_text(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the answer that was printed as a JSON text.
+
+        `to_dict` of it is the same data again. Fields that are not printed have their
+        defaults: clusters (`cluster`) and plans that do not fit (`nearest`).
+
+        Raises:
+            SpecError: the text is no JSON, or is another kind of answer.
+        """
+        return read_json(cls, text, cls.__name__)
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        return html_table(self._caption(), self._rows())
+
+    def _caption(self) -> str:
+        raise NotImplementedError
+
+    def _rows(self) -> Rows:
+        raise NotImplementedError
+
+
+def json_text(data: Any) -> str:
+    """Return data as the command line prints it."""
+    return json.dumps(data, indent=2) + "\n"
+
+
+def read_json(model: type[M], text: str | bytes, kind: str) -> M:
+    """Return a model from the JSON text of a `kind` of answer.
+
+    Raises:
+        SpecError: the text is no JSON, or not of the model; tells the first problem.
+    """
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "text"
+        told = f"not the JSON of {kind}: {where}: {first['msg']}"
+        raise SpecError(told) from None

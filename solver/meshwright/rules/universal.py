@@ -1,0 +1,116 @@
+"""The rules that every plan keeps, whatever the framework, as data.
+
+Degree rules look at the degrees alone and are applied before anything else is
+enumerated; plan rules look at the whole skeleton.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.plans.rule import Rule
+from meshwright.plans.skeletons import KEEPS_ALL, NONE, ZERO_BUBBLE_H1
+from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
+from meshwright.spec.spec import Spec
+
+
+def _shared_width(spec: Spec) -> int:
+    """Return the inner width of the experts that see every token; 0 without."""
+    return spec.model.moe.shared_d_ff if spec.model.moe else 0
+
+
+DEGREE_RULES: tuple[Rule, ...] = (
+    HEADS_DIVISIBLE,
+    Rule(
+        "mlp_divisible",
+        "tp divides the inner width of the MLP",
+        "Megatron-LM: column-parallel linear layers divide evenly",
+        lambda spec, rows: spec.model.d_ff % rows.tp == 0,
+        "d_ff {spec.model.d_ff}, tp {tp}",
+        is_inherited=True,
+    ),
+    Rule(
+        "shared_experts_divisible",
+        "tp divides the inner width of the shared experts",
+        "Megatron-LM moe/shared_experts.py: SharedExpertMLP is split as an MLP is",
+        lambda spec, rows: _shared_width(spec) % rows.tp == 0,
+        "shared_d_ff {spec.model.moe.shared_d_ff}, tp {tp}",
+        is_inherited=True,
+        concerns=lambda spec: _shared_width(spec) > 0,
+    ),
+    LAYERS_COVER_STAGES,
+    Rule(
+        "batch_divisible",
+        "dp divides the global batch",
+        "Megatron-LM num_microbatches_calculator.py",
+        lambda spec, rows: spec.training.global_batch % rows.dp == 0,
+        "global_batch {spec.training.global_batch}, dp {dp}",
+        is_inherited=True,
+    ),
+    Rule(
+        "context_divisible",
+        "context parallelism needs fused attention, and 2 x cp divides the sequence",
+        "Megatron-LM context parallelism: two chunks a rank balance the causal mask",
+        lambda spec, rows: (
+            (rows.cp == 1)
+            | (
+                (spec.training.seq_len % (2 * rows.cp) == 0)
+                & np.bool_(spec.training.attention == "flash")
+            )
+        ),
+        "seq_len {spec.training.seq_len}, cp {cp}",
+        is_inherited=True,
+    ),
+)
+
+PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "sequence_divisible",
+        "under sequence parallelism tp x cp divides the sequence",
+        "Megatron-LM arguments.py",
+        lambda spec, rows: (
+            ~rows.sequence_parallel | (spec.training.seq_len % (rows.tp * rows.cp) == 0)
+        ),
+        "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
+    ),
+    Rule(
+        "expert_sequence_parallel",
+        "experts beside tensor parallelism need sequence parallelism",
+        "Megatron-LM arguments.py: MoE with tensor parallelism",
+        lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
+        "tp {tp}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "zero_bubble_recompute",
+        "a zero-bubble schedule recomputes nothing",
+        "Qi et al. 2023: what a layer saves waits for its gradients of weights",
+        lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE),
+        "pp {pp}",
+    ),
+    Rule(
+        "interleaving_divisible",
+        "under interleaving pp divides the micro-batches, and chunks hold what leads",
+        "Megatron-LM schedules.py: forward_backward_pipelining_with_interleaving",
+        lambda spec, rows: (
+            (rows.vpp == 1)
+            | (
+                (rows.microbatches % rows.pp == 0)
+                & (
+                    spec.model.n_layers // (rows.pp * rows.vpp)
+                    >= spec.model.first_dense_layers
+                )
+            )
+        ),
+        "{microbatches} micro-batches, pp {pp}, vpp {vpp}",
+    ),
+    Rule(
+        "offload_supported",
+        "offload needs the machine around the GPUs: cluster.topology.host",
+        "the spec",
+        lambda spec, rows: (
+            (rows.offload == KEEPS_ALL)
+            | np.bool_(spec.cluster.topology.host is not None)
+        ),
+    ),
+)

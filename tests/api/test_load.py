@@ -1,0 +1,84 @@
+"""What a spec may be given as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+
+TEXT = """
+model: llama3-8b
+cluster: h100-nvlink-2
+training: {seq_len: 8192, global_batch: 32}
+"""
+
+FIELDS: dict[str, Any] = {
+    "model": "llama3-8b",
+    "cluster": "h100-nvlink-2",
+    "training": {"seq_len": 8192, "global_batch": 32},
+}
+
+
+def test_text_fields_and_files_are_one_spec(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(TEXT, encoding="utf-8")
+    flow = "{model: llama3-8b, cluster: h100-nvlink-2, "
+    flow += "training: {seq_len: 8192, global_batch: 32}}"
+    first = mw.load(TEXT)
+    assert mw.load(flow) == mw.load(FIELDS) == first
+    assert mw.load(file) == mw.load(str(file)) == first
+
+
+def test_fields_are_left_as_they_are() -> None:
+    before = repr(FIELDS)
+    mw.load(FIELDS, pins={"tp": 2})
+    assert repr(FIELDS) == before
+
+
+def test_pins_are_added() -> None:
+    spec = mw.load(FIELDS, mw.Spec, pins={"tp": 2, "zero": [0, 1]})
+    assert spec == mw.load(FIELDS, mw.Spec, pins=["tp=2", "zero=[0,1]"])
+    assert spec.pins.tp is not None
+
+
+def test_a_spec_says_whether_it_trains_or_serves() -> None:
+    name = "serve-llama3-8b-1xa100"
+    assert isinstance(mw.load(name), mw.ServingSpec)
+    assert isinstance(mw.load(name, mw.ServingSpec), mw.ServingSpec)
+    with pytest.raises(mw.SpecError, match="for specs with training"):
+        mw.load(name, mw.Spec)
+    with pytest.raises(mw.SpecError, match="has training; expected inference"):
+        mw.load(FIELDS, mw.ServingSpec)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (TEXT.replace("32", "x"), "^text:4: training.global_batch: 'x': expected"),
+        ({**FIELDS, "modle": 1}, "^fields: modle: "),
+        ({**FIELDS, "pins": 1}, "^fields: pins: 1"),
+        ({}, "^fields: model: missing"),
+        ("no-such-spec", "'no-such-spec' is neither a file nor a bundled name"),
+        ("{model: [", "^text:1: not valid YAML"),
+    ],
+)
+def test_errors_name_the_place(source: Any, told: str) -> None:
+    with pytest.raises(mw.SpecError, match=told):
+        mw.load(source)
+
+
+def test_a_wrong_pin_names_the_pins() -> None:
+    with pytest.raises(mw.SpecError, match=r"^pins: pins.tpp: "):
+        mw.load(FIELDS, pins={"tpp": 2})
+
+
+def test_what_files_leave_out_is_noted() -> None:
+    topo = Path(__file__).parents[1] / "data" / "topo.txt"
+    fields = {**FIELDS, "cluster": {"nvidia_smi": str(topo), "gpu": "a100-sxm-80gb"}}
+    notes: list[str] = []
+    mw.load(fields, notes=notes)
+    assert notes
+    assert all(note.startswith("topo.txt: ") for note in notes)

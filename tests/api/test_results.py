@@ -1,0 +1,136 @@
+"""Results: the data that commands print, back from it, and as notebooks show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any, Protocol, Self
+
+import pytest
+
+import meshwright as mw
+from tests.helpers.command import run
+
+FITS = "llama3-8b-2xh100-nvlink"
+NONE_FITS = "llama3-8b-2x4090-pcie"
+RUN = "mpt-30b-512xh100-90days"
+SERVED = "serve-llama3-8b-1xa100"
+NOT_SERVED = "serve-llama3-70b-2x4090-pcie"
+TEXT = '<b onload="x">&\x1b[31m'
+
+
+class AnyResult(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def to_json(self) -> str: ...
+
+    @classmethod
+    def from_json(cls, text: str) -> Self: ...
+
+    def _repr_html_(self) -> str: ...
+
+
+CASES: dict[str, tuple[list[str], Callable[[], AnyResult]]] = {
+    "solved": (["solve", FITS], lambda: mw.solve(mw.load(FITS))),
+    "top": (["solve", FITS, "--top", "3"], lambda: mw.solve(mw.load(FITS), top=3)),
+    "not solved": (["solve", NONE_FITS], lambda: mw.solve(mw.load(NONE_FITS))),
+    "run": (["solve", RUN], lambda: mw.solve(mw.load(RUN))),
+    "served": (["solve", SERVED], lambda: mw.solve(mw.load(SERVED))),
+    "not served": (["solve", NOT_SERVED], lambda: mw.solve(mw.load(NOT_SERVED))),
+    "explained": (["explain", FITS], lambda: mw.explain(mw.load(FITS))),
+    "plan": (
+        ["explain", FITS, "--plan", "tp=1,zero=0", "--collectives"],
+        lambda: mw.explain(mw.load(FITS), {"tp": 1, "zero": 0}, collectives=True),
+    ),
+    "repaired": (["explain", NONE_FITS], lambda: mw.explain(mw.load(NONE_FITS))),
+    "serving": (["explain", NOT_SERVED], lambda: mw.explain(mw.load(NOT_SERVED))),
+    "compared": (
+        ["compare", FITS, "--plan", "tp=1", "--plan", "tp=2"],
+        lambda: mw.compare(mw.load(FITS, mw.Spec), ["tp=1", "tp=2"]),
+    ),
+}
+
+
+@cache
+def result(name: str) -> AnyResult:
+    return CASES[name][1]()
+
+
+class Text(HTMLParser):
+    """The text of a page, and its elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_data_is_what_commands_print(name: str) -> None:
+    done = run(*CASES[name][0], "--format", "json")
+    assert result(name).to_json() == done.stdout
+    assert result(name).to_dict() == json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_read_back(name: str) -> None:
+    own = result(name)
+    again = type(own).from_json(own.to_json())
+    assert again.to_dict() == own.to_dict()
+    assert again._repr_html_() == own._repr_html_()
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "[]", '{"spec": 1}'])
+@pytest.mark.parametrize("name", ["solved", "served", "explained", "compared"])
+def test_other_json_is_refused(name: str, text: str) -> None:
+    with pytest.raises(mw.SpecError, match="not the JSON of"):
+        type(result(name)).from_json(text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_notebooks_show_a_table(name: str) -> None:
+    shown = Text(result(name)._repr_html_())
+    assert shown.tags == {"table", "caption", "tbody", "tr", "th", "td"}
+    assert shown.text[0] == result(name).to_dict().get("title", shown.text[0])
+
+
+@pytest.mark.parametrize("spec", [FITS, NONE_FITS])
+def test_notebooks_show_text_of_users_as_text(spec: str) -> None:
+    loaded = mw.load(spec, mw.Spec)
+    gpu = loaded.cluster.topology.gpu.model_copy(update={"name": TEXT})
+    topology = loaded.cluster.topology.model_copy(update={"gpu": gpu})
+    cluster = loaded.cluster.model_copy(update={"topology": topology})
+    outcome = mw.solve(loaded.model_copy(update={"cluster": cluster}))
+    shown = Text(outcome._repr_html_())
+    assert "b" not in shown.tags
+    assert '<b onload="x">&\\x1b[31m' in "".join(shown.text)
+
+
+def test_a_search_is_read_back() -> None:
+    sweep = {"base": FITS, "sweep": {"training.seq_len": [4096, 8192, 10**6]}}
+    found = mw.search(sweep, workers=1, front=("step_s", "peak_gib"))
+    again = mw.SearchResult.from_json(found.to_json())
+    assert again.to_dict() == found.to_dict() == json.loads(found.to_json())
+    assert again.rows == found.rows
+    assert again.errors == found.errors
+    assert again._repr_html_() == found._repr_html_()
+    assert Text(found._repr_html_()).text[:3] == [
+        "search", "cases", f"{found.counts['optimal']} optimal, 1 infeasible",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", ["best", "metric"])
+def test_a_search_with_loose_ends_is_refused(part: str) -> None:
+    found = mw.search({"base": FITS, "sweep": {"pins.tp": [[1]]}}, workers=1)
+    data = {**found.to_dict(), part: {"x": "no such key"} if part == "best" else "x"}
+    with pytest.raises(mw.SpecError, match="not the JSON of a search"):
+        mw.SearchResult.from_json(json.dumps(data))
