@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.state import sharded_bytes, state_bytes
+from meshwright.plans.sharding import Sharding
 from meshwright.spec.spec import Spec
 
 D, WIDTH = 8, 4096
@@ -44,7 +45,7 @@ def spec(framework: str, **training: object) -> Spec:
 
 def held(framework: str, zero: int, **training: object) -> float:
     state = state_bytes(spec(framework, **training))
-    parts = sharded_bytes(state, np.array([zero]), np.array([D]))
+    parts = sharded_bytes(state, Sharding(np.array([zero]), np.array([D])))
     return float(sum(part[0] for part in parts))
 
 

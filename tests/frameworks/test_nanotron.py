@@ -10,6 +10,7 @@ import pytest
 from meshwright.cost.state import loss_bytes, sharded_bytes, state_bytes
 from meshwright.frameworks.base.registry import framework, framework_published_as
 from meshwright.plans.rule import broken
+from meshwright.plans.sharding import Sharding
 from meshwright.plans.skeletons import (
     FULL,
     GPIPE,
@@ -105,7 +106,7 @@ def test_zero_1_needs_gradients_in_16_bits() -> None:
 )
 def test_bytes_per_parameter(gradients: str | None, zero: int, expected: float) -> None:
     state = state_bytes(spec(gradients=gradients))
-    parts = sharded_bytes(state, np.array([zero]), np.array([8]))
+    parts = sharded_bytes(state, Sharding(np.array([zero]), np.array([8])))
     assert sum(part[0] for part in parts) == expected
 
 

@@ -21,6 +21,7 @@ from meshwright.cost.transformer import (
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.loading.load import load_spec
 from meshwright.plans.plan import Plan, Stage
+from meshwright.plans.sharding import Sharding
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
@@ -94,7 +95,7 @@ def test_state_of_7b_and_70b() -> None:
 
 def held_gb(params: float, zero: int, shard: int) -> float:
     state = StateBytes(2, 2, 12, 2, 2)
-    parts = sharded_bytes(state, np.array([zero]), np.array([shard]))
+    parts = sharded_bytes(state, Sharding(np.array([zero]), np.array([shard])))
     return float(params * sum(part[0] for part in parts) / GB)
 
 

@@ -33,7 +33,7 @@ from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import AS_LISTED, Budget, FindAll
 from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
-from meshwright.plans.columns import Floats, Ints, take
+from meshwright.plans.columns import Floats, Ints
 from meshwright.results.outcome import Counts
 from meshwright.topology.fabric import PathCosts
 
@@ -223,7 +223,7 @@ def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
         own = own.take(np.flatnonzero(own.ep == (ep or 1)))
         trials, each = len(paths.latency_s), len(own)
         rows = own.take(np.tile(np.arange(each), trials))
-        tried = take(paths, np.repeat(np.arange(trials), each))
+        tried = paths.take(np.repeat(np.arange(trials), each))
         costs = timed(job, free(rows.on_meshes(tried, np.arange(len(rows)))))
         bound = cheap_bound(costs, job.spec.model.n_layers)
         return np.asarray(bound.reshape(trials, each).min(axis=1, initial=np.inf))

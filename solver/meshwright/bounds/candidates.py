@@ -16,24 +16,20 @@ from meshwright.bounds.upper import pinned_split, split_fits, split_ticks
 from meshwright.cost.job import Job
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import Budget
-from meshwright.plans.columns import Bools, Floats, Ints, joined, take
+from meshwright.plans.columns import Bools, Columns, Floats, Ints
 
 
 @dataclass(frozen=True)
-class Coarse:
+class Coarse(Columns):
     """Coarse rows that have room, and what they hold: that is so on every mesh."""
 
     number: Ints
     """Of each: its row in the lattice."""
     memory: Scaled
 
-    def take(self, index: Ints) -> Coarse:
-        """Return the rows of `index`."""
-        return take(self, index)
-
 
 @dataclass(frozen=True)
-class Candidates:
+class Candidates(Columns):
     """Skeletons on meshes that may hold the best plan, in no order."""
 
     costs: Scaled
@@ -45,10 +41,6 @@ class Candidates:
     """The same with those in mind; infinite where no split keeps them."""
     upper: Floats
     """Ticks of the constructive split; infinite where that breaks a limit or pin."""
-
-    def take(self, index: Ints) -> Candidates:
-        """Return the candidates of `index`."""
-        return take(self, index)
 
     def up_to(self, best: float) -> Candidates:
         """Return the candidates whose lower bound is not above `best`."""
@@ -114,7 +106,7 @@ def kth_best(found: list[Candidates], keep: int) -> float:
 
 def within(job: Job, found: list[Candidates], best: float) -> Candidates:
     """Return the candidates within the best plan, bounded once more against it."""
-    merged = joined([part.up_to(best) for part in found])
+    merged = Candidates.joined([part.up_to(best) for part in found])
     again = by_stages(job, merged.costs, lower_bound_at(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
 

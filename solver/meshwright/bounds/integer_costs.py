@@ -21,7 +21,7 @@ from meshwright.cost.schedule import (
     step_weights,
 )
 from meshwright.cost.timing import TimeCosts
-from meshwright.plans.columns import Floats, Ints, added, take, total
+from meshwright.plans.columns import Columns, Floats, Ints, added, take, total
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.units import GIB
 
@@ -39,7 +39,7 @@ MOST_CHUNKS = 2.0**36
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(Columns):
     """Costs of skeletons in ticks and chunks, whole numbers, a row each."""
 
     rows: Skeletons
@@ -75,30 +75,19 @@ class Scaled:
     """The same rows on each kind of GPU that stages lie on; then the above are the
     least of all kinds."""
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.rows)
-
-    def take(self, index: Ints) -> Scaled:
-        """Return the rows of `index`."""
-        return take(self, index)
-
     def shared(self, rows: Skeletons, inverse: Ints) -> Scaled:
         """Return the costs of rows of which `inverse` says which of these each has."""
-        columns = {**vars(self)}
-        columns.pop("rows")
+        columns = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
         return Scaled(rows=rows, **take(columns, inverse))
 
     @classmethod
     def least(cls, kinds: Sequence[Scaled]) -> Scaled:
         """Return the least costs over kinds of GPUs, and those of each kind."""
-        first, own = kinds[0], vars(kinds[0])
         columns = {
             name: np.min([getattr(kind, name) for kind in kinds], axis=0)
-            for name in own
-            if name not in ("rows", "kinds")
+            for name in AMOUNTS
         }
-        return cls(rows=first.rows, kinds=tuple(kinds), **columns)
+        return cls(rows=kinds[0].rows, kinds=tuple(kinds), **columns)
 
     def in_flight(self, stages: int) -> Ints:
         """Return the chunks of activations that stages hold at most, (rows, stages)."""
@@ -162,10 +151,14 @@ class Scaled:
         return np.where(is_free, layers, np.maximum(most, 0))
 
 
+AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "kinds"))
+"""The columns of ticks and chunks."""
+
+
 def free(rows: Skeletons) -> Scaled:
     """Return costs of nothing: rows take no time and hold nothing."""
-    names = {f.name for f in fields(Scaled)} - {"rows", "kinds"}
-    columns: dict[str, Any] = dict.fromkeys(names, np.zeros(len(rows), dtype=np.int64))
+    none = np.zeros(len(rows), dtype=np.int64)
+    columns: dict[str, Any] = dict.fromkeys(AMOUNTS, none)
     return Scaled(rows=rows, **columns)
 
 

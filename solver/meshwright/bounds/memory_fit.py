@@ -26,7 +26,7 @@ from meshwright.bounds.stages import (
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_memory, price_time
 from meshwright.lattice.lattice import Lattice, in_best_case
-from meshwright.plans.columns import Bools, Floats, Ints, representatives, take
+from meshwright.plans.columns import Bools, Floats, Ints, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import SCHEDULES
 
@@ -143,7 +143,7 @@ def by_count(costs: Scaled) -> list[tuple[Ints, Scaled]]:
     _, starts = np.unique(together.rows.pp, return_index=True)
     edges = pairwise([*starts.tolist(), len(order)])
     parts = [slice(start, end) for start, end in edges]
-    return [(order[own], take(together, own)) for own in parts]
+    return [(order[own], together.take(own)) for own in parts]
 
 
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:

@@ -12,7 +12,7 @@ from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
 from meshwright.cost.roofline import MISALIGNED, Work, work
 from meshwright.cost.transformer import input_norms, output_norms
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Floats
+from meshwright.plans.columns import Columns, Floats
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
 
@@ -22,7 +22,7 @@ and a matmul for every local expert come on top."""
 
 
 @dataclass(frozen=True)
-class LayerKernels:
+class LayerKernels(Columns):
     """Seconds of one layer's kernels per micro-batch on one GPU, (rows,)."""
 
     forward_s: Floats
@@ -38,7 +38,7 @@ class LayerKernels:
 
 
 @dataclass(frozen=True)
-class Kernels:
+class Kernels(Columns):
     """Seconds per layer and micro-batch on one GPU, and of the ends of the model."""
 
     layer: LayerKernels

@@ -31,7 +31,7 @@ from meshwright.cost.weights import (
 )
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Floats, Parts, added, scaled, take
+from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.shards import Shards
 from meshwright.plans.skeletons import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
@@ -40,7 +40,7 @@ from meshwright.spec.units import GIB
 
 
 @dataclass(frozen=True)
-class MemoryCosts:
+class MemoryCosts(Columns):
     """Bytes on one GPU, a row per skeleton.
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
@@ -73,7 +73,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows, saved_bytes)
     alike, inverse = rows.distinct_in_state()
-    held = take(_held(job, alike), inverse)
+    held = _held(job, alike).take(inverse)
     logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * (saved - kept))
     shared = _shared(rows, logits, working)
@@ -99,7 +99,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Held(Columns):
     """What does not depend on micro-batches: the state, on the GPU and on the host."""
 
     layer: Parts
@@ -130,14 +130,14 @@ def _held(job: Job, rows: Skeletons) -> _Held:
 
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
-    zero, has_cast = rows.zero, framework_of(job.spec).has_cast_weights
-    parts = []
+    has_cast, parts = framework_of(job.spec).has_cast_weights, []
     for own in held:
-        weights, gradients, optimizer = sharded_bytes(state, zero, own.shards)
+        shards = own.sharding
+        weights, gradients, optimizer = sharded_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
-            # fp32 parameters are sharded from stage 2 on; the cast copy only in 3.
-            sharded = state.weights / np.where(zero >= 2, own.shards, 1)
-            weights = sharded + np.where(zero < 3, state.gathered, 0.0)
+            # fp32 parameters are sharded like gradients; the cast copy only in 3.
+            cast = np.where(shards.shards_weights, 0.0, state.gathered)
+            weights = state.weights / shards.gradients + cast
         parts.append(
             {
                 "weights": own.params * weights,
@@ -152,7 +152,7 @@ def _layer_state(
     job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
 ) -> Parts:
     """Return the same of a layer, with copies of weights that stay on the GPU."""
-    stays = (rows.zero < 3) & ~streams_weights(rows)
+    stays = ~rows.sharding.shards_weights & ~streams_weights(rows)
     copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
     cast = sum(own.params for own in held) * copies
     return added([_state(job, state, rows, held), {"weights": cast}])
@@ -243,9 +243,9 @@ def _in_transit(
     framework = framework_of(job.spec)
     params = sum(own.params for own in held)
     ahead = np.minimum(params, framework.prefetched_params)
-    visits = (rows.zero == 3) | streams_weights(rows)
+    visits = rows.sharding.shards_weights | streams_weights(rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
     is_apart = framework.has_separate_gradients
     waiting = ELEMENT_BYTES[job.spec.training.precision] if is_apart else 0
-    passes = (rows.zero >= 2) | (rows.offload >= GRADIENTS)
+    passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     return gathered + params * np.where(passes, state.gradients, waiting)

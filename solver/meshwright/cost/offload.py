@@ -6,7 +6,7 @@ Sources: Ren et al. 2021 (ZeRO-Offload), sections 3 and 4; Rajbhandari et al. 20
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
     of the optimizer, and made where that lives.
     """
     gathered = sum(own.params for own in held) * state_bytes(job.spec).gathered
-    stays = np.where(rows.zero == 2, gathered, 0.0)
+    stays = np.where(_gathers_once(rows), gathered, 0.0)
     leaves = rows.offload
     return {
         "weights": np.where(leaves >= PARAMETERS, stays, whole["weights"]),
@@ -51,7 +51,12 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
 
 def streams_weights(rows: Skeletons) -> Bools:
     """Return which rows bring a layer's weights to the GPU for each use of them."""
-    return np.asarray((rows.offload == PARAMETERS) & (rows.zero != 2))
+    return np.asarray((rows.offload == PARAMETERS) & ~_gathers_once(rows))
+
+
+def _gathers_once(rows: Skeletons) -> Bools:
+    """Return which rows, if weights are offloaded, gather them once per step."""
+    return np.asarray(rows.sharding.shards_gradients & ~rows.sharding.shards_weights)
 
 
 def host_bytes(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
@@ -67,8 +72,9 @@ def _offloaded(job: Job, rows: Skeletons, own: Weights) -> Parts:
 
     The host holds shards: of weights under ZeRO-2 too, which gathers them on the GPU.
     """
-    zero = np.where((rows.offload == PARAMETERS) & (rows.zero == 2), 3, rows.zero)
-    sizes = sharded_bytes(state_bytes(job.spec), zero, own.shards)
+    is_whole = (rows.offload == PARAMETERS) & _gathers_once(rows)
+    shards = replace(own.sharding, zero=np.where(is_whole, 3, rows.zero))
+    sizes = sharded_bytes(state_bytes(job.spec), shards)
     codes = (PARAMETERS, GRADIENTS, OPTIMIZER)
     names = ("weights", "gradients", "optimizer")
     return {
@@ -115,10 +121,10 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
         none = np.zeros(len(rows))
         return Copies(none, none, none, none)
     state, code = state_bytes(job.spec), rows.offload
-    shares = [w.params / np.where(rows.zero >= 1, w.shards, 1) for w in held]
+    shares = [w.params / w.sharding.optimizer for w in held]
     own = np.sum(shares, axis=0)
     up = own * np.where(code == PARAMETERS, state.weights, state.gathered)
-    down, summed = own * state.gradients, own * summed_gradients(state, rows.zero)
+    down, summed = own * state.gradients, own * summed_gradients(state, rows.sharding)
     streams = streams_weights(rows)
     path_s = 1 / (host.pcie_gb_s * 1e9)
     way_s = max(path_s, _drive_s_per_byte(job))

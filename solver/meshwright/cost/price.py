@@ -19,13 +19,12 @@ from meshwright.cost.schedule import (
 from meshwright.cost.timing import TimeCosts, time_costs
 from meshwright.plans.columns import (
     Bools,
+    Columns,
     Floats,
     Ints,
     Parts,
     added,
-    joined,
     scaled,
-    take,
     total,
     where,
 )
@@ -33,7 +32,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.gpu import PRECISIONS
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Columns)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T
         costs(job.at(PRECISIONS[code]), rows.take(order[rows.precision[order] == code]))
         for code in codes
     ]
-    return take(joined(parts), np.argsort(order))
+    return type(parts[0]).joined(parts).take(np.argsort(order))
 
 
 def per_row(column: Bools, split: Ints) -> Bools:
@@ -123,7 +122,7 @@ def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
 
     Layers of the split have shape (rows, stages).
     """
-    column = take(time, np.arange(len(rows))[:, None])
+    column = time.take((slice(None), None))
     tau_s = total(stage_seconds(column, split, rows.vpp[:, None]))
     weight_s = stage_weight_seconds(column, split)
     schedule = (rows.schedule, rows.microbatches, rows.vpp)

@@ -9,8 +9,9 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.columns import Floats
 from meshwright.plans.precision import FORMATS
+from meshwright.plans.sharding import Sharding
 from meshwright.spec.spec import Spec
 
 BLOCK = 256
@@ -47,28 +48,24 @@ def state_bytes(spec: Spec) -> StateBytes:
 
 
 def sharded_bytes(
-    state: StateBytes, zero: Ints, dp_shard: Ints
+    state: StateBytes, sharding: Sharding
 ) -> tuple[Floats, Floats, Floats]:
-    """Return bytes per parameter of weights, gradients and optimizer under ZeRO.
-
-    Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
-    2019, section 5 and figure 1).
-    """
-    main = _main_gradients(state, zero)
+    """Return bytes per parameter of weights, gradients and optimizer under ZeRO."""
+    main = _main_gradients(state, sharding)
     copied = np.where(main > 0, 0.0, state.copied)
-    weights = state.weights / np.where(zero >= 3, dp_shard, 1)
-    gradients = state.gradients / np.where(zero >= 2, dp_shard, 1) + main
-    optimizer = (state.optimizer + copied) / np.where(zero >= 1, dp_shard, 1)
+    weights = state.weights / sharding.weights
+    gradients = state.gradients / sharding.gradients + main
+    optimizer = (state.optimizer + copied) / sharding.optimizer
     return weights, gradients, optimizer
 
 
-def _main_gradients(state: StateBytes, zero: Ints) -> Floats:
-    return np.where(zero <= 1, state.main_gradients, 0.0)
+def _main_gradients(state: StateBytes, sharding: Sharding) -> Floats:
+    return np.where(sharding.shards_gradients, 0.0, state.main_gradients)
 
 
-def summed_gradients(state: StateBytes, zero: Ints) -> Floats:
+def summed_gradients(state: StateBytes, sharding: Sharding) -> Floats:
     """Return the bytes per parameter of the gradients that an update reads."""
-    main = _main_gradients(state, zero)
+    main = _main_gradients(state, sharding)
     return np.where(main > 0, main, state.gradients)
 
 

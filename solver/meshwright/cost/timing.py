@@ -25,12 +25,12 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
-from meshwright.plans.columns import Floats, Parts, added, scaled, take
+from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 
 @dataclass(frozen=True)
-class TimeCosts:
+class TimeCosts(Columns):
     """Seconds, a row per skeleton.
 
     A stage of n layers, r of them recomputed, takes n x (forward + backward) + r x
@@ -98,7 +98,7 @@ def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, worked out once per distinct degree and micro-batch."""
     distinct, inverse = rows.shards.distinct()
-    return take(kernels(job.spec, job.efficiency, distinct), inverse)
+    return kernels(job.spec, job.efficiency, distinct).take(inverse)
 
 
 def _block_times(job: Job, rows: Skeletons, own: Kernels) -> dict[str, BlockTimes]:
@@ -251,7 +251,7 @@ def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the seconds of updates on the GPU; the host's are in `cost.offload`."""
     moved = np.where(rows.offload == KEEPS_ALL, state_bytes(job.spec).updated, 0.0)
-    own = sum(w.params / np.where(rows.zero >= 1, w.shards, 1) for w in held)
+    own = sum(w.params / w.sharding.optimizer for w in held)
     gpu = job.spec.cluster.topology.gpu
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
     return np.asarray(own * moved / rate)

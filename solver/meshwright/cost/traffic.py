@@ -164,22 +164,24 @@ def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:
 
 def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return ZeRO-3's all-gather of weights, once per forward and per backward."""
-    gathered = np.where(rows.zero == 3, state_bytes(job.spec).gathered, 0.0)
-    return [
-        Collective(own.shard_group, "all_gather", own.params * gathered, own.shards)
-        for own in held
-    ]
+    is_sharded = rows.sharding.shards_weights
+    gathered = np.where(is_sharded, state_bytes(job.spec).gathered, 0.0)
+    return [_in_shards(own, "all_gather", gathered) for own in held]
 
 
 def reduce_gradients(
     job: Job, rows: Skeletons, held: list[Weights]
 ) -> list[Collective]:
     """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch."""
-    reduced = np.where(rows.zero >= 2, state_bytes(job.spec).reduced, 0.0)
-    return [
-        Collective(own.shard_group, "reduce_scatter", own.params * reduced, own.shards)
-        for own in held
-    ]
+    is_sharded = rows.sharding.shards_gradients
+    reduced = np.where(is_sharded, state_bytes(job.spec).reduced, 0.0)
+    return [_in_shards(own, "reduce_scatter", reduced) for own in held]
+
+
+def _in_shards(own: Weights, operation: Operation, per_param: Floats) -> Collective:
+    """Return what the GPUs that shard some weights do with so many bytes of each."""
+    shards = own.sharding
+    return Collective(shards.group, operation, own.params * per_param, shards.members)
 
 
 def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
@@ -189,19 +191,17 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
     reduce-scatters them and gathers weights; ZeRO-2 has reduced them already; ZeRO-3
     has no weights to gather. Replicas of a shard all-reduce what it holds.
     """
-    state, zero = state_bytes(job.spec), rows.zero
-    reduced = np.where(zero <= 1, state.reduced, 0.0)
-    gathered = np.select([zero == 0, zero < 3], [state.reduced, state.gathered], 0.0)
+    state, shards = state_bytes(job.spec), rows.sharding
+    reduced = np.where(shards.shards_gradients, 0.0, state.reduced)
+    summed = np.where(shards.shards_optimizer, state.gathered, state.reduced)
+    gathered = np.where(shards.shards_weights, 0.0, summed)
     operations = []
     for own in held:
-        shared = np.where(own.replicas > 1, own.params * state.reduced / own.shards, 0)
+        shard = own.params * state.reduced / own.sharding.members
+        shared = np.where(own.replicas > 1, shard, 0)
         operations += [
-            Collective(
-                own.shard_group, "reduce_scatter", own.params * reduced, own.shards
-            ),
-            Collective(
-                own.shard_group, "all_gather", own.params * gathered, own.shards
-            ),
+            _in_shards(own, "reduce_scatter", reduced),
+            _in_shards(own, "all_gather", gathered),
             Collective(own.replica_group, "all_reduce", shared, own.replicas),
         ]
     return operations

@@ -13,12 +13,11 @@ from meshwright.cost.transformer import (
     layer_params,
 )
 from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.sharding import Sharding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.topology.groups import (
     DP_REPLICATE,
-    DP_SHARD,
     EXPERT_REPLICATE,
-    EXPERT_SHARD,
 )
 
 
@@ -27,11 +26,10 @@ class Weights:
     """Parameters on one GPU before ZeRO, a row per skeleton, and their two groups."""
 
     params: Floats
-    shards: Ints
-    shard_group: int
-    """Column of the paths, as for the other group."""
+    sharding: Sharding
     replicas: Ints
     replica_group: int
+    """Column of the paths."""
 
 
 def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
@@ -58,10 +56,10 @@ def head_weights(job: Job, rows: Skeletons) -> list[Weights]:
 
 
 def _common(rows: Skeletons, params: Floats) -> Weights:
-    return Weights(params, rows.state_shards, DP_SHARD, rows.dp_replicate, DP_REPLICATE)
+    return Weights(params, rows.sharding, rows.dp_replicate, DP_REPLICATE)
 
 
 def _experts(rows: Skeletons, params: Floats) -> Weights:
-    shards = rows.expert_shards
-    replicas = rows.expert_copies // shards
-    return Weights(params, shards, EXPERT_SHARD, replicas, EXPERT_REPLICATE)
+    sharding = rows.expert_sharding
+    replicas = rows.expert_copies // sharding.members
+    return Weights(params, sharding, replicas, EXPERT_REPLICATE)

@@ -14,7 +14,7 @@ from meshwright.cost.price import step_seconds
 from meshwright.cost.timing import time_costs
 from meshwright.evidence.price import Priced
 from meshwright.evidence.words import kernels_of
-from meshwright.plans.columns import Floats, Ints, joined, take
+from meshwright.plans.columns import Floats, Ints, joined
 from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
@@ -38,7 +38,7 @@ class _Alike:
         time = time_costs(replace(self.job, efficiency=efficiency), self.rows)
         steps = np.empty(len(self.rows))
         for own, split in self.splits.values():
-            steps[own] = step_seconds(self.rows.take(own), take(time, own), split)
+            steps[own] = step_seconds(self.rows.take(own), time.take(own), split)
         return np.log(steps)
 
 

@@ -105,7 +105,7 @@ class Lattice:
         counts = np.array([len(own.meshes) for own in placed], dtype=np.int64)
         own = ranges((np.cumsum(counts) - counts)[number], counts[number])
         row = np.repeat(np.arange(len(index)), counts[number])
-        paths = joined([own.paths for own in placed])
+        paths = PathCosts.joined([own.paths for own in placed])
         if keep is not None and len(own) > FEW:
             degree = np.repeat(np.arange(len(placed)), counts)
             kept = _by_tensor_price(coarse.rows, row, paths, degree, own, keep)
@@ -113,7 +113,7 @@ class Lattice:
         starts = np.array([own.start for own in placed], dtype=np.int64)
         seen = take(joined([one.kind_paths for one in placed]), own)
         mesh = ranges(starts, counts)[own]
-        return coarse.rows.take(row).on_meshes(take(paths, own), mesh, seen), row
+        return coarse.rows.take(row).on_meshes(paths.take(own), mesh, seen), row
 
 
 def _by_tensor_price(
@@ -134,7 +134,7 @@ def _by_tensor_price(
     prices, number = np.unique(price, return_inverse=True)
     alike = number + len(prices) * degree
     one, inverse = representatives(alike[own] + (alike.max() + 1) * row)
-    least = take(_least_of(paths, alike), own[one])
+    least = _least_of(paths, alike).take(own[one])
     asked = rows.take(row[one])
     return keep(asked.on_meshes(least, asked.mesh))[inverse]
 
@@ -164,7 +164,7 @@ def _least_of(paths: PathCosts, alike: Ints) -> PathCosts:
         np.minimum.reduceat(paths.s_per_byte[order], start),
         np.minimum.reduceat(paths.latency_s[order], start),
     )
-    return take(least, number)
+    return least.take(number)
 
 
 def in_best_case(job: Job, rows: Skeletons) -> Skeletons:

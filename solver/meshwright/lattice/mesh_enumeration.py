@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.lattice.degrees import factorisations
 from meshwright.placement.order_costs import ExpertDegree
-from meshwright.plans.columns import Ints, take
+from meshwright.plans.columns import Ints
 from meshwright.topology.fabric import Fabric, Meshes, PathCosts
 from meshwright.topology.groups import price_groups
 
@@ -78,7 +78,7 @@ def _listed(fabric: Fabric, keys: list[Key]) -> list[tuple[Meshes, PathCosts]]:
     first = first_of_equal([number[:, None], paths.s_per_byte, paths.latency_s])
     edges = np.searchsorted(number[first], np.arange(len(keys) + 1))
     parts = (first[start:end] for start, end in pairwise(edges.tolist()))
-    return [(meshes[own], take(paths, own)) for own in parts]
+    return [(meshes[own], paths.take(own)) for own in parts]
 
 
 def first_of_equal(columns: Iterable[Ints | np.ndarray]) -> Ints:

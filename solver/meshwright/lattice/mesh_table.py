@@ -164,7 +164,7 @@ class MeshTable:
             rows = mesh_rows(meshes, paths)
             first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
-        own, seen = take(paths, first), take(kinds, first)
+        own, seen = paths.take(first), take(kinds, first)
         return Placed(self._count, meshes[first], orders, own, seen, bound)
 
     def place(self, number: int) -> Place:

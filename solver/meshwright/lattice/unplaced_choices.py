@@ -71,10 +71,7 @@ class Choices:
     def rows(self) -> Skeletons:
         """Return the rows themselves."""
         ways: dict[str, Any] = take(self.codes, self.number % self._ways)
-        plain = {
-            name: own for name, own in vars(self.plain).items() if name not in ways
-        }
-        return Skeletons(**take(plain, self._which), **ways)
+        return replace(self.plain.take(self._which), **ways)
 
     @cached_property
     def degree(self) -> Ints:
@@ -167,7 +164,7 @@ def _beside(
     A rule that does not look at the codes is asked once.
     """
     own: dict[str, Any] = {name: each[None] for name, each in codes.items()}
-    beside = replace(take(rows, (slice(None), None)), **own)
+    beside = replace(rows.take((slice(None), None)), **own)
     count = len(next(iter(codes.values())))
     allowed = np.empty((len(rows), count), dtype=bool)
     allowed[:] = holding(rules, spec, beside)

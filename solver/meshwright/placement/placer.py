@@ -35,7 +35,7 @@ from meshwright.placement.order_costs import (
     group_costs,
     traffic_of,
 )
-from meshwright.plans.columns import Bools, take
+from meshwright.plans.columns import Bools
 from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 from meshwright.topology.groups import least_group_prices, price_groups
 from meshwright.topology.routed_fabric import RoutedFabric
@@ -130,9 +130,9 @@ class Placer:
         floor = least_group_prices(self.fabric, meshes, share)
         listed = price_groups(self.fabric, meshes, share)
         above = np.flatnonzero(_is_above(listed, floor))
-        for mesh in above[cutoff.keeps(take(floor, above))].tolist():
+        for mesh in above[cutoff.keeps(floor.take(above))].tolist():
             traffic = tuple(traffic_of(self.fabric, meshes[[mesh]], ep))
-            least = self._raised(traffic, take(floor, np.array([mesh])))
+            least = self._raised(traffic, floor.take(np.array([mesh])))
             if cutoff.keeps(least)[0]:
                 result[mesh] = self._on_mesh(traffic, least, cutoff, find)
         return result

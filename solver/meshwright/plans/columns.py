@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,52 +27,72 @@ def total(parts: Parts) -> Floats:
 Index = Ints | slice | tuple[slice, None]
 
 
-def take(columns: T, index: Index) -> T:
-    """Return rows of columns: of an array, of parts, or of a dataclass of them.
+@dataclass(frozen=True)
+class Columns:
+    """Columns of equal length: what stands in one row of each belongs together.
 
-    What is one array under several names is taken once, and stays one.
+    A subclass is a frozen dataclass whose fields are arrays, parts, further columns, or
+    tuples of those.
     """
-    if isinstance(columns, np.ndarray):
-        return cast("T", _rows_of(columns, index))
-    if isinstance(columns, tuple):
-        return cast("T", tuple(take(own, index) for own in columns))
-    is_parts = isinstance(columns, dict)
-    named: dict[str, Any] = cast("Any", columns) if is_parts else vars(columns)
-    taken: dict[int, Any] = {}
-    rows = {}
-    for name, own in named.items():
-        key = id(own)
-        if key not in taken:
-            taken[key] = take(own, index)
-        rows[name] = taken[key]
-    if is_parts:
-        return cast("T", rows)
-    # Constructors of frozen dataclasses take longer than all of the above.
-    result = object.__new__(type(columns))
-    result.__dict__.update(rows)
-    return result
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return next(len(own) for own in self.columns if not isinstance(own, dict))
+
+    @property
+    def columns(self) -> list[Any]:
+        """Return the columns in the order of the fields."""
+        return [getattr(self, name) for name in self.__dataclass_fields__]
+
+    def take(self, index: Index) -> Self:
+        """Return the rows of `index`."""
+        # This is most of what columns cost: arrays are not worth a call each.
+        rows = {
+            name: own[index] if type(own) is np.ndarray else take(own, index)
+            for name, own in self.__dict__.items()
+        }
+        # Constructors of frozen dataclasses take longer than all of the above.
+        result = object.__new__(type(self))
+        result.__dict__.update(rows)
+        return result
+
+    @classmethod
+    def joined(cls, tables: Sequence[Self]) -> Self:
+        """Return the rows of all tables, one after another."""
+        names = cls.__dataclass_fields__
+        return cls(**{n: joined([getattr(own, n) for own in tables]) for n in names})
+
+    def distinct(self) -> tuple[Self, Ints]:
+        """Return the distinct rows of plain columns, and which of them each row is."""
+        one_of_each, inverse = distinct(self.columns)
+        return self.take(one_of_each), inverse
 
 
-def _rows_of(array: NDArray[Any], index: Index) -> NDArray[Any]:
-    """Return rows of an array; numbered rows of a table are copied as a whole."""
-    if array.ndim > 1 and isinstance(index, np.ndarray):
-        return array.take(index, axis=0)
-    return array[index]
+def take(columns: T, index: Index) -> T:
+    """Return rows of columns: of an array, of parts, of a tuple, or of `Columns`."""
+    own: Any = columns
+    if type(own) is np.ndarray:
+        if own.ndim > 1 and isinstance(index, np.ndarray):
+            # Numbered rows of a table are copied as a whole.
+            return cast("T", own.take(index, axis=0))
+        return cast("T", own[index])
+    if isinstance(own, dict):
+        return cast("T", {name: take(part, index) for name, part in own.items()})
+    if isinstance(own, tuple):
+        return cast("T", tuple(take(part, index) for part in own))
+    return cast("T", own.take(index))
 
 
-def joined(tables: list[T]) -> T:
-    """Return the rows of all of some columns: arrays, parts, or dataclasses of them."""
-    first: Any = tables[0]
-    if isinstance(first, np.ndarray):
-        return cast("T", np.concatenate(cast("list[Any]", tables)))
-    if isinstance(first, dict):
-        own: list[Any] = list(tables)
-        return cast("T", {n: joined([parts[n] for parts in own]) for n in first})
-    if isinstance(first, tuple):
-        every = zip(*cast("list[Any]", tables), strict=True)
-        return cast("T", tuple(joined(list(own)) for own in every))
-    whole = {n: joined([getattr(table, n) for table in tables]) for n in vars(first)}
-    return cast("T", type(first)(**whole))
+def joined(tables: Sequence[T]) -> T:
+    """Return the rows of all of some columns, of one kind that `take` knows."""
+    own: Any = tables
+    if isinstance(own[0], np.ndarray):
+        return cast("T", np.concatenate(own))
+    if isinstance(own[0], dict):
+        return cast("T", {n: joined([parts[n] for parts in own]) for n in own[0]})
+    if isinstance(own[0], tuple):
+        return cast("T", tuple(map(joined, zip(*own, strict=True))))
+    return cast("T", own[0].joined(own))
 
 
 def ranges(start: Ints, length: Ints) -> Ints:

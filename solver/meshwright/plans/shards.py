@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from meshwright.plans.columns import Bools, Floats, Ints, distinct, take
+from meshwright.plans.columns import Bools, Columns, Floats, Ints
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Columns):
     """What one GPU's share of a layer depends on, a row each."""
 
     tp: Ints
@@ -16,10 +16,6 @@ class Shards:
     ep: Ints
     micro_batch: Ints
     sequence_parallel: Bools
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.tp)
 
     def tokens(self, seq_len: int) -> Floats:
         """Return the tokens of a micro-batch that a tensor-parallel group sees."""
@@ -31,8 +27,3 @@ class Shards:
         """Return over how many of the group those tokens are split between matmuls."""
         result: Ints = 1 + (self.tp - 1) * self.sequence_parallel
         return result
-
-    def distinct(self) -> tuple[Shards, Ints]:
-        """Return the distinct rows, and for each row which of them it is."""
-        own, inverse = distinct([getattr(self, f.name) for f in fields(self)])
-        return take(self, own), inverse

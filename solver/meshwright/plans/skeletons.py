@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.plans.columns import Bools, Ints, distinct, take
+from meshwright.plans.columns import Bools, Columns, Ints, distinct
+from meshwright.plans.sharding import Sharding
 from meshwright.plans.shards import Shards
 from meshwright.spec.plan_fields import (
     FIELDS,
@@ -16,6 +17,7 @@ from meshwright.spec.plan_fields import (
     SCHEDULES,
 )
 from meshwright.topology.fabric import PathCosts
+from meshwright.topology.groups import EXPERT_SHARD
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
 """Codes of the recompute column."""
@@ -37,7 +39,7 @@ def plain_columns(count: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Skeletons:
+class Skeletons(Columns):
     """Columns of equal length, a skeleton per row, by the fields of a plan."""
 
     tp: Ints
@@ -62,10 +64,6 @@ class Skeletons:
     kind_paths: tuple[PathCosts, ...] = ()
     """On the row's mesh, as the GPUs of each kind see it that stages lie on."""
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.tp)
-
     @property
     def is_placed(self) -> bool:
         """Return whether it is known what groups pay."""
@@ -77,9 +75,9 @@ class Skeletons:
         return self.dp_shard * self.dp_replicate
 
     @property
-    def state_shards(self) -> Ints:
-        """Return over how many GPUs ZeRO shards what is not an expert's."""
-        return self.cp * self.dp_shard
+    def sharding(self) -> Sharding:
+        """Return how ZeRO shards the state of what is not an expert's."""
+        return Sharding(self.zero, self.cp * self.dp_shard)
 
     @property
     def expert_copies(self) -> Ints:
@@ -88,17 +86,17 @@ class Skeletons:
         return result
 
     @property
-    def expert_shards(self) -> Ints:
-        """Return over how many of those ZeRO shards them; see `topology.groups`."""
+    def expert_sharding(self) -> Sharding:
+        """Return how those shard the state of experts; see `topology.groups`."""
         folds_shards = (self.dp_shard > 1) | (self.dp_replicate == 1)
         within = self.expert_copies // self.dp_replicate
-        return np.where(folds_shards, within, 1)
+        return Sharding(self.zero, np.where(folds_shards, within, 1), EXPERT_SHARD)
 
     @property
     def group_degrees(self) -> list[Ints]:
         """Return the members of every group, in the order of `topology.groups`."""
-        shards = self.expert_shards
-        own = [self.tp, self.cp, self.state_shards, self.dp_replicate, self.pp]
+        shards = self.expert_sharding.members
+        own = [self.tp, self.cp, self.sharding.members, self.dp_replicate, self.pp]
         return [*own, self.ep, shards, self.expert_copies // shards]
 
     @property
@@ -116,10 +114,6 @@ class Skeletons:
         degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
         own, inverse = distinct([*degrees, self.pp > 1, self.zero, self.offload])
         return self.take(own), inverse
-
-    def take(self, index: Ints) -> Skeletons:
-        """Return the rows of `index`."""
-        return take(self, index)
 
     def on_meshes(
         self, paths: PathCosts, mesh: Ints, kind_paths: tuple[PathCosts, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.reading.file_kinds import FABRICS, MACHINES
+from meshwright.imports.registry import kinds
 
 Schema = dict[str, Any]
 
@@ -69,7 +69,7 @@ def _cluster(definition: Schema) -> Schema:
     """Return a cluster, which names its machine, or files that tell of it."""
     files = {
         kind: {"type": "string", "description": f"A file that `{kind}` is read from."}
-        for kind in (*MACHINES, *FABRICS)
+        for kind in kinds("machines", "fabrics")
     }
     beside = {"gpu": named("Gpu"), "scale_out": ref("ScaleOut"), "host": ref("Host")}
     properties = {**definition["properties"], **_machines(), **files, **beside}

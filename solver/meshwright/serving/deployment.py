@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.plans.columns import Floats, Ints, take
+from meshwright.plans.columns import Floats, Ints
 from meshwright.serving.job import ServingJob
 from meshwright.spec.plan_fields import AXES
 from meshwright.topology.fabric import Meshes
@@ -14,7 +14,7 @@ from meshwright.topology.groups import PP, TP, price_groups
 
 
 @dataclass(frozen=True)
-class Deployments:
+class Deployments(Columns):
     """Columns of equal length, one row for each deployment."""
 
     tp: Ints
@@ -32,18 +32,10 @@ class Deployments:
     pp_s_per_byte: Floats
     pp_latency_s: Floats
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.tp)
-
     @property
     def group_size(self) -> Ints:
         """Return the number of requests in the largest group."""
         return -(-self.requests // self.microbatches)
-
-    def take(self, index: Ints) -> Deployments:
-        """Return the rows of `index`."""
-        return take(self, index)
 
 
 def on_meshes(job: ServingJob, meshes: Meshes, microbatches: Ints) -> Deployments:

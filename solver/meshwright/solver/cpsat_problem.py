@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from meshwright.bounds.candidates import Candidates
-from meshwright.bounds.integer_costs import ticks_up
+from meshwright.bounds.integer_costs import AMOUNTS, ticks_up
 from meshwright.bounds.lower import most_ticks
 from meshwright.bounds.memory_fit import by_stages, stages_by_count
 from meshwright.bounds.stages import Stages, recomputes
@@ -48,12 +46,7 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     Under a limit on links twins may differ after all, in what they load.
     """
     costs, rows = candidates.costs, candidates.costs.rows
-    columns = [
-        getattr(own, f.name)
-        for own in (costs, *costs.kinds)
-        for f in fields(own)
-        if f.name not in ("rows", "kinds")
-    ]
+    columns = [getattr(own, n) for own in (costs, *costs.kinds) for n in AMOUNTS]
     columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
     columns += [rows.recompute != NONE]
     if job.spec.limits.max_link_utilisation is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,18 @@ class PathCosts:
     """Seconds per byte on the most loaded link: see `Fabric.loads`."""
     latency_s: NDArray[np.float64]
     """Latency of the longest hop, seconds."""
+
+    def take(self, index: Any) -> PathCosts:
+        """Return the rows of `index`."""
+        return PathCosts(self.s_per_byte[index], self.latency_s[index])
+
+    @staticmethod
+    def joined(tables: Sequence[PathCosts]) -> PathCosts:
+        """Return the rows of all tables, one after another."""
+        return PathCosts(
+            np.concatenate([table.s_per_byte for table in tables]),
+            np.concatenate([table.latency_s for table in tables]),
+        )
 
 
 def free_paths(meshes: int, groups: int) -> PathCosts:
