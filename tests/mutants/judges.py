@@ -8,7 +8,7 @@ ORDERS = [
     "placement/test_placement.py::test_orders_are_those_of_brute_force",
     "placement/test_placement.py::test_cube_mesh_has_the_orders_of_brute_force",
     "placement/test_placement.py::test_rings_in_rings_cannot_be_turned_by_one",
-    "placement/test_placement.py::test_goals_hold_back_what_is_of_no_interest",
+    "placement/test_placement.py::test_orders_above_a_limit_are_left_out",
     "placement/test_placement.py::test_ring_of_eight_takes_double_links_throughout",
 ]
 

@@ -67,30 +67,30 @@ def kind_of_machine(topology: dict[str, Any]) -> HostKind:
     return kind_of(Cluster.model_validate({"topology": topology}))
 
 
-def goals_of(
+def group_costs_of(
     kind: HostKind, shape: Sequence[int], is_exchange: bool
 ) -> list[GroupCost]:
     """Return what the groups of each axis of one level cost, at no limit."""
     mesh, loads = np.array(shape)[:, None], kind.tables[0] * 1e18
     waits = np.rint(kind.tables[1] * 1e9).astype(np.int64)
     whole = np.rint(loads).astype(np.int64)
-    goals = []
+    groups = []
     for axis in range(len(shape)):
         hops = tuple(hops_of(mesh, axis, is_exchange))
         base = np.arange(whole.shape[2]) * 1_000_000
         most = (len(hops) * int(whole.max()) + int(base.max()), int(waits.max()))
-        goals.append(GroupCost(hops, whole, base, waits, most))
-    return goals
+        groups.append(GroupCost(hops, whole, base, waits, most))
+    return groups
 
 
-def every_cost(goals: Sequence[GroupCost], orders: Ints) -> Ints:
+def every_cost(groups: Sequence[GroupCost], orders: Ints) -> Ints:
     """Return loads and latencies of orders, added up hop by hop, (orders, costs)."""
     columns = []
-    for goal in goals:
-        loads, longest = goal.base[None].repeat(len(orders), axis=0), 0 * orders[:, 0]
-        for a, b in goal.hops:
-            loads = loads + goal.loads[orders[:, a], orders[:, b]]
-            longest = np.maximum(longest, goal.latency[orders[:, a], orders[:, b]])
+    for group in groups:
+        loads, longest = group.base[None].repeat(len(orders), axis=0), 0 * orders[:, 0]
+        for a, b in group.hops:
+            loads = loads + group.loads[orders[:, a], orders[:, b]]
+            longest = np.maximum(longest, group.latency[orders[:, a], orders[:, b]])
         columns += [loads.max(axis=1), longest]
     return np.stack(columns, axis=1)
 
@@ -106,11 +106,11 @@ def front_of(costs: Ints) -> set[tuple[int, ...]]:
 
 
 def found(
-    goals: Sequence[GroupCost], pairs: Sequence[tuple[int, int]]
+    groups: Sequence[GroupCost], pairs: Sequence[tuple[int, int]]
 ) -> set[tuple[int, ...]]:
-    answer = orders_found(goals, pairs)
+    answer = orders_found(groups, pairs)
     assert answer.is_all
-    return front_of(every_cost(goals, np.array(answer.orders)))
+    return front_of(every_cost(groups, np.array(answer.orders)))
 
 
 def pairs_of(kind: HostKind) -> list[tuple[int, int]]:
@@ -135,19 +135,19 @@ def test_orders_are_those_of_brute_force(
     """Every point of the front, by lists and by CP-SAT, symmetries broken or not."""
     kind = kind_of_machine(topology)
     gpus = len(kind.routes.gpus)
-    goals = goals_of(kind, data.draw(st.sampled_from(shapes(gpus))), is_exchange)
-    expected = front_of(every_cost(goals, permutations(gpus)))
+    groups = group_costs_of(kind, data.draw(st.sampled_from(shapes(gpus))), is_exchange)
+    expected = front_of(every_cost(groups, permutations(gpus)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pareto_orders, "MOST_LISTED", 10_000 if is_listed else 0)
-        assert found(goals, []) == expected
-        assert found(goals, pairs_of(kind)) == expected
+        assert found(groups, []) == expected
+        assert found(groups, pairs_of(kind)) == expected
 
 
 @pytest.mark.parametrize("shape", [(8,), (4, 2), (2, 4), (2, 2, 2)])
 def test_cube_mesh_has_the_orders_of_brute_force(shape: tuple[int, ...]) -> None:
-    goals = goals_of(cube(), shape, is_exchange=False)
-    expected = front_of(every_cost(goals, permutations(8)))
-    assert found(goals, pairs_of(cube())) == expected
+    groups = group_costs_of(cube(), shape, is_exchange=False)
+    expected = front_of(every_cost(groups, permutations(8)))
+    assert found(groups, pairs_of(cube())) == expected
 
 
 def test_rings_in_rings_cannot_be_turned_by_one() -> None:
@@ -157,23 +157,23 @@ def test_rings_in_rings_cannot_be_turned_by_one() -> None:
     ring 0-1-2-3 with the pairs (0, 1) and (2, 3) turned by one has other pairs.
     """
     kind = kind_of_machine(in_pairs([(0, 3)]))
-    whole = goals_of(kind, (4,), is_exchange=False)
-    pairs = goals_of(kind, (2, 2), is_exchange=False)[:1]
-    goals = [*pairs, *whole]
-    expected = front_of(every_cost(goals, permutations(4)))
-    assert found(goals, []) == expected
+    whole = group_costs_of(kind, (4,), is_exchange=False)
+    pairs = group_costs_of(kind, (2, 2), is_exchange=False)[:1]
+    groups = [*pairs, *whole]
+    expected = front_of(every_cost(groups, permutations(4)))
+    assert found(groups, []) == expected
 
 
-def test_goals_hold_back_what_is_of_no_interest() -> None:
+def test_orders_above_a_limit_are_left_out() -> None:
     """With a limit at the least load of the whole ring only that is left."""
-    goals = goals_of(cube(), (8,), is_exchange=False)
-    costs = every_cost(goals, permutations(8))
+    groups = group_costs_of(cube(), (8,), is_exchange=False)
+    costs = every_cost(groups, permutations(8))
     least = int(costs[:, 0].min())
     limited = [
-        GroupCost(g.hops, g.loads, g.base, g.latency, (least, 10**9)) for g in goals
+        GroupCost(g.hops, g.loads, g.base, g.latency, (least, 10**9)) for g in groups
     ]
     answer = orders_found(limited, [])
-    loads = every_cost(goals, np.array(answer.orders))[:, 0]
+    loads = every_cost(groups, np.array(answer.orders))[:, 0]
     assert answer.is_all
     assert loads.tolist() == [least]
 

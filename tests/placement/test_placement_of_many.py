@@ -25,7 +25,7 @@ from tests.helpers.irregular import in_pairs, machines, on_sockets, small_spec
 from tests.helpers.oracle import brute_force
 from tests.placement.test_placement import (
     every_cost,
-    goals_of,
+    group_costs_of,
     kind_of_machine,
     permutations,
     shapes,
@@ -47,9 +47,9 @@ def test_no_order_is_below_the_floor(
     kind = kind_of_machine(topology)
     gpus = len(kind.routes.gpus)
     shape = data.draw(st.sampled_from(shapes(gpus)))
-    for goal in goals_of(kind, shape, is_exchange):
-        costs = every_cost([goal], permutations(gpus))
-        assert (costs >= goal.lower_bound).all()
+    for group in group_costs_of(kind, shape, is_exchange):
+        costs = every_cost([group], permutations(gpus))
+        assert (costs >= group.lower_bound).all()
 
 
 @pytest.mark.parametrize(
@@ -61,26 +61,26 @@ def test_floor_knows_who_has_to_leave_a_socket(
     shape: tuple[int, ...], gb_s: float, wait_ns: int
 ) -> None:
     kind = kind_of_machine(APART)
-    goal = goals_of(kind, shape, is_exchange=False)[0]
-    load, wait = np.array(goal.lower_bound) - [int(goal.base.max()), 0]
-    assert load == pytest.approx(1e9 / gb_s, abs=int(goal.base.max()))
+    group = group_costs_of(kind, shape, is_exchange=False)[0]
+    load, wait = np.array(group.lower_bound) - [int(group.base.max()), 0]
+    assert load == pytest.approx(1e9 / gb_s, abs=int(group.base.max()))
     assert wait == wait_ns
 
 
 def test_cuts_are_the_links_between_sockets_and_those_of_gpus() -> None:
     kind = kind_of_machine(APART)
-    goal = goals_of(kind, (8,), is_exchange=False)[0]
-    between = {cut.side for cut in goal.cuts if len(cut.side) == 4}
+    group = group_costs_of(kind, (8,), is_exchange=False)[0]
+    between = {cut.side for cut in group.cuts if len(cut.side) == 4}
     assert between == {(0, 2, 4, 6), (1, 3, 5, 7)}
-    alone = {cut.side for cut in goal.cuts if len(cut.side) == 1}
+    alone = {cut.side for cut in group.cuts if len(cut.side) == 1}
     assert alone == {(gpu,) for gpu in range(8)}
 
 
 def test_swaps_bring_pairs_below_one_socket() -> None:
     """Ranks 0 and 1 and so on: as listed every pair has one GPU on each socket."""
     kind = kind_of_machine(APART)
-    goal = goals_of(kind, (2, 4), is_exchange=False)[0]
-    order = local_optimum([goal], tuple(range(8)))
+    group = group_costs_of(kind, (2, 4), is_exchange=False)[0]
+    order = local_optimum([group], tuple(range(8)))
     assert sorted(order) == list(range(8))
     assert all((a - b) % 2 == 0 for a, b in zip(order[::2], order[1::2], strict=True))
 
