@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.columns import Columns, Floats, Ints
 from meshwright.serving.job import ServingJob
 from meshwright.spec.plan_fields import AXES
 from meshwright.topology.fabric import Meshes
