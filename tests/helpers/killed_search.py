@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import meshwright.cpsat.model  # noqa: F401  # imported by the first proof otherwise
 from meshwright.sweeps.case import Recipe, fingerprint
 from meshwright.sweeps.run import Run
 from meshwright.sweeps.store import Store
