@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from meshwright.cost.memory import MemoryCosts
 from meshwright.cost.schedule import (
     heads_in_flight,
-    in_flight,
     in_flight_before,
     step_weights,
 )
 from meshwright.cost.timing import TimeCosts
-from meshwright.plans.columns import Columns, Floats, Ints, added, take, total
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, take, total
+from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.units import GIB
 
 TICK_S = 1e-9
@@ -36,6 +35,14 @@ MOST_TICKS = 2.0**50
 
 MOST_CHUNKS = 2.0**36
 """Chunks are cut off here, 64 TiB: above what any GPU has."""
+
+
+class Holding(NamedTuple):
+    """Chunks that a stage holds: fixed + layers x per_layer - recomputed x freed."""
+
+    fixed: Ints
+    per_layer: Ints
+    freed: Ints
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,13 @@ class Scaled(Columns):
 
     def in_flight(self, stages: int) -> Ints:
         """Return the chunks of activations that stages hold at most, (rows, stages)."""
-        rows = self.rows
-        return in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)
+        return self.in_flight_before(np.arange(stages)[::-1])
+
+    def in_flight_before(self, after: Ints) -> Ints:
+        """Return the same of stages with `after` others behind them."""
+        own = self.rows
+        columns = (own.schedule, own.microbatches, own.vpp, own.pp)
+        return in_flight_before(after, *(column[:, None] for column in columns))
 
     def held(self, in_flight: Ints, chunks: Ints) -> Ints:
         """Return what stages keep of an amount per micro-batch, (rows, stages)."""
@@ -100,12 +112,6 @@ class Scaled(Columns):
         if (self.rows.vpp == 1).all():
             return held
         return -(-held // self.rows.vpp[:, None])
-
-    def held_before(self, after: Ints, chunks: Ints) -> Ints:
-        """Return the same of the one stage before the last `after` ones, (rows,)."""
-        rows = self.rows
-        own = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
-        return -(-in_flight_before(after, *own) * chunks // rows.vpp)
 
     def stage_extra(self, stages: int) -> Ints:
         """Return the ticks of a stage beside its layers, (rows, stages)."""
@@ -128,15 +134,22 @@ class Scaled(Columns):
         sync[:, -1] += self.sync_last
         return sync
 
-    def stage_fixed(self, in_flight: Ints) -> Ints:
-        """Return the chunks that a stage holds beside its layers, (rows, stages)."""
-        fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
-        fixed[:, 0] += self.first_state
-        fixed[:, 0] += self.held(in_flight[:, :1], self.first_activations)[:, 0]
-        fixed[:, -1] += self.last_state
+    def holding(self, in_flight: Ints, first: Bools, last: Bools) -> Holding:
+        """Return what stages hold, (rows, stages): the formula of `MemoryCosts`.
+
+        `first` and `last` say which of the stages are the ends of the pipeline.
+        """
         heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
-        fixed[:, -1] += heads * self.last_activations
-        return fixed
+        embedding = self.first_state[:, None]
+        if self.first_activations.any():
+            embedding = embedding + self.held(in_flight, self.first_activations)
+        head = (self.last_state + heads * self.last_activations)[:, None]
+        fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
+        state, recomputes = self.state[:, None], self.rows.recompute != NONE
+        saved = self.held(in_flight, self.activations)
+        kept = self.held(in_flight, self.activations - self.freed)
+        freed = np.where(recomputes[:, None], saved - kept, 0)
+        return Holding(fixed + first * embedding + last * head, state + saved, freed)
 
     def host_cap(self, stages: int, capacity: int, layers: int) -> Ints:
         """Return the most layers that each stage's share of a host holds.

@@ -73,13 +73,10 @@ def stages_of(
     GPU.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
+    index = np.arange(count)
     in_flight = costs.in_flight(count)
-    room = np.maximum(capacity - costs.stage_fixed(in_flight), 0)
-    saved = costs.held(in_flight, costs.activations)
-    per_layer = costs.state[:, None] + saved
-    recomputes = (costs.rows.recompute != NONE)[:, None]
-    kept = costs.held(in_flight, costs.activations - costs.freed)
-    freed = np.where(recomputes, saved - kept, 0)
+    fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == count - 1)
+    room = np.maximum(capacity - fixed, 0)
     # Chunks are equally many on every stage.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
     most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
@@ -165,18 +162,12 @@ def even_fits(
     """
     rows = costs.rows
     layers = model.n_layers // rows.pp
-    kept = costs.activations - np.where(rows.recompute != NONE, costs.freed, 0)
-    heads = heads_in_flight(rows.schedule, rows.microbatches)
-
-    def inside(after: Ints) -> Ints:
-        held = layers * (costs.state + costs.held_before(after, kept))
-        return held + costs.fixed + costs.held_before(after, costs.outputs)
-
-    embedding = costs.held_before(rows.pp - 1, costs.first_activations)
-    first = inside(rows.pp - 1) + costs.first_state + embedding
-    second = np.where(rows.pp > 2, inside(rows.pp - 2), 0)
-    last = inside(0 * rows.pp) + costs.last_state + heads * costs.last_activations
-    fullest = np.maximum(np.maximum(first, second), last)
+    first_second_last = np.stack([rows.pp - 1, rows.pp - 2, 0 * rows.pp], axis=1)
+    in_flight, index = costs.in_flight_before(first_second_last), np.arange(3)
+    fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == 2)
+    held = fixed + layers[:, None] * (per_layer - freed)
+    held[:, 1] *= rows.pp > 2
+    fullest = held.max(axis=1)
     at_ends = np.maximum(np.maximum(costs.host_first, costs.host_last), 0)
     on_host = layers * costs.host_layer + at_ends
     result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
