@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
-from meshwright.report.tables import Lines, Section, Table, sections
+from meshwright.report.solve import solve_sections
+from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.training_run import run_sections
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -27,7 +28,7 @@ def as_markdown(title: str, outcome: Outcome) -> str:
 
 
 def _all_sections(title: str, outcome: Outcome) -> list[Section]:
-    return [*sections(title, outcome), *run_sections(outcome.run)]
+    return [*solve_sections(title, outcome), *run_sections(outcome.run)]
 
 
 def sections_as_text(parts: list[Section]) -> str:

@@ -113,7 +113,7 @@ class AxisDegrees(SpecModel):
     others: tuple[OtherDegree, ...]
 
 
-class Degrees(SpecModel):
+class DegreeReasons(SpecModel):
     """What sets the degrees of the best plan."""
 
     shares: Shares
@@ -185,7 +185,7 @@ class Explanation(SpecModel):
     nearest: Plan | None = Field(
         None, exclude=True, description="The plan that comes closest if none fits."
     )
-    degrees: Degrees | None = Field(
+    degrees: DegreeReasons | None = Field(
         None, description="Why the best plan has its degrees and no others."
     )
     helps: tuple[Change, ...] = Field(
