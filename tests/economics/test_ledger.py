@@ -24,7 +24,7 @@ from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
-from meshwright.results.ledger import Entry, Ledger
+from meshwright.results.ledger import Ledger, LedgerEntry
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
@@ -43,7 +43,7 @@ def of_pins(spec: Spec) -> tuple[Job, Plan]:
     return Options().profile.job(own), outcome.best.plan
 
 
-def sums(entries: tuple[Entry, ...], **wanted: str) -> float:
+def sums(entries: tuple[LedgerEntry, ...], **wanted: str) -> float:
     return sum(
         own.exposed_s
         for own in entries
@@ -51,7 +51,7 @@ def sums(entries: tuple[Entry, ...], **wanted: str) -> float:
     )
 
 
-def passed_on(own: Entry) -> float:
+def passed_on(own: LedgerEntry) -> float:
     """Return the bytes that each rank passes on per call: a ring (Thakur 2005)."""
     n = own.ranks
     share = {"all_reduce": 2 * (n - 1) / n, "send": 1.0}.get(own.operation, (n - 1) / n)

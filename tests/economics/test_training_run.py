@@ -22,7 +22,7 @@ from meshwright.economics.training_run import run_report
 from meshwright.loading.load import load_spec
 from meshwright.report.tables import Lines
 from meshwright.report.training_run import run_sections
-from meshwright.results.ledger import Entry
+from meshwright.results.ledger import LedgerEntry
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
 from meshwright.solver.pipeline import solve
@@ -264,8 +264,8 @@ def test_a_run_that_always_fails_never_ends(plan: PricedPlan) -> None:
     assert own.days is own.cost_usd is own.usd_per_mtoken is None
 
 
-def entry(operation: str, ranks: int) -> Entry:
-    return Entry.model_validate(
+def entry(operation: str, ranks: int) -> LedgerEntry:
+    return LedgerEntry.model_validate(
         {
             "block": "layer", "where": "gradients", "phase": "step end", "part": "dp",
             "operation": operation, "group": "dp_shard", "ranks": ranks, "bytes": 1e9,

@@ -14,7 +14,7 @@ from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.loading.load import load_spec
 from meshwright.report.degrees import LEAST_SHARE, degree_sections
 from meshwright.report.tables import Lines, Table
-from meshwright.results.explanation import AxisDegrees, Degrees, OtherDegree
+from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegree
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
@@ -53,11 +53,11 @@ def small(**changed: Any) -> Spec:
 
 
 @cache
-def bundled(name: str) -> tuple[Spec, PricedPlan, Degrees]:
+def bundled(name: str) -> tuple[Spec, PricedPlan, DegreeReasons]:
     return looked_at(load_spec(name))
 
 
-def looked_at(spec: Spec) -> tuple[Spec, PricedPlan, Degrees]:
+def looked_at(spec: Spec) -> tuple[Spec, PricedPlan, DegreeReasons]:
     """Return a spec with its best plan, and what sets its degrees."""
     prepared = None if spec.cluster.parts else prepare(make_job(spec))
     best = solve(spec, prepared=prepared).best
@@ -78,17 +78,17 @@ def pinned(spec: Spec, axis: str, degree: int) -> Spec:
     return spec.model_copy(update={"pins": pins})
 
 
-def others(own: Degrees) -> Iterator[tuple[AxisDegrees, OtherDegree]]:
+def others(own: DegreeReasons) -> Iterator[tuple[AxisDegrees, OtherDegree]]:
     for axis in own.axes:
         for other in axis.others:
             yield axis, other
 
 
-def of_axis(own: Degrees, name: str) -> AxisDegrees:
+def of_axis(own: DegreeReasons, name: str) -> AxisDegrees:
     return next(axis for axis in own.axes if axis.axis == name)
 
 
-def check_against_solves(spec: Spec, best: PricedPlan, own: Degrees) -> None:
+def check_against_solves(spec: Spec, best: PricedPlan, own: DegreeReasons) -> None:
     for axis, other in others(own):
         alone = solve(pinned(spec, axis.axis, other.degree)).best
         if alone is None:
@@ -274,7 +274,7 @@ def extremes(terms: dict[str, float]) -> Iterator[tuple[str, float]]:
             yield part, more
 
 
-def lines(own: Degrees, best: PricedPlan) -> tuple[str, ...]:
+def lines(own: DegreeReasons, best: PricedPlan) -> tuple[str, ...]:
     section = degree_sections(own, best)[0]
     assert isinstance(section, Lines)
     return section.lines

@@ -22,7 +22,7 @@ from meshwright.cost.state import state_bytes
 from meshwright.economics.compute_budget import chinchilla, six_nd
 from meshwright.economics.ledger import ledger
 from meshwright.loading.load import load_spec
-from meshwright.results.ledger import Entry, Ledger
+from meshwright.results.ledger import Ledger, LedgerEntry
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
@@ -49,7 +49,7 @@ def ledger_of(data: dict[str, Any], efficiency: Efficiency | None = None) -> Led
     return ledger(make_job(spec, efficiency), best.plan)
 
 
-def passed_on(entries: Iterable[Entry]) -> float:
+def passed_on(entries: Iterable[LedgerEntry]) -> float:
     """Return the bytes that a GPU passes on in rings, (n - 1) / n of each message."""
     ways = {"all_reduce": 2}
     return sum(
@@ -62,7 +62,7 @@ def passed_on(entries: Iterable[Entry]) -> float:
     )
 
 
-def calls(entries: Iterable[Entry], operation: str) -> dict[str, int]:
+def calls(entries: Iterable[LedgerEntry], operation: str) -> dict[str, int]:
     """Return the calls of an operation in one layer, by phase."""
     counted: Counter[str] = Counter()
     for own in entries:

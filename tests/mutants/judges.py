@@ -63,6 +63,12 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_crossovers.py",
         "explanations/test_compare_in_full.py",
     ],
+    "explanations/head_to_head.py": [
+        "explanations/test_compare.py",
+        "explanations/test_crossovers.py",
+        "explanations/test_compare_in_full.py",
+    ],
+    "explanations/memory_sharding.py": ["explanations/test_compare_in_full.py"],
     "explanations/crossovers.py": [
         "explanations/test_compare.py",
         "explanations/test_crossovers.py",

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.results.ledger import Entry
+from meshwright.results.ledger import LedgerEntry
 from meshwright.results.training_run import Scheme
 
 SCHEMES: tuple[Scheme, ...] = ("fp16", "1-bit", "top-k", "powersgd")
@@ -45,13 +45,13 @@ class GradientShape(NamedTuple):
     """ZeRO stage; at 0 the ring goes round twice, to add up and to hand out."""
 
 
-def gradient_entries(entries: Iterable[Entry]) -> list[Entry]:
+def gradient_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     """Return the entries of a ledger that send gradients of weights."""
     parts = ("dp", "zero")
     return [one for one in entries if one.part in parts and "gradients" in one.where]
 
 
-def bytes_share(scheme: Scheme, entry: Entry, shape: GradientShape) -> float:
+def bytes_share(scheme: Scheme, entry: LedgerEntry, shape: GradientShape) -> float:
     """Return the bytes of a compressed collective, as a share of those now; at most 1.
 
     - fp16: 2 bytes a gradient;
@@ -80,7 +80,7 @@ class GradientTraffic(NamedTuple):
 
 def compressed_traffic(
     scheme: Scheme,
-    entries: Iterable[Entry],
+    entries: Iterable[LedgerEntry],
     shape: GradientShape,
     efficiency: Efficiency,
 ) -> GradientTraffic:
@@ -99,7 +99,7 @@ def compressed_traffic(
     return GradientTraffic(traffic_s, exposed_s)
 
 
-def gradients_per_gpu(entries: Iterable[Entry], shape: GradientShape) -> float:
+def gradients_per_gpu(entries: Iterable[LedgerEntry], shape: GradientShape) -> float:
     """Return how many gradients a GPU reduces in a step."""
     reductions = (entry for entry in entries if entry.operation != "all_gather")
     reduced = sum(entry.bytes * entry.count_per_step for entry in reductions)

@@ -14,7 +14,7 @@ from meshwright.economics.compression import (
 )
 from meshwright.economics.ledger import ledger
 from meshwright.economics.planned_run import PlannedRun
-from meshwright.results.ledger import Entry
+from meshwright.results.ledger import LedgerEntry
 from meshwright.results.training_run import Compression, Scheme
 
 
@@ -33,7 +33,7 @@ def compression_savings(run: PlannedRun, hours: float | None) -> Iterator[Compre
 
 
 def _savings(
-    run: PlannedRun, scheme: Scheme, entries: list[Entry], hours: float | None
+    run: PlannedRun, scheme: Scheme, entries: list[LedgerEntry], hours: float | None
 ) -> Compression:
     shape, efficiency = _gradient_shape(run), run.job.efficiency
     now_s = sum(entry.seconds for entry in entries)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from meshwright.cost.state import ADAMW_BYTES
 from meshwright.frameworks.base.framework import CONTEXT_GIB
 from meshwright.plans.precision import ELEMENT_BYTES, FORMATS
-from meshwright.results.gemm import Matrices, Overhead, Training
+from meshwright.results.gemm import Matrices, Overhead, TrainingMemory
 from meshwright.spec.gpu import Precision
 from meshwright.spec.units import GIB
 
@@ -108,7 +108,7 @@ def needed(matmul: Matmul) -> int:
     return matmul.bytes.a + matmul.bytes.w + matmul.bytes.y + overhead(matmul).total
 
 
-def training(matmul: Matmul, usable: int) -> Training:
+def training(matmul: Matmul, usable: int) -> TrainingMemory:
     """Return the memory of a training step: gradients, and AdamW's state of W.
 
     Gradients are in the precision of Y. A mixed precision keeps fp32 weights beside
@@ -121,7 +121,7 @@ def training(matmul: Matmul, usable: int) -> Training:
     more = overhead(matmul, (grad_a, grad_w, grad_y, optimizer)).total
     matrices = matmul.bytes.a + matmul.bytes.w + matmul.bytes.y
     whole = matrices + grad_a + grad_w + grad_y + optimizer + more
-    return Training(
+    return TrainingMemory(
         saved_input=matmul.bytes.a,
         grad_a=grad_a,
         grad_w=grad_w,

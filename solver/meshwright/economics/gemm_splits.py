@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from meshwright.economics.gemm_memory import Matmul, needed, reserved
-from meshwright.results.gemm import Rebuild, Split
+from meshwright.results.gemm import GemmSplit, Rebuild
 
 MOST_GPUS = 65_536
 
@@ -18,7 +18,7 @@ SplitKind = Literal["column", "row", "2d"]
 KINDS: tuple[SplitKind, ...] = ("column", "row", "2d")
 
 
-def splits(matmul: Matmul, usable: int, gpus: int | None) -> list[Split]:
+def splits(matmul: Matmul, usable: int, gpus: int | None) -> list[GemmSplit]:
     """Return a split of each kind over `gpus`, or over the fewest GPUs that suffice.
 
     A kind that fits on no number of GPUs is shown on as many as another kind needs.
@@ -67,7 +67,7 @@ def _can_fit(matmul: Matmul, kind: SplitKind, usable: int) -> bool:
 
 def _split(
     matmul: Matmul, kind: SplitKind, grid: tuple[int, int], usable: int
-) -> Split:
+) -> GemmSplit:
     """Return what a GPU of a split holds, and the collectives that make Y whole.
 
     A part of k gives a partial sum of Y, which an all-reduce over the parts adds up; a
@@ -79,7 +79,7 @@ def _split(
     reduce = Rebuild(operation="all_reduce", ranks=grid[0], bytes=shard.bytes.y)
     gather = Rebuild(operation="all_gather", ranks=grid[1], bytes=matmul.bytes.y)
     whole = reserved(matmul.bytes.y) if rest else 0
-    return Split(
+    return GemmSplit(
         kind=kind,
         gpus=grid[0] * grid[1],
         grid=grid,

@@ -20,7 +20,7 @@ from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
-from meshwright.results.ledger import Entry, Ledger, Phase, StageLedger
+from meshwright.results.ledger import Ledger, LedgerEntry, Phase, StageLedger
 from meshwright.topology.fabric import Fabric, Place
 from meshwright.topology.groups import GROUPS, PP, group_loads
 
@@ -46,7 +46,7 @@ def ledger(job: Job, plan: Plan) -> Ledger:
         )
         for part_job, part_rows in rows_by_kind(job, rows, place)
     ]
-    stages_of: dict[tuple[Entry, ...], list[int]] = defaultdict(list)
+    stages_of: dict[tuple[LedgerEntry, ...], list[int]] = defaultdict(list)
     for stage, kind in enumerate(job.kind_of_stage(plan.pp).tolist()):
         entries = (
             _all_calls(call, counts[call.block, call.phase][stage])
@@ -62,7 +62,7 @@ def ledger(job: Job, plan: Plan) -> Ledger:
     )
 
 
-def _all_calls(call: Entry, count: int) -> Entry:
+def _all_calls(call: LedgerEntry, count: int) -> LedgerEntry:
     """Return the entry of all calls in a step, from the entry of a single call."""
     changed = {"count_per_step": int(count), "seconds": count * call.seconds}
     changed["exposed_s"] = count * call.exposed_s
@@ -105,7 +105,7 @@ def _most_loaded(fabric: Fabric, place: Place, ep: int) -> list[str]:
     return [fabric.link_names[link] for link in loads.argmax(axis=1)]
 
 
-def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Entry]:
+def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[LedgerEntry]:
     """Yield an entry of a single call for every collective of every block."""
     times = block_times(job, rows)
     for name, block in blocks(job, rows).items():
@@ -137,7 +137,7 @@ def _calls_of_phase(
     phase: Phase,
     parts: ByPart,
     exposed: Mapping[str, float],
-) -> Iterator[Entry]:
+) -> Iterator[LedgerEntry]:
     """Yield an entry of a single call for every collective of one phase of a block."""
     flat = [(part, one) for part, several in parts.items() for one in several]
     for part, collective in flat:
@@ -145,7 +145,7 @@ def _calls_of_phase(
             continue
         call_s = float(collective.seconds(job, rows)[0]) / collective.calls
         for where in call_labels(block, part, phase, collective, int(rows.zero[0])):
-            yield Entry(
+            yield LedgerEntry(
                 block=block,
                 where=where,
                 phase=phase,

@@ -18,7 +18,7 @@ from meshwright.economics.planned_run import PlannedRun
 from meshwright.economics.prices import per_mtoken, watts
 from meshwright.economics.stragglers import straggler_price
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.training_run import Chinchilla, Deadline, RunReport
+from meshwright.results.training_run import Chinchilla, DeadlineCheck, RunReport
 from meshwright.spec.units import GIB
 
 
@@ -113,11 +113,13 @@ def _money(run: PlannedRun, hours: float | None, useful: float) -> dict[str, Any
     }
 
 
-def _deadline(run: PlannedRun, days: Days | None, useful: float) -> Deadline | None:
+def _deadline(
+    run: PlannedRun, days: Days | None, useful: float
+) -> DeadlineCheck | None:
     asked = run.asked.deadline
     if asked is None:
         return None
-    return Deadline(
+    return DeadlineCheck(
         days=asked,
         tokens=asked * DAY_S * run.tokens_per_s * useful,
         is_met=days.real <= asked * (1 + 1e-9) if days else None,

@@ -1,6 +1,6 @@
 """Why a spec has no plan: a smallest conflict (MUS) among its decisions.
 
-A correction set (MCS) is a set of decisions whose removal leaves a plan. A conflict
+A correction set (MCS) is a set of decisions whose removal allows a plan. A conflict
 shares a decision with every correction set. So a smallest conflict is found as a
 smallest hitting set of the correction sets known so far, until no plan keeps all of
 its decisions (Ignatiev et al. 2015, Smallest MUS extraction with minimal hitting set
@@ -41,7 +41,7 @@ class Infeasibility:
 
     decisions: NamedBits
     conflict: int
-    """A smallest set of decisions that leaves no plan, as bits."""
+    """A smallest set of decisions that no plan keeps together, as bits."""
     correction_sets: list[int]
     """Sets without which there is a plan, smallest first; all, if `is_complete`."""
     is_complete: bool
@@ -88,7 +88,7 @@ def smallest_conflict(
 
 
 def solve_only_decisions(spec: Spec) -> list[str]:
-    """Return the decisions of which only a solve tells whether a skeleton keeps them.
+    """Return the decisions that only a solve can check.
 
     The test whether a skeleton fits in memory does not cover them.
     """
@@ -127,7 +127,7 @@ def smallest_hitting_set(sets: Sequence[int], count: int) -> int:
 
 
 def _maximal_possible(kept: int, count: int, is_possible: Callable[[int], bool]) -> int:
-    """Return the set with every decision added that still leaves a plan."""
+    """Return the set with every decision added that still allows a plan."""
     for member in range(count):
         more = kept | 1 << member
         if more != kept and is_possible(more):

@@ -1,4 +1,4 @@
-"""Correction sets: the smallest sets of decisions whose removal leaves a plan.
+"""Correction sets: the smallest sets of decisions whose removal allows a plan.
 
 The lattice of the spec without any decision is enumerated. Each of its skeletons breaks
 some of the spec's decisions; the decisions broken by a skeleton that fits in memory are
@@ -89,7 +89,7 @@ class _CapacityVariant:
     """For each skeleton, the decisions that it breaks, as bits."""
 
     def untested(self, size: int, found: list[int]) -> Bools:
-        """Return which skeletons break `size` decisions but all of no set found."""
+        """Return which skeletons break `size` decisions that contain no found set."""
         values, inverse = self._distinct
         is_asked = [
             bits.bit_count() == size and not any(s & bits == s for s in found)

@@ -25,7 +25,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import (
     AxisDegrees,
     Constraint,
-    Degrees,
+    DegreeReasons,
     OtherDegree,
     Shares,
 )
@@ -140,7 +140,7 @@ def degrees(
     best: PricedPlan,
     solve: SolveAt,
     say: Callable[[str], None],
-) -> Degrees:
+) -> DegreeReasons:
     """Return the best plans at other degrees than those of the spec's best plan.
 
     `solve` answers the spec with an axis set to a degree, in place of any pin on that
@@ -153,7 +153,7 @@ def degrees(
             say(f"solving with other degrees of {axis}")
             yield comparison.axis(axis)
 
-    return Degrees(shares=shares(spec.model, best), axes=tuple(axes()))
+    return DegreeReasons(shares=shares(spec.model, best), axes=tuple(axes()))
 
 
 def solver_at(spec: Spec, prepared: Prepared | None, solve: Solve) -> SolveAt:

@@ -53,7 +53,7 @@ ALL_LAYERS_PLACED = Constraint(
 
 
 def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
-    """Return a smallest set of rules without which the conflict's decisions agree.
+    """Return a smallest set of rules that makes the decisions of a conflict clash.
 
     It is empty where the decisions conflict under any rules of the framework, and where
     only a solve tells whether a decision holds.

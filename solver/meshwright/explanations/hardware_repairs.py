@@ -38,7 +38,7 @@ offloads, at the bandwidth of eight channels of DDR4-3200 (JEDEC JESD79-4)."""
 def hardware_repairs(
     spec: Spec, needed_gib: float | None, solve: Solve, has_plan: HasPlan
 ) -> Iterator[Repair]:
-    """Yield the repairs by more machines, larger GPUs or a host that leave a plan.
+    """Yield the repairs by machines, larger GPUs or a host that allow a plan.
 
     `needed_gib` is what the plan that comes closest needs on its fullest GPU.
     """
@@ -51,7 +51,7 @@ def hardware_repairs(
 
 
 def _machine_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the smallest larger cluster that has a plan.
+    """Yield the repair that adds the fewest machines, if more of them allow a plan.
 
     Multiples of the machines are tried first; where the first that is enough is small,
     every number below it is tried too.

@@ -14,8 +14,8 @@ from meshwright.results.comparison import (
     Crossover,
     HeadToHead,
     Side,
-    Span,
     VariedRange,
+    WinnerSpan,
 )
 from meshwright.results.priced_plan import PricedPlan
 
@@ -65,19 +65,22 @@ def head_to_heads(
 
 def _spans(
     pair: tuple[str, str], orders: list[Order], ends: list[float]
-) -> tuple[Span, ...]:
+) -> tuple[WinnerSpan, ...]:
     """Return the spans of values in which the winner of a pair stays the same."""
-    spans: list[Span] = []
+    spans: list[WinnerSpan] = []
     for order, (low, high) in zip(orders, pairwise(ends), strict=True):
         winner = next((name for name in order if name in pair), "")
         if spans and spans[-1].winner == winner:
             low = spans.pop().low
-        spans.append(Span(low=low, high=high, winner=winner))
+        spans.append(WinnerSpan(low=low, high=high, winner=winner))
     return tuple(spans)
 
 
 def _head_to_head(
-    plans: SolvedPlans, pair: tuple[str, str], spans: tuple[Span, ...], nearest: float
+    plans: SolvedPlans,
+    pair: tuple[str, str],
+    spans: tuple[WinnerSpan, ...],
+    nearest: float,
 ) -> HeadToHead:
     winner = spans[-1].winner or spans[-2].winner
     loser = next(name for name in pair if name != winner)

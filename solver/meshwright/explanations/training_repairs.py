@@ -19,7 +19,7 @@ OPTIMIZERS = (None, "adamw-8bit")
 
 
 def training_repairs(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the smallest sets of changes to the training that leave a plan."""
+    """Yield the repairs with the smallest sets of changes to the training."""
     found: list[dict[str, str]] = []
     for values in sorted(product(GRADIENTS, OPTIMIZERS), key=_change_count):
         names = ("gradients", "optimizer")

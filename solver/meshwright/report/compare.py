@@ -6,7 +6,7 @@ from meshwright.report.crossovers import crossover_section, head_to_head_section
 from meshwright.report.plan_names import with_short_names
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.comparison import ComparedPlan, Comparison, PartSharding
-from meshwright.results.ledger import Entry, StageLedger
+from meshwright.results.ledger import LedgerEntry, StageLedger
 from meshwright.results.priced_plan import PricedPlan
 
 NamedPlans = list[tuple[str, PricedPlan]]
@@ -129,7 +129,7 @@ def _collective_table(compared: ComparedPlan, stage: StageLedger) -> Table:
         f"Collectives of {compared.name}{whose}, paced by {', '.join(links)}: "
         "bytes of a call, calls of a block and of a step"
     )
-    alike: dict[tuple[object, ...], list[Entry]] = {}
+    alike: dict[tuple[object, ...], list[LedgerEntry]] = {}
     for entry in stage.entries:
         key = (entry.block, entry.phase, entry.operation, entry.group, entry.bytes)
         alike.setdefault(key, []).append(entry)
@@ -142,7 +142,7 @@ def _stage_numbers(stages: tuple[int, ...]) -> str:
     return f"{first} to {last}" if is_run else ", ".join(map(str, stages))
 
 
-def _row(alike: list[Entry]) -> tuple[str, ...]:
+def _row(alike: list[LedgerEntry]) -> tuple[str, ...]:
     """Return a row that sums up collectives of one block that differ only in place."""
     first = alike[0]
     return (

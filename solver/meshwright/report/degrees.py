@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.results.explanation import AxisDegrees, Degrees, OtherDegree, Shares
+from meshwright.results.explanation import (
+    AxisDegrees,
+    DegreeReasons,
+    OtherDegree,
+    Shares,
+)
 from meshwright.results.priced_plan import PricedPlan
 
 TITLE = "What sets the degrees"
@@ -32,7 +37,7 @@ def degree_table(title: str, rows: Iterable[tuple[str, float | None, str]]) -> T
     return Table(title, ("degree", "costs", "because of"), cells)
 
 
-def degree_sections(degrees: Degrees, best: PricedPlan) -> list[Section]:
+def degree_sections(degrees: DegreeReasons, best: PricedPlan) -> list[Section]:
     """Return why the best plan has its degrees and no others."""
     axes = [axis for axis in degrees.axes if axis.others]
     if not axes:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from meshwright.report.degrees import degree_sections
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.plan_text import plan_lines
+from meshwright.report.solve import kind_table
 from meshwright.report.tables import (
     Lines,
     Section,
     Table,
-    kind_table,
     seconds_text,
 )
 from meshwright.results.explanation import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.gemm import GemmAnswer, Rebuild, Roofline, Split
+from meshwright.results.gemm import GemmAnswer, GemmSplit, Rebuild, Roofline
 
 GIB, MIB = 2**30, 2**20
 
@@ -95,7 +95,7 @@ def _split_table(answer: GemmAnswer) -> Table:
     return Table("Splits", heading, rows)
 
 
-def _split_row(split: Split) -> tuple[str, ...]:
+def _split_row(split: GemmSplit) -> tuple[str, ...]:
     rows, columns = split.grid
     shapes = (f"{one:,} x {two:,}" for one, two in (split.a, split.w, split.y))
     rebuilt = ", ".join(_rebuild_text(step) for step in split.rebuild)

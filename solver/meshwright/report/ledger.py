@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.ledger import Entry, Ledger, StageLedger
+from meshwright.results.ledger import Ledger, LedgerEntry, StageLedger
 
 HEADING = (
     "where",
@@ -34,7 +34,7 @@ def _table(ledger: StageLedger) -> Table:
     return Table(title, HEADING, tuple(_row(entry) for entry in ledger.entries))
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: LedgerEntry) -> tuple[str, ...]:
     is_hidden = entry.exposed_s < entry.seconds * (1 - 1e-9)
     exposed = f"{entry.exposed_s / entry.seconds:.0%}" if is_hidden else "all"
     return (

@@ -6,7 +6,8 @@ import io
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
-from meshwright.report.tables import Lines, Section, Table, sections
+from meshwright.report.solve import solve_sections
+from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.training_run import run_sections
 from meshwright.results.outcome import Outcome
 
@@ -21,7 +22,7 @@ def as_text(outcome: Outcome) -> str:
 
 def outcome_sections(outcome: Outcome) -> list[Section]:
     """Return what there is to say about an outcome, and about the run around it."""
-    return [*sections(outcome), *run_sections(outcome.run)]
+    return [*solve_sections(outcome), *run_sections(outcome.run)]
 
 
 def sections_as_text(parts: list[Section]) -> str:

@@ -8,7 +8,7 @@ from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.training_run import (
     Chinchilla,
     Compression,
-    Deadline,
+    DeadlineCheck,
     Failures,
     RunReport,
     StragglerPrice,
@@ -68,7 +68,7 @@ def _prices(run: RunReport) -> Iterator[str]:
         yield ", ".join(known)
 
 
-def _deadline_line(deadline: Deadline) -> str:
+def _deadline_line(deadline: DeadlineCheck) -> str:
     verdict = "met" if deadline.is_met else "missed"
     needed = (
         f", {deadline.rate_needed:.3g} of the rate would do"

@@ -16,7 +16,7 @@ from meshwright.spec.cluster import Cluster
 class PartSharding(SpecModel):
     """How one part of memory is sharded over the GPUs.
 
-    Only `gib` counts what is offloaded as gone from the GPU.
+    `divided_by` and `copies` are those of the plan without offload.
     """
 
     part: str
@@ -59,7 +59,7 @@ class Crossover(SpecModel):
     after: tuple[str, ...] = Field(description="The order above, fastest first.")
 
 
-class Span(SpecModel):
+class WinnerSpan(SpecModel):
     """A range of the varied number in which the same one of two plans is faster."""
 
     low: float
@@ -84,7 +84,7 @@ class Side(SpecModel):
 class HeadToHead(SpecModel):
     """Which of two plans is faster where, and what decides it."""
 
-    spans: tuple[Span, ...] = Field(
+    spans: tuple[WinnerSpan, ...] = Field(
         description="Adjacent ranges, each with another winner than the one before."
     )
     winner: str = Field(

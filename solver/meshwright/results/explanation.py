@@ -127,7 +127,7 @@ class AxisDegrees(SpecModel):
     others: tuple[OtherDegree, ...]
 
 
-class Degrees(SpecModel):
+class DegreeReasons(SpecModel):
     """What sets the degrees of the best plan."""
 
     shares: Shares
@@ -208,7 +208,7 @@ class Explanation(Result):
     nearest: Plan | None = Field(
         None, exclude=True, description="The plan that comes closest if none fits."
     )
-    degrees: Degrees | None = Field(
+    degrees: DegreeReasons | None = Field(
         None, description="Why the best plan has its degrees and no others."
     )
     helps: tuple[Change, ...] = Field(

@@ -37,7 +37,7 @@ class Overhead(SpecModel):
     total: int
 
 
-class Training(SpecModel):
+class TrainingMemory(SpecModel):
     """The memory of a training step of this matmul."""
 
     saved_input: int = Field(
@@ -74,7 +74,7 @@ class Rebuild(SpecModel):
     bytes: int = Field(description="Bytes of Y on each rank afterwards.")
 
 
-class Split(SpecModel):
+class GemmSplit(SpecModel):
     """The matmul split over several GPUs; shapes and sizes are of the largest shard."""
 
     kind: Literal["column", "row", "2d"] = Field(description="How W is cut.")
@@ -111,9 +111,9 @@ class GemmAnswer(SpecModel):
     memory: int = Field(description="The memory that was given.")
     headroom: float = Field(description="Share of the memory that stays free.")
     usable: int
-    training: Training
+    training: TrainingMemory
     roofline: Roofline | None = Field(description="None where no GPU is named.")
-    splits: tuple[Split, ...] = Field(
+    splits: tuple[GemmSplit, ...] = Field(
         description="Splits over the GPUs asked for, or over the fewest on which each "
         "kind fits; none if the matmul fits on one GPU."
     )

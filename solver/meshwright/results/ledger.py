@@ -11,7 +11,7 @@ from meshwright.spec.base import SpecModel
 Phase = Literal["forward", "backward", "recompute", "step end"]
 
 
-class Entry(SpecModel):
+class LedgerEntry(SpecModel):
     """One collective that a GPU takes part in, with all its calls in a step."""
 
     block: str = Field(description="layer, dense layer, embedding, head or stage.")
@@ -40,7 +40,7 @@ class StageLedger(SpecModel):
     """The collectives of a GPU, for stages in which they are the same."""
 
     stages: tuple[int, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
 
 class Ledger(SpecModel):
@@ -48,6 +48,6 @@ class Ledger(SpecModel):
 
     stages: tuple[StageLedger, ...]
 
-    def of_stage(self, stage: int) -> tuple[Entry, ...]:
+    def of_stage(self, stage: int) -> tuple[LedgerEntry, ...]:
         """Return the collectives of a GPU of one stage."""
         return next(one.entries for one in self.stages if stage in one.stages)

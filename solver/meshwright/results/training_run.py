@@ -24,7 +24,7 @@ class Chinchilla(SpecModel):
     tokens_per_param: float = Field(description="What the budget buys this model.")
 
 
-class Deadline(SpecModel):
+class DeadlineCheck(SpecModel):
     """The deadline of a run, and what is done by then, failures counted in."""
 
     days: float
@@ -118,7 +118,7 @@ class RunReport(SpecModel):
     energy_mwh: float | None = Field(
         description="Energy of the GPUs at their power limit."
     )
-    deadline: Deadline | None
+    deadline: DeadlineCheck | None
     chinchilla: Chinchilla | None
     failures: Failures | None
     compression: tuple[Compression, ...]

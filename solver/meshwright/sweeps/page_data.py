@@ -8,7 +8,7 @@ from typing import Any
 
 from meshwright.plans.plan import Plan
 from meshwright.report.plan_text import plan_lines
-from meshwright.report.tables import claim_lines
+from meshwright.report.solve import claim_lines
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
 

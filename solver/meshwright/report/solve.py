@@ -1,0 +1,259 @@
+"""The outcome of a solve as titled tables and lines, the most important first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import groupby
+
+from meshwright.report.plan_text import plan_lines
+from meshwright.report.tables import (
+    Lines,
+    Section,
+    Table,
+    seconds_text,
+    short_rule_text,
+)
+from meshwright.results.outcome import Band, Certificate, KindResult, NearMiss, Outcome
+from meshwright.results.priced_plan import PricedPlan
+
+
+def solve_sections(outcome: Outcome) -> list[Section]:
+    """Return an outcome as sections: plan, time, memory, links, rivals, certificate."""
+    if outcome.best is None:
+        return [Lines(outcome.title, _no_plan(outcome))]
+    best = outcome.best
+    parts: list[Section] = [
+        Lines(outcome.title, (*plan_lines(best.plan), _speed(best))),
+        _time_table(best),
+        _memory_table(best),
+    ]
+    if best.links:
+        parts.append(_link_table(best))
+    if outcome.arrangements:
+        parts.append(_arrangement_table(best, outcome))
+    if outcome.by_kind:
+        parts.append(kind_table(best, outcome.by_kind))
+    if outcome.others:
+        parts.append(_plans_table(best, outcome.others))
+    if outcome.band:
+        parts.append(Lines("How sure", tuple(_band_lines(outcome, best, outcome.band))))
+    if outcome.certificate:
+        parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
+    return parts
+
+
+def _speed(best: PricedPlan) -> str:
+    return (
+        f"step {seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
+        f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+    )
+
+
+def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]:
+    low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
+    yield (
+        f"Between {seconds_text(low)} and {seconds_text(high)}: of {band.runs} runs of "
+        f"{band.runs_of} that were measured, nine in ten lay within "
+        f"{math.expm1(band.p90):.0%}."
+    )
+    next_best = outcome.runner_up
+    if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
+        loss = next_best.step_s / best.step_s - 1
+        simpler = "simpler, " if next_best.is_simpler else ""
+        yield f"Within that error ({simpler}{loss:+.1%}): {next_best.plan}"
+
+
+def _time_table(best: PricedPlan) -> Table:
+    unit, per_s = ("s", 1.0) if best.step_s >= 1 else ("ms", 1e3)
+    parts = {name: s for name, s in best.time_parts.items() if s > 1e-9 * best.step_s}
+    rows = [
+        (name, f"{seconds * per_s:,.3f}", f"{seconds / best.step_s:.1%}")
+        for name, seconds in {**parts, "step": best.step_s}.items()
+    ]
+    return Table("Step time by part", ("part", unit, "share"), tuple(rows))
+
+
+def _memory_table(best: PricedPlan) -> Table:
+    names = [
+        name
+        for name in best.stages[0].parts
+        if any(stage.parts[name] > 0 for stage in best.stages)
+    ]
+    cells = [_memory_cells(best, e, names) for e in range(best.plan.pp)]
+    # A column that is empty in every stage is left out.
+    shown = [i for i, column in enumerate(zip(*cells, strict=True)) if any(column)]
+    heading = ("GPU", "layers", "redone", *names, "total", "free", "host")
+    rows = []
+    for same_cells, group in groupby(range(len(cells)), key=lambda e: cells[e]):
+        members = list(group)
+        first, last = members[0], members[-1]
+        stage = f"{first}" if first == last else f"{first}-{last}"
+        rows.append((stage, *(same_cells[i] for i in shown)))
+    columns = tuple(heading[i] for i in shown)
+    return Table(_memory_title(best), ("stage", *columns), tuple(rows))
+
+
+def _memory_title(best: PricedPlan) -> str:
+    usable = list(dict.fromkeys(f"{stage.usable_gib:.2f}" for stage in best.stages))
+    recomputes = any(stage.recompute_layers for stage in best.plan.stages)
+    redone = " (redone: recomputed layers)" if recomputes else ""
+    return f"Memory of a GPU by stage, GiB of {' or '.join(usable)} usable{redone}"
+
+
+def _memory_cells(best: PricedPlan, e: int, names: list[str]) -> tuple[str, ...]:
+    stage, memory = best.plan.stages[e], best.stages[e]
+    recomputes = any(one.recompute_layers for one in best.plan.stages)
+    return (
+        stage.gpu,
+        str(stage.layers),
+        str(stage.recompute_layers) if recomputes else "",
+        *(f"{memory.parts[name]:.2f}" for name in names),
+        f"{memory.total_gib:.2f}",
+        f"{memory.usable_gib - memory.total_gib:.2f}",
+        f"{memory.host_gib:.2f}" if _uses_host(best) else "",
+    )
+
+
+def _uses_host(best: PricedPlan) -> bool:
+    return any(stage.host_gib > 0 for stage in best.stages)
+
+
+def _link_table(best: PricedPlan) -> Table:
+    rows = tuple(
+        (
+            load.phase,
+            load.link,
+            f"{load.gb:,.1f}",
+            seconds_text(load.seconds),
+            f"{load.utilisation:.1%}",
+        )
+        for load in best.links
+    )
+    heading = ("axis", "link", "GB", "at full rate", "of the step")
+    return Table("Most loaded link of each axis, per step and way", heading, rows)
+
+
+def _arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
+    rows = tuple(
+        (way.sentence, *_step_and_loss(best, way.step_s))
+        for way in outcome.arrangements
+    )
+    heading = ("the job", "step", "loses")
+    return Table("What to do with unlike parts", heading, rows)
+
+
+def _step_and_loss(best: PricedPlan, step_s: float | None) -> tuple[str, str]:
+    if step_s is None:
+        return "-", "none fits"
+    return seconds_text(step_s), _loss_text(step_s / best.step_s - 1)
+
+
+def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
+    """Return a table of the best plan of every kind, with its loss."""
+    known = sorted(
+        (kind for kind in kinds if kind.best), key=lambda kind: _step_s(kind.best)
+    )
+    rows = [
+        (
+            kind.kind,
+            seconds_text(_step_s(kind.best)),
+            _kind_loss(best, kind),
+            _plan_of(kind),
+        )
+        for kind in known
+    ]
+    for kind in kinds:
+        if kind.near_miss:
+            why = short_rule_text(kind.near_miss.broken_rules[0])
+            rows.append((kind.kind, "-", "-", f"none fits: {why}"))
+    heading = ("kind", "step", "loses", "best plan of the kind")
+    return Table("What wins, and by how much", heading, tuple(rows))
+
+
+def _kind_loss(best: PricedPlan, kind: KindResult) -> str:
+    """Return the loss of a kind's best plan, as an upper bound if it is not proven."""
+    loss = _loss(best, kind.best)
+    return loss if kind.is_proven else f"<= {loss}"
+
+
+def _plan_of(kind: KindResult) -> str:
+    return kind.best.plan.brief if kind.best else ""
+
+
+def _step_s(priced: PricedPlan | None) -> float:
+    return priced.step_s if priced else float("inf")
+
+
+def _loss(best: PricedPlan, other: PricedPlan | None) -> str:
+    return _loss_text(_step_s(other) / best.step_s - 1)
+
+
+def _loss_text(loss: float) -> str:
+    return "wins" if abs(loss) < 1e-12 else f"+{loss:.1%}"
+
+
+def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
+    rows = tuple(
+        (str(rank), seconds_text(plan.step_s), _loss(best, plan), plan.plan.brief)
+        for rank, plan in enumerate((best, *others), 1)
+    )
+    return Table("Best plans", ("rank", "step", "loses", "plan"), rows)
+
+
+def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
+    certificate = outcome.certificate
+    if certificate is None:
+        return
+    yield from claim_lines(outcome.status, certificate, best.step_s)
+    if best.plan.pp > 1:
+        gap = best.schedule_s / best.step_s - 1
+        difference = f"{abs(gap):.2%} {'more' if gap > 0 else 'less'}"
+        yield (
+            f"What was minimised: {certificate.objective}. The schedule's task graph "
+            f"takes {seconds_text(best.schedule_s)}, "
+            f"{difference if abs(gap) > 5e-5 else 'the same'}."
+        )
+    if outcome.rival:
+        yield (
+            f"By the task graph {outcome.rival.plan} is faster: "
+            f"{seconds_text(outcome.rival.schedule_s)}."
+        )
+
+
+def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
+    """Yield what was proven of a plan, and how all other skeletons were ruled out."""
+    least = f"no plan takes less than {certificate.bound_s:.6f} s"
+    if status == "optimal":
+        yield f"Proven optimal in the model: {least} (gap 0)."
+    else:
+        gap = f"(gap {certificate.gap:.2%})"
+        yield f"Not proven: {least}, this one {step_s:.6f} s {gap}."
+        yield certificate.left_open
+    counts = certificate.counts
+    yield (
+        f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
+        f"{counts.no_memory:,} others cannot fit, {counts.survivors:,} left to CP-SAT."
+    )
+
+
+def _no_plan(outcome: Outcome) -> tuple[str, ...]:
+    miss = outcome.near_miss
+    if miss is None:
+        return ("Undecided: no plan was found, and not all were looked at.",)
+    return (
+        "No plan fits. The nearest miss",
+        f"    {miss.description}",
+        "breaks",
+        *(f"    {rule}" for rule in miss.broken_rules),
+        *_fullest_gpu(miss),
+    )
+
+
+def _fullest_gpu(miss: NearMiss) -> Iterator[str]:
+    """Yield the memory of the nearest miss by part, if it breaks the memory rule."""
+    if miss.memory is not None and any(r.rule == "memory" for r in miss.broken_rules):
+        parts = [f"{k} {v:.2f}" for k, v in miss.memory.parts.items() if v > 0]
+        yield f"Its fullest GPU holds {miss.memory.total_gib:.2f} GiB: " + ", ".join(
+            parts
+        )
