@@ -69,6 +69,7 @@ def test_names_have_docstrings_with_examples(name: str) -> None:
     assert ">>>" in str(inspect.getdoc(getattr(mw, name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", homes(), ids=lambda module: str(module.__name__))
 def test_examples_run(module: ModuleType) -> None:
     assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0

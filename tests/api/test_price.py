@@ -9,6 +9,7 @@ import meshwright as mw
 SPEC = "llama3-8b-2xh100-nvlink"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [SPEC, "gpt-1.3b-dgx-1v", "gpt2-xl-2x3090-2x4090", "llama2-13b-8xh100-8xa100"],

@@ -74,6 +74,7 @@ class Text(HTMLParser):
         self.text.append(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_data_is_what_commands_print(name: str) -> None:
     done = run(*CASES[name][0], "--format", "json")
@@ -128,6 +129,7 @@ def test_a_search_is_read_back() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["best", "metric"])
 def test_a_search_with_loose_ends_is_refused(part: str) -> None:
     found = mw.search({"base": FITS, "sweep": {"pins.tp": [[1]]}}, workers=1)

@@ -130,6 +130,7 @@ def test_no_split_that_keeps_the_link_limit_is_faster_than_it_must_be(
     assert kept > 10 or share < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1e-6, 0.5, 1.0, 1.5])
 def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
     share: float,

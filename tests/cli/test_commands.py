@@ -45,6 +45,7 @@ def test_markdown_has_headings_and_tables() -> None:
     assert "| --- |" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "json", "markdown"])
 def test_an_output_file_holds_what_stdout_would_have(form: str, tmp_path: Path) -> None:
     path = tmp_path / "answer"
@@ -112,6 +113,7 @@ def test_any_time_limit_gives_an_answer_or_says_that_there_is_none(limit: str) -
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_stdout_is_the_same_for_any_number_of_workers(form: str) -> None:
     results = [

@@ -32,10 +32,10 @@ def is_a_screen(text: str) -> bool:
 def test_a_fault_of_ours_is_told_from_bad_input(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("meshwright.solver.pipeline.solve", fail)
+    monkeypatch.setattr("meshwright.api.solve.solve", fail)
     result = run("solve", SMALL, "--seed", "7")
     assert (result.code, result.stdout) == (FAULT, "")
     first, *_, last = result.stderr.splitlines()
@@ -59,7 +59,7 @@ def test_a_fault_is_told_where_no_file_can_be_written(
     def fail(*_: object, **__: object) -> None:
         raise OSError("read-only")
 
-    monkeypatch.setattr("meshwright.solver.pipeline.solve", fail)
+    monkeypatch.setattr("meshwright.api.solve.solve", fail)
     monkeypatch.setattr("tempfile.NamedTemporaryFile", fail)
     result = run("solve", SMALL)
     assert result.code == FAULT

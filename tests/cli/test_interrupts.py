@@ -93,6 +93,7 @@ def test_while_rows_are_bounded_there_is_a_plan_and_a_gap() -> None:
     assert stderr.endswith("note: stopped by Ctrl-C\n")
 
 
+@pytest.mark.slow
 def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
     """No plan that keeps the limit takes less than the best one without it."""
     spec = mw.load(limited, mw.Spec)
@@ -108,6 +109,7 @@ def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
     assert stderr.endswith("note: stopped by Ctrl-C\n")
 
 
+@pytest.mark.slow
 def test_an_explanation_keeps_the_plan_and_leaves_the_rest_out() -> None:
     """The proof takes a second, what is near the plan many times as long."""
     spec = "llama2-13b-8xa100"

@@ -47,6 +47,7 @@ def loaded(*arguments: str) -> tuple[int, set[str]]:
     return int(lines[-2].removeprefix("code ")), set(lines[-1].split()[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"), [("llama3-8b-2xh100-nvlink", 0), ("llama3-8b-2x4090-pcie", 1)]
 )
@@ -57,6 +58,7 @@ def test_a_solve_on_levels_loads_what_it_needs(name: str, code: int) -> None:
     assert not modules & LATE
 
 
+@pytest.mark.slow
 def test_an_irregular_host_is_a_graph() -> None:
     _, modules = loaded("topology", "dgx-1v")
     assert "networkx" in modules
@@ -69,6 +71,7 @@ def test_help_loads_no_schemas(word: str) -> None:
     assert not modules & {*HEAVY, "pydantic"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

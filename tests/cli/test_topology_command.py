@@ -151,6 +151,7 @@ def test_markdown_and_an_output_file(tmp_path: Path) -> None:
     assert "| gpu0 | - | 25 | 25 | 50 | 50 | 6 | 6 | 6 |" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dgx-1v", "dgx-h100-pod"])
 def test_a_plot_is_a_picture_and_a_page(name: str, tmp_path: Path) -> None:
     assert shown(name, "--plot", str(tmp_path / "drawn")) == shown(name)

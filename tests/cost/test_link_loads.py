@@ -14,6 +14,7 @@ from meshwright.plans.skeletons import FULL
 from meshwright.plans.split import Split
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixtral-8x7b-64xh100", "llama3-70b-128xa100"])
 def test_rows_load_links_as_each_does_alone(name: str) -> None:
     job = make_job(mw.load(name, mw.Spec))

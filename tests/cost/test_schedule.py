@@ -162,6 +162,7 @@ def test_interleaved_closed_form_is_exact_for_even_stages(
     assert walked == pytest.approx((m + (p - 1) / v) * (f + b), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(counts, microbatches, seconds, seconds, seconds)
 @example(3, 2, 3.0, 4.0, 2.0)
@@ -217,6 +218,7 @@ def test_interleaved_closed_form_is_nearly_an_upper_bound_where_stages_are_alike
     assert walked >= m * max(sum(own) for own in times) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(stages, microbatches)
 @example([(10.0, 1.0, 0.0), (1.0, 10.0, 0.0)], 24)
@@ -324,6 +326,7 @@ GAPS = {
 """Percent by which a formula is above (+) or below the walk: least, mean, most."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["layers", "recompute", "both", "anything"])
 def test_gaps_of_closed_forms(family: str) -> None:
     """`GAPS` is what 400 pipelines of a family measure: how far to trust a formula."""

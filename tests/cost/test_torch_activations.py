@@ -166,6 +166,7 @@ def test_prediction_is_what_the_table_says(case: Case) -> None:
     assert per_width == pytest.approx(case.predicted, abs=0.006)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_pytorch_saves_what_is_predicted(case: Case) -> None:
     counted = count(case)

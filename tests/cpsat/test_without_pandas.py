@@ -75,6 +75,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [LATER, EARLIER, ASKED_FOR_MORE, SUBMODULE, DERIVED],

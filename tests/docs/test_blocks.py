@@ -47,6 +47,7 @@ def test_every_block_says_what_it_is(page: Page) -> None:
             assert block.about in KINDS.get(block.kind, ()), f"{block}: {block.words}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "block", [own for own in blocks_of("shell") if not own.about], ids=str
 )
@@ -162,6 +163,7 @@ def _compare(shown: Any, printed: Any, at: str) -> None:
         assert shown == printed, at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [p for p in pages() if any(own.kind == "python" for own in p.blocks)],

@@ -29,6 +29,7 @@ def test_each_row_has_a_command(page: Page) -> None:
     assert len(rows) - 1 == len(_asked(page)) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     dict.fromkeys([*_asked(Page(README)), *_asked(QUESTIONS)]),

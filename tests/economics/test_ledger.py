@@ -128,6 +128,7 @@ def test_the_ledger_adds_up(name: str, pins: tuple[str, ...]) -> None:
     check_links(job, plan, told)
 
 
+@pytest.mark.slow
 @given(specs(most_layers=6), st.randoms(use_true_random=False))
 @settings(
     max_examples=60,

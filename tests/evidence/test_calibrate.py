@@ -108,6 +108,7 @@ def test_a_fit_starts_from_the_profile_it_is_given() -> None:
     assert fitted.gpus["a100-sxm-80gb"] == pytest.approx({"gemm": 0.7, "link": 0.6})
 
 
+@pytest.mark.slow
 def test_a_profile_is_written_read_and_used(tmp_path: Path) -> None:
     runs = Path(__file__).parents[2] / "benchmarks" / "runs" / "narayanan21.yaml"
     profile = tmp_path / "profile.yaml"

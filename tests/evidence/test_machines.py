@@ -131,6 +131,7 @@ def test_every_gpu_of_the_catalogue_has_a_node(name: str) -> None:
         assert find_node(name).gb_s > 0
 
 
+@pytest.mark.slow
 def test_every_shipped_run_has_a_machine() -> None:
     for run in read_runs(RUNS):
         cluster = find_cluster(run.hardware, Assumed())

@@ -56,6 +56,7 @@ class Loads(HTMLParser):
         self.found += [f"{tag} {value}" for name, value in attrs if name in links]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plot", "plot.png", "plot.html", "v1.2"])
 def test_a_plot_is_a_picture_and_a_page(name: str, runs: Path) -> None:
     stem = runs.parent / name.removesuffix(".png").removesuffix(".html")
@@ -71,6 +72,7 @@ def test_a_plot_is_a_picture_and_a_page(name: str, runs: Path) -> None:
     assert '"left"' not in re.findall(r'"id": ?("[^"]*")', page)
 
 
+@pytest.mark.slow
 def test_the_page_loads_nothing(runs: Path) -> None:
     run_command("evidence", str(runs), "--plot", str(runs.parent / "plot"))
     page = (runs.parent / "plot.html").read_text(encoding="utf-8")
@@ -81,6 +83,7 @@ def test_the_page_loads_nothing(runs: Path) -> None:
     assert len(page) > 500_000, "the scripts are in the page"
 
 
+@pytest.mark.slow
 def test_the_band_is_20_percent_around_the_diagonal(runs: Path) -> None:
     run_command("evidence", str(runs), "--plot", str(runs.parent / "plot"))
     page = (runs.parent / "plot.html").read_text(encoding="utf-8")

@@ -349,6 +349,7 @@ def test_a_run_without_layers_in_a_stage_is_refused() -> None:
         Run.model_validate(row(config__layers_per_stage=[8, 0]))
 
 
+@pytest.mark.slow
 def test_the_shipped_runs_are_many_and_from_many_sources() -> None:
     runs = read_runs(RUNS)
     assert len(runs) >= 300

@@ -102,11 +102,13 @@ def check_against_solves(spec: Spec, best: PricedPlan, own: DegreeReasons) -> No
             assert more == pytest.approx(apart, abs=1e-9 * best.step_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_degree_takes_what_a_solve_with_it_pinned_takes(name: str) -> None:
     check_against_solves(*bundled(name))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(specs(4))
 def test_so_it_is_on_any_spec(spec: Spec) -> None:
@@ -369,6 +371,7 @@ def test_limits_that_only_a_solve_tells_of_are_named() -> None:
     assert free.link_utilisation > 0.2
 
 
+@pytest.mark.slow
 def test_rules_are_named_of_unlike_parts_too() -> None:
     """25 heads do not go by two, on whichever of the GPUs."""
     _, best, own = looked_at(load_spec("gpt2-xl-2x3090-2x4090"))

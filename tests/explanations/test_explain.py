@@ -34,6 +34,7 @@ def explained(name: str, plan: str) -> Explanation:
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @MANY
 @given(specs(most_layers=4))
 def test_the_enumerator_agrees_with_the_solver_on_what_is_possible(spec: Spec) -> None:

@@ -156,6 +156,7 @@ def _named(path: Path) -> set[str]:
     return {text for text in texts if isinstance(text, str) and text in names}
 
 
+@pytest.mark.slow
 def test_no_other_code_names_a_framework() -> None:
     """Nothing is compared with a name, looked up by one, or in a set of them."""
     elsewhere = [

@@ -37,6 +37,7 @@ def test_every_kind_of_import_has_a_good_file() -> None:
         assert {detect(text) for text in texts} == {kind}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_mutated_files_are_read_or_refused(name: str) -> None:
     tally = run(name, EXAMPLES)
@@ -45,6 +46,7 @@ def test_mutated_files_are_read_or_refused(name: str) -> None:
     assert tally.counts["refused"], "nothing was broken: mutations do not reach it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANTED)
 def test_faults_are_counted_as_what_they_are(kind: str) -> None:
     tally = run(kind, 2)
@@ -96,6 +98,7 @@ LONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_long_text_is_read_or_refused_soon(text: str, tmp_path: Path) -> None:
     path = tmp_path / "long"

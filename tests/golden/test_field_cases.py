@@ -77,6 +77,7 @@ def test_thirty_layers_over_four_stages_are_all_placed(explained: Any) -> None:
     assert sum(stage.layers for stage in own.plan.plan.stages) == 30
 
 
+@pytest.mark.slow
 def test_a_split_that_loses_two_layers_is_refused(explained: Any) -> None:
     own = explained(THIRTY, "pp=4,layers=[7,7,7,7]")
     assert rules_of(own) == {"pins.layers", "layers_placed"}

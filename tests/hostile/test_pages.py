@@ -59,6 +59,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return Parts(file.read_text(encoding="utf-8")).elements
 
 
+@pytest.mark.slow
 @each_name
 def test_topologies_show_names(
     name: str, template: list[Any], tmp_path: Path, open_file: OpenFile
@@ -75,6 +76,7 @@ def test_topologies_show_names(
     assert page.locator("#chart img").count() == 0
 
 
+@pytest.mark.slow
 def test_menus_of_charts_write_no_source(tmp_path: Path, open_file: OpenFile) -> None:
     """What views of the source write is HTML, and the editor is on the network."""
     page = open_file(drawn(documents.TREE, tmp_path), SIZE)
@@ -82,6 +84,7 @@ def test_menus_of_charts_write_no_source(tmp_path: Path, open_file: OpenFile) ->
     assert texts(page, "#chart .vega-actions a") == ["Save as SVG", "Save as PNG"]
 
 
+@pytest.mark.slow
 def test_evidence_shows_names(tmp_path: Path, open_file: OpenFile) -> None:
     marks = [*MARKS.values(), *NAMES.values()]
     runs = [
@@ -110,6 +113,7 @@ def test_evidence_shows_names(tmp_path: Path, open_file: OpenFile) -> None:
     } | ids
 
 
+@pytest.mark.slow
 def test_searches_show_names(tmp_path: Path, open_file: OpenFile) -> None:
     pytest.importorskip("plotly", reason="needs Plotly: pip install -e '.[html]'")
     marks = [*MARKS.values(), *NAMES.values()]

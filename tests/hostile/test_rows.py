@@ -186,6 +186,7 @@ def test_progress_shows_text(
     assert printable(mark) + "Xvalue0X" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", SHOWN.values(), ids=SHOWN)
 def test_values_of_axes_are_text(
     mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

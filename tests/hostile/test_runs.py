@@ -57,6 +57,7 @@ def runs(mark: str, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @each_mark
 def test_scoreboard_shows_text(runs: Path, mark: str) -> None:
     outputs = {}
@@ -71,6 +72,7 @@ def test_scoreboard_shows_text(runs: Path, mark: str) -> None:
     assert {mark, f"{mark} of all"} <= data["by_source"].keys()
 
 
+@pytest.mark.slow
 @each_mark
 def test_fitted_profile_shows_text(runs: Path, mark: str, tmp_path: Path) -> None:
     result = run("calibrate", str(runs), "-o", str(tmp_path / "own.yaml"))
@@ -115,6 +117,7 @@ def plots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in ("plain", "marked")}
 
 
+@pytest.mark.slow
 def test_plot_has_the_elements_of_its_template(plots: dict[str, Path]) -> None:
     plain, marked = (Parts(own.read_text(encoding="utf-8")) for own in plots.values())
     assert marked.elements == plain.elements

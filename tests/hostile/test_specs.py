@@ -88,12 +88,14 @@ def test_documents_have_all_texts_of_the_schema(schema: type[Spec]) -> None:
     assert text_fields(schema) <= known
 
 
+@pytest.mark.slow
 @each_question
 def test_json_has_names_exactly(name: str, command: str, folder: Path) -> None:
     plain, marked = (json.loads(own) for own in both(folder, name, command, "json"))
     assert marked == substituted(plain, mark_of(name))
 
 
+@pytest.mark.slow
 @each_question
 def test_markdown_shows_names_as_text(name: str, command: str, folder: Path) -> None:
     plain, marked = both(folder, name, command, "markdown")
@@ -101,6 +103,7 @@ def test_markdown_shows_names_as_text(name: str, command: str, folder: Path) -> 
     assert markdown_texts(marked) == expected
 
 
+@pytest.mark.slow
 @each_question
 def test_tables_show_names_as_text(
     name: str, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +159,7 @@ def test_hidden_characters_are_refused(name: str, mark: str, folder: Path) -> No
         assert str(error.value).startswith(f"{file}:1: {path[0]}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", (SHOWN | HIDDEN).values(), ids=SHOWN | HIDDEN)
 def test_refusals_are_one_line(mark: str, folder: Path) -> None:
     """A field, key or preset of any text is told in a line that shows it."""

@@ -44,6 +44,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "evidence": ("runs.yaml",),
     "calibrate": ("runs.yaml", "-o", "own.yaml"),
     "import": ("hostfile", "hosts"),
+    "schema": ("spec",),
 }
 
 
@@ -96,6 +97,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES.values(), ids=FILES)
 def test_names_of_files_are_shown(name: str, folder: Path) -> None:
     specs = folder / f"{name} specs"
@@ -126,6 +128,7 @@ def test_names_of_files_are_shown(name: str, folder: Path) -> None:
     expect_harmless(run("import", hosts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES.values(), ids=FILES)
 def test_files_of_a_folder_are_rows(name: str, folder: Path) -> None:
     specs = folder / "specs"

@@ -85,6 +85,7 @@ def test_every_folder_has_kinds_with_good_files(folder: str) -> None:
             assert importer(kind).parse(text, "file")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["import", "--help"], ["import", "odd"], ["solve", "spec.yaml"]]
 )

@@ -98,6 +98,7 @@ def step_times(job: Job, rows: Skeletons) -> list[Floats]:
     return times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [*ALONE, faster_all])
 @LAWS
 @given(spec_data(), st.floats(1.001, 20.0))

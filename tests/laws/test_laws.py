@@ -9,6 +9,7 @@ from tests.laws.book import LAWS
 from tests.laws.law import Data, Law, hold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: str(law.name))
 def test_a_law_holds(law: Law) -> None:
     for data in law.always:

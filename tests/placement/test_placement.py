@@ -127,6 +127,7 @@ def shapes(gpus: int) -> list[tuple[int, ...]]:
     return [(gpus,), *pairs]
 
 
+@pytest.mark.slow
 @RANDOM
 @given(machines(4, 6), st.booleans(), st.booleans(), st.data())
 def test_orders_are_those_of_brute_force(
@@ -216,6 +217,7 @@ def best_of(outcome: Outcome) -> PricedPlan:
     return outcome.best
 
 
+@pytest.mark.slow
 @RANDOM
 @given(irregular_specs())
 def test_plans_are_those_of_brute_force(spec: Spec) -> None:
@@ -275,6 +277,7 @@ def test_a_limit_that_the_fastest_plan_keeps_changes_nothing(
     assert own.certificate.left_open.startswith("" if is_kept else "Left open are")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pins", [{}, {"tp": 2}, {"tp": 4}, {"cp": 2, "dp_shard": 2}])
 def test_pairs_in_a_bad_order(pins: dict[str, int]) -> None:
     usual = {"schedule": "1f1b", "vpp": 1, "recompute": "none", "dp_replicate": 1}
@@ -302,6 +305,7 @@ LARGER: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGER)
 @pytest.mark.parametrize("pins", [{}, {"tp": 2}, {"pp": 2, "dp_shard": {"min": 2}}])
 def test_no_other_order_is_faster(name: str, pins: dict[str, Any]) -> None:
@@ -324,6 +328,7 @@ def test_no_other_order_is_faster(name: str, pins: dict[str, Any]) -> None:
     assert max(others) > best.step_s
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.permutations(range(8)))
 def test_names_of_gpus_change_no_time(order: list[int]) -> None:

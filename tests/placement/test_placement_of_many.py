@@ -102,6 +102,7 @@ def with_swaps(order: Sequence[int], chooser: random.Random) -> tuple[int, ...]:
     return tuple(result)
 
 
+@pytest.mark.slow
 def test_order_of_sixteen_is_proven() -> None:
     """Pairs below one switch, as there are eight; near and far orders are no faster."""
     spec = mw.load(str(IRREGULAR / "gpt-1.3b-16xa6000-tp2.yaml"), mw.Spec)
@@ -123,6 +124,7 @@ def test_order_of_sixteen_is_proven() -> None:
     assert max(times) > outcome.best.step_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pins", [{}, {"tp": 2}, {"tp": 4}])
 def test_bound_holds_where_the_search_is_cut_short(pins: dict[str, int]) -> None:
     usual = {"schedule": "1f1b", "vpp": 1, "recompute": "none", "dp_replicate": 1}

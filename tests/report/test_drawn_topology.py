@@ -118,6 +118,7 @@ def test_a_large_graph_is_cut_to_its_first_host() -> None:
     assert sketch.part == "the first host"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["branch", "bridged", "two hosts"])
 def test_a_drawing_is_a_picture_and_a_page(name: str, tmp_path: Path) -> None:
     picture, page = draw_topology(CLUSTERS[name], tmp_path / "drawn.png")
@@ -147,6 +148,7 @@ def test_a_missing_library_is_named(
         draw_topology(levels(2), tmp_path / "drawn")
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no such file or directory"):
         draw_topology(levels(2), tmp_path / "absent" / "drawn")

@@ -91,6 +91,7 @@ def test_schemas_are_true_of_bundled_files(name: str) -> None:
     assert not problems(BUNDLED[name], read_yaml(ROOT / name).data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: str(path.name))
 def test_schemas_are_true_of_other_files(path: Path) -> None:
     assert not problems(OTHERS[path], read_yaml(path, RUNS).data)

@@ -30,6 +30,7 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_every_bundled_spec_of_serving_is_answered(name: str) -> None:
     result = run("solve", name, "--format", "json")

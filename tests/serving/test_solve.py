@@ -25,6 +25,7 @@ def best_of(outcome: ServingOutcome) -> PricedServing:
     return outcome.best
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(question=questions())
 def test_the_solver_agrees_with_brute_force(question: dict[str, Any]) -> None:

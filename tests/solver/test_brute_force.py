@@ -49,24 +49,28 @@ def compare(spec: Spec) -> None:
     assert broken_rules(make_job(spec), pruned.best.plan) == []
 
 
+@pytest.mark.slow
 @ORACLE
 @given(specs(most_layers=4))
 def test_shallow_models_match_brute_force(spec: Spec) -> None:
     compare(spec)
 
 
+@pytest.mark.slow
 @ORACLE
 @given(specs(most_layers=8))
 def test_models_match_brute_force(spec: Spec) -> None:
     compare(spec)
 
 
+@pytest.mark.slow
 @ORACLE
 @given(specs(most_layers=12))
 def test_deep_models_match_brute_force(spec: Spec) -> None:
     compare(spec)
 
 
+@pytest.mark.slow
 @ORACLE
 @given(expert_specs(most_layers=6))
 def test_experts_match_brute_force(spec: Spec) -> None:

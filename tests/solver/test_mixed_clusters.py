@@ -73,6 +73,7 @@ SMALL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=4)
 @given(
     st.sampled_from([(2, 2), (1, 1), (2, 1), (1, 3)]),

@@ -38,12 +38,14 @@ def compare(spec: Spec) -> None:
         assert best_of(solve(more.spec, BRIEFLY, start)) == best_of(afresh)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(specs(most_layers=6))
 def test_more_memory_and_faster_links_have_the_same_families(spec: Spec) -> None:
     compare(spec)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(irregular_specs())
 def test_so_they_have_on_irregular_hosts(spec: Spec) -> None:

@@ -84,6 +84,7 @@ def test_any_tree_is_the_same_with_an_override_of_nothing(
     assert step_s(changed) == pytest.approx(step_s(own), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(trees, st.lists(st.floats(0.1, 0.99), min_size=2, max_size=2), st.booleans())
 def test_slower_links_never_make_a_plan_faster(

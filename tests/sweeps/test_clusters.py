@@ -30,6 +30,7 @@ def rows_of(pool: Pool, folder: Path, text: str = SWEEP) -> list[Row]:
         return run.rows
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_started_here_has_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason=DASK)
@@ -37,6 +38,7 @@ def test_dask_started_here_has_the_same_rows(tmp_path: Path) -> None:
         assert rows_of(pool, tmp_path) == solved(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_worker_killed_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason=DASK)
@@ -60,6 +62,7 @@ def test_dask_worker_killed_in_the_middle_changes_nothing(tmp_path: Path) -> Non
     assert run.rows == solved(tmp_path, MANY)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_ray_started_here_has_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason=RAY)

@@ -143,6 +143,7 @@ def test_time_limit_leaves_cases_undecided_or_unproven() -> None:
     assert "0 infeasible" in told
 
 
+@pytest.mark.slow
 def test_front_within_one_spec(tmp_path: Path) -> None:
     text = changed("[1, 2]", "[2]", changed("{log2: [256, 1024]}", "[1024]"))
     for against in ("ways", "gpus", "peak_gib"):
@@ -173,6 +174,7 @@ def test_options_that_cannot_be_used_are_refused(
     assert result.stderr.startswith("error: " + told)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_a_summary_and_a_store_to_go_on_from(tmp_path: Path) -> None:
     text = changed("{log2: [256, 1024]}", "{range: [2, 4000, 2]}")
     words = ["-m", "meshwright", "search", written(tmp_path, text), *FAST]

@@ -132,6 +132,7 @@ def ways_of(one: Skeletons) -> float:
     return float(sum(int(getattr(one, name)[0]) != own for name, own in off.items()))
 
 
+@pytest.mark.slow
 @SOME
 @given(specs(most_layers=3))
 def test_memory_fronts_are_those_of_every_plan(spec: Spec) -> None:
@@ -146,6 +147,7 @@ def test_fronts_of_simplicity_are_those_of_every_plan(spec: Spec) -> None:
     check_equal(solved(by_ways, spec, "ways"), brute(spec, ways_of))
 
 
+@pytest.mark.slow
 def test_tight_spec_trades_time_for_memory_and_simplicity(tmp_path: Path) -> None:
     text = changed("d_model: 256", "d_model: 512", changed("[1, 2]", "[2]"))
     spec = cases(tmp_path, text)[2].spec

@@ -63,6 +63,7 @@ def rows_in(text: str) -> list[dict[str, Any]]:
     return list(json.loads(text)["rows"])
 
 
+@pytest.mark.slow
 def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     """It is stored, best, in fronts, tables and exports; old rows are solved again."""
     assert len(solved(tmp_path)) == 6
@@ -81,6 +82,7 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_rows_of_another_definition_are_not_served(tmp_path: Path) -> None:
     before = solved(tmp_path)
     other = package(tmp_path, "answer.best.mfu", "answer.best.mfu / 2")

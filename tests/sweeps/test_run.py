@@ -47,6 +47,7 @@ def misbehave(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(on_processes, "solve_case", misbehaving.solve_case)
 
 
+@pytest.mark.slow
 def test_rows_are_the_same_in_this_process_and_on_any_number_of_workers(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +120,7 @@ def test_equal_specs_are_solved_once_and_have_a_row_each(tmp_path: Path) -> None
     assert len(own.rows) == 6
 
 
+@pytest.mark.slow
 def test_case_that_kills_its_worker_fails_and_all_others_are_solved(
     tmp_path: Path, misbehave: None
 ) -> None:
@@ -132,12 +134,14 @@ def test_case_that_kills_its_worker_fails_and_all_others_are_solved(
         assert rows[tuple(row.axes.values())] == row
 
 
+@pytest.mark.slow
 def test_case_that_breaks_is_a_row(tmp_path: Path, misbehave: None) -> None:
     rows = run(tmp_path, with_lengths(256, BREAKS))
     assert rows[1, BREAKS].error == "ZeroDivisionError: by design"
     assert rows[1, 256].status == "optimal"
 
 
+@pytest.mark.slow
 def test_case_that_hangs_is_stopped(tmp_path: Path, misbehave: None) -> None:
     rows = run(tmp_path, with_lengths(HANGS, 256), 2, Recipe(time_limit_s=0.5))
     assert rows[1, HANGS].status == "unknown"
@@ -145,6 +149,7 @@ def test_case_that_hangs_is_stopped(tmp_path: Path, misbehave: None) -> None:
     assert rows[1, 256].plan is not None
 
 
+@pytest.mark.slow
 def test_case_that_needs_too_much_memory_is_stopped(
     tmp_path: Path, misbehave: None
 ) -> None:

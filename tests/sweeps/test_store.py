@@ -27,6 +27,7 @@ MANY = changed("{log2: [256, 1024]}", "{range: [32, 1024, 32]}")
 """64 cases: more than twenty short lives can solve."""
 
 
+@pytest.mark.slow
 def test_search_killed_twenty_times_has_the_rows_of_one_left_alone(
     tmp_path: Path,
 ) -> None:
@@ -46,6 +47,7 @@ def test_search_killed_twenty_times_has_the_rows_of_one_left_alone(
     assert solved(tmp_path, MANY) == solved(tmp_path, MANY, "undisturbed.sqlite")
 
 
+@pytest.mark.slow
 def test_command_killed_with_its_workers_at_work_is_resumed(tmp_path: Path) -> None:
     sweep, store = written(tmp_path, MANY), tmp_path / "own.sqlite"
     words = ["-m", "meshwright", "search", sweep, "--store", str(store)]

@@ -414,6 +414,7 @@ def answer(outcome: Outcome) -> dict[str, object]:
     return best | {"status": outcome.status, "loads": loads}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(st.permutations("zyxwvuts"), st.randoms(use_true_random=False))
 def test_renaming_changes_nothing_in_a_solve(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+@pytest.mark.slow
 def test_a_point_shows_its_case(page: Page) -> None:
     """The page tells where the point lies, the mouse goes there."""
     choose_pair(page, "peak_gib", "tokens_per_s")
@@ -139,6 +140,7 @@ def test_parallel_coordinates_filter_by_what_is_brushed(page: Page) -> None:
     expect_count(page, len(rows()))
 
 
+@pytest.mark.slow
 def test_a_span_is_drawn_with_the_mouse(page: Page) -> None:
     choose_view(page, "Parallel coordinates")
     names = of_chart(page, "data[0].dimensions.map(own => own.label)")
@@ -158,6 +160,7 @@ def test_a_span_is_drawn_with_the_mouse(page: Page) -> None:
     assert listed(page) == expected
 
 
+@pytest.mark.slow
 def test_heat_map_has_the_best_of_each_cell(page: Page) -> None:
     choose_view(page, "Heat map")
     page.locator("#heat-x").select_option("cluster")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+@pytest.mark.slow
 def test_html_of_users_is_shown_as_text(page: Page) -> None:
     expect(page.locator("h1")).to_have_text(HOSTILE[0])
     assert page.title() == HOSTILE[0]
@@ -74,6 +75,7 @@ def test_a_row_without_a_plan_shows_the_reason(page: Page) -> None:
         expect(details.locator(".bars")).to_have_count(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_page_is_never_wider_than_its_window(
     size: tuple[int, int], opened: Open
@@ -86,6 +88,7 @@ def test_page_is_never_wider_than_its_window(
         expect(page.locator("#details h2")).to_be_in_viewport()
 
 
+@pytest.mark.slow
 def test_five_thousand_cases(opened: Open) -> None:
     count = 5_000
     some = many(count)
@@ -107,6 +110,7 @@ def test_five_thousand_cases(opened: Open) -> None:
     assert steps == sorted(row.step_s for row in some if row.step_s)[:100]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("some", [(), rows()[-2:], rows()[:1]])
 def test_few_cases_are_no_trouble(some: Sequence[Row], opened: Open) -> None:
     page = opened(some)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+@pytest.mark.slow
 def test_every_case_has_a_row(page: Page) -> None:
     expect_count(page, len(rows()))
     assert listed(page) == list(range(len(rows())))
@@ -116,12 +117,14 @@ def test_sorting_puts_the_best_first_and_the_unknown_last(
         expect(heading).to_have_attribute("aria-sort", told)
 
 
+@pytest.mark.slow
 def test_text_is_sorted_as_people_do(opened: Open) -> None:
     page = opened(many(25))
     sort_button(page, "case").click()
     assert listed(page) == list(range(25)), "case 2 comes before case 10"
 
 
+@pytest.mark.slow
 def test_all_can_be_done_by_keyboard(page: Page) -> None:
     page.get_by_label("Front", exact=True).focus()
     page.keyboard.press("ArrowRight")
