@@ -52,7 +52,7 @@ def compare(
         >>> import meshwright as mw
         >>> spec = mw.load("llama2-13b-8xa100")
         >>> found = mw.compare(spec, {"tensors": "tp=8", "stages": "tp=1,pp=8"})
-        >>> [own.name for own in found.plans]
+        >>> [plan.name for plan in found.plans]
         ['stages', 'tensors']
     """
     named = list(named_pins(plans))
@@ -73,7 +73,7 @@ def compare(
 def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
     """Return the plans, or the best of each kind, those of two GPUs in full."""
     if plans:
-        found = compare_plans(spec, plans, lambda own: solve(own, options))
+        found = compare_plans(spec, plans, lambda changed: solve(changed, options))
     else:
         found = compare_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
     is_full = plans or spec.cluster.gpus == PAIR
@@ -84,6 +84,8 @@ def _turned(
     spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
 ) -> Comparison:
     """Return a comparison with the turns of its plans, or of their kinds."""
-    kinds = [own.name for own in found.plans if own.plan]
+    kinds = [compared.name for compared in found.plans if compared.plan]
     named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]
-    return with_crossovers(found, varied, named, lambda own: solve(own, options))
+    return with_crossovers(
+        found, varied, named, lambda changed: solve(changed, options)
+    )

@@ -54,6 +54,6 @@ def named_pins(plans: PlansLike) -> Iterator[tuple[str, Pins]]:
     Raises:
         SpecError: see `pins_of`.
     """
-    for own in plans.items() if isinstance(plans, Mapping) else plans:
-        name, plan = own if isinstance(own, tuple) else (str(own), own)
+    for entry in plans.items() if isinstance(plans, Mapping) else plans:
+        name, plan = entry if isinstance(entry, tuple) else (str(entry), entry)
         yield name, pins_of(plan)

@@ -86,8 +86,8 @@ def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
     is_mixed = bool(spec.cluster.parts)
     uses = [way.spec for way in arrangements(spec)] if is_mixed else [spec]
     problems: list[str] = []
-    for own in uses:
-        job = profile.job(own)
+    for arrangement in uses:
+        job = profile.job(arrangement)
         problems = list(_problems(job, plan))
         if not problems:
             return job
@@ -114,14 +114,16 @@ def _mesh_problems(
     mesh: Mesh, degrees: Mapping[str, int], sizes: tuple[int, ...]
 ) -> Iterator[str]:
     """Yield why a mesh does not lay degrees over levels of such sizes."""
-    if set(mesh) != set(degrees) or {len(own) for own in mesh.values()} != {len(sizes)}:
+    if set(mesh) != set(degrees) or {len(factors) for factors in mesh.values()} != {
+        len(sizes)
+    }:
         yield f"mesh: expected {len(sizes)} factors for each of {', '.join(degrees)}"
         return
     for axis, degree in degrees.items():
         if math.prod(mesh[axis]) != degree:
             yield f"mesh.{axis}: {mesh[axis]} is not {degree}"
     for level, size in enumerate(sizes):
-        if math.prod(own[level] for own in mesh.values()) != size:
+        if math.prod(factors[level] for factors in mesh.values()) != size:
             yield f"mesh: level {level} has {size} children"
 
 

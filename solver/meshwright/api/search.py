@@ -84,7 +84,7 @@ def search(
             store=path,
             recipe=recipe,
             resume=resume,
-            outputs=[Path(own) for own in outputs],
+            outputs=[Path(output) for output in outputs],
             best=best,
             group=group,
             front=front,

@@ -87,8 +87,8 @@ def gemm(
 ) -> None:
     """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
     check_writable(output)
-    own = _gpu(gpu, dtype) if gpu is not None else None
-    budget = _budget(vram, usable, headroom, own)
+    chosen_gpu = _gpu(gpu, dtype) if gpu is not None else None
+    budget = _budget(vram, usable, headroom, chosen_gpu)
 
     from meshwright.economics.gemm import answer
     from meshwright.economics.gemm_memory import CONTEXT, Matmul
@@ -96,7 +96,7 @@ def gemm(
 
     context = CONTEXT if usable is None else 0
     matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual, context)
-    told = answer(matmul, own, budget.memory_gib, budget.headroom, gpus)
+    told = answer(matmul, chosen_gpu, budget.memory_gib, budget.headroom, gpus)
     text = formatted(
         output_format,
         lambda: gemm_sections(told),

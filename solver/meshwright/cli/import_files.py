@@ -103,7 +103,7 @@ def _check_options(
 ) -> None:
     for name, value in vars(options).items():
         if value is not None and name not in takes:
-            accepted = ", ".join(f"--{own}" for own in takes) or "none"
+            accepted = ", ".join(f"--{option}" for option in takes) or "none"
             raise SpecError(f"--{name}: not for {kind}; accepted: {accepted}")
     if takes and getattr(options, takes[0]) is None:
         raise SpecError(f"--{takes[0]}: missing; {why}")
@@ -177,8 +177,8 @@ def _read_topology(option: str, name: str) -> tuple[dict[str, Any], Topology]:
     try:
         topology = Topology.model_validate(data)
     except ValidationError as error:
-        own = _within(document, "topology")
-        raise SpecError(explain(own, error, Topology)) from None
+        inner = _within(document, "topology")
+        raise SpecError(explain(inner, error, Topology)) from None
     return {**data, "gpu": _reference(document, ("topology", "gpu"))}, topology
 
 

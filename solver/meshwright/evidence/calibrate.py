@@ -50,7 +50,9 @@ def calibrate(
 def profile_of(cases: Cases, factors: Factors, unseen: Floats, parts: str) -> Profile:
     """Return fitted factors as a profile; `unseen` are errors of runs left out."""
     base, classes = factors.base, sorted(set(cases.classes))
-    measured = (_measured(own, cases, factors, unseen, parts) for own in classes)
+    measured = (
+        _measured(run_class, cases, factors, unseen, parts) for run_class in classes
+    )
     return Profile(
         gpus=_times(base.gpus, factors.gpus),
         frameworks=_times(base.frameworks, factors.frameworks),
@@ -65,11 +67,13 @@ def _times(
     """Return factors times fitted ones; those that are one are left out."""
     result = dict(before)
     for name, logs in log_factors.items():
-        own = dict(before.get(name, {}))
+        factors = dict(before.get(name, {}))
         for parameter, value in zip(NAMES, logs, strict=True):
             if abs(value) > LEAST_FACTOR:
-                own[parameter] = float(f"{own.get(parameter, 1) * np.exp(value):.4g}")
-        result[name] = own
+                factors[parameter] = float(
+                    f"{factors.get(parameter, 1) * np.exp(value):.4g}"
+                )
+        result[name] = factors
     return result
 
 
@@ -85,16 +89,16 @@ def left_out_errors(cases: Cases, base: Profile, workers: int) -> tuple[Floats, 
     by_source = len(sources) >= LEAST_SOURCES
     folds = list(_sources(cases, sources) if by_source else _thirds(cases))
     each = (delayed(_errors_without)(cases, base, out) for out in folds)
-    for out, own in zip(folds, Parallel(n_jobs=workers)(each), strict=True):
-        errors[out] = own
+    for out, fold_errors in zip(folds, Parallel(n_jobs=workers)(each), strict=True):
+        errors[out] = fold_errors
     return errors, "a source" if by_source else "a third"
 
 
 def _errors_without(cases: Cases, base: Profile, out: Ints) -> Floats:
     """Return the errors of some runs under a fit to all others."""
     kept = np.setdiff1d(np.arange(len(cases)), out)
-    factors, own = fit(cases.take(kept), base), cases.take(out)
-    return own.errors({c: factors.efficiency(c) for c in own.classes})
+    factors, left_out = fit(cases.take(kept), base), cases.take(out)
+    return left_out.errors({c: factors.efficiency(c) for c in left_out.classes})
 
 
 def _sources(cases: Cases, sources: list[str]) -> Iterator[Ints]:
@@ -110,21 +114,23 @@ def _thirds(cases: Cases) -> Iterator[Ints]:
 
 
 def _measured(
-    own: Class, cases: Cases, factors: Factors, unseen: Floats, parts: str
+    run_class: Class, cases: Cases, factors: Factors, unseen: Floats, parts: str
 ) -> Measured:
-    index = np.array([i for i, c in enumerate(cases.classes) if c == own])
+    index = np.array([i for i, c in enumerate(cases.classes) if c == run_class])
     runs = cases.take(index)
-    start = factors.base.efficiency_of(*own)
-    before, after = (runs.errors({own: e}) for e in (start, factors.efficiency(own)))
+    start = factors.base.efficiency_of(*run_class)
+    before, after = (
+        runs.errors({run_class: e}) for e in (start, factors.efficiency(run_class))
+    )
     return Measured(
-        gpu=own[0],
-        framework=own[1],
+        gpu=run_class[0],
+        framework=run_class[1],
         rows=len(runs),
         sources=dict(sorted(Counter(p.run.source_id for p in runs.runs).items())),
         mape_before=_mape(before),
         mape_fitted=_mape(after),
         left_out=_summary(unseen[index], parts),
-        unidentified=factors.unidentified(own),
+        unidentified=factors.unidentified(run_class),
     )
 
 

@@ -27,7 +27,7 @@ Class = tuple[str, str]
 class _Alike:
     """Runs of one model, GPU and framework, which one call prices."""
 
-    own: Class
+    run_class: Class
     job: Job
     rows: Skeletons
     splits: dict[int, tuple[Ints, Split]]
@@ -37,8 +37,8 @@ class _Alike:
     def log_steps(self, efficiency: Efficiency) -> Floats:
         time = time_costs(replace(self.job, efficiency=efficiency), self.rows)
         steps = np.empty(len(self.rows))
-        for own, split in self.splits.values():
-            steps[own] = step_seconds(self.rows.take(own), time.take(own), split)
+        for rows, split in self.splits.values():
+            steps[rows] = step_seconds(self.rows.take(rows), time.take(rows), split)
         return np.log(steps)
 
 
@@ -67,7 +67,7 @@ class Cases:
         """Return ln(predicted / measured) of every run."""
         result = np.empty(len(self))
         for alike in self._alike:
-            result[alike.index] = alike.log_steps(efficiencies[alike.own])
+            result[alike.index] = alike.log_steps(efficiencies[alike.run_class])
         return np.asarray(result - self.log_measured)
 
     def _group(self, index: list[int]) -> _Alike:
@@ -86,10 +86,10 @@ def _splits_by_stages(splits: list[Split]) -> dict[int, tuple[Ints, Split]]:
     counts = np.array([len(split.layers) for split in splits])
     result = {}
     for count in np.unique(counts).tolist():
-        own = np.flatnonzero(counts == count)
-        layers = np.stack([splits[i].layers for i in own])
-        recomputed = np.stack([splits[i].recomputed for i in own])
-        result[count] = own, Split(layers, recomputed)
+        rows = np.flatnonzero(counts == count)
+        layers = np.stack([splits[i].layers for i in rows])
+        recomputed = np.stack([splits[i].recomputed for i in rows])
+        result[count] = rows, Split(layers, recomputed)
     return result
 
 

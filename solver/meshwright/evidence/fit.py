@@ -48,20 +48,22 @@ class Factors:
     effects: dict[Class, Floats] = field(default_factory=dict)
     """How much each parameter moves some run of a class at most."""
 
-    def of(self, own: Class) -> Floats:
+    def of(self, run_class: Class) -> Floats:
         """Return the log factors of a class; 0 for what was never measured."""
         none = np.zeros(len(NAMES))
-        return self.gpus.get(own[0], none) + self.frameworks.get(own[1], none)
+        return self.gpus.get(run_class[0], none) + self.frameworks.get(
+            run_class[1], none
+        )
 
-    def efficiency(self, own: Class, moved: Floats | float = 0.0) -> Efficiency:
+    def efficiency(self, run_class: Class, moved: Floats | float = 0.0) -> Efficiency:
         """Return the efficiency of a class, at factors moved by some logarithms."""
-        factors = np.exp(self.of(own) + moved).tolist()
-        base = self.base.efficiency_of(*own)
+        factors = np.exp(self.of(run_class) + moved).tolist()
+        base = self.base.efficiency_of(*run_class)
         return base.times(dict(zip(NAMES, factors, strict=True)))
 
-    def unidentified(self, own: Class) -> tuple[str, ...]:
+    def unidentified(self, run_class: Class) -> tuple[str, ...]:
         """Return the parameters that the runs of a class say nothing about."""
-        effect = self.effects.get(own, np.zeros(len(NAMES)))
+        effect = self.effects.get(run_class, np.zeros(len(NAMES)))
         return tuple(NAMES[i] for i in np.flatnonzero(effect < LEAST_EFFECT))
 
 
@@ -95,8 +97,8 @@ class _Problem:
         self.frameworks = sorted({framework for _, framework in self.classes})
         self.size = (len(self.gpus) + len(self.frameworks)) * len(NAMES)
         self.weights = _weights(one.run.source_id for one in cases.runs)
-        own = [self._columns(own) for own in cases.classes]
-        self.columns = np.array(own).reshape(len(cases), 2)
+        columns = [self._columns(run_class) for run_class in cases.classes]
+        self.columns = np.array(columns).reshape(len(cases), 2)
 
     def residuals(self, vector: Floats) -> Floats:
         """Return weighted errors, then what pulls the factors to one."""
@@ -125,8 +127,10 @@ class _Problem:
     def effects(self, factors: Factors) -> dict[Class, Floats]:
         """Return how much each parameter moves some run of each class at most."""
         slopes = np.abs(self._slopes(factors))
-        own = np.array([self.classes.index(c) for c in self.cases.classes])
-        return {c: slopes[own == i].max(axis=0) for i, c in enumerate(self.classes)}
+        class_index = np.array([self.classes.index(c) for c in self.cases.classes])
+        return {
+            c: slopes[class_index == i].max(axis=0) for i, c in enumerate(self.classes)
+        }
 
     def _slopes(self, factors: Factors) -> Floats:
         """Return d ln(step) / d ln(parameter) of every run, (runs, parameters)."""
@@ -141,11 +145,17 @@ class _Problem:
     def _efficiencies(
         self, factors: Factors, moved: Floats | float = 0.0
     ) -> dict[Class, Efficiency]:
-        return {own: factors.efficiency(own, moved) for own in self.classes}
+        return {
+            run_class: factors.efficiency(run_class, moved)
+            for run_class in self.classes
+        }
 
-    def _columns(self, own: Class) -> tuple[int, int]:
+    def _columns(self, run_class: Class) -> tuple[int, int]:
         """Return where the factors of a class start in the vector."""
-        gpu, framework = self.gpus.index(own[0]), self.frameworks.index(own[1])
+        gpu, framework = (
+            self.gpus.index(run_class[0]),
+            self.frameworks.index(run_class[1]),
+        )
         count = len(NAMES)
         return gpu * count, (len(self.gpus) + framework) * count
 

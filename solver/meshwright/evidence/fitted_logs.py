@@ -110,9 +110,9 @@ def _medians(sizes: Floats, errors: Floats) -> str:
     """Return the median errors above and below 1 MiB, where there are sizes."""
     parts = {"from 1 MiB on": sizes >= LARGE_BYTES, "below": sizes < LARGE_BYTES}
     told = [
-        f"{np.median(np.abs(errors[own])):.1%} {words}"
-        for words, own in parts.items()
-        if own.any()
+        f"{np.median(np.abs(errors[are_in_part])):.1%} {words}"
+        for words, are_in_part in parts.items()
+        if are_in_part.any()
     ]
     return "median error " + ", ".join(told)
 

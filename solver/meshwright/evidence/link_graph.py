@@ -86,9 +86,9 @@ def _hub(topology: Topology, gpus: int) -> Level | None:
     widest: dict[str, tuple[float, float, str]] = {}
     for link in topology.links:
         for end, other in (link.between, link.between[::-1]):
-            own = (link.gb_s, -link.latency_us, other)
-            if kinds[end] == "gpu" and own > widest.get(end, (0.0, 0.0, "")):
-                widest[end] = own
+            candidate = (link.gb_s, -link.latency_us, other)
+            if kinds[end] == "gpu" and candidate > widest.get(end, (0.0, 0.0, "")):
+                widest[end] = candidate
     found = set(widest.values())
     if len(widest) < max(gpus, 2) or len(found) > 1:
         return None

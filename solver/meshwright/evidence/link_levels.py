@@ -83,21 +83,21 @@ def apply(
     result = copy.deepcopy(dict(fields))
     holders = _holders(result)
     sizes = [holder.get("size") for holder in holders]
-    own: dict[int, tuple[LinkFit, _Place]] = {}
+    best: dict[int, tuple[LinkFit, _Place]] = {}
     notes = []
     for fit in fits:
         factors = _factors(fit, sizes, _host_size(result, sizes))
         place = _Place(factors, way_out)
-        before = own.get(place.level)
+        before = best.get(place.level)
         if before is None or _link_gb_s(fit, place, holders) < _link_gb_s(
             *before, holders
         ):
-            own[place.level] = (fit, place)
+            best[place.level] = (fit, place)
         if before is not None:
-            left = before[0] if own[place.level][0] is fit else fit
+            left = before[0] if best[place.level][0] is fit else fit
             notes.append(f"{left.name}: left out; another log of its level is slower.")
-    for index in sorted(own):
-        notes += _replace(holders, *own[index])
+    for index in sorted(best):
+        notes += _replace(holders, *best[index])
     return result, tuple(notes)
 
 
@@ -147,8 +147,8 @@ def _checked(kind: type[ScaleOut], level: Fields, path: str) -> ScaleOut:
 
 def _host_size(fields: Fields, sizes: Sequence[int | None]) -> int | None:
     host = fields.get("host") or {}
-    own = host.get("gpus") if isinstance(host, Mapping) else host.gpus
-    return own or sizes[0]
+    gpus = host.get("gpus") if isinstance(host, Mapping) else host.gpus
+    return gpus or sizes[0]
 
 
 def _factors(

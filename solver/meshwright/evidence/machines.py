@@ -186,8 +186,10 @@ def _network(
     text = hardware.inter_node or ""
     if found := _ADAPTERS.search(text):
         adapters, gbit_s = int(found[1]), float(found[2])
-        own = adapters // per_node
-        return (own * gbit_s, "per_gpu") if own else (adapters * gbit_s, "shared")
+        per_gpu = adapters // per_node
+        return (
+            (per_gpu * gbit_s, "per_gpu") if per_gpu else (adapters * gbit_s, "shared")
+        )
     is_own = "per GPU" in text
     if found := _RATE.search(text):
         gbit_s = float(found[1]) * (1000 if found[2] == "T" else 1)

@@ -111,11 +111,11 @@ def _preset_of(published: Fields) -> Fields:
 def _is_like(preset: Fields, published: Fields) -> bool:
     """Return whether a preset has what is published, and nearly the vocabulary."""
     widths = [name for name in _WIDTHS if name in published]
-    own, other = _dict(preset.get("moe")), _dict(published.get("moe"))
+    ours, other = _dict(preset.get("moe")), _dict(published.get("moe"))
     return (
         all(preset[name] == published[name] for name in widths)
         and ("moe" in published or preset["d_ff"] == published.get("d_ff"))
-        and all(own.get(name) == other.get(name) for name in ("n_experts", "d_ff"))
+        and all(ours.get(name) == other.get(name) for name in ("n_experts", "d_ff"))
         and _vocab_gap(preset, published) <= VOCAB_SLACK
     )
 

@@ -84,13 +84,13 @@ def _micro_batches(run: Run, spec: Spec, layout: Layout) -> list[int]:
     Where none is published, one sequence keeps a pipeline full, and without a pipeline
     powers of two fill the GPU.
     """
-    own, rest = divmod(spec.training.global_batch, layout.dp)
+    replica_batch, rest = divmod(spec.training.global_batch, layout.dp)
     micro_batch = run.config.micro_batch
-    if rest or own % (micro_batch or 1):
+    if rest or replica_batch % (micro_batch or 1):
         multiple = layout.dp * (micro_batch or 1)
         batch = spec.training.global_batch
         raise Unpriced(f"config.global_batch: {batch} is not a multiple of {multiple}")
-    count = own // (micro_batch or 1)
+    count = replica_batch // (micro_batch or 1)
     if layout.vpp > 1 and count % layout.pp:
         raise Unpriced(
             f"config.vp: {count} micro-batches do not fill {layout.pp} stages"
@@ -99,7 +99,9 @@ def _micro_batches(run: Run, spec: Spec, layout: Layout) -> list[int]:
         return [micro_batch]
     if layout.pp > 1:
         return [1]
-    return [size for size in reversed(divisors(own)) if size & (size - 1) == 0]
+    return [
+        size for size in reversed(divisors(replica_batch)) if size & (size - 1) == 0
+    ]
 
 
 def _plan(spec: Spec, layout: Layout, choice: Choice) -> Plan:

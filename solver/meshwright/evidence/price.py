@@ -128,8 +128,8 @@ def _with_batch(run: Run, assumed: Assumed) -> Run:
         raise Unpriced("config.global_batch: not published")
     batch = config.micro_batch * data_parallel(run)
     assumed.value("config.global_batch", batch)
-    own = config.model_copy(update={"global_batch": batch})
-    return run.model_copy(update={"config": own})
+    changed = config.model_copy(update={"global_batch": batch})
+    return run.model_copy(update={"config": changed})
 
 
 def _spec(run: Run, assumed: Assumed) -> Spec:

@@ -13,13 +13,15 @@ def plain(value: Any) -> Any:
     A key of two names becomes one, 'GPU0 - GPU1'.
     """
     if is_dataclass(value):
-        return {own.name: plain(getattr(value, own.name)) for own in fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in fields(value)
+        }
     if isinstance(value, Mapping):
-        return {_key(key): plain(own) for key, own in value.items()}
+        return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return [plain(own) for own in sorted(value)]
+        return [plain(item) for item in sorted(value)]
     if isinstance(value, list | tuple):
-        return [plain(own) for own in value]
+        return [plain(item) for item in value]
     return value
 
 

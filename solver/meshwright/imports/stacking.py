@@ -43,13 +43,15 @@ def stack(imported: Imported, topology: Topology) -> Imported:
     if not given:
         outer: list[Level] = []
     elif imported.are_rates_guessed:
-        own = above[0] if above else _port(topology)
-        notes.append(_taken(own, topology) if own else _guess(imported, topology))
-        outer = list(_as_machine(given, own or _guessed(given[0], topology)))
+        scale_out = above[0] if above else _port(topology)
+        notes.append(
+            _taken(scale_out, topology) if scale_out else _guess(imported, topology)
+        )
+        outer = list(_as_machine(given, scale_out or _guessed(given[0], topology)))
     else:
-        own = above[0] if above else None
-        outer = list(_shared_out(given, own, topology))
-        notes.append(_latencies(outer, own, topology))
+        scale_out = above[0] if above else None
+        outer = list(_shared_out(given, scale_out, topology))
+        notes.append(_latencies(outer, scale_out, topology))
     levels = [level.model_dump() for level in (*inside, *outer)]
     return Imported({"levels": levels}, tuple(notes))
 
@@ -81,8 +83,8 @@ def _split(topology: Topology) -> tuple[Sequence[Level], Sequence[ScaleOut]]:
 
 
 def _gpus(topology: Topology) -> int:
-    own = sum(node.kind == "gpu" for node in topology.nodes)
-    return own or Cluster.model_construct(topology=topology).gpus_per_host
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    return gpus or Cluster.model_construct(topology=topology).gpus_per_host
 
 
 def _nics(topology: Topology) -> int:
@@ -112,30 +114,32 @@ def _guessed(level: Level, topology: Topology) -> ScaleOut:
     return ScaleOut(**level.model_dump(exclude={"size"}) | {"uplink": uplink})
 
 
-def _as_machine(given: Sequence[Level], own: ScaleOut) -> Iterator[Level]:
+def _as_machine(given: Sequence[Level], scale_out: ScaleOut) -> Iterator[Level]:
     """Yield levels with the uplinks of a machine, and as many up as down above."""
     machines = 1
     for index, level in enumerate(given):
         yield _level(
             name=level.name,
             size=level.size,
-            gb_s=own.gb_s * (machines if own.uplink == "shared" else 1),
-            latency_us=UPPER_LATENCY_US if index else own.latency_us,
-            uplink=own.uplink,
+            gb_s=scale_out.gb_s * (machines if scale_out.uplink == "shared" else 1),
+            latency_us=UPPER_LATENCY_US if index else scale_out.latency_us,
+            uplink=scale_out.uplink,
         )
         machines *= level.size
 
 
 def _shared_out(
-    given: Sequence[Level], own: ScaleOut | None, topology: Topology
+    given: Sequence[Level], scale_out: ScaleOut | None, topology: Topology
 ) -> Iterator[Level]:
     """Yield levels whose cables, summed up in the file, are those of GPUs or NICs."""
-    uplink = own.uplink if own else ("per_nic" if topology.nodes else "shared")
+    uplink = (
+        scale_out.uplink if scale_out else ("per_nic" if topology.nodes else "shared")
+    )
     below = 1
     for index, level in enumerate(given):
         holders = {"per_gpu": _gpus(topology) * below, "per_nic": _nics(topology)}
         own_uplink = "shared" if index and uplink == "per_nic" else uplink
-        first_us = own.latency_us if own else level.latency_us
+        first_us = scale_out.latency_us if scale_out else level.latency_us
         yield _level(
             name=level.name,
             size=level.size,
@@ -153,16 +157,19 @@ def _left_out(topology: Topology, above: Sequence[ScaleOut]) -> Iterator[str]:
         yield f"Levels {names} of {topology.name} are replaced by those of the file."
 
 
-def _taken(own: ScaleOut, topology: Topology) -> str:
+def _taken(scale_out: ScaleOut, topology: Topology) -> str:
     return (
         f"The file has no speeds: machines are assumed to have the uplinks of "
-        f"{topology.name} ({own.gb_s:g} GB/s {own.uplink}, {own.latency_us:g} us), and "
-        f"switches as many up as down, {UPPER_LATENCY_US:g} us each."
+        f"{topology.name} ({scale_out.gb_s:g} GB/s {scale_out.uplink}, "
+        f"{scale_out.latency_us:g} us), and switches as many up as down, "
+        f"{UPPER_LATENCY_US:g} us each."
     )
 
 
-def _latencies(outer: Sequence[Level], own: ScaleOut | None, topology: Topology) -> str:
-    source = f"as in {topology.name}" if own else "an estimate"
+def _latencies(
+    outer: Sequence[Level], scale_out: ScaleOut | None, topology: Topology
+) -> str:
+    source = f"as in {topology.name}" if scale_out else "an estimate"
     return (
         f"The file has no latencies: {outer[0].latency_us:g} us up to {outer[0].name} "
         f"({source}) and {UPPER_LATENCY_US:g} us for each level above are assumed."

@@ -77,8 +77,8 @@ def fill(document: Document, sources: list[Source]) -> list[str]:
     notes: list[str] = []
     for source in sources:
         is_machine = source.kind in kinds("machines")
-        own = (_fill_machine if is_machine else _fill_levels)(document, source)
-        notes += [f"{source.path.name}: {note}" for note in own]
+        assumptions = (_fill_machine if is_machine else _fill_levels)(document, source)
+        notes += [f"{source.path.name}: {note}" for note in assumptions]
     return notes
 
 

@@ -84,7 +84,7 @@ def load_question(
         return schema.model_validate(document.data)
     except ValidationError as error:
         lines = explain(document, error, schema).splitlines()
-        told = [own + OR_INFERENCE * (NO_TRAINING in own) for own in lines]
+        told = [line + OR_INFERENCE * (NO_TRAINING in line) for line in lines]
         raise SpecError("\n".join(told)) from None
 
 

@@ -68,7 +68,7 @@ def pins_of_answer(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the pins that stand for a plan that was answered."""
     pins = {name: plan[name] for name in (*FIELD, "mesh") if name in plan}
     stages = plan.get("stages")
-    if isinstance(stages, list) and all(isinstance(own, dict) for own in stages):
-        pins["layers"] = [own.get("layers") for own in stages]
-        pins["recompute_layers"] = [own.get("recompute_layers") for own in stages]
+    if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages):
+        pins["layers"] = [stage.get("layers") for stage in stages]
+        pins["recompute_layers"] = [stage.get("recompute_layers") for stage in stages]
     return pins

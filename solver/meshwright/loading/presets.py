@@ -61,14 +61,14 @@ def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
         return
     preset = _read_preset(document, written, name, kind)
     require_mapping(preset, (), f"the fields of {field}")
-    own = {p: w for p, w in document.places.items() if p[: len(path)] == path}
+    places = {p: w for p, w in document.places.items() if p[: len(path)] == path}
     document.graft(path, preset)
     parent[field] = preset.data | overrides
-    for place, where in own.items():
+    for place, where in places.items():
         if place[len(path) : len(path) + 1] and place[len(path)] in overrides:
             document.places[place] = where
     if overrides:
-        document.places[path] = own[path]
+        document.places[path] = places[path]
 
 
 def _read_preset(

@@ -57,10 +57,10 @@ def innermost_link(spec: Spec) -> str | None:
     inner = next(joins, None)
     if inner is None or cluster.topology.nodes or cluster.parts:
         return None
-    own, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
+    gb_s, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
     is_outer = inner == len(cluster.topology.levels)
     path = "scale_out" if is_outer else f"levels[{inner}]"
-    return f"topology.{path}.gb_s={min(low, own / 2):g}:{max(high, own * 2):g}"
+    return f"topology.{path}.gb_s={min(low, gb_s / 2):g}:{max(high, gb_s * 2):g}"
 
 
 def varied(
@@ -87,7 +87,7 @@ def vary(source: Source, text: str) -> Varied:
         SpecError: there is no such number, or no such range.
     """
     path_text, _, span = text.partition("=")
-    low, high = (to_number(own) for own in (*span.split(":"), "", "")[:2])
+    low, high = (to_number(end) for end in (*span.split(":"), "", "")[:2])
     if low is None or high is None or not 0 < low < high or span.count(":") != 1:
         raise SpecError(f"{_option(text)}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
     document = read_spec(source)
@@ -103,9 +103,9 @@ def vary(source: Source, text: str) -> Varied:
         _value(data, path[:-1])[path[-1]] = round(number) if is_whole else number
         return _checked(document, data)
 
-    own = _checked(document, document.data).model_dump()
+    dumped = _checked(document, document.data).model_dump()
     about = _value(document.data, path[:-1]).get("name", "")
-    return Varied(path_text, low, high, at, about, _number(own, path))
+    return Varied(path_text, low, high, at, about, _number(dumped, path))
 
 
 def _checked(document: Document, data: Any) -> Spec:

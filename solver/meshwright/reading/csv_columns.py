@@ -99,7 +99,7 @@ def _heading(cells: Sequence[str], where: Where) -> list[str]:
     """
     columns = [cell.strip() for cell in cells]
     seen: set[str] = set()
-    above = {own for column in columns for own in _above(column)}
+    above = {path for column in columns for path in _above(column)}
     for column in columns:
         told = f"{where}: column {shown(column)}"
         if column in seen:

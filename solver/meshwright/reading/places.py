@@ -48,9 +48,9 @@ class Document:
 
     def name(self, path: FieldPath) -> str:
         """Return a path as the user who wrote the file would say it."""
-        for own, written in self.renamed.items():
-            if path[: len(own)] == own:
-                path = written + path[len(own) :]
+        for renamed, written in self.renamed.items():
+            if path[: len(renamed)] == renamed:
+                path = written + path[len(renamed) :]
         size = len(self.root)
         return dotted(path[size:] if path[:size] == self.root else path)
 

@@ -52,13 +52,13 @@ def schema_text(kind: str) -> str:
 def _without_examples(schema: Any) -> Any:
     """Return a schema whose descriptions leave out the examples of docstrings."""
     if isinstance(schema, list):
-        return [_without_examples(own) for own in schema]
+        return [_without_examples(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    own = {name: _without_examples(value) for name, value in schema.items()}
-    if isinstance(told := own.get("description"), str):
-        own["description"] = told.partition("\n\nExample:")[0]
-    return own
+    schema_part = {name: _without_examples(value) for name, value in schema.items()}
+    if isinstance(told := schema_part.get("description"), str):
+        schema_part["description"] = told.partition("\n\nExample:")[0]
+    return schema_part
 
 
 def _spec() -> Schema:
@@ -91,11 +91,11 @@ def _file_of(model: type[Gpu | Model | Topology]) -> Schema:
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
     written = as_written({"$defs": {**_gpu(), **definitions, model.__name__: schema}})
-    own = written["$defs"].pop(model.__name__)
-    own["properties"].pop("preset")
-    own["required"] = own.pop("then")["required"]
-    del own["if"]
-    return {**own, "$defs": written["$defs"]}
+    definition = written["$defs"].pop(model.__name__)
+    definition["properties"].pop("preset")
+    definition["required"] = definition.pop("then")["required"]
+    del definition["if"]
+    return {**definition, "$defs": written["$defs"]}
 
 
 def _gpu() -> Schema:
@@ -115,13 +115,13 @@ def _sweep() -> Schema:
     span = {"type": "object", "properties": series, "maxProperties": 1}
     values = [{"type": "array", "minItems": 1}, {**span, "additionalProperties": False}]
     text = {"type": "string"}
-    own: Schema = {
+    written: Schema = {
         "base": {"anyOf": [text, base]},
         "sweep": {"type": "object", "additionalProperties": {"anyOf": values}},
         "zip": {"type": "object", "additionalProperties": {"anyOf": values}},
         "where": {"anyOf": [text, {"type": "array", "items": text}]},
     }
-    for name, schema in own.items():
+    for name, schema in written.items():
         known = fields["properties"][name]
         fields["properties"][name] = {"description": known["description"], **schema}
     definitions = {**spec["$defs"], **fields.get("$defs", {})}
@@ -131,18 +131,25 @@ def _sweep() -> Schema:
 def _runs() -> Schema:
     run = Run.model_json_schema()
     definitions = run.pop("$defs")
-    own = {**definitions, "Run": run}
-    return {"type": "array", "items": ref("Run"), "minItems": 1, "$defs": _lenient(own)}
+    described = {**definitions, "Run": run}
+    return {
+        "type": "array",
+        "items": ref("Run"),
+        "minItems": 1,
+        "$defs": _lenient(described),
+    }
 
 
 def _lenient(schema: Any) -> Any:
     """Return a schema in which numbers may stand for text, as readers of runs do."""
     if isinstance(schema, list):
-        return [_lenient(own) for own in schema]
+        return [_lenient(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    own = {name: _lenient(value) for name, value in schema.items()}
-    return {**own, "type": ["string", "number"]} if own.get("type") == "string" else own
+    part = {name: _lenient(value) for name, value in schema.items()}
+    return (
+        {**part, "type": ["string", "number"]} if part.get("type") == "string" else part
+    )
 
 
 def _result() -> Schema:

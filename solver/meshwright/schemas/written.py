@@ -41,17 +41,20 @@ def named(name: str) -> Schema:
 
 def _with_preset(definition: Schema) -> Schema:
     """Return a mapping that may start from a preset; without one it is complete."""
-    own = {**definition, "properties": {"preset": PRESET, **definition["properties"]}}
-    required = own.pop("required", [])
+    entry = {**definition, "properties": {"preset": PRESET, **definition["properties"]}}
+    required = entry.pop("required", [])
     lacks_preset = {"not": {"required": ["preset"]}}
-    return {**own, "if": lacks_preset, "then": {"required": required}}
+    return {**entry, "if": lacks_preset, "then": {"required": required}}
 
 
 def _model(definition: Schema) -> Schema:
     """Return a model whose heads may be left out, as `Model` fills them in."""
     required = set(definition["required"]) - {"n_kv_heads", "head_dim"}
-    own = {**definition, "required": sorted(required, key=definition["required"].index)}
-    return _with_preset(own)
+    entry = {
+        **definition,
+        "required": sorted(required, key=definition["required"].index),
+    }
+    return _with_preset(entry)
 
 
 def _topology(definition: Schema) -> Schema:
@@ -61,8 +64,8 @@ def _topology(definition: Schema) -> Schema:
 
 def _part(definition: Schema) -> Schema:
     properties = {**definition["properties"], **_machines()}
-    own = {**definition, "properties": properties, "required": []}
-    return {**own, "anyOf": [{"required": ["topology"]}, {"required": ["machine"]}]}
+    entry = {**definition, "properties": properties, "required": []}
+    return {**entry, "anyOf": [{"required": ["topology"]}, {"required": ["machine"]}]}
 
 
 def _cluster(definition: Schema) -> Schema:
@@ -102,12 +105,16 @@ _CHANGES = {
 def _one_or_several(schema: Any) -> Any:
     """Return a schema in which one of several words may stand alone, not in a list."""
     if isinstance(schema, list):
-        return [_one_or_several(own) for own in schema]
+        return [_one_or_several(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    own = {name: _one_or_several(value) for name, value in schema.items()}
-    items = own.get("items")
-    if own.get("type") != "array" or not isinstance(items, dict) or "enum" not in items:
-        return own
-    words = {name: own.pop(name) for name in ("type", "items")}
-    return {**own, "anyOf": [items, {**words, "minItems": 1}]}
+    part = {name: _one_or_several(value) for name, value in schema.items()}
+    items = part.get("items")
+    if (
+        part.get("type") != "array"
+        or not isinstance(items, dict)
+        or "enum" not in items
+    ):
+        return part
+    words = {name: part.pop(name) for name in ("type", "items")}
+    return {**part, "anyOf": [items, {**words, "minItems": 1}]}

@@ -115,8 +115,8 @@ class Cluster(SpecModel):
             refuse([Problem(("overrides",), len(self.overrides), sentence)])
         machine, outer = self.rated_host
         hosts = math.prod(level.size for level in outer)
-        own = machine.nodes, machine.links
-        refuse(broken_overrides(self.overrides, *own, hosts))
+        problems = broken_overrides(self.overrides, machine.nodes, machine.links, hosts)
+        refuse(problems)
         refuse(broken_hosts(self.hosts, self.overrides))
         return self
 
@@ -181,8 +181,8 @@ class Cluster(SpecModel):
 
     @property
     def _rated_gpus(self) -> int:
-        own = sum(node.kind == "gpu" for node in self.topology.nodes) or 1
-        return own * math.prod(level.size for level in self.levels)
+        gpus = sum(node.kind == "gpu" for node in self.topology.nodes) or 1
+        return gpus * math.prod(level.size for level in self.levels)
 
     @property
     def fan_outs(self) -> tuple[int, ...]:

@@ -99,7 +99,7 @@ def _degrees(spec: Spec) -> Iterable[Problem]:
 
 def _gpus(spec: Spec) -> Whole:
     """Return how many GPUs a plan may use: of unlike parts it may leave some out."""
-    counts = sorted({own.gpus for _, own in spec.cluster.ways()}, reverse=True)
+    counts = sorted({cluster.gpus for _, cluster in spec.cluster.ways()}, reverse=True)
     if not spec.cluster.parts:
         return Whole(f"the {spec.cluster.gpus} GPUs", tuple(counts))
     tried = " or ".join(
@@ -117,8 +117,10 @@ def _experts(spec: Spec) -> Iterable[Problem]:
 def _indivisible(axis: str, value: int, wholes: tuple[Whole, ...]) -> Iterable[Problem]:
     for whole in wholes:
         if not whole.is_divided(value):
-            every = product(*(own.counts for own in wholes))
-            near = nearest_of(value, {d for own in every for d in divisors(gcd(*own))})
+            every = product(*(whole.counts for whole in wholes))
+            near = nearest_of(
+                value, {d for counts in every for d in divisors(gcd(*counts))}
+            )
             sentence = f"does not divide {whole.name}; {near}"
             yield Problem(("pins", axis), value, sentence)
             return
@@ -158,8 +160,10 @@ def _recomputed(spec: Spec) -> Iterable[Problem]:
 
 
 def _mesh(spec: Spec) -> Iterable[Problem]:
-    sizes = sorted({own.fan_outs for _, own in spec.cluster.ways()})
-    told = " or ".join(f"{_counted(own, 'level')} of {list(own)}" for own in sizes)
+    sizes = sorted({cluster.fan_outs for _, cluster in spec.cluster.ways()})
+    told = " or ".join(
+        f"{_counted(fan_outs, 'level')} of {list(fan_outs)}" for fan_outs in sizes
+    )
     for axis, factors in spec.pins.mesh or ():
         if factors is not None and len(factors) not in map(len, sizes):
             sentence = (

@@ -17,8 +17,8 @@ def nearest(value: int, *wholes: int) -> str:
 def nearest_of(value: int, accepted: Iterable[int]) -> str:
     """Return the accepted numbers next to `value`, in the same words."""
     ascending = sorted(accepted)
-    below = [own for own in ascending if own < value][-1:]
-    above = [own for own in ascending if own > value][:1]
+    below = [divisor for divisor in ascending if divisor < value][-1:]
+    above = [divisor for divisor in ascending if divisor > value][:1]
     verb = "do" if below and above else "does"
     return f"{' and '.join(map(str, (*below, *above)))} {verb}"
 

@@ -61,11 +61,13 @@ def hosts_of(
     the one that makes up the most GPUs counts, hosts with fewer are left out.
     """
     rated = math.prod(level.size for level in outer)
-    common = [own for own in overrides if own.host is None]
-    touched = {own.host for own in overrides if own.host is not None}
-    down = {own.host for own in overrides if own.is_whole_host}
+    common = [override for override in overrides if override.host is None]
+    touched = {override.host for override in overrides if override.host is not None}
+    down = {override.host for override in overrides if override.is_whole_host}
     machines = {
-        host: degraded(machine, [own for own in overrides if own.holds_for(host)])
+        host: degraded(
+            machine, [override for override in overrides if override.holds_for(host)]
+        )
         for host in touched - down
     }
     plain = tuple(host for host in range(rated) if host not in touched)
@@ -77,9 +79,13 @@ def hosts_of(
     if not kinds:
         return Hosts((), outer, tuple(range(rated)))
     gpus = _best_size(kinds)
-    kept = [Alike(own, tuple(at)) for own, at in kinds.items() if own.gpus >= gpus]
-    kept = [Alike(_first_gpus(own.machine, gpus), own.hosts) for own in kept]
-    used = {host for own in kept for host in own.hosts}
+    kept = [
+        Alike(remaining, tuple(at))
+        for remaining, at in kinds.items()
+        if remaining.gpus >= gpus
+    ]
+    kept = [Alike(_first_gpus(group.machine, gpus), group.hosts) for group in kept]
+    used = {host for group in kept for host in group.hosts}
     left_out = tuple(host for host in range(rated) if host not in used)
     hosts = Hosts(tuple(kept), outer, left_out)
     return hosts._replace(outer=_flat(hosts, len(used))) if left_out else hosts
@@ -87,9 +93,13 @@ def hosts_of(
 
 def _best_size(kinds: dict[Machine, list[int]]) -> int:
     def total(gpus: int) -> int:
-        return gpus * sum(len(at) for own, at in kinds.items() if own.gpus >= gpus)
+        return gpus * sum(
+            len(at) for machine, at in kinds.items() if machine.gpus >= gpus
+        )
 
-    return max((own.gpus for own in kinds), key=lambda gpus: (total(gpus), gpus))
+    return max(
+        (machine.gpus for machine in kinds), key=lambda gpus: (total(gpus), gpus)
+    )
 
 
 def _first_gpus(machine: Machine, gpus: int) -> Machine:

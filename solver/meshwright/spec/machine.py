@@ -50,9 +50,9 @@ def joined(machine: Machine, above: ScaleOut | None) -> Machine:
 def _switches(level: ScaleOut, count: int, taken: Collection[str]) -> list[str]:
     """Return names for the switches of a level: none is that of another node."""
     name = level.name
-    while not set(taken).isdisjoint(own := [f"{name}{i}" for i in range(count)]):
+    while not set(taken).isdisjoint(names := [f"{name}{i}" for i in range(count)]):
         name += "-switch"
-    return own
+    return names
 
 
 def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> Machine:
@@ -93,8 +93,12 @@ def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> Machin
 
 def degraded(machine: Machine, overrides: Sequence[Override]) -> Machine:
     """Return what overrides leave of a machine; what no GPU reaches is left out."""
-    down = {own.node for own in overrides if own.node is not None}
-    rates = {frozenset(own.link): own.gb_s for own in overrides if own.link}
+    down = {override.node for override in overrides if override.node is not None}
+    rates = {
+        frozenset(override.link): override.gb_s
+        for override in overrides
+        if override.link
+    }
     links = [
         link.model_copy(update={"gb_s": rates.get(frozenset(link.between), link.gb_s)})
         for link in machine.links

@@ -73,15 +73,15 @@ def broken_overrides(
     """Yield what overrides name that hosts of these nodes and links do not have."""
     names = [node.name for node in nodes]
     pairs = {frozenset(link.between) for link in links}
-    for index, own in enumerate(overrides):
+    for index, override in enumerate(overrides):
         path = ("overrides", index)
-        if own.host is not None and own.host >= hosts:
+        if override.host is not None and override.host >= hosts:
             sentence = f"is no host; accepted: 0 to {hosts - 1}"
-            yield Problem((*path, "host"), own.host, sentence)
-        if own.node is not None and own.node not in names:
+            yield Problem((*path, "host"), override.host, sentence)
+        if override.node is not None and override.node not in names:
             sentence = "is not among the nodes; accepted: " + some(names, 40)
-            yield Problem((*path, "node"), own.node, sentence)
-        if own.link is not None and frozenset(own.link) not in pairs:
+            yield Problem((*path, "node"), override.node, sentence)
+        if override.link is not None and frozenset(override.link) not in pairs:
             known = ["-".join(link.between) for link in links]
             sentence = "are not joined by a link; accepted: " + some(known, 40)
-            yield Problem((*path, "link"), list(own.link), sentence)
+            yield Problem((*path, "link"), list(override.link), sentence)

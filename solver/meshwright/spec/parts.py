@@ -73,8 +73,10 @@ def alike(parts: Sequence[Part], join: ScaleOut) -> Topology:
 
 def seen_alike(part: Part, parts: Sequence[Part], join: ScaleOut) -> Topology:
     """Return a cluster as large as all parts in which every GPU is one of a part."""
-    own = part.topology
-    return _topology(own.name, own.gpu, parts, _inside(part), _across(part, join), join)
+    topology = part.topology
+    return _topology(
+        topology.name, topology.gpu, parts, _inside(part), _across(part, join), join
+    )
 
 
 def broken_parts(parts: Sequence[Part]) -> Iterable[Problem]:

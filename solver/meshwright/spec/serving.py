@@ -46,12 +46,12 @@ class ServingSpec(SpecModel):
     @property
     def title(self) -> str:
         """Return the question in one line."""
-        topology, own = self.cluster.topology, self.inference
+        topology, inference = self.cluster.topology, self.inference
         return (
             f"{self.model.name} on {self.cluster.gpus:,} x {topology.gpu.name} "
-            f"({topology.name}), inference, {own.precision}, prompt "
-            f"{own.prompt_len:,}, output {own.output_len:,}, batch {own.batch:,}, "
-            f"{own.objective}"
+            f"({topology.name}), inference, {inference.precision}, prompt "
+            f"{inference.prompt_len:,}, output {inference.output_len:,}, "
+            f"batch {inference.batch:,}, {inference.objective}"
         )
 
     @property
@@ -82,7 +82,9 @@ def _precision(spec: ServingSpec) -> Iterable[Problem]:
     known = gpu.peak_tflops.known
     if spec.matmul_precision not in known:
         every = get_args(WeightPrecision)
-        accepted = [own for own in every if _of_matmuls(own, known) in known]
+        accepted = [
+            precision for precision in every if _of_matmuls(precision, known) in known
+        ]
         sentence = f"has no peak on {gpu.name}; accepted: {', '.join(accepted)}"
         yield Problem(("inference", "precision"), spec.inference.precision, sentence)
 

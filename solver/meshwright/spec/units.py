@@ -60,12 +60,16 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")
 
 
-def _quantity(units: dict[str, float], own: str, low: float) -> BeforeValidator:
+def _quantity(
+    units: dict[str, float], default_unit: str, low: float
+) -> BeforeValidator:
     def parse(value: object) -> float:
-        number = _in_unit(value, units, own)
+        number = _in_unit(value, units, default_unit)
         if not low <= number <= LARGEST:
             bounds = f"from {low:g} to {LARGEST:,}"
-            raise ValueError(f"expected a number {bounds}, in {own} or with a unit")
+            raise ValueError(
+                f"expected a number {bounds}, in {default_unit} or with a unit"
+            )
         return number
 
     return BeforeValidator(parse)
@@ -79,14 +83,14 @@ def _written(units: dict[str, float], low: float) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [number, text]}, mode="validation")
 
 
-def _in_unit(value: object, units: dict[str, float], own: str) -> float:
+def _in_unit(value: object, units: dict[str, float], default_unit: str) -> float:
     """Return a number in the unit `own`; NaN where there is no number."""
     if not isinstance(value, str):
         return _or_nan(to_number(value))
     match = _QUANTITY.fullmatch(value) if len(value) <= LONGEST else None
     if match is None:
         return math.nan
-    unit = match[2] or own
+    unit = match[2] or default_unit
     if unit not in units:
         near = _near(unit, units)
         raise ValueError(f"unknown unit {unit!r}; {near}accepted: {', '.join(units)}")

@@ -51,10 +51,10 @@ def read_axes(document: Document) -> list[Axis]:
     zipped = _columns(document, "zip")
     for column in zipped[1:]:
         if len(column) != len(zipped[0]):
-            first, own = zipped[0][0], column[0]
+            expected, found = zipped[0][0], column[0]
             raise SpecError(
-                f"{own.where}: zip.{own.name}: {len(column)} values; expected "
-                f"{len(zipped[0])}, as {first.name} has"
+                f"{found.where}: zip.{found.name}: {len(column)} values; expected "
+                f"{len(zipped[0])}, as {expected.name} has"
             )
     if zipped:
         axes.append(tuple(zip(*zipped, strict=True)))
@@ -91,8 +91,8 @@ def _settings(document: Document, section: str, name: str) -> Iterator[Setting]:
         )
     values = document.data[section][name]
     for index, value in enumerate(_values(f"{where}: {section}.{name}", values)):
-        own = document.where((section, name, index)) if values is not None else where
-        yield Setting(name, path, value, own)
+        at = document.where((section, name, index)) if values is not None else where
+        yield Setting(name, path, value, at)
 
 
 def _values(place: str, values: Any) -> list[Any]:
@@ -112,7 +112,7 @@ def _values(place: str, values: Any) -> list[Any]:
 def _series(place: str, kind: str, numbers: Any) -> list[int]:
     sizes, accepted, spell_out = _SERIES[kind]
     is_list = isinstance(numbers, list) and len(numbers) in sizes
-    if not is_list or not all(_is_count(own) for own in numbers):
+    if not is_list or not all(_is_count(number) for number in numbers):
         raise SpecError(f"{place}: {shown(numbers)}: expected {accepted}")
     if numbers[0] > numbers[1]:
         raise SpecError(f"{place}: {shown(numbers)}: LOW is above HIGH")

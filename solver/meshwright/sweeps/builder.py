@@ -47,13 +47,13 @@ class Builder:
         Raises:
             SpecError: a name is unknown, or a field is in nothing.
         """
-        names = [own for own in settings if _is_name(own.path)]
-        resolved = self._resolve(sorted(names, key=lambda own: len(own.path)))
+        names = [setting for setting in settings if _is_name(setting.path)]
+        resolved = self._resolve(sorted(names, key=lambda setting: len(setting.path)))
         data, places = resolved.data, {}
-        for own in settings:
-            if own not in names:
-                data = _with(data, own.path, own)
-                places[own.path] = own.where
+        for setting in settings:
+            if setting not in names:
+                data = _with(data, setting.path, setting)
+                places[setting.path] = setting.where
         return replace(resolved, data=data, places=resolved.places | places)
 
     def spec(self, settings: Sequence[Setting]) -> Spec:
@@ -68,18 +68,18 @@ class Builder:
         try:
             return Spec.model_validate(document.data)
         except ValidationError as error:
-            kinds = {own["type"] for own in error.errors()}
+            kinds = {problem["type"] for problem in error.errors()}
             are_apart = kinds <= {DISAGREEMENT, FOLLOWS}
             raised = Disagreement if are_apart else SpecError
             raise raised(explain(document, error, Spec)) from None
 
     def _resolve(self, names: Sequence[Setting]) -> Document:
         """Return the base with names set and resolved, made once for each choice."""
-        key = repr([(own.path, own.value) for own in names])
+        key = repr([(setting.path, setting.value) for setting in names])
         if key not in self._resolved:
             document = copy.deepcopy(self._base)
-            for own in names:
-                _graft(document, own)
+            for setting in names:
+                _graft(document, setting)
             for note in resolve_names(document):
                 if note not in self._notes:
                     self._notes.append(note)

@@ -48,18 +48,18 @@ def export(rows: Sequence[Row], path: Path) -> None:
 
 def flat(row: Row) -> dict[str, Any]:
     """Return a row as columns of plain values; axes have their names, in front."""
-    own: dict[str, Any] = {f"axis.{name}": value for name, value in row.axes.items()}
-    own |= {"name": row.name, "status": row.status}
-    own |= {name: getattr(row, name) for name in METRICS}
+    cells: dict[str, Any] = {f"axis.{name}": value for name, value in row.axes.items()}
+    cells |= {"name": row.name, "status": row.status}
+    cells |= {name: getattr(row, name) for name in METRICS}
     plan = row.plan.model_dump(mode="json") if row.plan else {}
-    own |= {f"plan.{name}": _plain(value) for name, value in plan.items()}
-    own |= {f"time.{name}": value for name, value in row.time_parts.items()}
+    cells |= {f"plan.{name}": _plain(value) for name, value in plan.items()}
+    cells |= {f"time.{name}": value for name, value in row.time_parts.items()}
     if row.memory:
-        own |= {f"memory.{name}": gib for name, gib in row.memory.parts.items()}
+        cells |= {f"memory.{name}": gib for name, gib in row.memory.parts.items()}
     if row.certificate:
-        own |= {"bound_s": row.certificate.bound_s, "gap": row.certificate.gap}
+        cells |= {"bound_s": row.certificate.bound_s, "gap": row.certificate.gap}
     reason = {"conflict": " ".join(row.conflict), "sentence": row.sentence}
-    return own | reason | {"error": row.error, "key": row.key}
+    return cells | reason | {"error": row.error, "key": row.key}
 
 
 def _plain(value: Any) -> Any:
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
     flats = [flat(row) for row in rows]
-    return list(dict.fromkeys(name for own in flats for name in own)), flats
+    return list(dict.fromkeys(name for cells in flats for name in cells)), flats
 
 
 def _csv(rows: Sequence[Row], path: Path) -> None:
@@ -76,7 +76,7 @@ def _csv(rows: Sequence[Row], path: Path) -> None:
     lines = _Lines()
     writer = csv.writer(lines)
     writer.writerow(map(in_csv, names))
-    writer.writerows([in_csv(own.get(name)) for name in names] for own in flats)
+    writer.writerows([in_csv(cells.get(name)) for name in names] for cells in flats)
     path.write_text("".join(lines.written), encoding="utf-8")
 
 
@@ -111,7 +111,9 @@ def _pyarrow() -> Any:
 def _parquet(rows: Sequence[Row], path: Path) -> None:
     pyarrow = _pyarrow()
     names, flats = _columns(rows)
-    columns = {name: _of_one_kind([own.get(name) for own in flats]) for name in names}
+    columns = {
+        name: _of_one_kind([cells.get(name) for cells in flats]) for name in names
+    }
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 

@@ -65,6 +65,6 @@ def dask_pool(workers: int, address: str | None) -> Iterator[Pool]:
         with client:
             yield Dask(client, workers)
         return
-    own = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
-    with LocalCluster(**own) as cluster, Client(cluster) as client:
+    options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
         yield Dask(client, workers)

@@ -47,7 +47,9 @@ def _plan_columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def _column(name: str, kind: str, values: list[Any]) -> dict[str, Any]:
-    told = [str(own).lower() if isinstance(own, bool) else own for own in values]
+    told = [
+        str(value).lower() if isinstance(value, bool) else value for value in values
+    ]
     return {"name": name, "kind": kind, "values": told}
 
 

@@ -35,27 +35,27 @@ class Point:
             KeyError: there is none of this name; tells which there are.
         """
         path = field_path(name)
-        for own in self.settings:
-            if own.path == path:
-                return own.label
+        for setting in self.settings:
+            if setting.path == path:
+                return setting.label
         try:
             return self.spec.cluster.gpus if name == "gpus" else _field(self.spec, path)
         except LookupError:
-            names = ", ".join(own.name for own in self.settings)
+            names = ", ".join(setting.name for setting in self.settings)
             told = f"accepted: gpus, {names}, or a field of the spec"
             raise KeyError(told) from None
 
     def passes(self, filters: Sequence[Filter]) -> bool:
         """Return whether all filters hold."""
-        return all(self._passes(own) for own in filters)
+        return all(self._passes(condition) for condition in filters)
 
-    def _passes(self, own: Filter) -> bool:
+    def _passes(self, condition: Filter) -> bool:
         """Return whether one holds.
 
         Settings that do not go together pass what asks for their spec: a row says so.
         """
         try:
-            return own.holds(self.value)
+            return condition.holds(self.value)
         except Disagreement:
             return True
 

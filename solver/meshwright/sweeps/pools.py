@@ -58,7 +58,9 @@ class Pool(ABC):
                 flying.append((self.submit(task), task))
             if not flying:
                 return
-            done = {id(handle) for handle in self.done([own for own, _ in flying])}
+            done = {
+                id(handle) for handle in self.done([handle for handle, _ in flying])
+            }
             ready = [pair for pair in flying if id(pair[0]) in done]
             flying = [pair for pair in flying if id(pair[0]) not in done]
             for pair in ready:

@@ -48,11 +48,11 @@ class PrintedSearch(SpecModel):
 def printed_search(found: SearchResult) -> dict[str, Any]:
     """Return the data that is printed of a search."""
     fronts = {
-        str(name): tuple(row.key for row in own) for name, own in found.fronts.items()
+        str(name): tuple(row.key for row in rows) for name, rows in found.fronts.items()
     }
     conflicts = (
-        PrintedReason(rules=own.names, cases=own.cases, first=own.first.key)
-        for own in found.conflicts
+        PrintedReason(rules=reason.names, cases=reason.cases, first=reason.first.key)
+        for reason in found.conflicts
     )
     printed = PrintedSearch(
         search=found.title,

@@ -15,21 +15,21 @@ def row_of(
 ) -> Row:
     """Return the row of a solved spec."""
     answer = Answer(spec, outcome)
-    own: dict[str, Any] = {**taken(answer)}
+    fields: dict[str, Any] = {**taken(answer)}
     if outcome.best is not None:
-        own["plan"] = outcome.best.plan
-        own["time_parts"] = outcome.best.time_parts
-        own["memory"] = answer.fullest
-        own["certificate"] = outcome.certificate
+        fields["plan"] = outcome.best.plan
+        fields["time_parts"] = outcome.best.time_parts
+        fields["memory"] = answer.fullest
+        fields["certificate"] = outcome.certificate
     elif outcome.near_miss is not None:
-        own |= _reason(outcome.near_miss)
-    return Row(key=key, name=name, axes=axes, status=outcome.status, **own)
+        fields |= _reason(outcome.near_miss)
+    return Row(key=key, name=name, axes=axes, status=outcome.status, **fields)
 
 
 def _reason(miss: NearMiss) -> dict[str, Any]:
     """Return the rules that leave no plan, as the nearest miss breaks them."""
     rules = miss.broken_rules
     return {
-        "conflict": tuple(dict.fromkeys(own.rule for own in rules)),
+        "conflict": tuple(dict.fromkeys(rule.rule for rule in rules)),
         "sentence": rules[0].sentence if rules else "",
     }

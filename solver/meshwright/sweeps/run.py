@@ -64,9 +64,9 @@ class Run:
                 yield Task(key, self._first[key], self.recipe)
 
     def _take(self, row: Row, is_old: bool) -> None:
-        own = _of_case(row, self._first[row.key])
-        self.found[row.key] = own
-        self.on_row(own, is_old)
+        case_row = _of_case(row, self._first[row.key])
+        self.found[row.key] = case_row
+        self.on_row(case_row, is_old)
 
     @property
     def rows(self) -> list[Row]:

@@ -145,7 +145,7 @@ class Store:
         columns = self._db.execute(
             "SELECT name FROM pragma_table_xinfo('results')"
         ).fetchall()
-        if count or kinds != [("table",)] or [own for (own,) in columns] != _COLUMNS:
+        if count or kinds != [("table",)] or [name for (name,) in columns] != _COLUMNS:
             told = "has other tables or columns than a store; name another"
             raise SpecError(f"--store {self.path}: {told}")
 

@@ -141,8 +141,8 @@ def _fronts(
     grouped: dict[Value, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[group_of(row, group)].append(row)
-    fronts = {name: tuple(front(own, metrics)) for name, own in grouped.items()}
-    return {name: own for name, own in fronts.items() if own}
+    fronts = {name: tuple(front(rows, metrics)) for name, rows in grouped.items()}
+    return {name: rows for name, rows in fronts.items() if rows}
 
 
 def group_of(row: Row, group: str | None) -> Value:
@@ -152,8 +152,8 @@ def group_of(row: Row, group: str | None) -> Value:
 
 def is_better(row: Row, other: Row, metric: str) -> bool:
     """Return whether a row beats another by a metric that both have."""
-    own, known = getattr(row, metric), getattr(other, metric)
-    return bool(own < known if METRICS[metric].better == "min" else own > known)
+    value, known = getattr(row, metric), getattr(other, metric)
+    return bool(value < known if METRICS[metric].better == "min" else value > known)
 
 
 def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:
@@ -161,5 +161,5 @@ def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:
     grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.conflict or (row.error,)].append(row)
-    found = [Reason(names, len(own), own[0]) for names, own in grouped.items()]
+    found = [Reason(names, len(rows), rows[0]) for names, rows in grouped.items()]
     return tuple(sorted(found, key=lambda reason: -reason.cases))

@@ -70,7 +70,7 @@ def read_search(source: Source) -> Search:
             told = "no file of this folder or pattern; expected YAML"
             raise SpecError(f"{Where(name)}: {told}")
         notes: list[str] = []
-        cases = [_of_file(own, notes) for own in files]
+        cases = [_of_file(file, notes) for file in files]
         return Search(printable(name), cases, notes=notes)
     file = catalog.locate("sweeps", name, Path())
     return _of_document(file.stem, file, read_yaml(file))
@@ -170,12 +170,12 @@ def _drawn(
         if total > MOST_POINTS:
             most = f"accepted: up to {MOST_POINTS:,}, or a sample"
             raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}")
-        return [own for _, own in _passing(range(total), axes, filters, builder)]
+        return [point for _, point in _passing(range(total), axes, filters, builder)]
     rng = random.Random(fields.sample.seed)
     order = rng.sample(range(total), min(total, MOST_POINTS))
     passing = _passing(order, axes, filters, builder)
-    few = [own for own, _ in zip(passing, range(fields.sample.cases), strict=False)]
-    return [point for _, point in sorted(few, key=lambda own: own[0])]
+    few = [point for point, _ in zip(passing, range(fields.sample.cases), strict=False)]
+    return [point for _, point in sorted(few, key=lambda numbered: numbered[0])]
 
 
 def _passing(
@@ -196,14 +196,14 @@ def _settings(number: int, axes: Sequence[Axis]) -> tuple[Setting, ...]:
     for axis in reversed(axes):
         number, index = divmod(number, len(axis))
         found.append(axis[index])
-    return tuple(own for point in reversed(found) for own in point)
+    return tuple(setting for point in reversed(found) for setting in point)
 
 
 def _case(point: Point) -> Case:
-    axes = {own.name: own.label for own in point.settings}
+    axes = {setting.name: setting.label for setting in point.settings}
     try:
         spec = point.spec
     except Disagreement as error:
-        name = ", ".join(f"{own} {value}" for own, value in axes.items())
+        name = ", ".join(f"{axis} {value}" for axis, value in axes.items())
         return Case(name, axes, None, str(error))
     return Case(spec.title, axes, spec)

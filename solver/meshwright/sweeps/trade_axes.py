@@ -31,8 +31,8 @@ def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
     """
     room_gib = spec.usable_gib
     while room_gib > 0:
-        own = with_memory(spec, room_gib)
-        row = solve(Case(spec.title, {"memory_gib": round(room_gib, 2)}, own))
+        limited = with_memory(spec, room_gib)
+        row = solve(Case(spec.title, {"memory_gib": round(room_gib, 2)}, limited))
         if row.peak_gib is None:
             return
         yield row
@@ -49,11 +49,11 @@ def _on(spec: Spec, count: int) -> Case:
     axes: dict[str, Value] = {"cluster.count": count}
     try:
         cluster = type(spec.cluster)(**{**dict(spec.cluster), "count": count})
-        own = Spec(**{**dict(spec), "cluster": cluster})
+        sized = Spec(**{**dict(spec), "cluster": cluster})
     except ValidationError as error:
-        told = "; ".join(own["msg"] for own in error.errors())
+        told = "; ".join(problem["msg"] for problem in error.errors())
         return Case(f"{count} x {spec.cluster.topology.name}", axes, None, told)
-    return Case(own.title, axes, own)
+    return Case(sized.title, axes, sized)
 
 
 def by_ways(spec: Spec, solve: Solve) -> Iterator[Row]:
@@ -87,8 +87,8 @@ def _solved(
     pins = {name: _off(spec, name) for name in names}
     if None in pins.values():
         return
-    own = spec.model_copy(update={"pins": spec.pins.model_copy(update=pins)})
-    row = solve(Case(spec.title, {"without": " ".join(names)}, own))
+    pinned = spec.model_copy(update={"pins": spec.pins.model_copy(update=pins)})
+    row = solve(Case(spec.title, {"without": " ".join(names)}, pinned))
     if row.step_s is not None:
         yield row.step_s, names, row
 

@@ -63,7 +63,7 @@ class Watch:
         feasible = counts["optimal"] + counts["feasible"]
         told = f"{feasible} feasible, {counts['infeasible']} infeasible"
         others = [f"{counts[name]} {name}" for name in ("unknown", "failed")]
-        told = ", ".join([told, *(own for own in others if own[0] != "0")])
+        told = ", ".join([told, *(text for text in others if text[0] != "0")])
         best = [
             f"{name} {_short(row, self.metric)}" for name, row in self._best.items()
         ]

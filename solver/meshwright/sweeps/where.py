@@ -34,8 +34,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-    ast.In: lambda own, many: own in many,
-    ast.NotIn: lambda own, many: own not in many,
+    ast.In: lambda value, many: value in many,
+    ast.NotIn: lambda value, many: value not in many,
 }
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -72,7 +72,7 @@ class Filter:
     def _value(self, node: ast.expr, lookup: Lookup) -> Any:
         match node:
             case ast.BoolOp(op=op, values=values):
-                each = (self._flag(own, lookup) for own in values)
+                each = (self._flag(operand, lookup) for operand in values)
                 return all(each) if isinstance(op, ast.And) else any(each)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return not self._flag(operand, lookup)
@@ -82,8 +82,8 @@ class Filter:
                 return self._arithmetic(left, op, right, lookup)
             case ast.Compare():
                 return self._compare(node, lookup)
-            case ast.List(elts=own) | ast.Tuple(elts=own):
-                return [self._value(element, lookup) for element in own]
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [self._value(element, lookup) for element in elements]
             case ast.Constant(value=str() | int() | float() as value):
                 return value
             case ast.Name() | ast.Attribute() | ast.Subscript():
@@ -116,16 +116,16 @@ class Filter:
 
     def _compare(self, node: ast.Compare, lookup: Lookup) -> bool:
         left, name = self._value(node.left, lookup), ast.unparse(node.left)
-        for op, own in zip(node.ops, node.comparators, strict=True):
-            right = self._value(own, lookup)
+        for op, operand in zip(node.ops, node.comparators, strict=True):
+            right = self._value(operand, lookup)
             if type(op) not in _COMPARE:
                 raise self._error(f"compares with `is`; {ACCEPTED}")
             if not _go_together(op, left, right):
-                told = f"{name} is {shown(left)}, {ast.unparse(own)} {shown(right)}"
+                told = f"{name} is {shown(left)}, {ast.unparse(operand)} {shown(right)}"
                 raise self._error(f"{told}: expected two of a kind")
             if not _COMPARE[type(op)](left, right):
                 return False
-            left, name = right, ast.unparse(own)
+            left, name = right, ast.unparse(operand)
         return True
 
     def _field(self, node: ast.expr, lookup: Lookup) -> Any:
@@ -143,8 +143,8 @@ def _go_together(op: ast.cmpop, left: Any, right: Any) -> bool:
     if isinstance(op, ast.In | ast.NotIn):
         return isinstance(right, list)
     both = (left, right)
-    are_numbers = all(isinstance(own, int | float) for own in both)
-    are_texts = all(isinstance(own, str) for own in both)
+    are_numbers = all(isinstance(value, int | float) for value in both)
+    are_texts = all(isinstance(value, str) for value in both)
     return are_numbers or are_texts or not isinstance(op, _ORDERED)
 
 
@@ -174,6 +174,6 @@ def _depth(tree: ast.expr) -> int:
     depth, level = 0, [tree]
     while level:
         depth += 1
-        below = (own for node in level for own in ast.iter_child_nodes(node))
-        level = [own for own in below if isinstance(own, ast.expr)]
+        below = (child for node in level for child in ast.iter_child_nodes(node))
+        level = [node for node in below if isinstance(node, ast.expr)]
     return depth

@@ -51,7 +51,7 @@ def parse(text: str, name: str) -> IbPorts:
             fail(name, number, f"{shown(line)}: {sentence}")
     if not any(guids.values()):
         fail(name, 0, "no port GUID; expected the output of ibstat")
-    return IbPorts(name, {host: tuple(own) for host, own in guids.items()})
+    return IbPorts(name, {host: tuple(found) for host, found in guids.items()})
 
 
 IMPORTER = FactsImporter(

@@ -39,7 +39,7 @@ def to_levels(facts: IbFabric) -> Imported:
     levels: list[dict[str, Any]] = []
     children: list[tuple[str, ...]] = [(host,) for host in sorted(hosts)]
     for tier in range(max(tiers.values()) + 1):
-        below = {name for name, own in tiers.items() if own <= tier} | hosts
+        below = {name for name, height in tiers.items() if height <= tier} | hosts
         groups = [g for g in components(sorted(below), _within(cables, below))
                   if hosts & set(g)]  # fmt: skip
         if len(groups) < len(children):

@@ -87,9 +87,9 @@ class IbFabric:
     @cached_property
     def adapter_names(self) -> dict[str, str]:
         """Return the name of each channel adapter, by guid."""
-        own = {b.guid: b.name for b in self.blocks if b.guid.startswith("H-")}
+        host_names = {b.guid: b.name for b in self.blocks if b.guid.startswith("H-")}
         seen = {p.peer: p.peer_name for p in self.ports if p.peer.startswith("H-")}
-        return {**seen, **{guid: name for guid, name in own.items() if name}}
+        return {**seen, **{guid: name for guid, name in host_names.items() if name}}
 
     @cached_property
     def host_of(self) -> dict[str, str]:

@@ -161,11 +161,11 @@ def _choose(
     if wanted is None and len(titles) > 1:
         raise SpecError(f"{name}: op: several tests; say which: {', '.join(titles)}")
     test = wanted or (titles[0] if titles else None)
-    own = [one for one in found.rows if one[0] in (None, test) or not test]
-    tables = list(dict.fromkeys(where for _, where, _ in own))
+    chosen = [one for one in found.rows if one[0] in (None, test) or not test]
+    tables = list(dict.fromkeys(where for _, where, _ in chosen))
     if len(tables) > 1:
         raise SpecError(f"{tables[1]}: a second table; expected the log of one run")
-    rows = [row for _, _, row in own]
+    rows = [row for _, _, row in chosen]
     moving = [row for row in rows if row.size_bytes]
     if not moving:
         told = (
