@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright import __version__
-from meshwright.cli.complaints import (
+from meshwright.cli.error_messages import (
     LONGEST_LINE,
     MOST_CHARACTERS,
     MOST_LINES,
@@ -35,7 +35,7 @@ def test_a_fault_of_ours_is_told_from_bad_input(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("meshwright.solver.pipeline.solve", fail)
+    monkeypatch.setattr("meshwright.api.solve.solve_training", fail)
     result = run("solve", SMALL, "--seed", "7")
     assert (result.code, result.stdout) == (FAULT, "")
     first, *_, last = result.stderr.splitlines()
@@ -59,7 +59,7 @@ def test_a_fault_is_told_where_no_file_can_be_written(
     def fail(*_: object, **__: object) -> None:
         raise OSError("read-only")
 
-    monkeypatch.setattr("meshwright.solver.pipeline.solve", fail)
+    monkeypatch.setattr("meshwright.api.solve.solve_training", fail)
     monkeypatch.setattr("tempfile.NamedTemporaryFile", fail)
     result = run("solve", SMALL)
     assert result.code == FAULT

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from meshwright import catalog
-from meshwright.evidence.assume import Assumed, Unpriced
-from meshwright.evidence.machines import find_cluster, find_gpu, find_node
-from meshwright.evidence.read import read_runs
+from meshwright.evidence.assumptions import Assumptions, Unpriced
+from meshwright.evidence.published_hardware import find_cluster, find_gpu, find_node
+from meshwright.evidence.read_runs import read_runs
 from meshwright.evidence.run import RunHardware
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"
@@ -33,7 +33,7 @@ def test_networks_are_read_from_the_words_of_their_owners(
 ) -> None:
     """1 Gbit/s is 0.125 GB/s; fewer adapters than GPUs are shared by the node."""
     hardware = RunHardware(gpu="A100-80GB-SXM", n_gpus=16, inter_node=words)
-    network = find_cluster(hardware, Assumed()).levels[1]
+    network = find_cluster(hardware, Assumptions()).levels[1]
     assert (network.gb_s, network.uplink) == (gb_s, uplink)
 
 
@@ -69,7 +69,7 @@ def test_rates_are_a_nodes_unless_a_gpu_is_named(
     words: str, gb_s: float, uplink: str
 ) -> None:
     hardware = RunHardware(gpu="H100", n_gpus=16, inter_node=words)
-    network = find_cluster(hardware, Assumed()).levels[1]
+    network = find_cluster(hardware, Assumptions()).levels[1]
     assert (network.gb_s, network.uplink) == (gb_s, uplink)
 
 
@@ -89,7 +89,7 @@ def test_links_run_at_the_vendors_rate_per_direction(
     gpu: str, words: str, gb_s: float
 ) -> None:
     hardware = RunHardware(gpu=gpu, n_gpus=8, gpus_per_node=8, intra_node=words)
-    (inside,) = find_cluster(hardware, Assumed()).levels
+    (inside,) = find_cluster(hardware, Assumptions()).levels
     assert inside.gb_s == pytest.approx(gb_s, rel=2e-3)
 
 
@@ -108,7 +108,7 @@ def test_links_run_at_the_vendors_rate_per_direction(
 def test_racks_are_used_alike(
     gpus: int, inside: int, outside: int, is_assumed: bool
 ) -> None:
-    assumed = Assumed()
+    assumed = Assumptions()
     hardware = RunHardware(gpu="GB200-186GB", n_gpus=gpus, gpus_per_node=72)
     sizes = [level.size for level in find_cluster(hardware, assumed).levels]
     assert sizes == [inside, outside][: len(sizes)]
@@ -119,7 +119,7 @@ def test_racks_are_used_alike(
 def test_a_host_without_a_known_network_is_not_priced() -> None:
     hardware = RunHardware(gpu="rtx-4090", n_gpus=16, gpus_per_node=8)
     with pytest.raises(Unpriced, match=r"hardware\.inter_node: not published"):
-        find_cluster(hardware, Assumed())
+        find_cluster(hardware, Assumptions())
 
 
 @pytest.mark.parametrize("name", catalog.names("topologies/gpus"))
@@ -133,5 +133,5 @@ def test_every_gpu_of_the_catalogue_has_a_node(name: str) -> None:
 
 def test_every_shipped_run_has_a_machine() -> None:
     for run in read_runs(RUNS):
-        cluster = find_cluster(run.hardware, Assumed())
+        cluster = find_cluster(run.hardware, Assumptions())
         assert cluster.gpus == run.hardware.n_gpus

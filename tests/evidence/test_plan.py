@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshwright.evidence.cases import class_of
+from meshwright.evidence.timed_runs import class_of
 from tests.evidence.test_runs import priced
 
 EXPERTS = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from meshwright.spec.host_graph import machine_of_levels
 from meshwright.spec.links import Level
-from meshwright.spec.machine import machine_of_levels
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.routed_fabric import RoutedFabric

@@ -26,7 +26,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.solver.mixed_clusters import arrangements
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
-from meshwright.spec.parts import alike
+from meshwright.spec.cluster_parts import alike
 from meshwright.spec.spec import Spec
 from tests.helpers.command import refusal
 from tests.helpers.unlike import mixed, part

@@ -16,8 +16,8 @@ import pytest
 
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
-from meshwright.sweeps.run import Run
-from meshwright.sweeps.watch import Watch
+from meshwright.sweeps.search_progress import SearchProgress
+from meshwright.sweeps.search_run import SearchRun
 from tests.helpers.command import Result
 from tests.helpers.command import run as run_command
 from tests.helpers.searches import ENVIRONMENT, changed, solved, written
@@ -122,14 +122,14 @@ def test_cases_that_cannot_be_are_told_and_stop_nothing() -> None:
 def test_no_resume_solves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = changed("[1, 2]", "[1]")
     solves: list[int] = []
-    real = Run.solve
+    real = SearchRun.solve
 
-    def count(run: Run, pool: object) -> None:
+    def count(run: SearchRun, pool: object) -> None:
         before = len(run.found)
         real(run, pool)  # type: ignore[arg-type]
         solves.append(len(run.found) - before)
 
-    monkeypatch.setattr(Run, "solve", count)
+    monkeypatch.setattr(SearchRun, "solve", count)
     for extra in ((), (), ("--no-resume",)):
         assert search(text, *extra).code == 0
     assert solves == [3, 3]
@@ -206,9 +206,9 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
     rows = solved(tmp_path)
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr(
-        "meshwright.sweeps.watch.time.monotonic", lambda: float(next(clock))
+        "meshwright.sweeps.search_progress.time.monotonic", lambda: float(next(clock))
     )
-    with Watch(len(rows), "step_s", "cluster.count") as own:
+    with SearchProgress(len(rows), "step_s", "cluster.count") as own:
         for row in rows:
             own.take(row, is_old=False)
     lines = capsys.readouterr().err.splitlines()
@@ -217,8 +217,25 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
     assert lines[-1].endswith("6 of 6 at 0.1/s, 0 s to go")
 
 
+def test_progress_without_a_total_says_how_many_are_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = solved(tmp_path)
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(
+        "meshwright.sweeps.search_progress.time.monotonic", lambda: float(next(clock))
+    )
+    with SearchProgress(None, "step_s", None) as progress:
+        for row in rows:
+            progress.take(row, is_old=False)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("6 feasible, 0 infeasible; best step_s: all cases ")
+    assert last.endswith("; 6 done at 0.1/s")
+
+
+@pytest.mark.parametrize(("total", "count"), [(6, "6/6"), (None, "6 done")])
 def test_progress_on_a_terminal_is_a_bar(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    total: int | None, count: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -227,8 +244,8 @@ def test_progress_on_a_terminal_is_a_bar(
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     rows = solved(tmp_path)
-    with Watch(len(rows), "step_s", None) as own:
+    with SearchProgress(total, "step_s", None) as own:
         for row in rows:
             own.take(row, is_old=False)
-    assert "6/6" in stream.getvalue()
+    assert count in stream.getvalue()
     assert "6 feasible" in stream.getvalue()

@@ -11,14 +11,15 @@ import pytest
 from meshwright.errors import InternalError, SpecError
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.pipeline import solve
-from meshwright.sweeps import on_processes, worker
-from meshwright.sweeps.case import Case, Recipe
+from meshwright.sweeps import process_pool as pool_module
+from meshwright.sweeps import worker
 from meshwright.sweeps.limits import TimeUp, memory_limit, time_limit
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.on_processes import DIED, process_pool
 from meshwright.sweeps.pools import open_pool
+from meshwright.sweeps.process_pool import DIED, process_pool
 from meshwright.sweeps.row import Row
-from meshwright.sweeps.run import Run
+from meshwright.sweeps.search_case import Case, SolveSettings
+from meshwright.sweeps.search_run import SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.worker import solve_case
 from tests.helpers import misbehaving
@@ -31,11 +32,11 @@ def with_lengths(*lengths: int) -> str:
 
 
 def run(
-    folder: Path, text: str, workers: int = 2, recipe: Recipe | None = None
+    folder: Path, text: str, workers: int = 2, settings: SolveSettings | None = None
 ) -> dict[tuple[object, ...], Row]:
     """Return the rows of a sweep by their axes, solved by processes."""
     with Store(folder / f"{workers}.sqlite") as store:
-        own = Run(cases(folder, text), recipe or Recipe(), store)
+        own = SearchRun(cases(folder, text), settings or SolveSettings(), store)
         with process_pool(workers) as pool:
             own.solve(pool)
         return {tuple(row.axes.values()): row for row in own.rows}
@@ -44,7 +45,7 @@ def run(
 @pytest.fixture
 def misbehave(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DIED", str(tmp_path / "died"))
-    monkeypatch.setattr(on_processes, "solve_case", misbehaving.solve_case)
+    monkeypatch.setattr(pool_module, "solve_case", misbehaving.solve_case)
 
 
 def test_rows_are_the_same_in_this_process_and_on_any_number_of_workers(
@@ -110,7 +111,7 @@ def test_infeasible_rows_name_the_rules_that_leave_no_plan(tmp_path: Path) -> No
 def test_equal_specs_are_solved_once_and_have_a_row_each(tmp_path: Path) -> None:
     text = changed("[1, 2]", "[1, 1]")
     with Store(tmp_path / "own.sqlite") as store:
-        own = Run(cases(tmp_path, text), Recipe(), store)
+        own = SearchRun(cases(tmp_path, text), SolveSettings(), store)
         seen: list[str] = []
         own.on_row = lambda row, _is_old: seen.append(row.key)
         with open_pool("processes", 1, None) as pool:
@@ -139,7 +140,7 @@ def test_case_that_breaks_is_a_row(tmp_path: Path, misbehave: None) -> None:
 
 
 def test_case_that_hangs_is_stopped(tmp_path: Path, misbehave: None) -> None:
-    rows = run(tmp_path, with_lengths(HANGS, 256), 2, Recipe(time_limit_s=0.5))
+    rows = run(tmp_path, with_lengths(HANGS, 256), 2, SolveSettings(time_limit_s=0.5))
     assert rows[1, HANGS].status == "unknown"
     assert rows[1, HANGS].sentence == "stopped after 0.5 s and 1 s of grace"
     assert rows[1, 256].plan is not None
@@ -148,7 +149,9 @@ def test_case_that_hangs_is_stopped(tmp_path: Path, misbehave: None) -> None:
 def test_case_that_needs_too_much_memory_is_stopped(
     tmp_path: Path, misbehave: None
 ) -> None:
-    rows = run(tmp_path, with_lengths(HOARDS, 256), 1, Recipe(memory_limit_gib=1.5))
+    rows = run(
+        tmp_path, with_lengths(HOARDS, 256), 1, SolveSettings(memory_limit_gib=1.5)
+    )
     assert rows[1, HOARDS].error == "needs more than 1.5 GiB of memory"
     assert rows[1, 256].status == "optimal"
 
@@ -195,7 +198,7 @@ def test_errors_of_the_solver_become_rows(
             raise error
 
         monkeypatch.setattr(worker, "solve", fail)
-        return solve_case("key", case, Recipe())
+        return solve_case("key", case, SolveSettings())
 
     assert row_after(SpecError("steps take days")).error == "steps take days"
     told = row_after(InternalError("off")).error
@@ -205,13 +208,13 @@ def test_errors_of_the_solver_become_rows(
 
 def test_worker_of_another_version_answers_nothing(tmp_path: Path) -> None:
     (case, *_) = cases(tmp_path)
-    row = solve_case("key", case, Recipe(version="0.0.0"))
+    row = solve_case("key", case, SolveSettings(version="0.0.0"))
     assert row.status == "failed"
     assert row.error.startswith("the worker has meshwright ")
 
 
 def test_case_without_a_spec_is_never_solved() -> None:
-    row = solve_case("key", Case("name", {}, None, "because"), Recipe())
+    row = solve_case("key", Case("name", {}, None, "because"), SolveSettings())
     assert (row.status, row.error) == ("failed", "because")
 
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.pins import Pins
 

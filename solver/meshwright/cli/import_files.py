@@ -10,22 +10,22 @@ from pydantic import ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.imports.clusters import read_facts, read_levels, read_machine
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import (
     FabricImporter,
     LogImporter,
     MachineImporter,
 )
-from meshwright.imports.plain import plain
+from meshwright.imports.read_import import read_facts, read_levels, read_machine
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
-from meshwright.imports.written import as_yaml
+from meshwright.imports.yaml_data import plain
+from meshwright.imports.yaml_text import as_yaml
 from meshwright.loading.imported_cluster import title
 from meshwright.loading.presets import resolved
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from meshwright.cost.profile import LeftOut, Measured, Profile
-from meshwright.evidence.cases import Cases, Class
 from meshwright.evidence.fit import NAMES, Factors, fit
 from meshwright.evidence.price import Priced
+from meshwright.evidence.timed_runs import RunClass, TimedRuns
 from meshwright.plans.columns import Floats, Ints
 
 LEAST_ROWS_TO_VALIDATE = 9
@@ -35,7 +35,7 @@ def calibrate(
     """
     base = base or Profile()
     sound = [p for p in priced if p.run.step_s and not p.run.is_contradictory]
-    cases = Cases([p for p in sound if p.has_profile])
+    cases = TimedRuns([p for p in sound if p.has_profile])
     if not len(cases):
         return base
     on_progress(f"fitting {len(cases)} runs")
@@ -47,7 +47,9 @@ def calibrate(
     return profile_of(cases, factors, unseen, parts)
 
 
-def profile_of(cases: Cases, factors: Factors, unseen: Floats, parts: str) -> Profile:
+def profile_of(
+    cases: TimedRuns, factors: Factors, unseen: Floats, parts: str
+) -> Profile:
     """Return fitted factors as a profile; `unseen` are errors of runs left out."""
     base, classes = factors.base, sorted(set(cases.classes))
     measured = (
@@ -77,7 +79,9 @@ def _times(
     return result
 
 
-def left_out_errors(cases: Cases, base: Profile, workers: int) -> tuple[Floats, str]:
+def left_out_errors(
+    cases: TimedRuns, base: Profile, workers: int
+) -> tuple[Floats, str]:
     """Return the error of every run under a fit that has not seen it.
 
     With them, what was left out at a time.
@@ -94,27 +98,27 @@ def left_out_errors(cases: Cases, base: Profile, workers: int) -> tuple[Floats, 
     return errors, "a source" if by_source else "a third"
 
 
-def _errors_without(cases: Cases, base: Profile, out: Ints) -> Floats:
+def _errors_without(cases: TimedRuns, base: Profile, out: Ints) -> Floats:
     """Return the errors of some runs under a fit to all others."""
     kept = np.setdiff1d(np.arange(len(cases)), out)
     factors, left_out = fit(cases.take(kept), base), cases.take(out)
     return left_out.errors({c: factors.efficiency(c) for c in left_out.classes})
 
 
-def _sources(cases: Cases, sources: list[str]) -> Iterator[Ints]:
+def _sources(cases: TimedRuns, sources: list[str]) -> Iterator[Ints]:
     names = np.array([one.run.source_id for one in cases.runs])
     for source in sources:
         yield np.flatnonzero(names == source)
 
 
-def _thirds(cases: Cases) -> Iterator[Ints]:
+def _thirds(cases: TimedRuns) -> Iterator[Ints]:
     order = np.argsort([one.run.id for one in cases.runs], kind="stable")
     for third in range(3):
         yield order[third::3]
 
 
 def _measured(
-    run_class: Class, cases: Cases, factors: Factors, unseen: Floats, parts: str
+    run_class: RunClass, cases: TimedRuns, factors: Factors, unseen: Floats, parts: str
 ) -> Measured:
     index = np.array([i for i, c in enumerate(cases.classes) if c == run_class])
     runs = cases.take(index)

@@ -16,7 +16,7 @@ import numpy as np
 
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.profile import Profile
-from meshwright.evidence.cases import Cases, Class
+from meshwright.evidence.timed_runs import RunClass, TimedRuns
 from meshwright.plans.columns import Floats
 
 NAMES = tuple(Efficiency.model_fields)
@@ -45,29 +45,31 @@ class Factors:
     base: Profile
     gpus: dict[str, Floats] = field(default_factory=dict)
     frameworks: dict[str, Floats] = field(default_factory=dict)
-    effects: dict[Class, Floats] = field(default_factory=dict)
+    effects: dict[RunClass, Floats] = field(default_factory=dict)
     """How much each parameter moves some run of a class at most."""
 
-    def of(self, run_class: Class) -> Floats:
+    def of(self, run_class: RunClass) -> Floats:
         """Return the log factors of a class; 0 for what was never measured."""
         none = np.zeros(len(NAMES))
         return self.gpus.get(run_class[0], none) + self.frameworks.get(
             run_class[1], none
         )
 
-    def efficiency(self, run_class: Class, moved: Floats | float = 0.0) -> Efficiency:
+    def efficiency(
+        self, run_class: RunClass, moved: Floats | float = 0.0
+    ) -> Efficiency:
         """Return the efficiency of a class, at factors moved by some logarithms."""
         factors = np.exp(self.of(run_class) + moved).tolist()
         base = self.base.efficiency_of(*run_class)
         return base.times(dict(zip(NAMES, factors, strict=True)))
 
-    def unidentified(self, run_class: Class) -> tuple[str, ...]:
+    def unidentified(self, run_class: RunClass) -> tuple[str, ...]:
         """Return the parameters that the runs of a class say nothing about."""
         effect = self.effects.get(run_class, np.zeros(len(NAMES)))
         return tuple(NAMES[i] for i in np.flatnonzero(effect < LEAST_EFFECT))
 
 
-def fit(cases: Cases, base: Profile) -> Factors:
+def fit(cases: TimedRuns, base: Profile) -> Factors:
     """Return the factors on a profile's efficiencies that fit the runs best."""
     from scipy.optimize import least_squares
 
@@ -90,7 +92,7 @@ def fit(cases: Cases, base: Profile) -> Factors:
 class _Problem:
     """Log factors of GPUs, then of frameworks, as one vector."""
 
-    def __init__(self, cases: Cases, base: Profile) -> None:
+    def __init__(self, cases: TimedRuns, base: Profile) -> None:
         self.cases, self.base = cases, base
         self.classes = sorted(set(cases.classes))
         self.gpus = sorted({gpu for gpu, _ in self.classes})
@@ -124,7 +126,7 @@ class _Problem:
         frameworks = dict(zip(self.frameworks, parts[len(self.gpus) :], strict=True))
         return Factors(self.base, gpus, frameworks)
 
-    def effects(self, factors: Factors) -> dict[Class, Floats]:
+    def effects(self, factors: Factors) -> dict[RunClass, Floats]:
         """Return how much each parameter moves some run of each class at most."""
         slopes = np.abs(self._slopes(factors))
         class_index = np.array([self.classes.index(c) for c in self.cases.classes])
@@ -144,13 +146,13 @@ class _Problem:
 
     def _efficiencies(
         self, factors: Factors, moved: Floats | float = 0.0
-    ) -> dict[Class, Efficiency]:
+    ) -> dict[RunClass, Efficiency]:
         return {
             run_class: factors.efficiency(run_class, moved)
             for run_class in self.classes
         }
 
-    def _columns(self, run_class: Class) -> tuple[int, int]:
+    def _columns(self, run_class: RunClass) -> tuple[int, int]:
         """Return where the factors of a class start in the vector."""
         gpu, framework = (
             self.gpus.index(run_class[0]),

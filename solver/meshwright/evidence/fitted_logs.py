@@ -13,11 +13,11 @@ from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import LARGE_BYTES, LinkFit, fit_log, predicted_s
 from meshwright.evidence.link_graph import apply_to_nodes, price_on_nodes
 from meshwright.evidence.link_levels import apply, price
-from meshwright.imports.clusters import read_facts
 from meshwright.imports.logs.nccl_tests import NcclLog
+from meshwright.imports.read_import import read_facts
 from meshwright.plans.columns import Floats
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.report.tables import Table
 from meshwright.spec.topology import Topology
 

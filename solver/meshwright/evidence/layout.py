@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.assumptions import Assumptions, Unpriced
+from meshwright.evidence.published_terms import schedule_of
 from meshwright.evidence.run import Run
-from meshwright.evidence.stages import layers_of
-from meshwright.evidence.words import schedule_of
+from meshwright.evidence.stage_layers import layers_of
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.spec.divisors import divisors
 from meshwright.spec.spec import Spec
@@ -46,7 +46,7 @@ def data_parallel(run: Run) -> int:
     return dp
 
 
-def layout_of(run: Run, spec: Spec, assumed: Assumed) -> Layout:
+def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
     """Return what a run's publication says of its plan, and what is usual besides.
 
     Raises:
@@ -70,7 +70,7 @@ def layout_of(run: Run, spec: Spec, assumed: Assumed) -> Layout:
     )
 
 
-def _usual_chunks(run: Run, spec: Spec, assumed: Assumed) -> int:
+def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:
     """Return chunks per stage where they are not published, mostly one.
 
     A source that calls the schedule interleaved has two or more, and one that leaves
@@ -87,7 +87,7 @@ def _usual_chunks(run: Run, spec: Spec, assumed: Assumed) -> int:
     return assumed.value("config.vp", chunks)
 
 
-def _zero(run: Run, ranks: int, assumed: Assumed) -> int:
+def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     zero = run.config.zero_stage
     if zero is None and run.config.fsdp is not None:
         return assumed.value("config.zero_stage", 3)
@@ -97,7 +97,7 @@ def _zero(run: Run, ranks: int, assumed: Assumed) -> int:
     return zero or 0 if ranks > 1 else 0
 
 
-def _expert_parallel(run: Run, spec: Spec, assumed: Assumed) -> int:
+def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> int:
     """Return over how many GPUs whole experts are split.
 
     NeMo splits each expert over the tensor-parallel GPUs as well, which is taken for
@@ -117,7 +117,7 @@ def _expert_parallel(run: Run, spec: Spec, assumed: Assumed) -> int:
     return ep
 
 
-def _sequence_parallel(run: Run, spec: Spec, assumed: Assumed) -> bool:
+def _sequence_parallel(run: Run, spec: Spec, assumed: Assumptions) -> bool:
     if run.config.sp is not None:
         return run.config.sp
     since = framework_of(spec).sequence_parallel_since

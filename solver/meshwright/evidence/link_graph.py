@@ -15,7 +15,7 @@ import numpy as np
 
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import FORMULAS, LinkFit
-from meshwright.evidence.link_levels import Exit, Fields, apply
+from meshwright.evidence.link_levels import Fields, MachineExit, apply
 from meshwright.plans.columns import Floats
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import Level
@@ -106,7 +106,7 @@ def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
     return {**link, "gb_s": level["gb_s"], "latency_us": level["latency_us"]}
 
 
-def _way_out(topology: Topology, gpus: int) -> Exit | None:
+def _way_out(topology: Topology, gpus: int) -> MachineExit | None:
     if not topology.above:
         return None
     count = 1 if topology.levels else 2
@@ -116,4 +116,4 @@ def _way_out(topology: Topology, gpus: int) -> Exit | None:
     step_us = float(build_fabric(cluster).latency_s(mesh)[0, 0]) * 1e6
     nics = sum(node.kind == "nic" for node in topology.nodes)
     inside_us = max(0.0, step_us / 2 - topology.above[0].latency_us)
-    return Exit(nics / gpus, inside_us)
+    return MachineExit(nics / gpus, inside_us)

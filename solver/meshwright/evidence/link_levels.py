@@ -26,7 +26,7 @@ from meshwright.topology.level_fabric import LevelFabric
 Fields = dict[str, Any]
 
 
-class Exit(NamedTuple):
+class MachineExit(NamedTuple):
     """The way out of a machine that has nodes and links inside."""
 
     nics_per_gpu: float
@@ -40,7 +40,7 @@ class _Place:
 
     factors: tuple[int, ...]
     """Of the ranks, at each level that they span."""
-    exit: Exit | None = None
+    exit: MachineExit | None = None
 
     @property
     def level(self) -> int:
@@ -66,7 +66,9 @@ class _Place:
 
 
 def apply(
-    fields: Mapping[str, Any], fits: Iterable[LinkFit], way_out: Exit | None = None
+    fields: Mapping[str, Any],
+    fits: Iterable[LinkFit],
+    way_out: MachineExit | None = None,
 ) -> tuple[Fields, tuple[str, ...]]:
     """Return the fields of a topology with fits on its levels, and what was replaced.
 

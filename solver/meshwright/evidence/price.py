@@ -8,13 +8,12 @@ from meshwright.check.check import predict
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile
-from meshwright.evidence.assume import Assumed, Unpriced, checked
+from meshwright.evidence.assumptions import Assumptions, Unpriced, checked
+from meshwright.evidence.candidate_plans import candidates
 from meshwright.evidence.layout import data_parallel
-from meshwright.evidence.machines import find_cluster
-from meshwright.evidence.model import model_of
-from meshwright.evidence.plan import candidates
-from meshwright.evidence.run import Run
-from meshwright.evidence.words import (
+from meshwright.evidence.published_hardware import find_cluster
+from meshwright.evidence.published_model import model_of
+from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
     framework_of,
     gradients_of,
@@ -22,6 +21,7 @@ from meshwright.evidence.words import (
     precision_of,
     refuse,
 )
+from meshwright.evidence.run import Run
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -90,7 +90,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     Raises:
         Unpriced: a field is missing or has no counterpart in the model yet.
     """
-    assumed = Assumed()
+    assumed = Assumptions()
     refuse(run)
     run = _with_batch(run, assumed)
     spec = _spec(run, assumed)
@@ -119,7 +119,7 @@ def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | N
     return profile.efficiency_of(gpu, kernels_of(run, spec.framework))
 
 
-def _with_batch(run: Run, assumed: Assumed) -> Run:
+def _with_batch(run: Run, assumed: Assumptions) -> Run:
     """Return the run with a batch: without a pipeline, of one micro-batch per rank."""
     config = run.config
     if config.global_batch is not None:
@@ -132,7 +132,7 @@ def _with_batch(run: Run, assumed: Assumed) -> Run:
     return run.model_copy(update={"config": changed})
 
 
-def _spec(run: Run, assumed: Assumed) -> Spec:
+def _spec(run: Run, assumed: Assumptions) -> Spec:
     cluster = find_cluster(run.hardware, assumed)
     training = {
         "seq_len": run.model.seq_len,
@@ -151,7 +151,7 @@ def _spec(run: Run, assumed: Assumed) -> Spec:
     return checked(Spec, "", spec)
 
 
-def _attention(run: Run, assumed: Assumed) -> str:
+def _attention(run: Run, assumed: Assumptions) -> str:
     """Return plain attention for runs from before fused kernels were common."""
     if run.config.attention is not None:
         return "flash" if "flash" in run.config.attention.lower() else "plain"

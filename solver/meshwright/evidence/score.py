@@ -80,7 +80,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftOutRun:
     """A run that is in no average, and why."""
 
     id: str
@@ -101,8 +101,8 @@ class Scoreboard:
     """By source, of sources that are reported apart."""
     without_profile: dict[str, Score]
     """By the name of a code base, of runs that are priced as generic."""
-    unpriced: tuple[Left, ...]
-    contradictory: tuple[Left, ...]
+    unpriced: tuple[LeftOutRun, ...]
+    contradictory: tuple[LeftOutRun, ...]
     """Runs whose published values contradict each other."""
     assumed: dict[str, int]
     """How many priced runs needed a value that their source leaves out, by field."""
@@ -131,9 +131,9 @@ def judge(
         by_framework=_scores_by(strong, lambda one: one.spec.framework),
         weak=_scores_by(weak, lambda one: one.run.source_id),
         without_profile=_scores_by(generic, lambda one: one.run.config.framework),
-        unpriced=tuple(Left(run.id, reason) for run, reason in unpriced),
+        unpriced=tuple(LeftOutRun(run.id, reason) for run, reason in unpriced),
         contradictory=tuple(
-            Left(one.run.id, str(one.run.check.issues if one.run.check else ""))
+            LeftOutRun(one.run.id, str(one.run.check.issues if one.run.check else ""))
             for one in priced
             if one.run.is_contradictory
         ),

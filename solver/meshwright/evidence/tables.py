@@ -9,7 +9,7 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.profile import Measured, Profile
 from meshwright.evidence.score import (
     FitScore,
-    Left,
+    LeftOutRun,
     MemoryScore,
     RankingScore,
     Score,
@@ -181,7 +181,7 @@ def _assumed_table(assumed: dict[str, int]) -> Table:
     return Table("Assumed where not published", ("field", "rows"), rows)
 
 
-def _left_table(title: str, left: tuple[Left, ...]) -> Table:
+def _left_table(title: str, left: tuple[LeftOutRun, ...]) -> Table:
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in left:
         reasons[row.reason].append(row.id)

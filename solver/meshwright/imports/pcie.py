@@ -6,13 +6,19 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from meshwright.imports.assumed import (
+from meshwright.imports.default_bandwidths import (
     INNER_LATENCY_US,
     PORT_LATENCY_US,
     SOCKET_GB_S,
 )
-from meshwright.imports.machine import RELATIONS, Machine, Pair, components, pairs_of
-from meshwright.imports.sketch import Sketch
+from meshwright.imports.graph_builder import GraphBuilder
+from meshwright.imports.machine_facts import (
+    RELATIONS,
+    MachineFacts,
+    Pair,
+    components,
+    pairs_of,
+)
 
 STEMS = dict(zip(RELATIONS, ("pcie", "bridge", "host", "numa", "system"), strict=True))
 """What a vertex is called under which devices of a relation meet."""
@@ -23,9 +29,9 @@ ONE_PORT_WIDE = ("", "PIX", "PXB")
 """Devices and PCIe switches; roots pass on what their ports carry together."""
 
 
-def pcie_tree(machine: Machine, port_gb_s: float, sketch: Sketch) -> None:
+def pcie_tree(machine: MachineFacts, port_gb_s: float, graph: GraphBuilder) -> None:
     """Draw switches, roots and sockets over all devices, one relation at a time."""
-    tree = _Tree(machine, port_gb_s, sketch)
+    tree = _Tree(machine, port_gb_s, graph)
     for relation in RELATIONS:
         tree.join(relation)
     tree.note()
@@ -43,9 +49,9 @@ class _Branch:
 
 @dataclass
 class _Tree:
-    machine: Machine
+    machine: MachineFacts
     port_gb_s: float
-    sketch: Sketch
+    graph: GraphBuilder
     branches: list[_Branch] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
     """Cells that say further apart than the tree has it."""
@@ -89,18 +95,18 @@ class _Tree:
     def _merged(self, group: list[_Branch], relation: str) -> _Branch:
         if len(group) == 1:
             return group[0]
-        top = self.sketch.switch(STEMS[relation], is_counted=relation != "SYS")
+        top = self.graph.switch(STEMS[relation], is_counted=relation != "SYS")
         for branch in group:
             is_device = not branch.relation
             latency_us = PORT_LATENCY_US if is_device else INNER_LATENCY_US
-            self.sketch.link(branch.top, top, self._gb_s(branch, relation), latency_us)
+            self.graph.link(branch.top, top, self._gb_s(branch, relation), latency_us)
         self._check(group, relation)
         devices = tuple(device for branch in group for device in branch.devices)
         return _Branch(top, devices, relation)
 
     def _gb_s(self, branch: _Branch, relation: str) -> float:
         is_narrow = branch.relation in ONE_PORT_WIDE
-        gb_s = self.port_gb_s if is_narrow else self.sketch.below(branch.top)
+        gb_s = self.port_gb_s if is_narrow else self.graph.below(branch.top)
         return min(gb_s, self.socket_gb_s) if relation == "SYS" else gb_s
 
     def _check(self, group: list[_Branch], relation: str) -> None:
@@ -112,18 +118,18 @@ class _Tree:
 
     def note(self) -> None:
         """Say what the tree assumes."""
-        drawn = {name.rstrip("0123456789_") for name in self.sketch.switches}
-        self.sketch.notes += [
+        drawn = {name.rstrip("0123456789_") for name in self.graph.switches}
+        self.graph.notes += [
             f"PCIe latency is assumed to be {PORT_LATENCY_US:g} us at a device's port, "
             f"{INNER_LATENCY_US:g} us between bridges, roots and sockets."
         ] * bool(drawn & {*STEMS.values()})
-        self.sketch.notes += [
+        self.graph.notes += [
             "The uplink of a PCIe switch is assumed to be as wide as one port, "
             f"{self.port_gb_s:g} GB/s."
         ] * bool(drawn & {"pcie", "bridge"})
         self._note_sockets("system" in drawn)
         self._note_hidden()
-        self.sketch.notes += [
+        self.graph.notes += [
             f"{len(self.denied)} cells fit no tree and are drawn nearer, such as: "
             f"{self.denied[0]}."
             for _ in self.denied[:1]
@@ -133,7 +139,7 @@ class _Tree:
         if is_drawn:
             known = self.machine.socket_gb_s is not None
             why = "what NCCL plans for this CPU" if known else "the CPU is not named"
-            self.sketch.notes.append(
+            self.graph.notes.append(
                 "Bandwidth between sockets is assumed to be "
                 f"{self.socket_gb_s:g} GB/s ({why})."
             )
@@ -141,7 +147,7 @@ class _Tree:
     def _note_hidden(self) -> None:
         hidden = set(pairs_of(self.machine.gpus)) - set(self.machine.relations)
         if hidden:
-            self.sketch.notes.append(
+            self.graph.notes.append(
                 f"The PCIe way of {len(hidden)} pairs of GPUs is not printed; it is "
                 "taken from other cells, then from NUMA and CPU affinity, else as SYS."
             )

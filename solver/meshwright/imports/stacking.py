@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.hosts import split_levels
+from meshwright.spec.host_groups import split_levels
 from meshwright.spec.links import Level, ScaleOut
 from meshwright.spec.topology import Topology
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
 from meshwright.errors import SpecError
-from meshwright.reading.places import Where
+from meshwright.reading.document import Where
 
 MAX_CHARS = 8_000_000
 """Far above what a machine prints; a fabric of 10,000 ports takes about 2 million."""

@@ -6,8 +6,8 @@ import codecs
 from pathlib import Path
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Where
 from meshwright.reading.files import read_bytes
-from meshwright.reading.places import Where
 
 MAX_BYTES = 50_000_000
 """Above what any kind takes; most take less."""

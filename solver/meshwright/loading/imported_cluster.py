@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.imports.registry import kinds
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
 
@@ -122,7 +122,7 @@ def _move(document: Document, old: FieldPath, new: FieldPath) -> None:
 
 
 def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
-    from meshwright.imports.clusters import read_machine
+    from meshwright.imports.read_import import read_machine
 
     topology = document.value(TOPOLOGY)
     try:
@@ -136,7 +136,7 @@ def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
 
 
 def _fill_levels(document: Document, source: Source) -> tuple[str, ...]:
-    from meshwright.imports.clusters import read_levels
+    from meshwright.imports.read_import import read_levels
 
     try:
         topology = Topology.model_validate(document.value(TOPOLOGY))

@@ -19,8 +19,8 @@ from meshwright.loading.presets import (
     resolved,
 )
 from meshwright.loading.source import Source, open_source
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu

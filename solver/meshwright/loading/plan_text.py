@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import add_pin
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import FIELD

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import read_yaml
 
 

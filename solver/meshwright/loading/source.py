@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from meshwright import catalog
-from meshwright.reading.places import Document, Where
+from meshwright.reading.document import Document, Where
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
 
 Source = str | os.PathLike[str] | Mapping[str, Any]

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.loading.load import read_spec
 from meshwright.loading.source import Source
+from meshwright.reading.document import Document, FieldPath, field_path
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.places import Document, FieldPath, field_path
 from meshwright.spec.base import to_number
 from meshwright.spec.spec import Spec
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.files import read_text
 from meshwright.reading.guard import MAX_DEPTH, Limits
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import NotYaml, parse_yaml
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from meshwright.errors import SpecError
-from meshwright.reading.places import Where
+from meshwright.reading.document import Where
 
 KINDS = {
     b"%PDF": "a PDF",

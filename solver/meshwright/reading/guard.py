@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from meshwright.errors import SpecError
-from meshwright.reading.places import Where
+from meshwright.reading.document import Where
 
 MAX_DEPTH = 40
 """Levels of nesting in any file."""

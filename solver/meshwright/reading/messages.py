@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meshwright.reading.places import Document, FieldPath
+from meshwright.reading.document import Document, FieldPath
 
 DISAGREEMENT = "fields_disagree"
 """The type of the pydantic errors that carry a list of problems."""

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where, dotted
 from meshwright.reading.files import read_text
 from meshwright.reading.guard import SPECS, Limits, Loader, check_size, guard, line_of
-from meshwright.reading.places import Document, FieldPath, Where, dotted
 
 MAX_BITS = 4_096
 """Of a whole number; longer ones stay text, as Python does not print them."""

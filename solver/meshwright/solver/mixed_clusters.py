@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from meshwright.results.outcome import Counts, Outcome, PricedArrangement
 from meshwright.spec.cluster import Cluster, StagedCluster
-from meshwright.spec.parts import Part
+from meshwright.spec.cluster_parts import Part
 from meshwright.spec.spec import Spec
 
 PARTS_OPEN = "It was stopped before all ways to use the parts were looked at."

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from meshwright.reading.document import FieldPath, dotted
 from meshwright.reading.messages import DISAGREEMENT
-from meshwright.reading.places import FieldPath, dotted
 
 
 class SpecModel(BaseModel):

@@ -14,11 +14,11 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from meshwright.reading.messages import FOLLOWS
 from meshwright.spec.base import Count, Problem, SpecModel, refuse
-from meshwright.spec.hosts import Hosts, broken_hosts, hosts_of, split_levels
+from meshwright.spec.cluster_parts import Part, alike, broken_parts, seen_alike
+from meshwright.spec.host_graph import HostGraph, joined, machine_of_levels
+from meshwright.spec.host_groups import Hosts, broken_hosts, hosts_of, split_levels
 from meshwright.spec.links import NEEDS_NICS, Level, ScaleOut
-from meshwright.spec.machine import Machine, joined, machine_of_levels
 from meshwright.spec.override import Override, broken_overrides
-from meshwright.spec.parts import Part, alike, broken_parts, seen_alike
 from meshwright.spec.topology import Topology
 
 MAX_GPUS = 1_000_000
@@ -150,11 +150,11 @@ class Cluster(SpecModel):
         return not self.topology.nodes and not self.overrides
 
     @property
-    def rated_host(self) -> tuple[Machine, tuple[Level, ...]]:
+    def rated_host(self) -> tuple[HostGraph, tuple[Level, ...]]:
         """Return one host as it should be, linked to what is above, and the levels."""
         topology = self.topology
         if topology.nodes:
-            inside, outer = Machine(topology.nodes, topology.links), self.levels
+            inside, outer = HostGraph(topology.nodes, topology.links), self.levels
         else:
             split = split_levels(self.levels, self.gpus_per_host)
             levels, outer = split or (self.levels, ())

@@ -17,7 +17,7 @@ Write = Callable[[Sequence[Row], Path], None]
 
 
 def check_kind(path: Path) -> None:
-    """Refuse a file of a kind that rows cannot be written to, before any is solved.
+    """Refuse a file of a kind that rows cannot be written to, before any solve.
 
     Raises:
         SpecError: names the kinds, or the library that is missing.
@@ -34,10 +34,10 @@ def check_kind(path: Path) -> None:
 
 
 def export(rows: Sequence[Row], path: Path) -> None:
-    """Write rows to a file, of the kind that its name says.
+    """Write rows to a file, of the kind that the suffix of its name says.
 
     Raises:
-        SpecError: it cannot be written.
+        SpecError: the file cannot be written.
     """
     try:
         _WRITERS[path.suffix](rows, path)
@@ -47,7 +47,7 @@ def export(rows: Sequence[Row], path: Path) -> None:
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """Return a row as columns of plain values; axes have their names, in front."""
+    """Return a row as columns of plain values: axes first, then name and metrics."""
     cells: dict[str, Any] = {f"axis.{name}": value for name, value in row.axes.items()}
     cells |= {"name": row.name, "status": row.status}
     cells |= {name: getattr(row, name) for name in METRICS}
@@ -81,9 +81,9 @@ def _csv(rows: Sequence[Row], path: Path) -> None:
 
 
 class _Lines:
-    r"""Rows of a table that end as lines do here.
+    r"""Collects rows of CSV, with `\n` at their ends.
 
-    The module quotes a carriage return in a cell only where rows end with `\r\n` too.
+    The csv module quotes a carriage return in a cell only where rows end with `\r\n`.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def _parquet(rows: Sequence[Row], path: Path) -> None:
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
-    """Return a column as it is, or as text where numbers and text are mixed."""
+    """Return a column unchanged, or as text where numbers and text are mixed."""
     is_text = any(isinstance(value, str) for value in values)
     if not is_text:
         return values

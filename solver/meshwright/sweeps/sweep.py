@@ -1,4 +1,4 @@
-"""Reads what to search: a sweep file, a spec, a folder or a pattern of specs."""
+"""Reads the cases of a search: from a sweep, a spec, a folder or a pattern."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.load import load_spec
 from meshwright.loading.source import Source, is_name, open_source
+from meshwright.reading.document import Document, Where
 from meshwright.reading.files import is_folder
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.places import Document, Where
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.sweeps.axes import Axis, Setting, read_axes
-from meshwright.sweeps.builder import Builder, Disagreement
-from meshwright.sweeps.case import Case
-from meshwright.sweeps.fields import SweepFields
-from meshwright.sweeps.point import Point
-from meshwright.sweeps.where import Filter, read_filter
+from meshwright.sweeps.builder import Builder, InconsistentSettings
+from meshwright.sweeps.filters import Filter, read_filter
+from meshwright.sweeps.grid_point import GridPoint
+from meshwright.sweeps.search_case import Case
+from meshwright.sweeps.sweep_fields import SweepFields
 
 MOST_POINTS = 1_000_000
-"""Points of a sweep that are looked at, before filters and samples."""
+"""Most points of a sweep, before filters and samples."""
 
 MOST_DRAWN_FROM = 10**15
-"""Points that a sample may be drawn from."""
+"""Most points that a sample may be drawn from."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The cases of a search and what is asked of them."""
+    """The cases of a search and the fields of its sweep file."""
 
     title: str
     cases: list[Case]
@@ -88,7 +88,7 @@ def _of_document(title: str, source: Source, document: Document) -> Search:
 
 
 def _of_file(file: str, notes: list[str]) -> Case:
-    """Return the case of a file; bytes of its name that are no text are spelled out."""
+    """Return the case of a file; bytes of its name that are no text are escaped."""
     name = os.fsencode(file).decode("utf-8", "backslashreplace")
     axes: dict[str, Any] = {"spec": Path(name).stem}
     try:
@@ -124,7 +124,7 @@ def _base(document: Document) -> Document:
     """Return the base of a sweep as it was written.
 
     Raises:
-        SpecError: there is none, or it is no spec.
+        SpecError: the sweep has no base, or it is no spec.
     """
     base, where = document.data.get("base"), document.where(("base",))
     if isinstance(base, str):
@@ -159,8 +159,8 @@ def _drawn(
     axes: Sequence[Axis],
     filters: Sequence[Filter],
     builder: Builder,
-) -> list[Point]:
-    """Return the points that pass all filters, or a draw of so many, in order."""
+) -> list[GridPoint]:
+    """Return the points that pass all filters, or the sample drawn from them."""
     total = math.prod(map(len, axes))
     at = document.where(("sweep",))
     if total > MOST_DRAWN_FROM:
@@ -183,15 +183,15 @@ def _passing(
     axes: Sequence[Axis],
     filters: Sequence[Filter],
     builder: Builder,
-) -> Iterator[tuple[int, Point]]:
+) -> Iterator[tuple[int, GridPoint]]:
     for number in numbers:
-        point = Point(_settings(number, axes), builder)
+        point = GridPoint(_settings(number, axes), builder)
         if point.passes(filters):
             yield number, point
 
 
 def _settings(number: int, axes: Sequence[Axis]) -> tuple[Setting, ...]:
-    """Return the settings of one point of the grid; the last axis changes first."""
+    """Return the settings of a point of the grid; the last axis varies fastest."""
     found: list[tuple[Setting, ...]] = []
     for axis in reversed(axes):
         number, index = divmod(number, len(axis))
@@ -199,11 +199,11 @@ def _settings(number: int, axes: Sequence[Axis]) -> tuple[Setting, ...]:
     return tuple(setting for point in reversed(found) for setting in point)
 
 
-def _case(point: Point) -> Case:
+def _case(point: GridPoint) -> Case:
     axes = {setting.name: setting.label for setting in point.settings}
     try:
         spec = point.spec
-    except Disagreement as error:
+    except InconsistentSettings as error:
         name = ", ".join(f"{axis} {value}" for axis, value in axes.items())
         return Case(name, axes, None, str(error))
     return Case(spec.title, axes, spec)

@@ -1,4 +1,4 @@
-"""What a search found, as tables."""
+"""The result of a search as tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from meshwright.sweeps.row import Row
 from meshwright.sweeps.summary import SearchResult
 
 MOST_POINTS = 40
-"""Of a front, in a table."""
+"""Most points of a front that a table lists."""
 
 _SHOWN = ("gpus", "step_s", "tokens_per_s_per_gpu")
-"""Metrics of every table beside those asked for."""
+"""Metrics of every table, beside those that were asked for."""
 
 
 def search_sections(summary: SearchResult) -> list[Section]:
-    """Return what a search found: counts, best of groups, front, and what failed."""
+    """Return the sections of a result: counts, best rows, fronts, and failures."""
     parts: list[Section] = [Lines(summary.title, (_counts(summary),))]
     if summary.best:
         parts.append(_best_table(summary))

@@ -6,7 +6,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
+from meshwright.imports.machine_facts import (
+    MachineFacts,
+    Nic,
+    Pair,
+    PeerLinks,
+    check_count,
+)
 from meshwright.imports.safe_xml import Element
 
 MB_PER_GB = 1_000
@@ -40,7 +46,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Placed:
+class LocatedDevice:
     """An OS device and the objects around it, outermost first."""
 
     name: str
@@ -51,7 +57,7 @@ class Placed:
     """Type of each object, a bridge with its bridge_type: Bridge 0-1, Bridge 1-1."""
 
     @classmethod
-    def of(cls, element: Element, way: tuple[Element, ...]) -> Placed:
+    def of(cls, element: Element, way: tuple[Element, ...]) -> LocatedDevice:
         """Return an OS device of the file."""
         return cls(
             name=element.get("name"),
@@ -62,8 +68,8 @@ class Placed:
 
 
 def to_machine(
-    gpus: Sequence[Placed], nics: Sequence[Placed], matrix: Matrix | None
-) -> Machine:
+    gpus: Sequence[LocatedDevice], nics: Sequence[LocatedDevice], matrix: Matrix | None
+) -> MachineFacts:
     """Return devices, links and PCIe relations.
 
     Raises:
@@ -79,7 +85,7 @@ def to_machine(
         for a, b in itertools.combinations(devices, 2)
     }
     notes: list[str] = []
-    return Machine(
+    return MachineFacts(
         gpus=names,
         nics=tuple(Nic(name) for name in devices if name not in names),
         peers=_peers(dict(zip(names, gpus, strict=True)), matrix, notes),
@@ -88,27 +94,29 @@ def to_machine(
     )
 
 
-def _relation(a: Placed, b: Placed) -> str:
+def _relation(a: LocatedDevice, b: LocatedDevice) -> str:
     """Return what two devices meet at, by the innermost object around both."""
     shared = [one == other for one, other in zip(a.way, b.way, strict=False)]
     depth = (shared.index(False) if False in shared else len(shared)) - 1
-    meeting = a.kinds[depth] if depth >= 0 else "Machine"
+    meeting = a.kinds[depth] if depth >= 0 else "MachineFacts"
     if meeting in ("PCIDev", "Bridge 1-1"):
         is_near = max(len(a.way), len(b.way)) - depth <= 3
         return "PIX" if is_near else "PXB"
     if meeting == "Bridge 0-1":
         return "PHB"
-    return "SYS" if meeting == "Machine" else "NODE"
+    return "SYS" if meeting == "MachineFacts" else "NODE"
 
 
-def _peers(gpus: dict[str, Placed], matrix: Matrix | None, notes: list[str]) -> Peers:
+def _peers(
+    gpus: dict[str, LocatedDevice], matrix: Matrix | None, notes: list[str]
+) -> PeerLinks:
     """Return MB/s of pairs, and of GPUs to PCI devices that are no GPU: NVSwitches."""
     kind = "XGMI" if matrix and matrix.name.startswith("XGMI") else "NVLink"
     counts: dict[Pair, int] = {}
     ports: dict[str, int] = {}
     if matrix is None:
         notes.append("The file has no bandwidths between GPUs; only PCIe is drawn.")
-        return Peers(kind)
+        return PeerLinks(kind)
     names, kinds = _names(gpus), dict(zip(matrix.objects, matrix.kinds, strict=True))
     for name, gpu in gpus.items():
         row = matrix.row(gpu.gp_index) or _device_row(gpu, matrix)
@@ -126,14 +134,14 @@ def _peers(gpus: dict[str, Placed], matrix: Matrix | None, notes: list[str]) -> 
             "NVSwitches (PCI devices of the matrix, no GPUs) are drawn as one that "
             "blocks nothing: the file does not say how they are joined."
         )
-    return Peers(kind, counts, ports, is_explicit=True, link_gb_s=1 / MB_PER_GB)
+    return PeerLinks(kind, counts, ports, is_explicit=True, link_gb_s=1 / MB_PER_GB)
 
 
-def _names(gpus: dict[str, Placed]) -> dict[str, str]:
+def _names(gpus: dict[str, LocatedDevice]) -> dict[str, str]:
     """Return GPUs by gp_index of their OS device and of their PCI device."""
     names = {gpu.gp_index: name for name, gpu in gpus.items()}
     return {gpu.way[-1]: name for name, gpu in gpus.items() if gpu.way} | names
 
 
-def _device_row(gpu: Placed, matrix: Matrix) -> dict[str, int]:
+def _device_row(gpu: LocatedDevice, matrix: Matrix) -> dict[str, int]:
     return matrix.row(gpu.way[-1]) if gpu.way else {}

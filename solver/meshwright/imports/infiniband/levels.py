@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
-from meshwright.imports.infiniband.parts import IbFabric
-from meshwright.imports.machine import Pair, components
-from meshwright.imports.shapes import TIERS, usual
+from meshwright.imports.infiniband.ib_fabric import IbFabric
+from meshwright.imports.machine_facts import Pair, components
+from meshwright.imports.switch_tiers import TIERS, most_common_size
 from meshwright.imports.text import fail
 
 LATENCY_US = 2.5
@@ -104,12 +104,14 @@ def _level(
         inner = {home[end] for end in pair if end in home}
         if len(inner) == 1 and any(tiers.get(end) == tier for end in pair):
             uplinks[inner.pop()] += gbit_s
-    gbit_s = usual([round(up) for up in uplinks], f"Gbit/s up to {name}", notes)
+    gbit_s = most_common_size(
+        [round(up) for up in uplinks], f"Gbit/s up to {name}", notes
+    )
     if gbit_s <= 0:
         notes.append(f"No speed is printed for cables to {name}; 100 Gbit/s assumed.")
     return {
         "name": name,
-        "size": usual(sizes, what, notes),
+        "size": most_common_size(sizes, what, notes),
         "gb_s": (gbit_s or 100) / 8,
         "latency_us": LATENCY_US,
         "uplink": "shared",

@@ -22,7 +22,7 @@ from meshwright.imports.nccl.tests_operations import (
     possible_ops,
     ratio_of,
 )
-from meshwright.imports.nccl.tests_rows import LARGEST, Row, read_row
+from meshwright.imports.nccl.tests_rows import LARGEST, LogRow, read_row
 
 MOST_CHARACTERS = 50_000_000
 
@@ -51,13 +51,13 @@ class NcclLog:
     """Hosts of the listed ranks; None where not all are listed."""
     ranks_listed: int
     devices: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[LogRow, ...]
     """In the order of the log, those of no bytes included."""
     average_gb_s: float | None
     notes: tuple[str, ...] = ()
 
     @property
-    def timed(self) -> tuple[Row, ...]:
+    def timed(self) -> tuple[LogRow, ...]:
         """Return the rows that moved bytes."""
         return tuple(row for row in self.rows if row.size_bytes)
 
@@ -66,7 +66,7 @@ class NcclLog:
 class _Found:
     """What the lines of a log have told so far."""
 
-    rows: list[tuple[str | None, str, Row]] = field(default_factory=list)
+    rows: list[tuple[str | None, str, LogRow]] = field(default_factory=list)
     """With the test that the last title before names, and where their table starts."""
     programs: set[str] = field(default_factory=set)
     hosts: dict[int, str] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def _average(word: str, where: str) -> float:
 
 def _choose(
     found: _Found, name: str, wanted: str | None
-) -> tuple[str, list[Row], tuple[str, ...]]:
+) -> tuple[str, list[LogRow], tuple[str, ...]]:
     """Return the test, its rows, and what was taken for granted."""
     if not found.rows:
         columns = "size, count, type, ..., time, algbw, busbw"
@@ -184,8 +184,8 @@ def _choose(
 
 
 def _infer(
-    found: _Found, name: str, able: list[str], rows: list[Row]
-) -> tuple[str, list[Row], tuple[str, ...]]:
+    found: _Found, name: str, able: list[str], rows: list[LogRow]
+) -> tuple[str, list[LogRow], tuple[str, ...]]:
     """Return the test that a program, the file's name or the columns speak of."""
     program = next(iter(found.programs)) if len(found.programs) == 1 else None
     for hint in (program, named_in(PurePath(name).name)):
@@ -202,7 +202,7 @@ def _infer(
 
 
 def _ranks(
-    found: _Found, name: str, op: str, rows: list[Row], given: int
+    found: _Found, name: str, op: str, rows: list[LogRow], given: int
 ) -> tuple[int, tuple[str, ...]]:
     """Return the number of ranks, and what was taken for granted.
 
@@ -230,7 +230,7 @@ def _contradicted(ranks: int, how: str, able: range | None) -> tuple[str, ...]:
     return (f"{ranks} ranks are {how}, but {told}.",)
 
 
-def _able_ranks(op: str, rows: list[Row]) -> range | None:
+def _able_ranks(op: str, rows: list[LogRow]) -> range | None:
     """Return the numbers of ranks that the columns allow; None if they do not tell."""
     parts = {row.parts for row in rows if row.size_bytes and row.parts}
     if op in SPLIT and len(parts) == 1:

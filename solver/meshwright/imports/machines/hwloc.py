@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from meshwright.imports.graph import to_graph
-from meshwright.imports.hwloc.machine import Matrix, Placed, to_machine
+from meshwright.imports.hwloc.machine import LocatedDevice, Matrix, to_machine
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, shown, whole
 from meshwright.spec.gpu import Gpu
@@ -35,9 +35,9 @@ class Hwloc:
     """What a file holds of GPUs, NICs and their links."""
 
     name: str
-    os_devices: tuple[Placed, ...] = ()
+    os_devices: tuple[LocatedDevice, ...] = ()
     """OS devices in the order of the file."""
-    cards: tuple[Placed, ...] = ()
+    cards: tuple[LocatedDevice, ...] = ()
     """PCI devices of a class that GPUs of servers have."""
     numa: int = 0
     packages: int = 0
@@ -50,7 +50,7 @@ class Hwloc:
         return sum(match is not None and match[1] == stem for match in names)
 
     @property
-    def gpus(self) -> tuple[Placed, ...]:
+    def gpus(self) -> tuple[LocatedDevice, ...]:
         """Return the GPUs in the order of their numbers, by the best kind of name.
 
         Where hwloc had no part for the driver, PCI cards in the order of the file.
@@ -66,7 +66,7 @@ class Hwloc:
         return tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
 
     @property
-    def nics(self) -> tuple[Placed, ...]:
+    def nics(self) -> tuple[LocatedDevice, ...]:
         """Return the RDMA devices in the order of the file."""
         return tuple(d for d in self.os_devices if _OS_NIC.fullmatch(d.name))
 
@@ -106,13 +106,15 @@ def _is_card(element: Element) -> bool:
     return element.get("type") == "PCIDev" and kind
 
 
-def _placed(root: Element, is_wanted: Callable[[Element], bool]) -> Iterator[Placed]:
+def _placed(
+    root: Element, is_wanted: Callable[[Element], bool]
+) -> Iterator[LocatedDevice]:
     """Yield objects with the objects around them."""
     waiting: list[tuple[Element, tuple[Element, ...]]] = [(root, ())]
     while waiting:
         element, way = waiting.pop()
         if is_wanted(element):
-            yield Placed.of(element, way)
+            yield LocatedDevice.of(element, way)
         inner = (*way, element) if element.tag == "object" else way
         waiting += [(child, inner) for child in reversed(element.children)]
 

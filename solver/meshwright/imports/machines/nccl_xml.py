@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
+from meshwright.imports.machine_graph import to_graph
+from meshwright.imports.nccl.devices import Cpu, Device, read_devices
 from meshwright.imports.nccl.graph_dump import Graph, read_graphs
 from meshwright.imports.nccl.machine import to_machine
-from meshwright.imports.nccl.parts import Cpu, Device, read_devices
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, known, shown
 from meshwright.spec.gpu import Gpu

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from meshwright.errors import SpecError
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine import (
+from meshwright.imports.machine_facts import (
     RELATIONS,
-    Machine,
+    MachineFacts,
     Nic,
-    Peers,
+    PeerLinks,
     pairs_of,
 )
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.nvidia.matrix import read_matrix
 from meshwright.imports.text import read_lines
 from meshwright.spec.gpu import Gpu
@@ -112,7 +112,7 @@ def _relation(cell: str) -> str:
     return "SYS" if cell == "SOC" else cell
 
 
-def to_machine(facts: NvidiaTopo) -> Machine:
+def to_machine(facts: NvidiaTopo) -> MachineFacts:
     """Return devices, NVLinks and PCIe relations of a matrix.
 
     Raises:
@@ -130,9 +130,9 @@ def to_machine(facts: NvidiaTopo) -> Machine:
         elif cell and pair <= {*facts.gpus}:
             counts[named] = _links(cell)
     nics = tuple(Nic(name) for name in names.values())
-    peers = Peers("NVLink", counts)
+    peers = PeerLinks("NVLink", counts)
     sockets = _sockets(facts)
-    return Machine(
+    return MachineFacts(
         facts.gpus, nics, peers, relations, sockets, notes=tuple(_notes(facts))
     )
 

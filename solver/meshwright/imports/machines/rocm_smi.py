@@ -7,10 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers, pairs_of
+from meshwright.imports.machine_facts import (
+    MAX_DEVICES,
+    MachineFacts,
+    Pair,
+    PeerLinks,
+    pairs_of,
+)
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
 
@@ -146,7 +152,7 @@ def to_topology(facts: RocmTopo, gpu: Gpu, gpu_name: str) -> Imported:
     return to_graph(to_machine(facts, gpu), gpu, gpu_name)
 
 
-def to_machine(facts: RocmTopo, gpu: Gpu) -> Machine:
+def to_machine(facts: RocmTopo, gpu: Gpu) -> MachineFacts:
     """Return XGMI links and PCIe relations of the blocks.
 
     Raises:
@@ -165,9 +171,9 @@ def to_machine(facts: RocmTopo, gpu: Gpu) -> Machine:
             relations[pair] = _relation(facts, a, b)
     notes = _notes(facts, relations)
     each = _links_each(joined, facts.gpus, gpu, notes)
-    return Machine(
+    return MachineFacts(
         gpus=facts.gpus,
-        peers=Peers("XGMI", dict.fromkeys(joined, each)),
+        peers=PeerLinks("XGMI", dict.fromkeys(joined, each)),
         relations=relations,
         sockets={name: f"node {node}" for name, node in facts.numa.items()},
         notes=tuple(notes),

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers
+from meshwright.imports.machine_facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.slurm.hostlist import expand
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
@@ -139,7 +139,7 @@ def to_topology(facts: SlurmGres, gpu: Gpu, gpu_name: str) -> Imported:
     return to_graph(to_machine(facts), gpu, gpu_name)
 
 
-def to_machine(facts: SlurmGres) -> Machine:
+def to_machine(facts: SlurmGres) -> MachineFacts:
     """Return NVLinks and sockets; Slurm knows nothing of PCIe."""
     names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
     counts: dict[Pair, int] = {}
@@ -148,9 +148,9 @@ def to_machine(facts: SlurmGres) -> Machine:
             if i != j and count > 0:
                 pair = frozenset((names[i], names[j]))
                 counts[pair] = max(count, counts.get(pair, 0))
-    return Machine(
+    return MachineFacts(
         gpus=names,
-        peers=Peers("NVLink", counts),
+        peers=PeerLinks("NVLink", counts),
         sockets={
             name: f"cores {gpu.cores}"
             for name, gpu in zip(names, facts.gpus, strict=True)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
-from meshwright.imports.nccl.parts import MBIT_S_PER_GB_S, UNNUMBERED, Cpu, Device
+from meshwright.imports.machine_facts import (
+    MachineFacts,
+    Nic,
+    Pair,
+    PeerLinks,
+    check_count,
+)
+from meshwright.imports.nccl.devices import MBIT_S_PER_GB_S, UNNUMBERED, Cpu, Device
 from meshwright.spec.gpu import Gpu
 
 NVSWITCH_CLASS = "0x0680"
@@ -28,7 +34,7 @@ def to_machine(
     cpus: Sequence[Cpu],
     notes: tuple[str, ...],
     gpu: Gpu,
-) -> Machine:
+) -> MachineFacts:
     """Return devices, links and PCIe relations of a file.
 
     Raises:
@@ -46,7 +52,7 @@ def to_machine(
     peers = _peers(named, said)
     _note_gaps(gpus, peers, gpu, said)
     rates = [device.pcie_gb_s for device in gpus if device.pcie_gb_s]
-    return Machine(
+    return MachineFacts(
         gpus=tuple(named),
         nics=tuple(nic for nic, _ in ports),
         peers=peers,
@@ -89,7 +95,7 @@ def _relation(a: Device, b: Device) -> str:
     return "PHB" if a.way_tags[depth - 1] == "cpu" else "SYS"
 
 
-def _peers(named: Mapping[str, Device], notes: list[str]) -> Peers:
+def _peers(named: Mapping[str, Device], notes: list[str]) -> PeerLinks:
     names = {device.busid: name for name, device in named.items()}
     counts: dict[Pair, int] = {}
     ports: dict[str, int] = {}
@@ -107,11 +113,11 @@ def _peers(named: Mapping[str, Device], notes: list[str]) -> Peers:
                 strange += 1
     if strange:
         notes.append(f"{strange} links lead to no GPU or NVSwitch here; left out.")
-    return Peers(kind, counts, ports, is_explicit=True)
+    return PeerLinks(kind, counts, ports, is_explicit=True)
 
 
 def _note_gaps(
-    gpus: Sequence[Device], peers: Peers, gpu: Gpu, notes: list[str]
+    gpus: Sequence[Device], peers: PeerLinks, gpu: Gpu, notes: list[str]
 ) -> None:
     if gpus[0].number == UNNUMBERED:
         notes.append("The file does not number the GPUs; they are in bus order.")

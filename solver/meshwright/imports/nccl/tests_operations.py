@@ -1,7 +1,7 @@
 """The tests of nccl-tests, and which of them a table of rows can be of.
 
 Bus bandwidth is algorithm bandwidth times a factor of the test and the number of
-ranks (nccl-tests, doc/PERFORMANCE.md). Row to two decimals, the ratio of both
+ranks (nccl-tests, doc/PERFORMANCE.md). LogRow to two decimals, the ratio of both
 tells the ranks of an all_reduce unless there are hundreds. Tests that split their
 buffer print the elements of one part, which tells their ranks exactly.
 """
@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.nccl.tests_rows import Row
+from meshwright.imports.nccl.tests_rows import LogRow
 
 OPS = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter",
@@ -79,7 +79,7 @@ def _inverse(whole: float, ratio: float) -> float:
     return whole / (whole - ratio) if ratio < whole else math.inf
 
 
-def ratio_of(rows: Sequence[Row]) -> Interval:
+def ratio_of(rows: Sequence[LogRow]) -> Interval:
     """Return the ratios that two printed decimals of all rows leave."""
     low, high = 0.0, math.inf
     for alg, bus in (pair for row in rows for pair in row.bandwidths):
@@ -89,13 +89,13 @@ def ratio_of(rows: Sequence[Row]) -> Interval:
     return Interval(low, high)
 
 
-def possible_ops(rows: Sequence[Row]) -> list[str]:
+def possible_ops(rows: Sequence[LogRow]) -> list[str]:
     """Return the tests that can have printed these rows."""
     ratio = ratio_of(rows)
     return [op for op in OPS if all(_fits(op, r) for r in rows) and _pays(op, ratio)]
 
 
-def _fits(op: str, row: Row) -> bool:
+def _fits(op: str, row: LogRow) -> bool:
     if row.parts is not None and (row.parts > 1) != (op in SPLIT):
         return False
     if row.root is not None and (row.root >= 0) != (op in ROOTED):

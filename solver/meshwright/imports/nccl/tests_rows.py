@@ -44,7 +44,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Row:
+class LogRow:
     """One size of a test."""
 
     size_bytes: int
@@ -79,7 +79,7 @@ class Row:
 
 def read_row(
     line: str, where: str, has_redop: bool, has_root: bool | None
-) -> Row | None:
+) -> LogRow | None:
     """Return the row that a line holds, whatever stands before it; None without one.
 
     Raises:
@@ -94,7 +94,7 @@ def read_row(
     if words and words[0].lower() in REDUCTIONS:
         redop = words.pop(0).lower().replace("none", "")
     root = _pop_root(words, has_root)
-    return Row(
+    return LogRow(
         size_bytes=int(start[1]),
         count=int(start[2]),
         dtype=start[3],

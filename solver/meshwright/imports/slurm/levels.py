@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
-from meshwright.imports.shapes import TIERS, usual
 from meshwright.imports.slurm.groups import Group, SlurmTopology
+from meshwright.imports.switch_tiers import TIERS, most_common_size
 from meshwright.imports.text import fail, shown
 
 GB_S = 50.0
@@ -30,7 +30,7 @@ def to_levels(facts: SlurmTopology) -> Imported:
         sizes = _block_sizes(facts.groups, facts.block_sizes, notes)
     else:
         rings = [len(group.nodes) for group in facts.groups.values()]
-        sizes = [("ring", usual(rings, "Nodes of a ring", notes))]
+        sizes = [("ring", most_common_size(rings, "Nodes of a ring", notes))]
         notes.append("A ring of nodes is taken as nodes under one switch.")
     guess = (
         f"Slurm's file has no speeds: every uplink is assumed to have {GB_S:g} GB/s "
@@ -67,7 +67,9 @@ def _tree_sizes(
         tier = [group for key, group in groups.items() if heights[key] == height]
         fans = [len(group.switches) or len(group.nodes) for group in tier]
         title = TIERS[height]
-        sizes.append((title, usual(fans, f"Children of a {title} switch", notes)))
+        sizes.append(
+            (title, most_common_size(fans, f"Children of a {title} switch", notes))
+        )
     return sizes
 
 
@@ -104,7 +106,7 @@ def _block_sizes(
     nodes = [len(group.nodes) for group in groups.values() if group.nodes]
     if len(nodes) < len(groups):
         notes.append(f"{len(groups) - len(nodes)} blocks without nodes are left out.")
-    size = usual(nodes or [1], "Nodes of a block", notes)
+    size = most_common_size(nodes or [1], "Nodes of a block", notes)
     sizes, joined = [("block", size)], size
     for wanted in block_sizes:
         if wanted > joined and wanted % joined == 0 and len(sizes) < len(TIERS) - 1:
