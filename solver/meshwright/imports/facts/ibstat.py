@@ -1,4 +1,4 @@
-"""InfiniBand ports by host: `ibstat`, or host names and port GUIDs by turns."""
+"""InfiniBand ports by host: `ibstat`, or host names, each with its port GUIDs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PORT_GUID = re.compile(r"Port GUID:\s{1,20}(?:0x)?([0-9a-fA-F]{1,16})")
 _OTHER = re.compile(r"CA '|Port \d|[A-Z][A-Za-z /0-9]{1,40}:|#")
 
 THIS_HOST = "localhost"
-"""Where ibstat ran, which it does not print."""
+"""Stands for the host that ibstat ran on, which it does not print."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,6 @@ class IbPorts:
 
     name: str
     guids: Mapping[str, tuple[str, ...]]
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Return the hosts in the order of the file."""
-        return tuple(self.guids)
 
 
 def parse(text: str, name: str) -> IbPorts:

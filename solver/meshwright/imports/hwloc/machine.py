@@ -30,11 +30,6 @@ class Matrix:
     """OSDev or PCIDev for GPUs, PCIDev for NVSwitches, Package or NUMANode for CPUs."""
     values: tuple[int, ...]
 
-    @property
-    def distinct(self) -> list[int]:
-        """Return the values that occur."""
-        return sorted(set(self.values))
-
     def row(self, gp_index: str) -> dict[str, int]:
         """Return the bandwidth of one object to each other that it reaches."""
         if gp_index not in self.objects:

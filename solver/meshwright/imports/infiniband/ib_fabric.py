@@ -1,8 +1,7 @@
-"""What ibnetdiscover lists, and the hosts behind it."""
+"""The blocks and ports that ibnetdiscover lists, and the hosts behind them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,10 +19,10 @@ LANE_GBIT_S = {
 """Data rate of one lane per direction: InfiniBand Trade Association's roadmap."""
 
 SHARP = "Aggregation Node"
-"""In the name of the adapters inside of switches that reduce; no host is behind."""
+"""Marks the names of adapters inside switches that reduce: they have no host."""
 
 UNNAMED = "Mellanox Technologies"
-"""In the name of adapters whose host has not set one."""
+"""Marks the names of adapters whose host has not set one."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Block:
 
     kind: str
     guid: str
-    """With its letter: S-0123, H-0123."""
+    """With the letter of its kind: S-0123, H-0123."""
     name: str
     line: int
 
@@ -68,21 +67,6 @@ class IbFabric:
     name: str
     blocks: tuple[Block, ...]
     ports: tuple[Port, ...]
-
-    def count(self, kind: str) -> int:
-        """Return how many blocks of a kind there are: Switch, Ca, Rt."""
-        return sum(block.kind == kind for block in self.blocks)
-
-    @property
-    def port_lines_by_speed(self) -> dict[str, int]:
-        """Return how many port lines have each speed, both ends of a cable counted."""
-        return dict(Counter(port.speed for port in self.ports if port.speed))
-
-    @property
-    def names_seen_from_switches(self) -> set[str]:
-        """Return the first word of each adapter's name, those of SHARP included."""
-        names = (p.peer_name for p in self.ports if p.peer.startswith("H-"))
-        return {name.split()[0] for name in names if name.split()}
 
     @cached_property
     def adapter_names(self) -> dict[str, str]:

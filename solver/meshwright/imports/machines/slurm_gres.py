@@ -1,12 +1,11 @@
 """GPUs as Slurm sees them: `slurmd -G`, or gres.conf with `Links=`.
 
-Links of a GPU lists NVLinks to every GPU of the node, -1 for itself.
+`Links=` of a GPU lists its NVLinks to every GPU of the node, -1 for itself.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,12 +25,12 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class GresGpu:
-    """One GPU."""
+    """One GPU of the node."""
 
     type: str
     cores: str
     links: tuple[int, ...]
-    """To each GPU of the node, -1 for itself; empty where not given."""
+    """NVLinks to each GPU of the node, -1 for itself; empty where not given."""
     line: int
 
 
@@ -42,19 +41,8 @@ class SlurmGres:
     name: str
     gpus: tuple[GresGpu, ...]
     mem_bytes: int | None = None
-    """Of one GPU, where slurmd counts it."""
+    """Memory of one GPU, where slurmd counts it."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def gpu_pair_links(self) -> dict[str, int]:
-        """Return how many pairs of GPUs have each number of links."""
-        upper = (gpu.links[i + 1 :] for i, gpu in enumerate(self.gpus))
-        return dict(Counter(str(count) for row in upper for count in row))
-
-    @property
-    def cores(self) -> list[str]:
-        """Return the cores that are near each GPU, as written."""
-        return [gpu.cores for gpu in self.gpus]
 
 
 def parse(text: str, name: str) -> SlurmGres:
