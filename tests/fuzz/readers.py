@@ -24,7 +24,7 @@ from meshwright.evidence.tables import evidence_data, evidence_sections
 from meshwright.imports.read_import import read_facts, read_levels, read_machine
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
-from meshwright.imports.yaml_data import plain
+from meshwright.imports.yaml_text import plain_data
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
@@ -201,7 +201,7 @@ def _import(kind: str, path: Path) -> None:
             levels = read_levels(kind, path, machine).fields["levels"]
             assert Topology.model_validate({**machine.model_dump(), "levels": levels})
     else:
-        plain(read_facts(kind, path))
+        plain_data(read_facts(kind, path))
 
 
 def _fit(path: Path) -> None:

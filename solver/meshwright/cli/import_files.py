@@ -20,8 +20,7 @@ from meshwright.imports.read_import import read_facts, read_levels, read_machine
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
-from meshwright.imports.yaml_data import plain
-from meshwright.imports.yaml_text import as_yaml
+from meshwright.imports.yaml_text import as_yaml, plain_data
 from meshwright.loading.imported_cluster import title
 from meshwright.loading.presets import resolved
 from meshwright.reading.document import Document, Where
@@ -117,7 +116,7 @@ def _has_no_machine(kind: str, reader: MachineImporter[Any], path: Path) -> bool
 
 def _facts(kind: str, path: Path) -> Made:
     facts = read_facts(kind, path)
-    data = plain(facts)
+    data = plain_data(facts)
     if by_type := getattr(facts, "gpus_by_type", None):
         data["gpus_by_type"] = dict(by_type)
     told = "Facts, no topology: the file does not say how GPUs are joined."

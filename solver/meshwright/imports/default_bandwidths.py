@@ -1,4 +1,4 @@
-"""Bandwidths and latencies that files leave out: looked up by GPU, else refused."""
+"""Bandwidths and latencies for what files leave out: by GPU, else refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ INNER_LATENCY_US = 1.0
 """Estimate: from one bridge, root or socket to the next, as in rtx-4090-pcie-8.yaml."""
 
 SOCKET_GB_S = 10.0
-"""What NCCL plans between Intel sockets from Skylake to Ice Lake, its lowest figure
-for servers (https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h)."""
+"""The bandwidth that NCCL plans between Intel sockets from Skylake to Ice Lake, its
+lowest figure for servers (https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h)."""
 
 PEER_LINKS_GB_S = {
     ("v100", "a100", "a800", "h100", "h200", "h800", "gh200"): 25.0,
@@ -25,23 +25,27 @@ PEER_LINKS_GB_S = {
     ("a6000", "3090", "a40"): 14.0625,
     ("mi300x",): 64.0,
 }
-"""One link in one direction: NVIDIA's datasheets of each (whole GPU over links)."""
+"""Bandwidth of one link per direction, by words in the name of the GPU. Data sheets of
+NVIDIA and AMD: bandwidth of the GPU over its number of links."""
 
 PCIE_SHARE = 0.8
-"""Estimate: of the rate of a PCIe link that copies reach, as in dgx-a100.yaml."""
+"""Estimate: share of the rate of a PCIe link that copies reach (dgx-a100.yaml)."""
 
 PCIE_GB_S = {
     ("p100", "v100"): 12.5,
     ("a100", "a800", "a6000", "a40", "3090", "4090", "l4", "l40s"): 25.0,
     ("h100", "h200", "h800", "b200", "b300", "5090", "mi300x", "mi325x"): 50.0,
 }
-"""Estimate: 0.8 of PCIe 3.0, 4.0, 5.0 x16, as in dgx-a100.yaml and dgx-h100.yaml."""
+"""Estimate, by words in the name of the GPU: 0.8 of PCIe 3.0, 4.0 and 5.0 x16, as in
+dgx-a100.yaml and dgx-h100.yaml."""
 
 
 def peer_link_gb_s(
     gpu: Gpu, gpu_name: str, from_file: float | None, notes: list[str]
 ) -> float:
-    """Return GB/s of one NVLink or XGMI link per direction: file, catalogue, table.
+    """Return GB/s of one NVLink or XGMI link per direction.
+
+    It is taken from the imported file, else from the GPU, else from the table above.
 
     Raises:
         SpecError: none of them has it.
@@ -57,13 +61,13 @@ def pcie_gb_s(
     """Return GB/s that copies over a GPU's PCIe port reach per direction.
 
     Args:
-        gpu: its `pcie_gb_s` goes first.
-        gpu_name: what the table is searched for last.
-        rate_gb_s: of the PCIe link, where the file has it.
-        notes: where an assumption is put down.
+        gpu: The GPU; its `pcie_gb_s` is preferred.
+        gpu_name: The name to look up in the table, where nothing else is known.
+        rate_gb_s: The rate of the PCIe link, where the file has it.
+        notes: Gets a note on what was assumed.
 
     Raises:
-        SpecError: neither catalogue, file nor table has it.
+        SpecError: neither the GPU, the file nor the table has it.
     """
     if gpu.pcie_gb_s is not None:
         return gpu.pcie_gb_s

@@ -1,4 +1,4 @@
-"""The graph of a machine while it is drawn: switch vertices, links and notes."""
+"""Builds the graph of a machine: adds switches, links and notes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class GraphBuilder:
-    """Switches and links so far; `taken` are the names of devices."""
+    """The switches, links and notes added so far."""
 
     taken: set[str]
+    """Names in use: those of devices, then those of switches too."""
     switches: list[str] = field(default_factory=list)
     links: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     """GB/s per direction and latency in us, by the names of both ends."""
@@ -26,9 +27,9 @@ class GraphBuilder:
         return name
 
     def link(self, a: str, b: str, gb_s: float, latency_us: float) -> None:
-        """Join two vertices."""
+        """Add a link between two vertices."""
         self.links[a, b] = (gb_s, latency_us)
 
-    def below(self, switch: str) -> float:
-        """Return GB/s of all links so far at a switch."""
+    def links_gb_s(self, switch: str) -> float:
+        """Return the sum of the bandwidths of all links at a switch so far."""
         return sum(gb_s for ends, (gb_s, _) in self.links.items() if switch in ends)

@@ -43,9 +43,9 @@ class MachineImporter(Importer[Facts]):
     """A kind of file that has the inside of a machine."""
 
     to_topology: Callable[[Facts, Gpu, str], Imported]
-    """Makes nodes and links, given the machine's GPU and the name of that GPU."""
+    """Makes nodes and links, given the GPU of the machine and its name."""
     has_machine: Callable[[Facts], bool] | None = None
-    """Tells files with a machine from others of the same tool; None: all have one."""
+    """Returns whether facts describe a machine; None if those of all files do."""
 
     takes: ClassVar[tuple[str, ...]] = ("gpu",)
     why: ClassVar[str] = (

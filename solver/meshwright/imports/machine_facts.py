@@ -1,4 +1,4 @@
-"""One machine as any of its files describes it, before bandwidths are known."""
+"""One machine as any kind of file describes it, before bandwidths are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pair = frozenset[str]
 """The names of two devices."""
 
 RELATIONS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""What PCIe traffic between two devices passes, nearest first (nvidia-smi's names)."""
+"""How near two devices are over PCIe, nearest first, in the names of nvidia-smi."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Nic:
 
     name: str
     gb_s: float | None = None
-    """Of its port, where the file says it."""
+    """Bandwidth of its port, where the file has it."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class PeerLinks:
 
     kind: str = "NVLink"
     counts: Mapping[Pair, int] = field(default_factory=dict)
-    """Links of a pair; on a machine with switches each GPU's links to the switches."""
+    """Number of links by pair; behind switches, those of each GPU to the switches."""
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Links of a GPU to switches, where the file names the switches."""
+    """Number of links of a GPU to switches, where the file names the switches."""
     is_explicit: bool = False
-    """Whether the file names switches where there are some: counts are of pairs."""
+    """Whether the file names every switch, so that `counts` are of direct links."""
     link_gb_s: float | None = None
-    """Of one link per direction, where the file says it."""
+    """Bandwidth of one link per direction, where the file has it."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class MachineFacts:
     relations: Mapping[Pair, str] = field(default_factory=dict)
     """One of RELATIONS for every pair whose PCIe path the file shows."""
     sockets: Mapping[str, str] = field(default_factory=dict)
-    """The NUMA node (or CPUs) of a GPU, where it is one and known."""
+    """By GPU, the NUMA node or the CPUs next to it, where the file has one."""
     socket_gb_s: float | None = None
-    """Between CPU sockets, where the file names the CPU."""
+    """Bandwidth between CPU sockets, where the file names the CPU."""
     port_rate_gb_s: float | None = None
     """Rate of a GPU's PCIe link per direction, where the file has it."""
     notes: tuple[str, ...] = ()
 
 
 def check_count(devices: int) -> None:
-    """Refuse more devices than one machine has: each pair of them is looked at.
+    """Refuse more devices than any machine has, since every pair is visited.
 
     Raises:
         SpecError: names the limit.

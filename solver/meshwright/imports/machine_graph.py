@@ -1,4 +1,4 @@
-"""Puts a machine's links and PCIe tree together as nodes and links of a topology."""
+"""Turns the facts of a machine into the nodes and links of a topology."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from meshwright.imports.default_bandwidths import pcie_gb_s
 from meshwright.imports.graph_builder import GraphBuilder
 from meshwright.imports.imported import Imported, unique
 from meshwright.imports.machine_facts import MachineFacts, components
-from meshwright.imports.pcie import pcie_tree
-from meshwright.imports.peer_links import peer_links
+from meshwright.imports.pcie import add_pcie_tree
+from meshwright.imports.peer_links import add_peer_links
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import MAX_NODES
 from meshwright.spec.units import LARGEST, SMALLEST
@@ -19,20 +19,20 @@ from meshwright.spec.units import LARGEST, SMALLEST
 def to_graph(machine: MachineFacts, gpu: Gpu, gpu_name: str) -> Imported:
     """Return the machine as nodes and links, GPUs first, and what was assumed.
 
-    PCIe is left out where other links join all GPUs and there are no NICs to reach.
+    PCIe is left out where other links join all GPUs and there is no NIC.
 
     Raises:
-        SpecError: no GPU is known, or a bandwidth is and cannot be assumed.
+        SpecError: the file names no GPU, or a bandwidth is unknown.
     """
     if not machine.gpus:
         raise SpecError("the file names no GPU; expected at least one")
     graph = GraphBuilder(taken={*machine.gpus, *(nic.name for nic in machine.nics)})
     graph.notes += machine.notes
-    peer_links(machine, gpu, gpu_name, graph)
+    add_peer_links(machine, gpu, gpu_name, graph)
     if machine.nics or not _joins_all(machine, graph):
         rate_gb_s = machine.port_rate_gb_s
         port_gb_s = pcie_gb_s(gpu, gpu_name, rate_gb_s, graph.notes)
-        pcie_tree(machine, port_gb_s, graph)
+        add_pcie_tree(machine, port_gb_s, graph)
     elif len(machine.gpus) > 1:
         graph.notes.append(
             "PCIe is left out: other links join all GPUs, and there is no NIC."
@@ -46,7 +46,7 @@ def _joins_all(machine: MachineFacts, graph: GraphBuilder) -> bool:
 
 
 def _fields(machine: MachineFacts, graph: GraphBuilder) -> dict[str, Any]:
-    """Return nodes and links; refuse what no topology takes.
+    """Return the fields `nodes` and `links`; refuse what no topology takes.
 
     Raises:
         SpecError: there are too many devices, or a bandwidth is out of range.

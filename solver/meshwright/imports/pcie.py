@@ -1,4 +1,4 @@
-"""The PCIe tree of a machine, from how near its devices are to each other."""
+"""Adds the PCIe tree of a machine, inferred from how near its devices are."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from meshwright.imports.machine_facts import (
 )
 
 STEMS = dict(zip(RELATIONS, ("pcie", "bridge", "host", "numa", "system"), strict=True))
-"""What a vertex is called under which devices of a relation meet."""
+"""By relation, the stem of the name of the switch where its devices meet."""
 
 RANK = {relation: rank for rank, relation in enumerate(RELATIONS)}
 
 ONE_PORT_WIDE = ("", "PIX", "PXB")
-"""Devices and PCIe switches; roots pass on what their ports carry together."""
+"""Relations whose uplink is as wide as one port: devices and PCIe switches. Roots have
+as much as their ports together."""
 
 
-def pcie_tree(machine: MachineFacts, port_gb_s: float, graph: GraphBuilder) -> None:
-    """Draw switches, roots and sockets over all devices, one relation at a time."""
+def add_pcie_tree(machine: MachineFacts, port_gb_s: float, graph: GraphBuilder) -> None:
+    """Add switches, roots and sockets above all devices, one relation at a time."""
     tree = _Tree(machine, port_gb_s, graph)
     for relation in RELATIONS:
         tree.join(relation)
@@ -39,12 +40,12 @@ def pcie_tree(machine: MachineFacts, port_gb_s: float, graph: GraphBuilder) -> N
 
 @dataclass(frozen=True)
 class _Branch:
-    """A device, or a vertex with all devices below it."""
+    """A device, or a switch with all devices below it."""
 
     top: str
     devices: tuple[str, ...]
     relation: str = ""
-    """Under which the devices meet; empty for a device."""
+    """The relation of the devices; empty for a single device."""
 
 
 @dataclass
@@ -54,7 +55,7 @@ class _Tree:
     graph: GraphBuilder
     branches: list[_Branch] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
-    """Cells that say further apart than the tree has it."""
+    """Sentences on pairs that the file has further apart than the tree."""
 
     def __post_init__(self) -> None:
         nics = (nic.name for nic in self.machine.nics)
@@ -66,7 +67,7 @@ class _Tree:
         return self.machine.socket_gb_s or SOCKET_GB_S
 
     def join(self, relation: str) -> None:
-        """Put branches under one vertex that stand in this relation, or nearer."""
+        """Put branches that are in this relation, or nearer, under one switch."""
         by_top = {branch.top: branch for branch in self.branches}
         groups = components(by_top, self._pairs(relation))
         self.branches = [
@@ -79,7 +80,7 @@ class _Tree:
                 yield frozenset((a.top, b.top))
 
     def _meet(self, a: _Branch, b: _Branch, relation: str) -> bool:
-        """Return whether a cell says so, or, without any, affinity to a NUMA node."""
+        """Return whether branches are this near: by relations, else by NUMA node."""
         pairs = [frozenset((x, y)) for x in a.devices for y in b.devices]
         cells = [
             self.machine.relations[p] for p in pairs if p in self.machine.relations
@@ -106,7 +107,7 @@ class _Tree:
 
     def _gb_s(self, branch: _Branch, relation: str) -> float:
         is_narrow = branch.relation in ONE_PORT_WIDE
-        gb_s = self.port_gb_s if is_narrow else self.graph.below(branch.top)
+        gb_s = self.port_gb_s if is_narrow else self.graph.links_gb_s(branch.top)
         return min(gb_s, self.socket_gb_s) if relation == "SYS" else gb_s
 
     def _check(self, group: list[_Branch], relation: str) -> None:
@@ -117,7 +118,7 @@ class _Tree:
                     self.denied.append(f"{x} to {y} is {cell}, not {relation}")
 
     def note(self) -> None:
-        """Say what the tree assumes."""
+        """Add notes on what the tree assumes."""
         drawn = {name.rstrip("0123456789_") for name in self.graph.switches}
         self.graph.notes += [
             f"PCIe latency is assumed to be {PORT_LATENCY_US:g} us at a device's port, "

@@ -1,4 +1,4 @@
-"""NVLink and XGMI: direct links of pairs, or one switch over an island of GPUs."""
+"""Adds NVLink and XGMI: direct links of pairs, or a switch over an island of GPUs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from meshwright.imports.machine_facts import (
 from meshwright.spec.gpu import Gpu
 
 SWITCHED_COUNTS = (6, 12, 18)
-"""Links per GPU of DGX-2, of A100 and of H100 to B300 machines with NVSwitches."""
+"""Links of a GPU to NVSwitches: of DGX-2, of A100, and of H100 to B300 machines."""
 
 
-def peer_links(
+def add_peer_links(
     machine: MachineFacts, gpu: Gpu, gpu_name: str, graph: GraphBuilder
 ) -> None:
-    """Draw all links between GPUs that are not PCIe.
+    """Add all links between GPUs that are not PCIe.
 
     Raises:
-        SpecError: there are some, and the bandwidth of one is unknown.
+        SpecError: the bandwidth of such a link is unknown.
     """
     peers = machine.peers
     if not peers.counts and not peers.ports:
@@ -67,11 +67,11 @@ def _draw_island(
 
 
 def _is_switched(per_gpu: dict[str, list[int]], gpu: Gpu) -> bool:
-    """Return whether links of a row are the same ones, behind a switch, in each cell.
+    """Return whether the cells of a row all count the same links, to a switch.
 
-    They must be where all cells together have more links than the GPU. Where its
-    links are not known: four GPUs or more, the same 6, 12 or 18 in every cell, except
-    four GPUs of 6 each, which are the direct meshes of H100 and GH200 boards.
+    They do where the cells of a row add up to more links than the GPU has. Where that
+    number is unknown, they do if four GPUs or more have 6, 12 or 18 in every cell.
+    Four GPUs of 6 each are an exception: direct meshes of H100 and GH200 boards.
     """
     if gpu.peer_links:
         return all(len(n) > 1 and sum(n) > gpu.peer_links for n in per_gpu.values())

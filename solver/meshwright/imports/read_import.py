@@ -1,4 +1,4 @@
-"""Files of other tools as parts of a topology: a machine, or the levels above one."""
+"""Reads files of other tools: as facts, as a machine, or as the levels above one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshwright.spec.topology import Topology
 
 
 def read_facts(kind: str, path: Path, *given: Any) -> Any:
-    """Return what a file of a kind says, and what the user has `given` beside it.
+    """Return the facts of a file of a kind; `given` goes to its parser.
 
     Raises:
         SpecError: names file and line, and the kind that the text looks like.
@@ -36,7 +36,7 @@ def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
     """Return the nodes and links of a machine, and what was assumed.
 
     Raises:
-        SpecError: names the file, with the line where it is of one.
+        SpecError: names the file, and the line if one line is at fault.
     """
     reader = importer(kind)
     assert isinstance(reader, MachineImporter), kind
@@ -45,10 +45,10 @@ def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
 
 
 def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
-    """Return all levels of machines below the switches of a file.
+    """Return the levels of a machine and of the switches above it that a file names.
 
     Raises:
-        SpecError: names the file, with the line where it is of one.
+        SpecError: names the file, and the line if one line is at fault.
     """
     reader = importer(kind)
     assert isinstance(reader, FabricImporter), kind
@@ -57,7 +57,7 @@ def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
 
 
 def _of_file(path: Path, make: Callable[[], Imported]) -> Imported:
-    """Return what is made; its errors name the file."""
+    """Return what `make` returns; its errors name the file."""
     name = printable(str(path))
     try:
         return make()

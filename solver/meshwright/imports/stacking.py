@@ -1,8 +1,8 @@
-"""Puts the levels of a fabric above a machine, with uplinks that fit each other.
+"""Stacks the levels of a fabric on a machine, with uplinks that fit each other.
 
-Slurm names switches and no speeds: then each machine has the uplinks of its own
-`scale_out`, and each switch as many uplinks as it has downlinks. ibnetdiscover has the
-speed of every cable: the sum at a machine is shared out as its `scale_out` has it.
+Files of Slurm name switches, but no speeds: machines then have the uplinks of their
+`scale_out`, and switches as many uplinks as downlinks. Files of ibnetdiscover have the
+speed of every cable: the sum at a machine is divided among the uplinks of `scale_out`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from meshwright.spec.links import Level, ScaleOut
 from meshwright.spec.topology import Topology
 
 UPPER_LATENCY_US = 0.5
-"""Estimate: of each level above the first, as in topologies/dgx-h100-pod.yaml."""
+"""Estimate: latency of levels above the first, as in topologies/dgx-h100-pod.yaml."""
 
 
 def stack(imported: Imported, topology: Topology) -> Imported:
     """Return the levels of a topology: those inside a machine, then the fabric's.
 
     Args:
-        imported: levels above a machine, innermost first.
-        topology: what is in a machine; the levels above it say its uplinks.
+        imported: The levels above a machine, innermost first.
+        topology: The machine; the levels above it define its uplinks.
 
     Raises:
         SpecError: the machine has no NIC for the levels to join.
@@ -60,7 +60,7 @@ def _level(**fields: Any) -> Level:
     """Return a level.
 
     Raises:
-        SpecError: a size or bandwidth that none has.
+        SpecError: its size or bandwidth is out of range.
     """
     try:
         return Level.model_validate(fields)
@@ -74,7 +74,7 @@ def _level(**fields: Any) -> Level:
 
 
 def _split(topology: Topology) -> tuple[Sequence[Level], Sequence[ScaleOut]]:
-    """Return the levels inside a machine, and those written down above it."""
+    """Return the levels inside a machine, and those above it in its topology."""
     if topology.nodes:
         return (), topology.above
     split = split_levels(topology.levels, _gpus(topology))
@@ -92,7 +92,7 @@ def _nics(topology: Topology) -> int:
 
 
 def _port(topology: Topology) -> ScaleOut | None:
-    """Return the uplinks that the ports of NICs make, where a machine has them."""
+    """Return uplinks as wide as the ports of NICs, where their bandwidth is known."""
     rates = [n.gb_s for n in topology.nodes if n.kind == "nic" and n.gb_s]
     if not rates:
         return None
@@ -103,19 +103,19 @@ def _port(topology: Topology) -> ScaleOut | None:
 
 
 def _guess(imported: Imported, topology: Topology) -> str:
-    """Return the note on speeds that nobody knows, of NICs where there are any."""
+    """Return the note on assumed speeds, per NIC where the machine has NICs."""
     holder = "per NIC" if topology.nodes else "per GPU"
     return imported.guess.replace("per GPU", holder)
 
 
 def _guessed(level: Level, topology: Topology) -> ScaleOut:
-    """Return uplinks of the speed that a level was given for lack of one."""
+    """Return uplinks with the speed that was assumed for a level."""
     uplink = "per_nic" if topology.nodes else "per_gpu"
     return ScaleOut(**level.model_dump(exclude={"size"}) | {"uplink": uplink})
 
 
 def _as_machine(given: Sequence[Level], scale_out: ScaleOut) -> Iterator[Level]:
-    """Yield levels with the uplinks of a machine, and as many up as down above."""
+    """Yield levels with the uplinks of a machine; switches have as many up as down."""
     machines = 1
     for index, level in enumerate(given):
         yield _level(
@@ -131,7 +131,7 @@ def _as_machine(given: Sequence[Level], scale_out: ScaleOut) -> Iterator[Level]:
 def _shared_out(
     given: Sequence[Level], scale_out: ScaleOut | None, topology: Topology
 ) -> Iterator[Level]:
-    """Yield levels whose cables, summed up in the file, are those of GPUs or NICs."""
+    """Yield levels whose bandwidth, a sum over cables, is divided among uplinks."""
     uplink = (
         scale_out.uplink if scale_out else ("per_nic" if topology.nodes else "shared")
     )

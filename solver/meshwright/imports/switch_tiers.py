@@ -1,4 +1,4 @@
-"""The fan-outs of a tree of groups, made regular, and a note where they are not."""
+"""Makes the fan-outs of a tree of switches regular, with a note where they differ."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 TIERS = ("leaf", "spine", "core", "hall", "site")
-"""Names of levels of switches, innermost first; a level ends in no digit, since its
-switches are numbered."""
+"""Names of levels of switches, innermost first. None ends in a digit, since a number
+follows in the names of switches."""
 
 
 def most_common_size(sizes: Sequence[int], what: str, notes: list[str]) -> int:
-    """Return the most common size, the smaller one of two as common."""
+    """Return the most common size; of two that are equally common, the smaller."""
     counts = Counter(sizes)
     most = max(counts.values())
     size = min(size for size, count in counts.items() if count == most)

@@ -1,14 +1,15 @@
-"""Imports as YAML text: where they come from and what was assumed, then the data."""
+"""Writes imports as YAML: comments with origin and assumptions, then the data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from meshwright.escape import printable, printable_lines
 
 WIDTH = 100
-"""Columns of the data; comments stay on one line each."""
+"""Columns of the data; every comment stays on one line."""
 
 
 def as_yaml(made_from: str, notes: Iterable[str], data: dict[str, Any]) -> str:
@@ -19,7 +20,7 @@ def as_yaml(made_from: str, notes: Iterable[str], data: dict[str, Any]) -> str:
 
 
 def _field(name: str, value: Any) -> str:
-    """Return a field; of a list of mappings each one on a line, where it fits."""
+    """Return a field as YAML; a list of mappings has one per line, where they fit."""
     if not (isinstance(value, list) and value and isinstance(value[0], dict)):
         return _dump({name: value}, None if isinstance(value, list | dict) else False)
     lines = [_dump([item], True).strip()[1:-1] for item in value]
@@ -29,7 +30,7 @@ def _field(name: str, value: Any) -> str:
 
 
 def _dump(data: Any, style: bool | None) -> str:
-    """Return data as YAML; other letters stay, but for what cannot be seen."""
+    """Return data as YAML; characters that cannot be seen are escaped."""
     import yaml
 
     width = float("inf") if style else WIDTH
@@ -38,3 +39,28 @@ def _dump(data: Any, style: bool | None) -> str:
     if printable_lines(text) == text:
         return text
     return str(yaml.safe_dump(data, width=width, **form))
+
+
+def plain_data(value: Any) -> Any:
+    """Return a value as YAML can hold it: dataclasses as dicts, sequences as lists.
+
+    A key of two names becomes one text, 'GPU0 - GPU1'.
+    """
+    if is_dataclass(value):
+        return {
+            field.name: plain_data(getattr(value, field.name))
+            for field in fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {_key(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return [plain_data(item) for item in sorted(value)]
+    if isinstance(value, list | tuple):
+        return [plain_data(item) for item in value]
+    return value
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, tuple | frozenset):
+        return " - ".join(map(str, sorted(key) if isinstance(key, frozenset) else key))
+    return key

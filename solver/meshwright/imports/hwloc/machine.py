@@ -1,4 +1,4 @@
-"""A machine from hwloc's objects: PCIe relations and links of GPUs."""
+"""Facts of a machine from the objects of hwloc: PCIe relations and links of GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshwright.imports.machine_facts import (
 from meshwright.imports.safe_xml import Element
 
 MB_PER_GB = 1_000
-"""A link is one MB/s here: the matrix has bandwidths, not numbers of links."""
+"""Links per GB/s: the matrix has bandwidths, so that one MB/s counts as a link."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Matrix:
 
     name: str
     objects: tuple[str, ...]
-    """Their gp_index."""
+    """The gp_index of each object."""
     kinds: tuple[str, ...]
     """OSDev or PCIDev for GPUs, PCIDev for NVSwitches, Package or NUMANode for CPUs."""
     values: tuple[int, ...]
 
     def row(self, gp_index: str) -> dict[str, int]:
-        """Return the bandwidth of one object to each other that it reaches."""
+        """Return the bandwidths of one object to those that it has a link to."""
         if gp_index not in self.objects:
             return {}
         size, start = len(self.objects), self.objects.index(gp_index)
@@ -90,7 +90,7 @@ def to_machine(
 
 
 def _relation(a: LocatedDevice, b: LocatedDevice) -> str:
-    """Return what two devices meet at, by the innermost object around both."""
+    """Return the relation of two devices, by the innermost object around both."""
     shared = [one == other for one, other in zip(a.way, b.way, strict=False)]
     depth = (shared.index(False) if False in shared else len(shared)) - 1
     meeting = a.kinds[depth] if depth >= 0 else "MachineFacts"
@@ -105,7 +105,7 @@ def _relation(a: LocatedDevice, b: LocatedDevice) -> str:
 def _peers(
     gpus: dict[str, LocatedDevice], matrix: Matrix | None, notes: list[str]
 ) -> PeerLinks:
-    """Return MB/s of pairs, and of GPUs to PCI devices that are no GPU: NVSwitches."""
+    """Return MB/s of pairs of GPUs, and of GPUs to other PCI devices: NVSwitches."""
     kind = "XGMI" if matrix and matrix.name.startswith("XGMI") else "NVLink"
     counts: dict[Pair, int] = {}
     ports: dict[str, int] = {}

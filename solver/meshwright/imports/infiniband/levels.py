@@ -1,4 +1,4 @@
-"""Levels of switches from an InfiniBand fabric, with the speeds of its cables."""
+"""Makes levels of an InfiniBand fabric, with the speeds of its cables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LATENCY_US = 2.5
 """Estimate: an uplink of a leaf, as in topologies/dgx-h100.yaml."""
 
 Cables = Mapping[Pair, float]
-"""Gbit/s between two hosts or switches, all cables together."""
+"""Gbit/s between two hosts or switches, summed over their cables."""
 
 
 def to_levels(facts: IbFabric) -> Imported:
     """Return the levels above a host, innermost first.
 
-    A level is what hosts and all switches up to a tier join to; the uplink of a child
-    is the sum of its cables to the switches of the next tier.
+    The children of a level are the groups of hosts that switches of lower tiers join.
+    The uplink of a child is the sum of its cables to the switches of the level.
 
     Raises:
         SpecError: no host is on a switch, or there are too many tiers.
@@ -51,7 +51,7 @@ def to_levels(facts: IbFabric) -> Imported:
 
 
 def _cables(facts: IbFabric) -> Cables:
-    """Return the bandwidth between each two, a cable counted once."""
+    """Return the bandwidth between pairs of hosts and switches; cables count once."""
     cables: dict[Pair, float] = {}
     seen = set()
     for port in facts.ports:

@@ -1,4 +1,4 @@
-"""The parts of NCCL's topology XML: CPUs, GPUs and NICs with their way to the root."""
+"""CPUs, GPUs and NICs of NCCL's topology XML, with their paths from the root."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from meshwright.imports.text import fail, shown, whole
 from meshwright.spec.units import SMALLEST
 
 GPU_CLASSES = ("0x0302", "0x0300", "0x1200", "0x0380")
-"""3D controller, VGA controller, and what AMD's accelerators call themselves."""
+"""PCI classes of GPUs: 3D and VGA controllers, and those of accelerators of AMD."""
 
 NIC_CLASSES = ("0x0207", "0x0200", "0x0280")
-"""InfiniBand, Ethernet (RoCE and EFA too), other networks."""
+"""PCI classes of NICs: InfiniBand, Ethernet (RoCE and EFA too), other networks."""
 
 MBIT_S_PER_GB_S = 8_000
 
 LEAST_MBIT_S = round(SMALLEST * MBIT_S_PER_GB_S)
-"""The slowest network port that a topology takes."""
+"""Speed of the slowest network port that a topology takes."""
 
 MOST_LINKS = 1_000
-"""NVLinks or XGMI links from a GPU to one target; real ones have up to 18."""
+"""Most links from a GPU to one target; real machines have up to 18."""
 
 UNNUMBERED = 1_000_000
-"""Sorts GPUs without a number behind those that have one."""
+"""The number of a GPU that has none; it sorts behind all others."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Device:
     busid: str
     is_gpu: bool
     way: tuple[int, ...]
-    """Which elements are around it: the place of each among its siblings."""
+    """The elements around it, outermost first: the place of each among siblings."""
     way_tags: tuple[str, ...]
     number: int = UNNUMBERED
     pcie_gb_s: float | None = None
@@ -72,7 +72,7 @@ class Device:
 
 
 def bus_id(text: str) -> str:
-    """Return a bus id in small letters and with four digits of its domain."""
+    """Return a bus id in lower case, with four digits of its domain."""
     domain, colon, rest = text.lower().partition(":")
     return f"{domain[-4:]}{colon}{rest}"
 
@@ -81,7 +81,7 @@ def read_devices(root: Element, name: str) -> Iterator[Device]:
     """Yield GPUs and NICs in the order of the file.
 
     Raises:
-        SpecError: a number is none; with file and line.
+        SpecError: an attribute is no number; with file and line.
     """
     waiting: list[tuple[Element, tuple[int, ...], tuple[str, ...]]] = [(root, (), ())]
     while waiting:

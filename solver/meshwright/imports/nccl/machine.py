@@ -1,4 +1,4 @@
-"""A machine from NCCL's XML: relations from the tree, links from `nvlink`, `xgmi`."""
+"""Facts of a machine from NCCL's XML: relations from its tree, links of its GPUs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ SOCKET_GB_S = {
     ("AuthenticAMD", "175", "1"): 24.0,
     ("AuthenticAMD", "175", "17"): 24.0,
 }
-"""Skylake and Cascade Lake, Ice Lake, Sapphire Rapids, EPYC Zen 3, Zen 4: NCCL's table
-(https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h), by family and model."""
+"""Bandwidth between sockets by vendor, family and model: Skylake and Cascade Lake, Ice
+Lake, Sapphire Rapids, EPYC Zen 3, Zen 4. The table of NCCL
+(https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h)."""
 
 
 def to_machine(
@@ -64,7 +65,7 @@ def to_machine(
 
 
 def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
-    """Return each network port by its name; NICs without one by a number."""
+    """Return the network ports; a NIC that names none is numbered."""
     ports: list[tuple[Nic, Device]] = []
     for number, device in enumerate(nics):
         for net in device.nets or (None,):
@@ -81,7 +82,7 @@ def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
 
 
 def _relation(a: Device, b: Device) -> str:
-    """Return what two devices meet at: bridge, bridges, root of a CPU, or sockets."""
+    """Return the relation of two devices, by the innermost element around both."""
     if a is b:
         return "PIX"
     depth = 0

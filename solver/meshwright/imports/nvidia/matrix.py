@@ -1,4 +1,4 @@
-"""Reads the matrix of `nvidia-smi topo -m` out of what copies have made of it."""
+"""Reads the matrix of `nvidia-smi topo -m`, also from reformatted copies of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from meshwright.imports.machine_facts import MAX_DEVICES
 from meshwright.imports.text import Line, fail, known, shown
 
 KNOWN = ("X", "NV<k>", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "MX<k>", "ICN<k>")
-"""SOC is what old drivers call SYS; MX and ICN are MetaX' and Alibaba's NVLinks."""
+"""Old drivers print SOC for SYS; MX and ICN are links of MetaX and of Alibaba."""
 
 P2P = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
-"""Cells of `nvidia-smi topo -p2p`, which says what is allowed, not what is there."""
+"""Cells of `nvidia-smi topo -p2p`, which prints permissions, not links."""
 
 _CELL = re.compile(r"X|NV\d{1,3}|MX\d{0,3}|ICN\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 _GPU = re.compile(r"[GP]PU(\d{1,4})")
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _WORD = re.compile(r"\S+")
 _GAPS = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _WRAPPERS = "#*`>|'\"[],"
-"""What comments, Markdown and Python put around a word."""
+"""Characters that comments, Markdown and Python put around a word."""
 
 
 class MatrixHeader(NamedTuple):
@@ -33,15 +33,15 @@ class MatrixHeader(NamedTuple):
     devices: tuple[str, ...]
     """With "..." where the copy leaves columns out."""
     titles: tuple[str, ...]
-    """Of the columns behind the cells."""
+    """Titles of the columns behind the cells."""
     columns: tuple[str, ...] = ()
-    """Of a table with pipes: every field."""
+    """Every field of the heading, for a table with pipes."""
     place: int = 0
-    """Among the lines of the file."""
+    """Its index among the lines of the file."""
 
 
 class MatrixRow(NamedTuple):
-    """One row: cells and what follows them, by column."""
+    """One row: by column, its cells and the words behind them."""
 
     label: str
     cells: dict[str, str]
@@ -231,7 +231,7 @@ def _checked(cell: str, line: Line, name: str) -> str:
 
 
 def _tail(titles: tuple[str, ...], text: str) -> dict[str, str]:
-    """Return what follows the cells: by tabs if there are, else by words.
+    """Return the words behind the cells by title: split at tabs, else at blanks.
 
     The tool puts one tab too many before the last column, GPU NUMA ID.
     """

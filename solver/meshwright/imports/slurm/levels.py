@@ -1,4 +1,4 @@
-"""Levels of switches from Slurm's groups: sizes from the file, speeds assumed."""
+"""Makes levels of the groups of Slurm: sizes from the file, speeds assumed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def to_levels(facts: SlurmTopology) -> Imported:
     """Return the levels above a node, innermost first, with what was assumed.
 
     Raises:
-        SpecError: switches that nothing defines, that are below themselves, or too
-            many tiers.
+        SpecError: a switch is not defined, or is below itself, or there are too many
+            tiers.
     """
     notes = [*facts.notes]
     if facts.kind == "tree":
@@ -74,7 +74,7 @@ def _tree_sizes(
 
 
 def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
-    """Return how far each switch is above the leaves, from leaves to roots."""
+    """Return the height of each switch above the leaves, from leaves to roots."""
     above: dict[str, list[str]] = {}
     waits = {key: len(group.switches) for key, group in groups.items()}
     for key, group in groups.items():
@@ -102,7 +102,7 @@ def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
 def _block_sizes(
     groups: Mapping[str, Group], block_sizes: Sequence[int], notes: list[str]
 ) -> list[tuple[str, int]]:
-    """Return the size of a block, of its aggregates, and how many there are of all."""
+    """Return the sizes of a block, of aggregates of blocks, and of the cluster."""
     nodes = [len(group.nodes) for group in groups.values() if group.nodes]
     if len(nodes) < len(groups):
         notes.append(f"{len(groups) - len(nodes)} blocks without nodes are left out.")
