@@ -1,4 +1,4 @@
-"""Names of presets in a spec, replaced by the fields that they stand for."""
+"""Replaces the names of presets in a spec by the fields of the presets."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _read_preset(
 
 
 def require_mapping(document: Document, path: FieldPath, expected: str) -> None:
-    """Refuse what is no mapping at a path.
+    """Refuse a value at a path that is no mapping.
 
     Raises:
         SpecError: names the place, the value and what is expected.

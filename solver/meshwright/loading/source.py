@@ -1,4 +1,4 @@
-"""What a spec may be given as: a file, a bundled name, YAML text, or plain data."""
+"""Sources of specs: a file, a bundled name, YAML text, or plain data."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _part_names(parts: Sequence[Part]) -> list[str]:
 
 
 def _hosts_of_graphs(cluster: Cluster) -> Iterator[_Host]:
-    kinds = cluster.hosts.kinds
+    kinds = cluster.hosts.groups
     kind_of = {host: k for k, kind in enumerate(kinds) for host in kind.hosts}
     for host in sorted(kind_of):
         nodes = kinds[kind_of[host]].machine.nodes

@@ -1,4 +1,4 @@
-"""Where values were written."""
+"""Data read from a file, and where in the file each value was written."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Document:
     data: Any
     places: dict[FieldPath, Where] = field(default_factory=dict)
     root: FieldPath = ()
-    """Where the file's own fields lie in the data."""
+    """The path in the data below which the fields of the file are."""
     renamed: dict[FieldPath, FieldPath] = field(default_factory=dict)
-    """Fields that the data has under another name than the file."""
+    """By path in the data, the path in the file, where the two differ."""
     stand_ins: dict[FieldPath, tuple[str, ...]] = field(default_factory=dict)
-    """Fields that are replaced while a file is loaded, by where they are accepted."""
+    """By path, the fields accepted there that loading replaces by others."""
 
     def where(self, path: FieldPath) -> Where:
-        """Return the place of the nearest enclosing field that was written down."""
+        """Return the place of a field, or of the nearest written field around it."""
         while path not in self.places and path:
             path = path[:-1]
         return self.places[path]
 
     def name(self, path: FieldPath) -> str:
-        """Return a path as the user who wrote the file would say it."""
+        """Return a path as the file has it, dotted."""
         for renamed, written in self.renamed.items():
             if path[: len(renamed)] == renamed:
                 path = written + path[len(renamed) :]
@@ -63,14 +63,14 @@ class Document:
         return Document(data, {(): self.places[()], **places}, root)
 
     def value(self, path: FieldPath) -> Any:
-        """Return what is written at a path."""
+        """Return the value at a path."""
         value = self.data
         for step in path:
             value = value[step]
         return value
 
     def known(self, path: FieldPath) -> FieldPath:
-        """Return a path without the steps that lead nowhere in the data."""
+        """Return a path without its steps that do not exist in the data."""
         value, known = self.data, []
         for step in path:
             is_key = isinstance(value, dict) and step in value
@@ -80,7 +80,7 @@ class Document:
         return tuple(known)
 
     def graft(self, path: FieldPath, other: Document) -> None:
-        """Put another document's data at `path`, with its own places."""
+        """Put the data of another document at `path`, with the places of its values."""
         self.value(path[:-1])[path[-1]] = other.data
         size = len(path)
         self.places = {p: w for p, w in self.places.items() if p[:size] != path}
@@ -88,12 +88,12 @@ class Document:
 
 
 def dotted(path: FieldPath) -> str:
-    """Return a path as a user would say it, such as `cluster.topology.levels.0`."""
+    """Return a path with dots, such as `cluster.topology.levels.0`."""
     return printable(".".join(map(str, path)))
 
 
 def field_path(text: str) -> FieldPath | None:
-    """Return the path that a user wrote, `levels[0].gb_s` or `levels.0.gb_s`."""
+    """Return the path in a text, `levels[0].gb_s` or `levels.0.gb_s`, or None."""
     if not _PATH.fullmatch(text):
         return None
     return tuple(name or int(index) for name, index in _STEP.findall(text))

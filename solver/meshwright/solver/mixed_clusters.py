@@ -29,7 +29,7 @@ def arrangements(spec: Spec) -> Iterator[Arrangement]:
     of them: so fast is every step that waits for all. Or each pipeline stage lies on
     one part, in any order of the parts.
     """
-    for chosen, cluster in spec.cluster.ways():
+    for chosen, cluster in spec.cluster.part_choices():
         used = set(map(id, chosen))
         left = [part for part in spec.cluster.parts if id(part) not in used]
         out = f", leaves out {_names(left, ' and ')}" if left else ""

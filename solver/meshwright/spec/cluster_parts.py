@@ -1,9 +1,10 @@
-"""Clusters of unlike parts: what they have in common, and each part seen alike.
+"""Clusters of unlike parts, such as 16 A100 and 8 H100, as topologies of equal GPUs.
 
-A part is so many copies of a machine, given by levels. To plan over several, all are
-cut into hosts of as many GPUs, the most that divide each part's machine, and joined by
-one level: inside a host a GPU has what it has at the machine's narrowest level, across
-hosts what it has at the narrowest level that leads there.
+A part is a number of copies of a machine that is given by levels. To plan over several
+parts, all are cut into hosts of equally many GPUs, the most that divide the machine of
+every part, and the hosts are joined by one level. Inside a host a GPU has the bandwidth
+of the narrowest level of its machine; across hosts, that of the narrowest level on the
+way.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Part(SpecModel):
 
 
 class Rates(NamedTuple):
-    """What one GPU has to itself."""
+    """Bandwidth and latency of one GPU."""
 
     gb_s: float
     latency_us: float
@@ -58,12 +59,12 @@ class Rates(NamedTuple):
 
 
 def host_gpus(parts: Sequence[Part]) -> int:
-    """Return the GPUs of a host: as many for all parts."""
+    """Return the GPUs of a host, which are equally many in all parts."""
     return math.gcd(*(part.gpus_per_machine for part in parts))
 
 
-def alike(parts: Sequence[Part], join: ScaleOut) -> Topology:
-    """Return all parts as if every GPU and link were the least of them."""
+def common_topology(parts: Sequence[Part], join: ScaleOut) -> Topology:
+    """Return all parts as one topology, with the least GPU and the least links."""
     inside = _worst([_inside(part) for part in parts])
     across = _worst([_across(part, join) for part in parts])
     gpu = _least_gpu([part.topology.gpu for part in parts])
@@ -71,8 +72,8 @@ def alike(parts: Sequence[Part], join: ScaleOut) -> Topology:
     return _topology(name, gpu, parts, inside, across.worse(_joined(parts, join)), join)
 
 
-def seen_alike(part: Part, parts: Sequence[Part], join: ScaleOut) -> Topology:
-    """Return a cluster as large as all parts in which every GPU is one of a part."""
+def topology_of_part(part: Part, parts: Sequence[Part], join: ScaleOut) -> Topology:
+    """Return a topology as large as all parts, in which all GPUs are those of one."""
     topology = part.topology
     return _topology(
         topology.name, topology.gpu, parts, _inside(part), _across(part, join), join
@@ -80,7 +81,7 @@ def seen_alike(part: Part, parts: Sequence[Part], join: ScaleOut) -> Topology:
 
 
 def broken_parts(parts: Sequence[Part]) -> Iterable[Problem]:
-    """Yield what parts cannot be joined."""
+    """Yield what prevents the parts from being joined."""
     if not 2 <= len(parts) <= MOST_PARTS:
         sentence = f"given; accepted: 2 to {MOST_PARTS}"
         yield Problem((), len(parts), sentence)
@@ -114,14 +115,14 @@ def _topology(
 
 
 def _inside(part: Part) -> Rates:
-    """Return what a GPU has inside its machine."""
+    """Return the rates of a GPU inside its machine."""
     return _narrowest(part.inner, 1)
 
 
 def _across(part: Part, join: ScaleOut) -> Rates:
-    """Return what a GPU has between the machines of a part.
+    """Return the rates of a GPU between the machines of its part.
 
-    Those of a part of one machine are its own GPUs, or reach the join alone.
+    A part of one machine has no such links; the join stands in for them.
     """
     out = part.topology.scale_out
     if part.count == 1 or out is None:
@@ -134,7 +135,7 @@ def _joined(parts: Sequence[Part], join: ScaleOut) -> Rates:
 
 
 def _narrowest(levels: Sequence[ScaleOut], below: int) -> Rates:
-    """Return the least that a GPU has on the way up levels, and their latency."""
+    """Return the least bandwidth of a GPU on its way up, and the sum of latencies."""
     rates = []
     for level in levels:
         rates.append(level.gb_s_per_gpu(below))
@@ -150,7 +151,7 @@ def _worst(every: Sequence[Rates]) -> Rates:
 
 
 def _least_gpu(gpus: Sequence[Gpu]) -> Gpu:
-    """Return a GPU with the least of every number; peaks where all have them."""
+    """Return a GPU with the least of every number, and peaks that all GPUs have."""
     peaks: dict[str, Any] = {}
     for precision in PRECISIONS:
         known = [getattr(gpu.peak_tflops, precision) for gpu in gpus]

@@ -1,7 +1,7 @@
-"""Finds the values of a spec that other fields of it rule out, whatever the plan.
+"""Checks the consistency of a spec: no field may rule out the value of another.
 
-A combination of pins that no legal plan meets is not looked for here: it has an
-answer, which is that nothing fits and why.
+Whether any plan meets a combination of pins is no question of consistency: the solver
+answers it, with the reason why nothing fits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _positions(spec: Spec) -> Iterable[Problem]:
 
 
 class Whole(NamedTuple):
-    """What a degree is a share of: one number, or one of several."""
+    """A count that a degree must divide: one number, or one of several."""
 
     name: str
     counts: tuple[int, ...]
@@ -81,7 +81,7 @@ class Whole(NamedTuple):
 
 
 def _degrees(spec: Spec) -> Iterable[Problem]:
-    """Refuse single degrees that do not divide what they are a share of."""
+    """Refuse a single pinned degree that does not divide GPUs, heads or sequences."""
     model, batch = spec.model, spec.training.global_batch
     gpus, heads = _gpus(spec), Whole(f"model.n_heads {model.n_heads}", (model.n_heads,))
     sequences = Whole(f"training.global_batch {batch}", (batch,))
@@ -98,8 +98,10 @@ def _degrees(spec: Spec) -> Iterable[Problem]:
 
 
 def _gpus(spec: Spec) -> Whole:
-    """Return how many GPUs a plan may use: of unlike parts it may leave some out."""
-    counts = sorted({cluster.gpus for _, cluster in spec.cluster.ways()}, reverse=True)
+    """Return how many GPUs a plan may use; with unlike parts it may use a few."""
+    counts = sorted(
+        {cluster.gpus for _, cluster in spec.cluster.part_choices()}, reverse=True
+    )
     if not spec.cluster.parts:
         return Whole(f"the {spec.cluster.gpus} GPUs", tuple(counts))
     tried = " or ".join(
@@ -160,7 +162,7 @@ def _recomputed(spec: Spec) -> Iterable[Problem]:
 
 
 def _mesh(spec: Spec) -> Iterable[Problem]:
-    sizes = sorted({cluster.fan_outs for _, cluster in spec.cluster.ways()})
+    sizes = sorted({cluster.fan_outs for _, cluster in spec.cluster.part_choices()})
     told = " or ".join(
         f"{_counted(fan_outs, 'level')} of {list(fan_outs)}" for fan_outs in sizes
     )

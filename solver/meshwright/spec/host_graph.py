@@ -1,4 +1,4 @@
-"""One host of a cluster as nodes and links, whichever way it was written."""
+"""One host of a cluster as nodes and links, whether written so or as levels."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class HostGraph(NamedTuple):
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     way_out: str = ""
-    """The name of that switch; empty where nothing is above."""
+    """Name of the switch that the NICs reach; empty where nothing is above the host."""
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs it has."""
+        """Return the number of GPUs of the host."""
         return sum(node.kind == "gpu" for node in self.nodes)
 
     @property
     def nics(self) -> int:
-        """Return how many NICs it has."""
+        """Return the number of NICs of the host."""
         return sum(node.kind == "nic" for node in self.nodes)
 
 
-def joined(machine: HostGraph, above: ScaleOut | None) -> HostGraph:
-    """Return a machine with its NICs linked to the switch above it, if there is one."""
+def with_switch_above(machine: HostGraph, above: ScaleOut | None) -> HostGraph:
+    """Return a host with its NICs linked to the switch of the level above, if any."""
     if above is None:
         return machine
     (name,) = _switches(above, 1, [node.name for node in machine.nodes])
@@ -48,15 +48,15 @@ def joined(machine: HostGraph, above: ScaleOut | None) -> HostGraph:
 
 
 def _switches(level: ScaleOut, count: int, taken: Collection[str]) -> list[str]:
-    """Return names for the switches of a level: none is that of another node."""
+    """Return names for the switches of a level that no other node has."""
     name = level.name
     while not set(taken).isdisjoint(names := [f"{name}{i}" for i in range(count)]):
         name += "-switch"
     return names
 
 
-def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGraph:
-    """Return the levels of one host as a tree of switches, with the NICs they need.
+def graph_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGraph:
+    """Return the levels of one host as a tree of switches, with NICs at its top.
 
     A rail per GPU is a NIC at that GPU; one shared uplink is a NIC at the top switch.
     """
@@ -92,7 +92,7 @@ def machine_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGr
 
 
 def degraded(machine: HostGraph, overrides: Sequence[Override]) -> HostGraph:
-    """Return what overrides leave of a machine; what no GPU reaches is left out."""
+    """Return a host after overrides: what is down is left out, slow links have less."""
     down = {override.node for override in overrides if override.node is not None}
     rates = {
         frozenset(override.link): override.gb_s

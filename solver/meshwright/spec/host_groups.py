@@ -1,4 +1,4 @@
-"""The hosts of a cluster: which are alike, which are left out, and what joins them."""
+"""The hosts of a cluster in groups of equal ones, and the levels above them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ class HostGroup(NamedTuple):
 
     machine: HostGraph
     hosts: tuple[int, ...]
-    """Their numbers, of all hosts of the cluster."""
+    """Their numbers among all hosts of the cluster."""
 
 
 class Hosts(NamedTuple):
     """The hosts that a plan may use, and the levels above them."""
 
-    kinds: tuple[HostGroup, ...]
+    groups: tuple[HostGroup, ...]
     outer: tuple[Level, ...]
     left_out: tuple[int, ...] = ()
-    """Those that are down, or have lost more GPUs than the others."""
+    """Hosts that are down, or have lost more GPUs than the others."""
 
     @property
     def gpus(self) -> int:
         """Return the GPUs of each host."""
-        return self.kinds[0].machine.gpus
+        return self.groups[0].machine.gpus
 
     @property
     def nics(self) -> int:
         """Return the NICs of the host that has the fewest."""
-        return min(kind.machine.nics for kind in self.kinds)
+        return min(kind.machine.nics for kind in self.groups)
 
 
 def split_levels(
     levels: Sequence[Level], gpus_per_host: int
 ) -> tuple[tuple[Level, ...], tuple[Level, ...]] | None:
-    """Return the levels inside a host and those above; None if hosts cut a level."""
+    """Return the levels inside a host and those above; None if hosts split a level."""
     sizes = list(accumulate((level.size for level in levels), mul))
     if gpus_per_host not in sizes:
         return None
@@ -55,10 +55,10 @@ def split_levels(
 def hosts_of(
     machine: HostGraph, outer: tuple[Level, ...], overrides: tuple[Override, ...]
 ) -> Hosts:
-    """Return the hosts that overrides leave, alike ones together.
+    """Return the hosts that overrides leave, in groups of equal ones.
 
-    All must have equally many GPUs: of the numbers of GPUs that hosts are left with,
-    the one that makes up the most GPUs counts, hosts with fewer are left out.
+    All must have equally many GPUs. Their number is the one that keeps most GPUs in
+    use: hosts with fewer are left out, hosts with more use the first of their GPUs.
     """
     rated = math.prod(level.size for level in outer)
     common = [override for override in overrides if override.host is None]
@@ -109,7 +109,7 @@ def _first_gpus(machine: HostGraph, gpus: int) -> HostGraph:
 
 
 def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
-    """Return one level above the hosts in use, as wide as the narrowest of theirs."""
+    """Return one level above the hosts in use, as narrow as the narrowest of all."""
     if used == 1:
         return ()
     if not hosts.nics:
@@ -126,10 +126,10 @@ def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
 
 
 def broken_hosts(hosts: Hosts, overrides: Sequence[Override]) -> Iterable[Problem]:
-    """Yield what overrides leave in pieces."""
-    if not hosts.kinds:
+    """Yield the overrides that leave no host, or a host in pieces."""
+    if not hosts.groups:
         yield Problem(("overrides",), len(overrides), "given, which leave no host")
-    for kind in hosts.kinds:
+    for kind in hosts.groups:
         for problem in broken_graph(*_in_reach(kind.machine, bool(hosts.outer))):
             sentence = f"given, which leave {problem.value!r} without a way to others"
             yield Problem(("overrides",), len(overrides), sentence)

@@ -1,4 +1,4 @@
-"""What is broken in a cluster, or slower than its topology says."""
+"""Overrides: what of a cluster is down, or slower than its topology says."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Override(SpecModel):
         return self.link is None and self.node is None
 
     def holds_for(self, host: int) -> bool:
-        """Return whether this is about a host, by its number."""
+        """Return whether the override applies to the host of this number."""
         return self.host is None or self.host == host
 
 
@@ -70,7 +70,7 @@ def broken_overrides(
     links: tuple[Link, ...],
     hosts: int,
 ) -> Iterable[Problem]:
-    """Yield what overrides name that hosts of these nodes and links do not have."""
+    """Yield the overrides that name a host, a node or a link that does not exist."""
     names = [node.name for node in nodes]
     pairs = {frozenset(link.between) for link in links}
     for index, override in enumerate(overrides):

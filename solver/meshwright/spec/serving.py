@@ -18,7 +18,7 @@ from meshwright.spec.spec import Spec
 from meshwright.spec.training import Limits
 
 PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
-"""Plan fields that a deployment has."""
+"""Plan fields that a deployment may pin."""
 
 
 class ServingSpec(SpecModel):
@@ -67,11 +67,11 @@ class ServingSpec(SpecModel):
 
 
 Question = Spec | ServingSpec
-"""What a file may ask."""
+"""A spec of training or of serving."""
 
 
 def _of_matmuls(weights: WeightPrecision, known: Collection[str]) -> Precision:
-    """Return the precision of matmuls with such weights on a GPU that has these."""
+    """Return the precision of matmuls with such weights on a GPU with known peaks."""
     if weights in ("bf16", "fp16", "fp8"):
         return weights
     return "bf16" if "bf16" in known else "fp16"

@@ -28,7 +28,7 @@ def build_fabric(cluster: Cluster) -> Fabric:
     if cluster.is_tree:
         return LevelFabric(cluster.levels)
     hosts = cluster.hosts
-    kinds = [_host_kind(alike, hosts) for alike in hosts.kinds]
+    kinds = [_host_kind(alike, hosts) for alike in hosts.groups]
     outer = tuple(_per_gpu_levels(hosts))
     return RoutedFabric(kinds, cluster.fan_outs, outer)
 

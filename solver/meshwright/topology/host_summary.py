@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.host_graph import HostGraph, joined, machine_of_levels
+from meshwright.spec.host_graph import HostGraph, graph_of_levels, with_switch_above
 from meshwright.spec.host_groups import HostGroup, split_levels
 from meshwright.spec.links import Level, Link, some
 from meshwright.spec.topology import MAX_NODES
@@ -39,7 +39,7 @@ def summarise_hosts(cluster: Cluster) -> tuple[HostSummary, ...]:
     """
     if cluster.is_tree:
         return (_tree_summary(cluster),)
-    return tuple(_graph_summary(cluster, alike) for alike in cluster.hosts.kinds)
+    return tuple(_graph_summary(cluster, alike) for alike in cluster.hosts.groups)
 
 
 def _tree_summary(cluster: Cluster) -> HostSummary:
@@ -51,7 +51,7 @@ def _tree_summary(cluster: Cluster) -> HostSummary:
         above = outer[0]
         nics = gpus if above.uplink == "per_gpu" else int(split is not None)
     if math.prod(level.size for level in inside) <= MAX_NODES:
-        machine = joined(machine_of_levels(inside, above), above)
+        machine = with_switch_above(graph_of_levels(inside, above), above)
     size = cluster.gpus // gpus
     return HostSummary("node0", spans(range(size)), size, gpus, nics, machine, ())
 
@@ -73,7 +73,7 @@ def levels_above(cluster: Cluster) -> tuple[Uplinks, ...]:
     """Return the levels above the hosts' graphs; all levels where it is a tree."""
     if cluster.is_tree:
         return tuple(uplinks(cluster.levels))
-    first = cluster.hosts.kinds[0].machine
+    first = cluster.hosts.groups[0].machine
     return tuple(uplinks(cluster.hosts.outer, first.gpus, first.nics))
 
 

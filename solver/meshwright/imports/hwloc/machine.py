@@ -93,13 +93,13 @@ def _relation(a: LocatedDevice, b: LocatedDevice) -> str:
     """Return the relation of two devices, by the innermost object around both."""
     shared = [one == other for one, other in zip(a.way, b.way, strict=False)]
     depth = (shared.index(False) if False in shared else len(shared)) - 1
-    meeting = a.kinds[depth] if depth >= 0 else "MachineFacts"
+    meeting = a.kinds[depth] if depth >= 0 else "Machine"
     if meeting in ("PCIDev", "Bridge 1-1"):
         is_near = max(len(a.way), len(b.way)) - depth <= 3
         return "PIX" if is_near else "PXB"
     if meeting == "Bridge 0-1":
         return "PHB"
-    return "SYS" if meeting == "MachineFacts" else "NODE"
+    return "SYS" if meeting == "Machine" else "NODE"
 
 
 def _peers(
