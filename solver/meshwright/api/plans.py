@@ -1,4 +1,4 @@
-"""The ways in which a caller may give a plan."""
+"""Reads plans in all forms that the public functions accept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
 """A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file of them."""
 
 PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
-"""Plans by name, or plans alone, whose names are what they are as text."""
+"""Plans by name, or plans alone, each named by its text."""
 
 
 def pins_of(plan: PlanLike) -> Pins:

@@ -1,4 +1,4 @@
-"""What one plan takes: `meshwright.price`."""
+"""Prices one plan: `meshwright.price`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def price(
 
 
 def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
-    """Return the job that a plan is for; of unlike parts, as the plan uses them.
+    """Return the job that a plan is for; with unlike parts, as the plan uses them.
 
     Raises:
         SpecError: the plan is for another job.
@@ -95,7 +95,7 @@ def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
 
 
 def _problems(job: Job, plan: Plan) -> Iterator[str]:
-    """Yield what makes a plan one of another job."""
+    """Yield the reasons why a plan is for another job."""
     yield from map(str, split_rules(job.spec, plan))
     degrees = {axis: getattr(plan, axis) for axis in AXES}
     yield from _mesh_problems(plan.mesh, degrees, job.fabric.sizes)
@@ -105,7 +105,7 @@ def _problems(job: Job, plan: Plan) -> Iterator[str]:
 
 
 def _stage_gpus(job: Job, stages: int) -> list[str]:
-    """Return the GPU of each stage, where they differ; empty names elsewhere."""
+    """Return the name of the GPU of each stage; empty where all GPUs are equal."""
     names = [kind.spec.cluster.topology.gpu.name for kind in job.kinds] or [""]
     return [names[kind] for kind in job.kind_of_stage(stages).tolist()]
 
@@ -113,7 +113,7 @@ def _stage_gpus(job: Job, stages: int) -> list[str]:
 def _mesh_problems(
     mesh: Mesh, degrees: Mapping[str, int], sizes: tuple[int, ...]
 ) -> Iterator[str]:
-    """Yield why a mesh does not lay degrees over levels of such sizes."""
+    """Yield the reasons why a mesh does not lay these degrees over these levels."""
     if set(mesh) != set(degrees) or {len(factors) for factors in mesh.values()} != {
         len(sizes)
     }:

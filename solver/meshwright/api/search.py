@@ -100,7 +100,7 @@ def search(
 
 @contextmanager
 def _kept(store: StrPath | None) -> Iterator[Path]:
-    """Yield the file of a store, a passing one where none is named."""
+    """Yield the path of a store, in a temporary folder where none is named."""
     if store is not None:
         yield Path(store)
         return

@@ -1,4 +1,4 @@
-"""What is said on stderr when a command fails: at most a screen of it."""
+"""Error messages on stderr, cut to at most a screen."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from meshwright.escape import printable, printable_lines
 MOST_LINES = 20
 
 LONGEST_LINE = 1_900
-"""What a terminal of 80 columns breaks into 24 lines."""
+"""Most characters of a line: a terminal of 80 columns shows them in 24 lines."""
 
 MOST_CHARACTERS = 4_000
 """Forty lines of a terminal of 100 columns: ten wrong fields, each with its line."""
 
 
 def complain(text: str) -> None:
-    """Print a message, cut to a screen, in which each character can be seen."""
+    """Print a message, cut to a screen, with invisible characters escaped."""
     print(a_screen_of(printable_lines(text)), file=sys.stderr)
 
 
 def a_screen_of(text: str) -> str:
-    """Return the beginning of a text, and how much of it is left out."""
+    """Return the first screen of a text, and how many characters are left out."""
     lines = text.splitlines()
     shown = "\n".join(line[:LONGEST_LINE] for line in lines[:MOST_LINES])
     shown = shown[:MOST_CHARACTERS]
@@ -36,7 +36,7 @@ def a_screen_of(text: str) -> str:
 
 
 def complain_of_a_fault(error: Exception) -> None:
-    """Say that Meshwright is at fault, where, and what to report."""
+    """Print that Meshwright is at fault, where, and what to report."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
     complain(f"internal error: {type(error).__name__}: {error} ({where})")
@@ -50,7 +50,7 @@ def complain_of_a_fault(error: Exception) -> None:
 
 
 def _circumstances() -> str:
-    """Return what it takes to see the fault again."""
+    """Return version, platform and command, which reproduce the fault."""
     words = sys.argv[1:]
     seed = "" if any(word.startswith("--seed") for word in words) else ", seed 0"
     python = f"Python {platform.python_version()} on {platform.system()}"
@@ -59,7 +59,7 @@ def _circumstances() -> str:
 
 
 def _written(text: str) -> str:
-    """Return the file that holds a text, or the text where no file can be written."""
+    """Return the name of a new file with a text; the text, if none can be written."""
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="meshwright-", suffix=".txt", delete=False, encoding="utf-8"

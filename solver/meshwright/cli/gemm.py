@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 LARGEST = 10_000_000
 
 HEADROOM = 0.03
-"""Share of the memory that stays free unless told otherwise."""
+"""Default share of the memory that stays free."""
 
 
 class Budget(NamedTuple):
-    """What there is, and the share of it that stays free."""
+    """The memory for a matmul, and the share of it that stays free."""
 
     memory_gib: float
     headroom: float
@@ -120,10 +120,10 @@ def _gpu(name: str, dtype: Dtype) -> Gpu:
 def _budget(
     vram: str | None, usable: str | None, headroom: float | None, gpu: Gpu | None
 ) -> Budget:
-    """Return what there is: of all memory a share stays free, of what is usable none.
+    """Return the memory: of all memory a share stays free, of usable memory none.
 
     Raises:
-        SpecError: nothing says how much there is, or two options say it.
+        SpecError: no option gives the memory, or two do.
     """
     if usable is not None:
         for name, other in {"vram": vram, "headroom": headroom}.items():

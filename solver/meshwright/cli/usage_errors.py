@@ -1,4 +1,4 @@
-"""What the command line says of words that no command takes."""
+"""Messages on words of the command line that no command takes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from meshwright.cli.error_messages import a_screen_of
 from meshwright.escape import printable
 
 UsageError: Any = typer.BadParameter.__base__
-"""That of click, or of the copy of it that typer has."""
+"""The error of click, or of the copy of click inside typer."""
 
 
 class Commands(TyperGroup):
-    """Commands that refuse words in at most a screen of visible characters."""
+    """A group of commands whose usage errors are at most a screen, all visible."""
 
     def make_context(self, *words: Any, **more: Any) -> Any:
         """Read the options before the command."""

@@ -1,4 +1,4 @@
-"""What a publication leaves out: assumed, and said; or a reason not to price."""
+"""Assumptions where a publication is silent, or the reason not to price its run."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ Part = TypeVar("Part", bound=BaseModel)
 
 
 class Unpriced(Exception):
-    """Why a run cannot be priced; the message is shown with the run."""
+    """Raised when a run cannot be priced; the message is shown with the run."""
 
 
 @dataclass
 class Assumptions:
-    """Fields that were filled in, with the value taken."""
+    """Fields that a publication leaves out, with the values assumed."""
 
     fields: dict[str, object] = field(default_factory=dict)
 
     def value(self, name: str, value: T) -> T:
-        """Note a field as assumed and return the value taken for it."""
+        """Note the value assumed for a field, and return it."""
         self.fields[name] = value
         return value
 
 
 def checked(schema: type[Part], field: str, data: object) -> Part:
-    """Return a part of a spec, which stands in `field` of it.
+    """Return a validated part of a spec, the one in `field`.
 
     Raises:
-        Unpriced: no spec has such a part; names the first thing that is wrong.
+        Unpriced: the part is invalid; names the first thing that is wrong.
     """
     try:
         return schema.model_validate(data)

@@ -1,4 +1,4 @@
-"""Makes a profile of measured runs: fits it, and says how it does on runs left out."""
+"""Fits a profile to measured runs, and validates it on runs that were left out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from meshwright.plans.columns import Floats, Ints
 
 LEAST_ROWS_TO_VALIDATE = 9
 LEAST_SOURCES = 3
-"""From so many sources on, one is left out at a time; else a third of the runs is."""
+"""Sources from which on one is left out at a time; with fewer, a third of the runs."""
 
 LEAST_FACTOR = 1e-4
-"""Factors closer to one are not written."""
+"""Logarithm below which a factor counts as one and is not written."""
 
 
 def calibrate(
@@ -27,11 +27,12 @@ def calibrate(
     on_progress: Callable[[str], None] = lambda _: None,
     workers: int = 1,
 ) -> Profile:
-    """Return the profile of runs.
+    """Return the profile that fits the runs.
 
-    Those without a sound time are left aside, as is a code base without a profile.
-    Factors start from those of `base`, and are pulled to them. Validation fits again
-    for every source, or third, that is left out, on so many workers.
+    Runs without a consistent time are left out, as are those of code bases without a
+    profile. Factors start from those of `base` and are pulled to them. Validation fits
+    again for every source, or third of the runs, that is left out, on `workers`
+    processes.
     """
     base = base or Profile()
     sound = [p for p in priced if p.run.step_s and not p.run.is_contradictory]
@@ -66,7 +67,7 @@ def profile_of(
 def _times(
     before: dict[str, dict[str, float]], log_factors: dict[str, Floats]
 ) -> dict[str, dict[str, float]]:
-    """Return factors times fitted ones; those that are one are left out."""
+    """Return factors times fitted ones, without those that are one."""
     result = dict(before)
     for name, logs in log_factors.items():
         factors = dict(before.get(name, {}))
@@ -82,10 +83,7 @@ def _times(
 def left_out_errors(
     cases: TimedRuns, base: Profile, workers: int
 ) -> tuple[Floats, str]:
-    """Return the error of every run under a fit that has not seen it.
-
-    With them, what was left out at a time.
-    """
+    """Return the error of every run under a fit without it, and what was left out."""
     from joblib import Parallel, delayed
 
     errors = np.empty(len(cases))

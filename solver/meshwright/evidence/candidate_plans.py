@@ -1,4 +1,4 @@
-"""From a run's published layout to a plan, or to the plans it may have been."""
+"""The candidate plans of a run: those that its publication leaves possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GROUP = re.compile(r"shard group (\d{1,9})")
 
 @dataclass(frozen=True)
 class Choice:
-    """What a publication may leave out, and the run's memory bears on."""
+    """Plan fields that a publication may leave out, and that memory narrows down."""
 
     shard: int
     recompute: Recompute
@@ -31,18 +31,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that a run may have been, with what it takes as given."""
+    """A plan that a run may have used, and what it assumes."""
 
     plan: Plan
     noted: dict[str, object]
 
 
 def candidates(run: Run, spec: Spec, assumed: Assumptions) -> Iterator[Candidate]:
-    """Yield the plans that a run may have been.
+    """Yield the plans that a run may have used.
 
-    The first that fits in the GPU is the one to believe: the run fitted. They go from
-    small to large shards, from no to full recomputation, and from large to small
-    micro-batches.
+    They are ordered from small to large shards, from no to full recomputation, and from
+    large to small micro-batches. Since the run fitted in memory, the first plan that
+    fits is taken for the one that ran.
 
     Raises:
         Unpriced: the published layout is incomplete or contradicts itself.
@@ -64,7 +64,7 @@ def candidates(run: Run, spec: Spec, assumed: Assumptions) -> Iterator[Candidate
 
 
 def _shards(run: Run, spec: Spec, layout: Layout) -> list[int]:
-    """Return over how many data-parallel ranks state may be sharded, least first."""
+    """Return the possible numbers of ranks that shard state, least first."""
     config, dp = run.config, layout.dp
     if not layout.zero:
         return [1]
@@ -79,10 +79,10 @@ def _shards(run: Run, spec: Spec, layout: Layout) -> list[int]:
 
 
 def _micro_batches(run: Run, spec: Spec, layout: Layout) -> list[int]:
-    """Return the micro-batches that a run may have had, largest first.
+    """Return the possible micro-batches of a run, largest first.
 
-    Where none is published, one sequence keeps a pipeline full, and without a pipeline
-    powers of two fill the GPU.
+    Where none is published: one sequence with a pipeline, which keeps it full; without
+    a pipeline all powers of two.
     """
     replica_batch, rest = divmod(spec.training.global_batch, layout.dp)
     micro_batch = run.config.micro_batch
@@ -138,7 +138,7 @@ def _plan(spec: Spec, layout: Layout, choice: Choice) -> Plan:
 def _mesh(
     sizes: tuple[int, ...], degrees: dict[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the mesh in Megatron's rank order: tp innermost, then cp, dp and pp."""
+    """Return the mesh in the rank order of Megatron: tp innermost, then cp, dp, pp."""
     left, mesh = list(sizes), {axis: [1] * len(sizes) for axis in AXES}
     for axis in AXES:
         wanted = degrees[axis]

@@ -1,4 +1,4 @@
-"""Logs of nccl-tests put on a topology, and how well it then foretells them."""
+"""Fits a topology to logs of nccl-tests, and compares its predictions with them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from meshwright.report.tables import Table
 from meshwright.spec.topology import Topology
 
 HUGE_BYTES = 2.0**40
-"""Where latency is nothing."""
+"""Size of a message whose latency is negligible."""
 
 SLOWER = 1.05
-"""What is told: more than a bandwidth's last digits."""
+"""Ratio of times from which on a topology is said to be slower than a log."""
 
 UNITS = {2**30: "GiB", 2**20: "MiB", 2**10: "KiB"}
 
@@ -38,7 +38,7 @@ def fit_files(
     op: str,
     ranks: int,
 ) -> tuple[dict[str, Any], tuple[str, ...], list[Table]]:
-    """Return a topology with what logs measured, what it replaced, and a table of each.
+    """Return a topology fitted to logs, notes on replaced values, and a table per log.
 
     Raises:
         SpecError: a log is not understood, or its ranks do not lie on the levels.
@@ -65,7 +65,7 @@ def _fitted_topology(
     """Return a topology with fits on its links.
 
     Raises:
-        SpecError: no link is as fast or slow as a log says.
+        SpecError: the rate of a log is out of range for links.
     """
     try:
         return Topology.model_validate({**fields, "gpu": topology.gpu})
@@ -82,7 +82,7 @@ def _price(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
 
 
 def _slower(topology: Topology, fit: LinkFit) -> Iterator[str]:
-    """Yield a note where links inside a machine of nodes hold a log's ranks up."""
+    """Yield a note where links inside a machine of nodes are slower than the log."""
     huge = np.array([HUGE_BYTES])
     times = float(_price(topology, fit, huge)[0]) / predicted_s(fit, HUGE_BYTES)
     if topology.nodes and times > SLOWER:

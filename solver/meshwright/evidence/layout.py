@@ -1,4 +1,4 @@
-"""From a run's published degrees to what every plan of it has in common."""
+"""The layout of a run: the plan fields that its publication settles."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from meshwright.spec.divisors import divisors
 from meshwright.spec.spec import Spec
 
 DISTRIBUTED_OPTIMIZER_YEAR = "2023"
-"""From then on runs are taken to use it where nothing is said."""
+"""The year from which runs are assumed to use it where nothing is published."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What every plan that a run may have been has in common."""
+    """The plan fields that all candidate plans of a run share."""
 
     tp: int
     cp: int
@@ -33,10 +33,10 @@ class Layout:
 
 
 def data_parallel(run: Run) -> int:
-    """Return the data-parallel degree, context parallelism apart.
+    """Return the data-parallel degree, without context parallelism.
 
     Raises:
-        Unpriced: the degrees do not make up the GPUs.
+        Unpriced: the product of the degrees is not the number of GPUs.
     """
     config, gpus = run.config, run.hardware.n_gpus
     dp = config.dp or 1
@@ -47,7 +47,7 @@ def data_parallel(run: Run) -> int:
 
 
 def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
-    """Return what a run's publication says of its plan, and what is usual besides.
+    """Return the published fields of the plan of a run, and usual values for others.
 
     Raises:
         Unpriced: the layout is incomplete or contradicts itself.
@@ -71,11 +71,11 @@ def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
 
 
 def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:
-    """Return chunks per stage where they are not published, mostly one.
+    """Return the assumed chunks per stage where none are published, mostly one.
 
-    A source that calls the schedule interleaved has two or more, and one that leaves
-    out the micro-batch leaves out the chunks too: Megatron's tuned layouts have chunks
-    of a layer.
+    A source that calls the schedule interleaved has at least two. One that leaves out
+    the micro-batch has left out the chunks too: chunks of tuned layouts of Megatron are
+    one layer.
     """
     config = run.config
     layers, over = divmod(spec.model.n_layers, config.pp or 1)
@@ -98,11 +98,11 @@ def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
 
 
 def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> int:
-    """Return over how many GPUs whole experts are split.
+    """Return the expert-parallel degree, of whole experts.
 
-    NeMo splits each expert over the tensor-parallel GPUs as well, which is taken for
-    as many whole ones; Megatron-Bridge's recipes do not, nor do layouts in which that
-    would take more experts or GPUs than there are.
+    NeMo also splits each expert over the tensor-parallel GPUs, which is priced as a
+    larger expert-parallel degree. Recipes of Megatron-Bridge do not, nor do layouts for
+    which that would take more experts or GPUs than there are.
     """
     config, moe = run.config, spec.model.moe
     if moe is None:

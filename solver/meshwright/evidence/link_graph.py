@@ -1,8 +1,8 @@
-"""Puts fitted links on a machine that is nodes and links, and on the levels above it.
+"""Puts fitted links on a machine of nodes and links, and on the levels above it.
 
-GPUs that reach each other over one switch are a level: a log of one machine says how
-fast their links to it are. Where pairs of GPUs have links of their own a log does not
-tell one link from another, and only what joins machines is fitted.
+GPUs that reach each other over one switch are a level: a log of one machine gives the
+speed of their links to it. Where pairs of GPUs are linked directly, a log does not tell
+one link from another, and only the levels that join machines are fitted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric_builder import build_fabric
 
 INSIDE = "machine"
-"""Names the inside of a machine without one switch between GPUs."""
+"""Name of the inside of a machine whose GPUs have no common switch."""
 
 
 def apply_to_nodes(
@@ -55,7 +55,7 @@ def apply_to_nodes(
 
 
 def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
-    """Return the seconds of a log's collective on machines of nodes and links."""
+    """Return the seconds of the collective of a log on machines of nodes and links."""
     gpus = sum(node.kind == "gpu" for node in topology.nodes)
     factors, machines = [gpus], fit.ranks // gpus
     for level in topology.levels:
@@ -99,7 +99,7 @@ def _hub(topology: Topology, gpus: int) -> Level | None:
 
 
 def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
-    """Return a link with what its level has, if it joins a GPU to that switch."""
+    """Return a link, with the rates of the level if it joins a GPU to its switch."""
     ends = set(link["between"])
     if level["name"] not in ends or not ends & gpus:
         return link

@@ -1,4 +1,4 @@
-"""From the words that publications use for hardware to a cluster."""
+"""Translates the terms of publications for hardware into a cluster."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import Gpu
 
 LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}
-"""Of one link: as in dgx-a100.yaml and a100-pcie-2.yaml of the topologies."""
+"""Latency of one link, as in topologies/dgx-a100.yaml and a100-pcie-2.yaml."""
 
 
 @dataclass(frozen=True)
 class ReferenceNode:
-    """The usual machine around a GPU, for what a publication leaves unsaid."""
+    """The reference machine of a GPU, for what a publication leaves out."""
 
     link: str
     gb_s: float
-    """Of one GPU's uplink inside the machine, per direction."""
+    """Bandwidth of the uplink of one GPU inside the machine, per direction."""
     network_gbit_s: float | None = None
-    """Per GPU, by the vendor's reference machine; None where there is no such."""
+    """Network of one GPU in the machine of its vendor; None where there is none."""
 
 
 NODES = {
@@ -69,12 +69,13 @@ NODES = {
     "h100-nvl": ReferenceNode("pcie", 63),
     "rtx-5090": ReferenceNode("pcie", 63),
 }
-"""By the start of a GPU's name."""
+"""Reference machines by the start of the name of the GPU."""
 
 FIELD = "hardware.inter_node"
 
 GENERATION_GBIT_S = {"EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
-"""Of one InfiniBand adapter with four lanes (InfiniBand Trade Association roadmap)."""
+"""Rate of one InfiniBand adapter with four lanes (InfiniBand Trade Association
+roadmap)."""
 
 _DECIMAL = r"(\d{1,9}(?:\.\d{1,9})?)"
 _BOTH_WAYS = re.compile(rf"{_DECIMAL} GB/s")
@@ -84,10 +85,10 @@ _GENERATION = re.compile(r"[EHNX]DR")
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return the catalogue's GPU for a published name such as 'A100-80GB-SXM'.
+    """Return the bundled GPU of a published name such as 'A100-80GB-SXM'.
 
     Raises:
-        Unpriced: the catalogue has no such GPU.
+        Unpriced: no bundled GPU has this name.
     """
     words = set(re.split(r"[\s_-]+", name.lower()))
     aliases = {"sxm2": "sxm", "sxm4": "sxm", "sxm5": "sxm", "pcie4": "pcie"}
@@ -96,7 +97,7 @@ def find_gpu(name: str) -> Gpu:
     close = [entry for entry, parts in known.items() if words <= parts]
     if not close:
         raise Unpriced(f"hardware.gpu: {name} is not in topologies/gpus")
-    # What is left unsaid is the least, then the usual SXM board, then the large memory.
+    # The fewest further words, then the usual SXM board, then the larger memory.
     best = min(
         close,
         key=lambda entry: (
@@ -115,11 +116,10 @@ def _memory(entry: str) -> int:
 
 
 def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
-    """Return the cluster of a run; what was not published is noted as assumed.
+    """Return the cluster of a run; what is not published is noted as assumed.
 
     Raises:
-        Unpriced: the GPU is unknown, nothing is known of its network, or no cluster
-            has such rates.
+        Unpriced: the GPU or its network is unknown, or a rate is out of range.
     """
     gpu = find_gpu(hardware.gpu)
     node = find_node(gpu.name)
@@ -133,10 +133,10 @@ def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
 
 
 def find_node(gpu: str) -> ReferenceNode:
-    """Return the usual machine around a GPU of the catalogue.
+    """Return the reference machine of a bundled GPU.
 
     Raises:
-        Unpriced: no such machine is known.
+        Unpriced: no machine is known for the GPU.
     """
     for start, node in NODES.items():
         if gpu == start or gpu.startswith(start + "-"):
@@ -145,9 +145,9 @@ def find_node(gpu: str) -> ReferenceNode:
 
 
 def _inside(hardware: RunHardware, assumed: Assumptions) -> int:
-    """Return the GPUs of a node that a run uses, alike in every node.
+    """Return the GPUs that a run uses of each node, equally many.
 
-    64 of the 72 of an NVL72 rack, say, where 256 GPUs do not fill such racks.
+    For instance 64 of the 72 GPUs of an NVL72 rack, for a run on 256 GPUs.
     """
     most = hardware.gpus_per_node or assumed.value("hardware.gpus_per_node", 8)
     inside = max(n for n in divisors(hardware.n_gpus) if n <= most)
@@ -157,9 +157,9 @@ def _inside(hardware: RunHardware, assumed: Assumptions) -> int:
 
 
 def _link_gb_s(hardware: RunHardware, node: ReferenceNode) -> float:
-    """Return a GPU's rate inside its node, GB/s per direction.
+    """Return the rate of a GPU inside its node, GB/s per direction.
 
-    Published rates are of both directions together, as vendors quote them.
+    Published rates sum both directions, as vendors quote them.
     """
     found = _BOTH_WAYS.search(hardware.intra_node or "")
     return float(found[1]) / 2 if found else node.gb_s
@@ -178,10 +178,9 @@ def _level(name: str, size: int, gb_s: float, uplink: str) -> dict[str, object]:
 def _network(
     hardware: RunHardware, node: ReferenceNode, per_node: int, assumed: Assumptions
 ) -> tuple[float, str]:
-    """Return the rate of an uplink, Gbit/s, and whether GPUs have one each.
+    """Return the rate of an uplink, Gbit/s, and whether each GPU has one.
 
-    A rate is a GPU's where the text says so, and the node's, all adapters together,
-    where it does not.
+    A rate is of one GPU where the text says "per GPU", else of all adapters of a node.
     """
     text = hardware.inter_node or ""
     if found := _ADAPTERS.search(text):

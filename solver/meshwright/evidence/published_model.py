@@ -1,4 +1,4 @@
-"""From a run's published shape to a model; a preset of the same shape fills gaps."""
+"""Makes a model of a published shape; a preset of the same shape fills its gaps."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.model import Model
 
 VOCAB_SLACK = 0.03
-"""Vocabularies are padded to a multiple of the tensor-parallel degree."""
+"""Largest relative difference of vocabularies, which tensor parallelism pads."""
 
 GPT_UNTIL = "2023"
-"""Until then a model without a gated MLP is of the GPT kind: learned positions and
-dropout (Brown et al. 2020, section 2.1; Megatron-LM's defaults)."""
+"""Before this year a model without a gated MLP is taken for a GPT: learned positions
+and dropout (Brown et al. 2020, section 2.1; Megatron-LM's defaults)."""
 
 Fields = dict[str, Any]
 
 _WIDTHS = ("d_model", "n_heads", "n_kv_heads", "head_dim", "gated_mlp")
 
-_ITS_OWN = ("name", "published_params")
+_NOT_COPIED = ("name", "published_params")
 
 
 def model_of(run: Run, assumed: Assumptions) -> Model:
-    """Return the model of a run; what was not published is noted as assumed.
+    """Return the model of a run; what is not published is noted as assumed.
 
     Raises:
-        Unpriced: the shape is incomplete or is none that the model knows.
+        Unpriced: the shape is incomplete, or of no kind that is modelled.
     """
     published = _published(run.model)
     preset = _preset_of(published)
@@ -49,13 +49,13 @@ def model_of(run: Run, assumed: Assumptions) -> Model:
 
 
 def _published(model: RunModel) -> Fields:
-    """Return the fields that a run gives, under their own names."""
+    """Return the published fields of a model, under the names of `Model`."""
     same = ("name", "n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "vocab")
     fields = {name: getattr(model, name) for name in (*same, "d_ff", "gated_mlp")}
     fields["tied_embeddings"] = model.tied
     fields["moe"] = _experts(model)
     if model.d_ff is None and model.moe and not model.moe.dense_layers:
-        fields["d_ff"] = model.moe.expert_d_ff  # of no layer: all have experts
+        fields["d_ff"] = model.moe.expert_d_ff  # unused: all layers have experts
     if model.pos_emb is not None:
         is_learned = model.pos_emb.startswith("learned")
         fields["learned_positions"] = model.seq_len if is_learned else 0
@@ -77,7 +77,7 @@ def _experts(model: RunModel) -> Fields | None:
 
 
 def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:
-    """Return what models of a run's kind have where neither it nor a preset says."""
+    """Return usual values for what neither the run nor a preset says."""
     model = run.model
     is_gated = model.gated_mlp
     if is_gated is None and not preset:
@@ -99,17 +99,17 @@ def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:
 
 
 def _preset_of(published: Fields) -> Fields:
-    """Return the fields of the preset of the same shape, or none.
+    """Return the fields of the preset with the same widths; empty without one.
 
-    Depth may differ: benchmarks run a few layers of a model.
+    Depth may differ, since benchmarks run a few layers of a model.
     """
     alike = [p for p in _presets() if _is_like(p, published)]
     nearest = min(alike, key=lambda p: _vocab_gap(p, published), default={})
-    return {name: value for name, value in nearest.items() if name not in _ITS_OWN}
+    return {name: value for name, value in nearest.items() if name not in _NOT_COPIED}
 
 
 def _is_like(preset: Fields, published: Fields) -> bool:
-    """Return whether a preset has what is published, and nearly the vocabulary."""
+    """Return whether a preset has the published widths and nearly the vocabulary."""
     widths = [name for name in _WIDTHS if name in published]
     ours, other = _dict(preset.get("moe")), _dict(published.get("moe"))
     return (

@@ -1,4 +1,4 @@
-"""From the words that publications use for how they trained to Meshwright's own."""
+"""Translates the terms of publications for how they trained into plan fields."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from meshwright.frameworks.base.registry import GENERIC, framework_published_as
 from meshwright.spec.gpu import Gpu
 
 FRAMEWORK_FIELD = "config.framework"
-"""The field that is noted as assumed where a code base has no profile."""
+"""The field that is noted as assumed where no framework is like a code base."""
 
 XLA = ("maxtext", "paxml")
 """Frameworks whose kernels XLA generates."""
 
 
 def kernels_of(run: Run, framework: str) -> str:
-    """Return whose kernels a run had, which is what its efficiency is fitted for."""
+    """Return whose kernels a run used: XLA's or those of its framework.
+
+    Efficiencies are fitted by GPU and by kernels.
+    """
     name = run.config.framework.lower()
     return "xla" if any(word in name for word in XLA) else framework
 
 
 class Recompute(NamedTuple):
-    """What is recomputed, of one layer in every `every`."""
+    """A recompute mode, applied to one layer in every `every`."""
 
     mode: str
     every: int = 1
@@ -34,15 +37,15 @@ class Recompute(NamedTuple):
         return 0 if self.mode == "none" else -(-count // self.every)
 
     def __str__(self) -> str:
-        """Return the words for it."""
+        """Return the mode in words."""
         return self.mode if self.every == 1 else f"{self.mode}, 1 in {self.every}"
 
 
 NONE, SELECTIVE, FULL = Recompute("none"), Recompute("selective"), Recompute("full")
 
 LADDER = (NONE, SELECTIVE, *(Recompute("full", every) for every in (8, 4, 2, 1)))
-"""From least to most. Megatron-LM recomputes as few layers of a stage as are asked
-(`--recompute-num-layers`)."""
+"""Recomputation from least to most. Megatron-LM recomputes any number of layers of a
+stage (`--recompute-num-layers`)."""
 
 RECOMPUTE = {
     "none": NONE,
@@ -65,10 +68,10 @@ _SHAPE = ("n_layers", "d_model", "n_heads", "vocab", "seq_len")
 
 
 def refuse(run: Run) -> None:
-    """Raise for what is missing, and for what the cost model does not know.
+    """Refuse a run that lacks a field or uses what the cost model does not know.
 
     Raises:
-        Unpriced: there is such a field.
+        Unpriced: names the field.
     """
     config = run.config
     missing = [f"model.{name}" for name in _SHAPE if getattr(run.model, name) is None]
@@ -84,19 +87,19 @@ def refuse(run: Run) -> None:
 
 
 def framework_of(run: Run, assumed: Assumptions) -> str:
-    """Return the framework whose rules and memory a run's are nearest to.
+    """Return the framework whose rules and memory are nearest to those of a run.
 
-    A code base that is like none of them is taken for generic, and that is noted.
+    A code base that is like none of them is taken for generic, which is noted.
     """
     found = framework_published_as(run.config.framework)
     return found or assumed.value(FRAMEWORK_FIELD, GENERIC)
 
 
 def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:
-    """Return the precision of a run's matmuls; every recipe of fp8 counts as one.
+    """Return the precision of the matmuls of a run; all fp8 recipes count as fp8.
 
     Raises:
-        Unpriced: it is not modelled, or the GPU has no peak at it.
+        Unpriced: the precision is not modelled, or the GPU has no peak at it.
     """
     published = config.precision
     precision = "fp8" if "fp8" in published else published
@@ -110,7 +113,7 @@ def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:
 
 
 def gradients_of(config: RunConfig) -> str | None:
-    """Return in what gradients are added up and reduced; None where as is usual.
+    """Return the precision in which gradients are summed and reduced; None if usual.
 
     NeMo and the recipes of Megatron-Bridge set grad_reduce_in_fp32 to false; PURE in
     LLM Foundry reduces in 16 bits.
@@ -122,7 +125,7 @@ def gradients_of(config: RunConfig) -> str | None:
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:
-    """Return the pipeline's schedule, and its chunks per stage where published.
+    """Return the pipeline schedule, and its chunks per stage where published.
 
     Raises:
         Unpriced: the schedule is not modelled.
@@ -136,10 +139,10 @@ def schedule_of(config: RunConfig) -> tuple[str, int | None]:
 
 
 def recompute_of(run: Run) -> tuple[Recompute, ...]:
-    """Return what a run may have recomputed, least first; one where it is known.
+    """Return what a run may have recomputed, least first; one entry where published.
 
     Raises:
-        Unpriced: what was published is not modelled.
+        Unpriced: the published recomputation is not modelled.
     """
     published, framework = run.config.recompute, run.config.framework.lower()
     if published is None:

@@ -17,7 +17,7 @@ from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_text import read_yaml
 
 RUNS = Limits(most_bytes=10_000_000, most_values=300_000)
-"""Twice the largest collection that is known, of 1,300 runs."""
+"""Limits of files of runs: twice the largest known collection, of 1,300 runs."""
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -41,7 +41,7 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def _runs_of(path: Path) -> Iterator[tuple[Run, Where]]:
-    """Yield the runs of a file, and where each of them starts."""
+    """Yield the runs of a file, each with the place where it starts."""
     is_table = path.suffix == ".csv"
     document = read_table(path, RUNS) if is_table else read_yaml(path, RUNS)
     if not isinstance(document.data, list) or not document.data:
@@ -54,6 +54,6 @@ def _runs_of(path: Path) -> Iterator[tuple[Run, Where]]:
 
 
 def _row(document: Document, index: int) -> Document:
-    """Return one row of a list with its places."""
+    """Return one run of a list as a document."""
     places = {p[1:]: where for p, where in document.places.items() if p[:1] == (index,)}
     return Document(document.data[index], places)

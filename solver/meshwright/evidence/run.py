@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
 
 Words = Annotated[str, Field(max_length=400)]
-"""A name, or how a publication says what it used."""
+"""A name, or other words of a publication."""
 
 Parameters = Annotated[int, Field(gt=0, le=10**15)]
 

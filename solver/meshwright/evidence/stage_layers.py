@@ -1,4 +1,4 @@
-"""The layers of every pipeline stage, where a publication does not list them."""
+"""The layers of every pipeline stage, also where a publication does not list them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def layers_of(run: Run, spec: Spec, vpp: int, assumed: Assumptions) -> tuple[int
 
 
 def _with_ends(total: int, pp: int, vpp: int) -> tuple[int, ...]:
-    """Return stages in which embedding and head count as a layer each, if they do.
+    """Return stages in which embedding and head count as one layer each; else none.
 
     As in Megatron-LM's account_for_embedding_in_pipeline_split, GLM-130B and Llama 3
     405B (Dubey et al. 2024, section 3.3.2). DeepSpeed's pipeline counts transformer
@@ -49,9 +49,9 @@ def _with_ends(total: int, pp: int, vpp: int) -> tuple[int, ...]:
 
 
 def _filled(total: int, pp: int, vpp: int) -> tuple[int, ...]:
-    """Return interleaved stages of equal chunks, the last of which is short.
+    """Return interleaved stages of equal chunks, only the last of which is shorter.
 
-    As Megatron-Bridge lays out the 61 layers of DeepSeek-V3.
+    Megatron-Bridge splits the 61 layers of DeepSeek-V3 like this.
     """
     each = -(-total // (pp * vpp))
     last = total - each * (pp * vpp - 1)
@@ -61,6 +61,6 @@ def _filled(total: int, pp: int, vpp: int) -> tuple[int, ...]:
 
 
 def _even(total: int, pp: int) -> tuple[int, ...]:
-    """Return stages that are as even as can be, the first taking what is over."""
+    """Return stages that are as even as possible, the first ones with a layer more."""
     least, over = divmod(total, pp)
     return tuple(least + (stage < over) for stage in range(pp))

@@ -22,7 +22,7 @@ SHOWN_IDS = 3
 
 
 def evidence_sections(board: Scoreboard) -> list[Section]:
-    """Return what there is to say about a scoreboard."""
+    """Return the sections of a scoreboard."""
     groups = {"all": board.overall}
     parts: list[Section] = [
         _time_table("Step time, predicted against measured", groups, "runs"),
@@ -57,7 +57,7 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
 
 
 def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
-    """Return what there is to say about a fitted profile."""
+    """Return the sections of a fitted profile."""
     heading = ("GPU", "framework", "rows", "before", "fitted", "left out", "p90")
     rows = tuple(_measured_cells(fit) for fit in profile.measured)
     parts: list[Section] = [

@@ -1,4 +1,4 @@
-"""Measured runs as columns, to be priced again and again at other efficiencies."""
+"""Runs with measured times as columns, for pricing at many efficiencies."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 
 RunClass = tuple[str, str]
-"""A GPU's name and whose kernels it ran: what efficiencies are fitted for."""
+"""The name of a GPU and whose kernels it ran; efficiencies are fitted by class."""
 
 
 @dataclass(frozen=True)
 class _RunGroup:
-    """Runs of one model, GPU and framework, which one call prices."""
+    """Runs of one model, GPU and framework, which are priced together."""
 
     run_class: RunClass
     job: Job
     rows: Skeletons
     splits: dict[int, tuple[Ints, Split]]
-    """By the number of stages: the rows that have them, and their layers."""
+    """By number of stages, the rows that have so many, and their splits."""
     index: list[int]
 
     def log_steps(self, efficiency: Efficiency) -> Floats:
@@ -46,13 +46,13 @@ class TimedRuns:
     """Runs with a measured step time."""
 
     def __init__(self, priced: list[Priced]) -> None:
-        """Group runs that only differ in their plan, batch and number of GPUs."""
+        """Group the runs that differ only in plan, batch and number of GPUs."""
         self.runs = priced
         self.classes = [class_of(one) for one in priced]
         self.log_measured = np.log([one.run.step_s or np.nan for one in priced])
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for index, one in enumerate(priced):
-            groups[_likeness(one)].append(index)
+            groups[_group_key(one)].append(index)
         self._alike = [self._group(index) for index in groups.values()]
 
     def __len__(self) -> int:
@@ -99,8 +99,8 @@ def class_of(priced: Priced) -> RunClass:
     return spec.cluster.topology.gpu.name, kernels_of(priced.run, spec.framework)
 
 
-def _likeness(priced: Priced) -> Hashable:
-    """Return what the costs of a layer depend on, beside the row."""
+def _group_key(priced: Priced) -> Hashable:
+    """Return the key of the group of a run: all that costs depend on beside its row."""
     spec = priced.spec
     training = spec.training.model_copy(update={"global_batch": 0})
     model = spec.model.model_copy(update={"n_layers": 0, "name": ""})

@@ -28,7 +28,7 @@ LONGEST_WORD = 60
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _SURPRISE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
-"""Text that YAML 1.1 takes for octal (010 is 8) or base 60 (1:30 is 90): it stays text."""
+"""Text that YAML 1.1 takes for octal (010 is 8) or base 60 (1:30 is 90)."""
 
 
 class NotYaml(SpecError):

@@ -34,7 +34,7 @@ RESULTS = (
     | Comparison
     | PrintedSearch
 )
-"""What `--format json` prints."""
+"""The results that `--format json` prints."""
 
 
 def schema_text(kind: str) -> str:
@@ -50,7 +50,7 @@ def schema_text(kind: str) -> str:
 
 
 def _without_examples(schema: Any) -> Any:
-    """Return a schema whose descriptions leave out the examples of docstrings."""
+    """Return a schema without the examples of docstrings in its descriptions."""
     if isinstance(schema, list):
         return [_without_examples(item) for item in schema]
     if not isinstance(schema, dict):
@@ -62,7 +62,7 @@ def _without_examples(schema: Any) -> Any:
 
 
 def _spec() -> Schema:
-    """Return a spec, of training or of serving."""
+    """Return the schema of a spec, of training or of serving."""
     training, serving = Spec.model_json_schema(), ServingSpec.model_json_schema()
     properties = {**serving["properties"], **training["properties"]}
     optional = {
@@ -87,7 +87,7 @@ def _spec() -> Schema:
 
 
 def _file_of(model: type[Gpu | Model | Topology]) -> Schema:
-    """Return the file of one thing, which is complete without a preset."""
+    """Return the schema of a file of one model, without `preset`."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
     written = as_written({"$defs": {**_gpu(), **definitions, model.__name__: schema}})
@@ -141,7 +141,7 @@ def _runs() -> Schema:
 
 
 def _lenient(schema: Any) -> Any:
-    """Return a schema in which numbers may stand for text, as readers of runs do."""
+    """Return a schema in which text may be a number, as in files of runs."""
     if isinstance(schema, list):
         return [_lenient(item) for item in schema]
     if not isinstance(schema, dict):
@@ -167,4 +167,4 @@ KINDS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "profile": ("A profile: fitted efficiencies", Profile.model_json_schema),
     "result": ("What commands print with --format json", _result),
 }
-"""Of each kind its title, and what makes its schema."""
+"""By kind of file, its title and the function that builds its schema."""

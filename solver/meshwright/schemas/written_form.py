@@ -1,8 +1,8 @@
-"""What people may write where a schema says what a field means.
+"""Turns schemas of resolved fields into schemas of what files may hold.
 
-Pydantic knows fields as they are once names are resolved and lists are made of single
-values. In a file there may be a bundled name instead of a mapping, a `preset` with some
-fields of its own, one value instead of a list, or the file of another tool.
+Pydantic knows fields as they are after names are resolved and single values are made
+lists. A file may hold a bundled name instead of a mapping, a `preset` with some further
+fields, one value instead of a list, or the name of a file of another tool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def ref(name: str) -> Schema:
 
 
 def as_written(schema: Schema) -> Schema:
-    """Return a schema of resolved fields as one of what is written in files."""
+    """Return the schema of files from the schema of resolved fields."""
     definitions = schema.get("$defs", {})
     for name, change in _CHANGES.items():
         if name in definitions:
@@ -40,7 +40,7 @@ def named(name: str) -> Schema:
 
 
 def _with_preset(definition: Schema) -> Schema:
-    """Return a mapping that may start from a preset; without one it is complete."""
+    """Return a mapping that may start from a preset; without one all is required."""
     entry = {**definition, "properties": {"preset": PRESET, **definition["properties"]}}
     required = entry.pop("required", [])
     lacks_preset = {"not": {"required": ["preset"]}}
@@ -48,7 +48,7 @@ def _with_preset(definition: Schema) -> Schema:
 
 
 def _model(definition: Schema) -> Schema:
-    """Return a model whose heads may be left out, as `Model` fills them in."""
+    """Return a model whose derived fields may be left out; `Model` fills them in."""
     required = set(definition["required"]) - {"n_kv_heads", "head_dim"}
     entry = {
         **definition,
@@ -69,7 +69,7 @@ def _part(definition: Schema) -> Schema:
 
 
 def _cluster(definition: Schema) -> Schema:
-    """Return a cluster, which names its machine, or files that tell of it."""
+    """Return a cluster, which names its machine or files of other tools."""
     files = {
         kind: {"type": "string", "description": f"A file that `{kind}` is read from."}
         for kind in kinds("machines", "fabrics")
@@ -99,11 +99,11 @@ _CHANGES = {
     "Range": _range,
     "Topology": _topology,
 }
-"""Of definitions by name, what is written instead."""
+"""By name of a definition, the function that returns its form in files."""
 
 
 def _one_or_several(schema: Any) -> Any:
-    """Return a schema in which one of several words may stand alone, not in a list."""
+    """Return a schema in which a list of words may be a single word instead."""
     if isinstance(schema, list):
         return [_one_or_several(item) for item in schema]
     if not isinstance(schema, dict):
