@@ -1,4 +1,4 @@
-"""What commands share: options, and where results go."""
+"""Options that commands share, and the output of results."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A file is a YAML list of runs, or a CSV table with the same fields as dotted columns
 (`config.tp`). Fields that a source does not publish are left out or null; fields that
-are not listed here are carried along and not read.
+are not listed here are ignored.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Scoreboard:
     contradictory: tuple[LeftOutRun, ...]
     """Runs whose published values contradict each other."""
     assumed: dict[str, int]
-    """How many priced runs needed a value that their source leaves out, by field."""
+    """By field, how many priced runs needed an assumed value."""
 
 
 def judge(

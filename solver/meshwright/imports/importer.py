@@ -1,4 +1,4 @@
-"""What every kind of file that can be imported declares about itself.
+"""The declarations that every kind of file makes to be imported.
 
 A kind is one module. Its folder says what the file provides. Its name is the word that
 users write: `meshwright import nvidia_smi FILE`, `cluster: {nvidia_smi: FILE}`. Its

@@ -69,7 +69,7 @@ def _positions(spec: Spec) -> Iterable[Problem]:
         yield Problem(("training", "seq_len"), asked, sentence)
 
 
-class Whole(NamedTuple):
+class Dividend(NamedTuple):
     """A count that a degree must divide: one number, or one of several."""
 
     name: str
@@ -83,31 +83,34 @@ class Whole(NamedTuple):
 def _degrees(spec: Spec) -> Iterable[Problem]:
     """Refuse a single pinned degree that does not divide GPUs, heads or sequences."""
     model, batch = spec.model, spec.training.global_batch
-    gpus, heads = _gpus(spec), Whole(f"model.n_heads {model.n_heads}", (model.n_heads,))
-    sequences = Whole(f"training.global_batch {batch}", (batch,))
+    gpus, heads = (
+        _gpus(spec),
+        Dividend(f"model.n_heads {model.n_heads}", (model.n_heads,)),
+    )
+    sequences = Dividend(f"training.global_batch {batch}", (batch,))
     shared = {"tp": (gpus, heads), "pp": (gpus,), "cp": (gpus,)}
     shared |= dict.fromkeys(_DATA_AXES, (gpus, sequences))
-    shared["vpp"] = (Whole(f"model.n_layers {model.n_layers}", (model.n_layers,)),)
+    shared["vpp"] = (Dividend(f"model.n_layers {model.n_layers}", (model.n_layers,)),)
     if model.moe is not None:
         count = model.moe.n_experts
-        shared["ep"] = (Whole(f"model.moe.n_experts {count}", (count,)),)
-    for axis, wholes in shared.items():
+        shared["ep"] = (Dividend(f"model.moe.n_experts {count}", (count,)),)
+    for axis, dividends in shared.items():
         pin = getattr(spec.pins, axis)
         if pin is not None and pin.single is not None:
-            yield from _indivisible(axis, pin.single, wholes)
+            yield from _indivisible(axis, pin.single, dividends)
 
 
-def _gpus(spec: Spec) -> Whole:
+def _gpus(spec: Spec) -> Dividend:
     """Return how many GPUs a plan may use; with unlike parts it may use a few."""
     counts = sorted(
         {cluster.gpus for _, cluster in spec.cluster.part_choices()}, reverse=True
     )
     if not spec.cluster.parts:
-        return Whole(f"the {spec.cluster.gpus} GPUs", tuple(counts))
+        return Dividend(f"the {spec.cluster.gpus} GPUs", tuple(counts))
     tried = " or ".join(
         filter(None, (", ".join(map(str, counts[:-1])), str(counts[-1])))
     )
-    return Whole(f"the {tried} GPUs of any choice of cluster.parts", tuple(counts))
+    return Dividend(f"the {tried} GPUs of any choice of cluster.parts", tuple(counts))
 
 
 def _experts(spec: Spec) -> Iterable[Problem]:
@@ -116,14 +119,16 @@ def _experts(spec: Spec) -> Iterable[Problem]:
         yield Problem(("pins", "ep"), value, "without model.moe; accepted: 1")
 
 
-def _indivisible(axis: str, value: int, wholes: tuple[Whole, ...]) -> Iterable[Problem]:
-    for whole in wholes:
-        if not whole.is_divided(value):
-            every = product(*(whole.counts for whole in wholes))
+def _indivisible(
+    axis: str, value: int, dividends: tuple[Dividend, ...]
+) -> Iterable[Problem]:
+    for dividend in dividends:
+        if not dividend.is_divided(value):
+            every = product(*(dividend.counts for dividend in dividends))
             near = nearest_of(
                 value, {d for counts in every for d in divisors(gcd(*counts))}
             )
-            sentence = f"does not divide {whole.name}; {near}"
+            sentence = f"does not divide {dividend.name}; {near}"
             yield Problem(("pins", axis), value, sentence)
             return
 

@@ -14,7 +14,7 @@ from meshwright.spec.gpu import PRECISIONS
 RecomputeMode = Literal["none", "selective", "full"]
 Schedule = Literal["1f1b", "gpipe", "zb-h1"]
 Offload = Literal["none", "optimizer", "gradients", "parameters"]
-"""What lives in host memory; each includes the ones before it."""
+"""State that lives in host memory; each value includes those before it."""
 
 RECOMPUTE_MODES: tuple[RecomputeMode, ...] = get_args(RecomputeMode)
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -76,7 +76,7 @@ FIELDS = (
     PlanField("offload", rank=0, plain="none", words=OFFLOADS),
     PlanField("precision", rank=11, plain="bf16", is_technique=False, words=PRECISIONS),
 )
-"""In the order in which they are written."""
+"""All fields, in the order in which plans are written."""
 
 FIELD = {field.name: field for field in FIELDS}
 

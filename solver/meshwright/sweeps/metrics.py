@@ -175,7 +175,7 @@ METRICS = {
         number=CountOrNone,
     ),
 }
-"""By the name that users write, and in the order in which they are listed."""
+"""All metrics by name, in the order in which they are listed."""
 
 
 def taken(answer: Answer) -> dict[str, float | None]:

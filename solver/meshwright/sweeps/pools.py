@@ -1,4 +1,4 @@
-"""Where cases are solved: processes here, or a cluster of Dask or Ray.
+"""Pools of workers: processes of this machine, or a cluster of Dask or Ray.
 
 All pools take cases and give back rows in the order in which they are done. Which
 worker solves which case, and what follows when a worker dies, differs between them.

@@ -48,7 +48,7 @@ class Case:
 
 @dataclass(frozen=True)
 class SolveSettings:
-    """How all cases of a search are solved."""
+    """The settings with which all cases of a search are solved."""
 
     profile: Profile = field(default_factory=Profile)
     seed: int = 0

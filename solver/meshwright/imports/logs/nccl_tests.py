@@ -52,7 +52,7 @@ class NcclLog:
     ranks_listed: int
     devices: tuple[str, ...]
     rows: tuple[LogRow, ...]
-    """In the order of the log, those of no bytes included."""
+    """The rows in the order of the log, those of 0 bytes included."""
     average_gb_s: float | None
     notes: tuple[str, ...] = ()
 

@@ -31,7 +31,7 @@ class MatrixHeader(NamedTuple):
 
     line: int
     devices: tuple[str, ...]
-    """With "..." where the copy leaves columns out."""
+    """The columns of devices, with "..." where a copy leaves some out."""
     titles: tuple[str, ...]
     """Titles of the columns behind the cells."""
     columns: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ def test_a_fault_of_ours_is_told_from_bad_input(
     first, *_, last = result.stderr.splitlines()
     kind = type(error).__name__
     assert re.fullmatch(
-        rf"internal error: {kind}: off \(test_complaints\.py:\d+, in fail\)", first
+        rf"internal error: {kind}: off \(test_error_messages\.py:\d+, in fail\)", first
     )
     assert last.startswith(f"meshwright {__version__}, Python ")
     assert last.endswith(f"; command: meshwright solve {SMALL} --seed 7")
