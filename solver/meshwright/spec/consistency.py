@@ -15,6 +15,7 @@ from meshwright.spec.base import Problem
 from meshwright.spec.divisors import divisors, nearest_of
 
 if TYPE_CHECKING:
+    from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
 _DATA_AXES = ("dp", "dp_shard", "dp_replicate")
@@ -31,7 +32,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _degrees,
         _experts,
         _zero,
-        _layers,
+        pinned_layers,
         _recomputed,
         _mesh,
     )
@@ -140,7 +141,8 @@ def _zero(spec: Spec) -> Iterable[Problem]:
         yield Problem(("pins", "zero"), value, sentence)
 
 
-def _layers(spec: Spec) -> Iterable[Problem]:
+def pinned_layers(spec: Spec | ServingSpec) -> Iterable[Problem]:
+    """Yield pinned layers that do not add up to those of the model."""
     layers, total = spec.pins.layers, spec.model.n_layers
     if layers is not None and sum(layers) != total:
         sentence = f"sums to {sum(layers)}; accepted: model.n_layers {total}"

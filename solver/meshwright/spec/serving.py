@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from meshwright.spec.base import Problem, SpecModel, refuse
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.consistency import pinned_layers
 from meshwright.spec.gpu import Precision
 from meshwright.spec.inference import Inference, WeightPrecision
 from meshwright.spec.model import Model
@@ -39,7 +40,7 @@ class ServingSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_agreement(self) -> ServingSpec:
-        checks = (_precision, _positions, _parts, _pins, _layers, _limits)
+        checks = (_precision, _positions, _parts, _pins, pinned_layers, _limits)
         refuse(chain.from_iterable(check(self) for check in checks))
         return self
 
@@ -111,13 +112,6 @@ def _pins(spec: ServingSpec) -> Iterable[Problem]:
         if value is not None and name not in PINS:
             sentence = f"given beside inference; accepted: {', '.join(PINS)}"
             yield Problem(("pins", name), str(value), sentence)
-
-
-def _layers(spec: ServingSpec) -> Iterable[Problem]:
-    layers, total = spec.pins.layers, spec.model.n_layers
-    if layers is not None and sum(layers) != total:
-        sentence = f"sums to {sum(layers)}; accepted: model.n_layers {total}"
-        yield Problem(("pins", "layers"), list(layers), sentence)
 
 
 def _limits(spec: ServingSpec) -> Iterable[Problem]:
