@@ -23,7 +23,7 @@ MODELS = {
     "model.moe": "spec.model:Experts",
     "model.mla": "spec.model:LatentAttention",
     "cluster": "spec.cluster:Cluster",
-    "cluster.parts": "spec.parts:Part",
+    "cluster.parts": "spec.cluster_parts:Part",
     "cluster.overrides": "spec.override:Override",
     "topology": "spec.topology:Topology",
     "gpu": "spec.gpu:Gpu",
