@@ -17,20 +17,20 @@ from rich.table import Table
 from benchmarks.runs_of import SINGLE_NODE, STRONG, priced_runs
 from meshwright.cost.profile import Profile
 from meshwright.evidence.calibrate import left_out_errors
-from meshwright.evidence.cases import Cases
 from meshwright.evidence.fit import fit
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
+from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Bools, Floats, Ints
 
 
 def main() -> None:
     """Price, fit, price again and print."""
-    cases = Cases(priced_runs(STRONG))
+    cases = TimedRuns(priced_runs(STRONG))
     print_errors(cases, unseen_errors(cases))
 
 
-def unseen_errors(cases: Cases) -> Floats:
+def unseen_errors(cases: TimedRuns) -> Floats:
     """Return the error of every run under a fit that has not seen it."""
     single, errors = _is_single(cases), np.empty(len(cases))
     others = np.flatnonzero(~single)
@@ -42,7 +42,7 @@ def unseen_errors(cases: Cases) -> Floats:
     return errors
 
 
-def print_errors(cases: Cases, errors: Floats) -> None:
+def print_errors(cases: TimedRuns, errors: Floats) -> None:
     """Print the errors by source."""
     table = Table(title="Step time against runs that no fit has seen")
     for heading in ("source", "fitted on"):
@@ -62,11 +62,11 @@ def print_errors(cases: Cases, errors: Floats) -> None:
     Console(width=120).print(table)
 
 
-def _is_single(cases: Cases) -> Bools:
+def _is_single(cases: TimedRuns) -> Bools:
     return np.array([one.run.source_id == SINGLE_NODE for one in cases.runs])
 
 
-def _depths(cases: Cases) -> list[tuple[Ints, Ints]]:
+def _depths(cases: TimedRuns) -> list[tuple[Ints, Ints]]:
     """Return the single-node runs of each depth, and those of the others."""
     depths = np.array([one.spec.model.n_layers for one in cases.runs])
     single = _is_single(cases)
@@ -76,7 +76,7 @@ def _depths(cases: Cases) -> list[tuple[Ints, Ints]]:
     ]
 
 
-def _cells(cases: Cases, errors: Floats, own: Ints) -> tuple[str, ...]:
+def _cells(cases: TimedRuns, errors: Floats, own: Ints) -> tuple[str, ...]:
     before = score([cases.runs[i] for i in own]).time
     after = score([_again(cases.runs[i], errors[i]) for i in own])
     time, ranking = after.time, after.ranking

@@ -16,8 +16,8 @@ from benchmarks.runs_of import STRONG, priced_runs
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile
 from meshwright.evidence.calibrate import profile_of
-from meshwright.evidence.cases import Cases
 from meshwright.evidence.fit import fit
+from meshwright.evidence.timed_runs import TimedRuns
 
 PROFILE = Path(__file__).parents[1] / "profiles" / f"{DEFAULT_PROFILE}.yaml"
 
@@ -29,7 +29,7 @@ HEAD = """\
 
 def main() -> None:
     """Fit, judge, write and print."""
-    cases = Cases(priced_runs(STRONG))
+    cases = TimedRuns(priced_runs(STRONG))
     errors = unseen_errors(cases)
     profile = profile_of(cases, fit(cases, Profile()), errors, "a source")
     data = profile.model_dump(mode="json", exclude_none=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meshwright.evidence.price import Priced, price_runs
-from meshwright.evidence.read import read_runs
+from meshwright.evidence.read_runs import read_runs
 
 STRONG = Path(__file__).parent / "runs"
 """Runs of sources that count; runs/weak holds the others."""

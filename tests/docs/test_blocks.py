@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from meshwright.evidence.read import read_runs
+from meshwright.evidence.read_runs import read_runs
 from meshwright.loading.load import load_question
 from meshwright.sweeps.sweep import read_search
 from tests.docs.commands import check_module, commands_of, prepare, result_of

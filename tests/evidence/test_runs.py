@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.evidence.calibrate import calibrate
 from meshwright.evidence.price import Priced, price_run, price_runs
-from meshwright.evidence.read import read_runs
+from meshwright.evidence.read_runs import read_runs
 from meshwright.evidence.run import Run
 from meshwright.evidence.score import judge, kendall_tau, score
 from meshwright.solver.pipeline import solve

@@ -18,20 +18,20 @@ from unittest import mock
 from meshwright.cost.profile import load_profile
 from meshwright.errors import SpecError
 from meshwright.evidence.fitted_logs import fit_files
-from meshwright.evidence.read import read_runs
+from meshwright.evidence.read_runs import read_runs
 from meshwright.evidence.score import judge
 from meshwright.evidence.tables import evidence_data, evidence_sections
-from meshwright.imports.clusters import read_facts, read_levels, read_machine
-from meshwright.imports.plain import plain
+from meshwright.imports.read_import import read_facts, read_levels, read_machine
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
+from meshwright.imports.yaml_text import plain_data
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.topology import Topology
-from meshwright.sweeps.case import Case
+from meshwright.sweeps.search_case import Case
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import summarise
 from meshwright.sweeps.sweep import read_search
@@ -201,7 +201,7 @@ def _import(kind: str, path: Path) -> None:
             levels = read_levels(kind, path, machine).fields["levels"]
             assert Topology.model_validate({**machine.model_dump(), "levels": levels})
     else:
-        plain(read_facts(kind, path))
+        plain_data(read_facts(kind, path))
 
 
 def _fit(path: Path) -> None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from meshwright.spec.host_graph import graph_of_levels
 from meshwright.spec.links import Level
-from meshwright.spec.machine import machine_of_levels
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.routed_fabric import RoutedFabric
@@ -23,7 +23,7 @@ def tree_graph(levels: Sequence[Level]) -> nx.Graph[str]:
     A trunk of per-GPU uplinks has their summed bandwidth: concurrent groups load
     them evenly, which is what the plans of a lattice do.
     """
-    graph = machine_graph(machine_of_levels(levels, None))
+    graph = machine_graph(graph_of_levels(levels, None))
     for rank in range(math.prod(level.size for level in levels)):
         graph.nodes[f"gpu{rank}"]["host"] = rank // levels[0].size
     return graph

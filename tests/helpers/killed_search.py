@@ -14,26 +14,26 @@ import time
 from pathlib import Path
 
 import meshwright.cpsat.model  # noqa: F401  # imported by the first proof otherwise
-from meshwright.sweeps.case import Recipe, fingerprint
-from meshwright.sweeps.run import Run
+from meshwright.sweeps.in_process_pool import InProcessPool
+from meshwright.sweeps.search_case import SolveSettings, fingerprint
+from meshwright.sweeps.search_run import SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import read_search
-from meshwright.sweeps.this_process import Here
 
 LONGEST_S = 0.3
 
 
 def search(sweep: str, store: Path) -> None:
     with Store(store) as own:
-        run = Run(read_search(sweep).cases, Recipe(), own)
+        run = SearchRun(read_search(sweep).cases, SolveSettings(), own)
         run.resume()
-        run.solve(Here())
+        run.solve(InProcessPool())
 
 
 def stored(sweep: str, store: Path) -> int:
     """Return how many rows can be read."""
     with Store(store) as own:
-        run = Run(read_search(sweep).cases, Recipe(), own)
+        run = SearchRun(read_search(sweep).cases, SolveSettings(), own)
         run.resume()
         return len(run.found)
 

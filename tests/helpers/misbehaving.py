@@ -13,14 +13,14 @@ from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps import worker
-from meshwright.sweeps.case import Case, Recipe
 from meshwright.sweeps.row import Row
+from meshwright.sweeps.search_case import Case, SolveSettings
 
 
-def solve_case(key: str, case: Case, recipe: Recipe) -> Row:
+def solve_case(key: str, case: Case, settings: SolveSettings) -> Row:
     """Solve a case as a worker does, with a solver that misbehaves at some lengths."""
     setattr(worker, "solve", _misbehave)  # noqa: B010
-    return worker.solve_case(key, case, recipe)
+    return worker.solve_case(key, case, settings)
 
 
 def _misbehave(spec: Spec, options: Options) -> Outcome:

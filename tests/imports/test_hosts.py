@@ -77,8 +77,7 @@ def test_scontrol_counts_over_nodes() -> None:
     text = first + "\n" + first.replace("NodeName=n1", "NodeName=n2")
     facts = scontrol.parse("[root@head ~]# scontrol show node\n" + text, "t")
     assert [node.name for node in facts.nodes] == ["n1", "n2"]
-    assert facts.gpus == 16
-    assert facts.kinds == {(("a100", 8),): ["n1", "n2"]}
+    assert facts.gpus_by_type == {"a100": 16}
 
 
 @pytest.mark.parametrize(

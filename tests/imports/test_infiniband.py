@@ -7,6 +7,11 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.imports.fabrics import ibnetdiscover
 from meshwright.imports.facts import ibstat
+from tests.helpers.import_facts import (
+    block_count,
+    names_seen_from_switches,
+    port_lines_by_speed,
+)
 from tests.helpers.import_gpus import validated
 
 
@@ -59,12 +64,12 @@ def fabric(speed: str = "4xNDR") -> str:
 
 def test_rails_join_the_hosts_of_several_leaves() -> None:
     facts = ibnetdiscover.parse(fabric(), "t")
-    assert facts.count("Switch") == 5
-    assert facts.count("Ca") == 8
+    assert block_count(facts, "Switch") == 5
+    assert block_count(facts, "Ca") == 8
     assert sorted(facts.hosts) == ["a", "b", "c", "d"]
-    assert facts.names_seen_from_switches == {"a", "b", "c", "d", "Mellanox"}
+    assert names_seen_from_switches(facts) == {"a", "b", "c", "d", "Mellanox"}
     # hosts: 8 ports at either end; leaves 8 cables at either end, and SHARP
-    assert facts.port_lines_by_speed == {"4xNDR": 16, "4xHDR": 17}
+    assert port_lines_by_speed(facts) == {"4xNDR": 16, "4xHDR": 17}
     imported = ibnetdiscover.IMPORTER.to_levels(facts)
     levels = [(v["name"], v["size"], v["gb_s"]) for v in imported.fields["levels"]]
     # a host: 2 x 400 Gbit/s; a group of 2 leaves: 4 cables of 200 Gbit/s

@@ -6,6 +6,7 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports.machines.nvidia_smi import parse, to_topology
+from tests.helpers.import_facts import gpu_pair_cells, nearest_nics
 from tests.helpers.import_gpus import A100, A6000, PCIE, links_of, names_of
 
 PAIR = [
@@ -79,12 +80,12 @@ def test_every_kind_of_copy_says_the_same(text: str) -> None:
     facts = parse(text, "topo.txt")
     assert facts.gpus == ("GPU0", "GPU1")
     assert facts.nics == ("NIC0",)
-    assert facts.gpu_pair_links == {"NV4": 1}
+    assert gpu_pair_cells(facts) == {"NV4": 1}
     assert facts.affinity("CPU Affinity") == ["0-7", "8-15"]
     assert facts.affinity("NUMA Affinity") == ["0", "1"]
     near = {"GPU0": ("PIX", ["NIC0"]), "GPU1": ("SYS", ["NIC0"])}
-    assert facts.nearest_nics == near
-    assert facts.symmetric
+    assert nearest_nics(facts) == near
+    assert not facts.asymmetric
     assert not facts.rows_missing
 
 
@@ -98,7 +99,7 @@ def test_legend_names_the_nics() -> None:
 def test_cells_of_others_are_known() -> None:
     text = matrix({"GPU0": "X MX SOC", "GPU1": "MX X ICN7", "GPU2": "SOC ICN7 X"})
     facts = parse(text, "t")
-    assert facts.gpu_pair_links == {"MX": 1, "SOC": 1, "ICN7": 1}
+    assert gpu_pair_cells(facts) == {"MX": 1, "SOC": 1, "ICN7": 1}
     links = links_of(to_topology(facts, A6000, "x"))
     assert links["GPU0", "GPU1"] == 1 * 14
     assert links["GPU1", "GPU2"] == 7 * 14
@@ -147,7 +148,7 @@ def test_gpus_stand_in_the_order_of_their_numbers() -> None:
 
 def test_asymmetry_is_noted() -> None:
     facts = parse(matrix({"GPU0": "X PIX", "GPU1": "SYS X"}), "t")
-    assert not facts.symmetric
+    assert facts.asymmetric
     said = " ".join(to_topology(facts, PCIE, "x").notes)
     assert "not symmetric in 1 pairs, such as GPU0 and GPU1: PIX and SYS" in said
 

@@ -56,7 +56,7 @@ def test_blocks_are_read(spelling: str) -> None:
     assert facts.counts("weight") == {"15": 2, "40": 1, "72": 3}
     assert facts.counts("type") == {"XGMI": 2, "PCIE": 4}
     assert facts.counts("hops") == {}
-    assert facts.numa_nodes == [0, 0, 1, 1]
+    assert [*facts.numa.values()] == [0, 0, 1, 1]
 
 
 def test_pairs_of_xgmi_over_pcie() -> None:

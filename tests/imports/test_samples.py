@@ -24,6 +24,17 @@ from meshwright.imports.machines import (
     slurm_gres,
 )
 from meshwright.imports.registry import detect
+from meshwright.imports.safe_xml import parse_xml
+from tests.helpers.import_facts import (
+    block_count,
+    gpu_pair_cells,
+    gpu_pair_links,
+    links_per_gpu,
+    names_seen_from_switches,
+    nearest_nics,
+    net_speeds_mbps,
+    port_lines_by_speed,
+)
 from tests.helpers.import_gpus import H100, MI300X, validated
 
 Facts = dict[str, Any]
@@ -46,13 +57,13 @@ KINDS = {
 
 def _nvidia(text: str, name: str) -> tuple[Facts, Imported | None]:
     facts = nvidia_smi.parse(text, name)
-    near = facts.nearest_nics.items()
+    near = nearest_nics(facts).items()
     seen = {
         "gpus": len(facts.gpus),
         "nics": [*facts.nics],
         "nic_names": [*facts.nic_names],
-        "gpu_pair_links": facts.gpu_pair_links,
-        "symmetric": facts.symmetric,
+        "gpu_pair_links": gpu_pair_cells(facts),
+        "symmetric": not facts.asymmetric,
         "cpu_affinity": facts.affinity("CPU Affinity"),
         "numa_affinity": facts.affinity("NUMA Affinity"),
         "nearest_nics": {gpu: {"via": via, "nics": nics} for gpu, (via, nics) in near},
@@ -68,7 +79,7 @@ def _rocm(text: str, name: str) -> tuple[Facts, Imported | None]:
         "link_types": facts.counts("type"),
         "weights": {int(k): v for k, v in facts.counts("weight").items()},
         "hops": {int(k): v for k, v in facts.counts("hops").items()},
-        "numa": facts.numa_nodes,
+        "numa": [facts.numa[gpu] for gpu in facts.gpus if gpu in facts.numa],
     }
     return seen, rocm_smi.to_topology(facts, MI300X, "mi300x")
 
@@ -91,24 +102,25 @@ def _nccl(text: str, name: str) -> tuple[Facts, Imported | None]:
         "net_elements": facts.net_elements,
         "pci_by_class": facts.pci_by_class,
         "gpus": len(facts.gpus),
-        "nvlinks_per_gpu": facts.links_per_gpu("nvlink"),
-        "xgmi_per_gpu": facts.links_per_gpu("xgmi"),
-        "net_speeds_mbps": facts.net_speeds_mbps,
+        "nvlinks_per_gpu": links_per_gpu(facts, "nvlink"),
+        "xgmi_per_gpu": links_per_gpu(facts, "xgmi"),
+        "net_speeds_mbps": net_speeds_mbps(facts),
     }
     return seen, nccl_xml.to_topology(facts, H100, "h100") if facts.gpus else None
 
 
 def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
     facts = hwloc.parse(text, name)
+    kinds = [part.get("type") for part in parse_xml(text, name).all("object")]
     matrix = facts.matrices.get("NVLinkBandwidth")
     seen = {
         "nvlink_objects": len(matrix.objects) if matrix else 0,
         "values": len(matrix.values) if matrix else 0,
-        "distinct": matrix.distinct if matrix else [],
+        "distinct": sorted(set(matrix.values)) if matrix else [],
         "cuda_osdevs": facts.count("cuda"),
         "nvml_osdevs": facts.count("nvml"),
-        "numa": facts.numa,
-        "packages": facts.packages,
+        "numa": kinds.count("NUMANode"),
+        "packages": kinds.count("Package") + kinds.count("Socket"),
         "gpus": len(facts.gpus),
     }
     return seen, hwloc.to_topology(facts, H100, "h100") if facts.gpus else None
@@ -118,8 +130,8 @@ def _gres(text: str, name: str) -> tuple[Facts, Imported | None]:
     facts = slurm_gres.parse(text, name)
     seen = {
         "gpus": len(facts.gpus),
-        "gpu_pair_links": facts.gpu_pair_links,
-        "cores": facts.cores,
+        "gpu_pair_links": gpu_pair_links(facts),
+        "cores": [gpu.cores for gpu in facts.gpus],
         "mem_bytes": facts.mem_bytes,
     }
     return seen, slurm_gres.to_topology(facts, H100, "h100")
@@ -129,9 +141,9 @@ def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
     facts = slurm.parse(text, name)
     seen = {
         "switches": len(facts.groups),
-        "leaf_switches": len(facts.leaves),
+        "leaf_switches": sum(bool(group.nodes) for group in facts.groups.values()),
         "blocks": len(facts.groups),
-        "nodes": len(facts.nodes),
+        "nodes": len({n for group in facts.groups.values() for n in group.nodes}),
         "block_sizes": [*facts.block_sizes],
     }
     return seen, slurm.IMPORTER.to_levels(facts)
@@ -140,20 +152,20 @@ def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
 def _fabric(text: str, name: str) -> tuple[Facts, Imported | None]:
     facts = ibnetdiscover.parse(text, name)
     seen = {
-        "switches": facts.count("Switch"),
-        "ca_blocks": facts.count("Ca"),
-        "hosts_seen_from_switches": len(facts.names_seen_from_switches),
-        "port_lines_by_speed": facts.port_lines_by_speed,
+        "switches": block_count(facts, "Switch"),
+        "ca_blocks": block_count(facts, "Ca"),
+        "hosts_seen_from_switches": len(names_seen_from_switches(facts)),
+        "port_lines_by_speed": port_lines_by_speed(facts),
     }
     return seen, ibnetdiscover.IMPORTER.to_levels(facts)
 
 
 def _ports(text: str, name: str) -> tuple[Facts, Imported | None]:
-    return {"hosts": len(ibstat.parse(text, name).hosts)}, None
+    return {"hosts": len(ibstat.parse(text, name).guids)}, None
 
 
 def _hosts(text: str, name: str) -> tuple[Facts, Imported | None]:
-    return {"hosts": len(hostfile.parse(text, name).hosts)}, None
+    return {"hosts": len(hostfile.parse(text, name).slots)}, None
 
 
 def _nodes(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -161,7 +173,7 @@ def _nodes(text: str, name: str) -> tuple[Facts, Imported | None]:
     first = facts.nodes[0]
     seen = {
         "nodes": len(facts.nodes),
-        "gpus": facts.gpus,
+        "gpus": sum(facts.gpus_by_type.values()),
         "gpus_by_type": facts.gpus_by_type,
         "gpu_type": next(iter(first.gpus), None),
         "instance": first.instance,

@@ -7,6 +7,7 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.imports.fabrics import slurm
 from meshwright.imports.machines import slurm_gres
+from tests.helpers.import_facts import gpu_pair_links
 from tests.helpers.import_gpus import A6000, links_of, validated
 
 TREE = r"""
@@ -33,8 +34,9 @@ def test_tree() -> None:
     facts = slurm.parse(TREE, "topology.conf")
     assert facts.kind == "tree"
     assert len(facts.groups) == 3
-    assert len(facts.leaves) == 2
-    assert facts.nodes == tuple(f"n{i}" for i in range(8))
+    assert [group.nodes for group in facts.groups.values()] == [
+        ("n0", "n1", "n2", "n3"), ("n4", "n5", "n6", "n7"), (),
+    ]  # fmt: skip
     assert sizes(TREE) == [("leaf", 4), ("spine", 2)]
     assert "topology.conf:3: linkspeed= is left out." in notes(TREE)
     assert "every uplink is assumed to have 50 GB/s per GPU" in notes(TREE)
@@ -52,7 +54,8 @@ def test_blocks() -> None:
     lines = [f"BlockName=b{i} Nodes=n[{i}1-{i}8]" for i in range(6)]
     text = "\n".join([*lines, "BlockSizes=8,16"])
     facts = slurm.parse(text, "t")
-    assert (facts.kind, len(facts.groups), len(facts.nodes)) == ("block", 6, 48)
+    assert (facts.kind, len(facts.groups)) == ("block", 6)
+    assert all(len(group.nodes) == 8 for group in facts.groups.values())
     assert facts.block_sizes == (8, 16)
     assert sizes(text) == [("block", 8), ("16-node-group", 2), ("cluster", 3)]
     odd = text.replace("8,16", "8,12")
@@ -165,8 +168,8 @@ def gres_conf(links: list[str], extra: str = "") -> str:
 def test_gres_links_are_nvlinks() -> None:
     text = gres_conf(["-1,4,0", "4,-1,0", "0,0,-1"], "\nGres Name=VramPerGpu Count=48G")
     facts = slurm_gres.parse(text, "t")
-    assert facts.gpu_pair_links == {"4": 1, "0": 2}
-    assert facts.cores == ["0-7", "0-7", "8-15"]
+    assert gpu_pair_links(facts) == {"4": 1, "0": 2}
+    assert [gpu.cores for gpu in facts.gpus] == ["0-7", "0-7", "8-15"]
     assert facts.mem_bytes == 48 * 2**30
     links = links_of(slurm_gres.to_topology(facts, A6000, "a6000"))
     assert links["GPU0", "GPU1"] == 4 * 14

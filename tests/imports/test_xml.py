@@ -7,6 +7,7 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.imports.machines import hwloc, nccl_xml
 from meshwright.imports.safe_xml import parse_xml
+from tests.helpers.import_facts import links_per_gpu
 from tests.helpers.import_gpus import (
     A100,
     MI300X,
@@ -77,7 +78,7 @@ def test_nccl_nvlinks_of_pairs_and_of_switches() -> None:
     )
     switched = system(gpu(a, 0, switches) + gpu(b, 1, switches))
     facts = nccl_xml.parse(switched, "t")
-    assert facts.links_per_gpu("nvlink") == [12, 12]
+    assert links_per_gpu(facts, "nvlink") == [12, 12]
     links = links_of(nccl_xml.to_topology(facts, A100, "a100"))
     assert links == {("GPU0", "nvswitch"): 12 * 25, ("GPU1", "nvswitch"): 12 * 25}
 
@@ -89,7 +90,7 @@ def test_rccl_names_its_links_xgmi() -> None:
         for i, own in enumerate(ids)
     ]
     facts = nccl_xml.parse(system("".join(gpus)), "t")
-    assert facts.links_per_gpu("xgmi") == [2, 2, 2]
+    assert links_per_gpu(facts, "xgmi") == [2, 2, 2]
     links = links_of(nccl_xml.to_topology(facts, MI300X, "mi300x"))
     assert links == {(f"GPU{i}", "xgmi"): 2 * 64 for i in range(3)}
 
@@ -176,7 +177,7 @@ def test_hwloc_pairs() -> None:
     )
     facts = hwloc.parse(hwloc_xml(pairs), "t.xml")
     assert [gpu.name for gpu in facts.gpus] == ["nvml0", "nvml1", "nvml2"]
-    assert (facts.count("cuda"), facts.numa, facts.packages) == (2, 2, 2)
+    assert facts.count("cuda") == 2
     imported = hwloc.to_topology(facts, V100, "v100")
     assert links_of(imported) == {
         ("GPU0", "GPU1"): 50,

@@ -11,9 +11,9 @@ import pytest
 
 import meshwright as mw
 from meshwright.cli.schema import Kind
-from meshwright.evidence.read import RUNS
+from meshwright.evidence.read_runs import RUNS
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.schemas.kinds import KINDS, schema_text
+from meshwright.schemas.file_schemas import KINDS, schema_text
 from tests.helpers.command import run
 
 jsonschema = pytest.importorskip("jsonschema")

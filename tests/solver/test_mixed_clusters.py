@@ -26,7 +26,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.solver.mixed_clusters import arrangements
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
-from meshwright.spec.parts import alike
+from meshwright.spec.cluster_parts import common_topology
 from meshwright.spec.spec import Spec
 from tests.helpers.command import refusal
 from tests.helpers.unlike import mixed, part
@@ -209,7 +209,7 @@ def test_small_memory_binds_its_own_stages_only() -> None:
 def test_alike_is_the_least_of_everything() -> None:
     cluster = mixed(part(4, 100, 80), part(2, 50, 96, count=3)).cluster
     assert cluster.join is not None
-    common = alike(cluster.parts, cluster.join)
+    common = common_topology(cluster.parts, cluster.join)
     assert (common.gpu.memory_gib, common.gpu.peak_tflops.bf16) == (80, 50)
     # Hosts of gcd(4, 2) GPUs: two halves of the first box, and three of two.
     assert [(own.name, own.size) for own in common.levels] == [("host", 2), ("join", 5)]

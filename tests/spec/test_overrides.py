@@ -127,7 +127,7 @@ def test_most_gpus_count_where_hosts_lose_some() -> None:
     own = cluster_of(2, {"host": 1, "node": "gpu0"})
     assert own.fan_outs == (7, 2)
     assert own.hosts.left_out == ()
-    assert [kind.machine.gpus for kind in own.hosts.kinds] == [7, 7]
+    assert [kind.machine.gpus for kind in own.hosts.groups] == [7, 7]
 
 
 def test_an_adapter_at_half_speed_halves_what_crosses_hosts() -> None:
@@ -168,7 +168,7 @@ def test_a_link_between_hosts_and_switches_may_go_down_too() -> None:
     training = {"seq_len": 2048, "global_batch": 32, "precision": "fp16"}
     own = {"machine": "dgx-1v", "count": 2, "overrides": [{"host": 0, "node": "nic0"}]}
     cluster = loaded(own, training=training).cluster
-    assert [kind.machine.nics for kind in cluster.hosts.kinds] == [4, 3]
+    assert [kind.machine.nics for kind in cluster.hosts.groups] == [4, 3]
     assert cluster.gpus == 16
 
 

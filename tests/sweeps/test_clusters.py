@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.sweeps.case import Recipe
 from meshwright.sweeps.pools import Pool, open_pool
 from meshwright.sweeps.row import Row
-from meshwright.sweeps.run import Run
+from meshwright.sweeps.search_case import SolveSettings
+from meshwright.sweeps.search_run import SearchRun
 from meshwright.sweeps.store import Store
 from tests.helpers.searches import SWEEP, cases, changed, solved
 
@@ -25,7 +25,7 @@ MANY = changed("{log2: [256, 1024]}", "{range: [64, 1024, 64]}")
 
 def rows_of(pool: Pool, folder: Path, text: str = SWEEP) -> list[Row]:
     with Store(folder / "cluster.sqlite") as store:
-        run = Run(cases(folder, text), Recipe(), store)
+        run = SearchRun(cases(folder, text), SolveSettings(), store)
         run.solve(pool)
         return run.rows
 
@@ -50,7 +50,7 @@ def test_dask_worker_killed_in_the_middle_changes_nothing(tmp_path: Path) -> Non
     ):
         victim, *_ = client.run(os.getpid).values()
         with Store(tmp_path / "cluster.sqlite") as store:
-            run = Run(cases(tmp_path, MANY), Recipe(), store)
+            run = SearchRun(cases(tmp_path, MANY), SolveSettings(), store)
 
             def kill_after(row: Row, _is_old: bool) -> None:
                 if len(run.found) == 8:
@@ -73,7 +73,7 @@ def test_ray_started_here_has_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason=DASK)
-    monkeypatch.setattr("meshwright.sweeps.on_dask.WAIT_S", 0.2)
+    monkeypatch.setattr("meshwright.sweeps.dask_pool.WAIT_S", 0.2)
     with (
         pytest.raises(SpecError, match=r"--address tcp://127.0.0.1:9: no Dask"),
         open_pool("dask", 1, "tcp://127.0.0.1:9"),

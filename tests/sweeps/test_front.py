@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,21 @@ from hypothesis import strategies as st
 from meshwright.errors import SpecError
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.case import Case, Recipe
 from meshwright.sweeps.front import front, undominated
 from meshwright.sweeps.row import Row
+from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import best_of_groups, summarise
 from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.techniques_beyond_dp import OFF
-from meshwright.sweeps.trade import Trace, within
-from meshwright.sweeps.trade_axes import Solve, by_gpus, by_memory, by_ways
+from meshwright.sweeps.techniques import PLAIN
+from meshwright.sweeps.trade_off import (
+    Solve,
+    TradeOff,
+    by_gpus,
+    by_memory,
+    by_techniques,
+    trade_off_search,
+)
 from meshwright.sweeps.worker import solve_case
 from tests.helpers.oracle import every_plan
 from tests.helpers.searches import cases, changed
@@ -93,7 +100,7 @@ def test_groups_have_their_own_best_and_front() -> None:
 
 
 def here(case: Case) -> Row:
-    return solve_case("", case, Recipe())
+    return solve_case("", case, SolveSettings())
 
 
 def solved(
@@ -128,7 +135,7 @@ def check_equal(own: Sequence[Point], every: Sequence[Point]) -> None:
 
 
 def ways_of(one: Skeletons) -> float:
-    off = dict.fromkeys(OFF, 0) | dict.fromkeys(("tp", "pp", "vpp", "cp", "ep"), 1)
+    off = dict.fromkeys(PLAIN, 0) | dict.fromkeys(("tp", "pp", "vpp", "cp", "ep"), 1)
     return float(sum(int(getattr(one, name)[0]) != own for name, own in off.items()))
 
 
@@ -144,7 +151,7 @@ def test_memory_fronts_are_those_of_every_plan(spec: Spec) -> None:
 @given(specs(most_layers=4))
 def test_fronts_of_simplicity_are_those_of_every_plan(spec: Spec) -> None:
     assume(spec.limits.max_link_utilisation is None)
-    check_equal(solved(by_ways, spec, "ways"), brute(spec, ways_of))
+    check_equal(solved(by_techniques, spec, "ways"), brute(spec, ways_of))
 
 
 @pytest.mark.slow
@@ -154,7 +161,7 @@ def test_tight_spec_trades_time_for_memory_and_simplicity(tmp_path: Path) -> Non
     assert spec is not None
     for trace, metric, other in (
         (by_memory, "peak_gib", None),
-        (by_ways, "ways", ways_of),
+        (by_techniques, "ways", ways_of),
     ):
         points = solved(trace, spec, metric)
         assert len(points) > 2, metric
@@ -165,7 +172,7 @@ def test_ways_that_are_pinned_in_stay(tmp_path: Path) -> None:
     text = changed("[1, 2]", "[2]") + "  pins.tp: [2]\n  pins.recompute: [[full]]\n"
     spec = cases(tmp_path, text)[0].spec
     assert spec is not None
-    rows = list(by_ways(spec, here))
+    rows = list(by_techniques(spec, here))
     assert rows
     for own in rows:
         assert own.plan is not None
@@ -189,16 +196,25 @@ def test_counts_that_a_spec_cannot_have_are_rows_that_say_so(tmp_path: Path) -> 
     assert second.spec == spec
 
 
-def test_trace_is_stored_and_resumed(tmp_path: Path) -> None:
+def _note_age(seen: list[bool], _row: Row, is_old: bool) -> None:
+    seen.append(is_old)
+
+
+def test_trade_off_is_stored_and_resumed(tmp_path: Path) -> None:
     spec = cases(tmp_path)[5].spec
     assert spec is not None
     found, olds = [], []
     for _ in range(2):
         with Store(tmp_path / "trace.sqlite") as store:
             seen: list[bool] = []
-            trace = Trace(Recipe(), store, True, lambda _, own, to=seen: to.append(own))  # type: ignore[misc]
-            trace.follow(spec, "ways")
-            found.append(trace.rows)
+            trade_off = TradeOff(
+                SolveSettings(),
+                store,
+                True,
+                partial(_note_age, seen),
+            )
+            trade_off.follow(spec, "ways")
+            found.append(trade_off.rows)
             olds.append(seen)
     assert found[0] == found[1]
     assert not any(olds[0])
@@ -208,7 +224,10 @@ def test_trace_is_stored_and_resumed(tmp_path: Path) -> None:
 def test_only_one_spec_has_a_front_within(tmp_path: Path) -> None:
     every = cases(tmp_path)
     with pytest.raises(SpecError, match="--within: 6 cases; expected one spec"):
-        within(Search("", every), "ways")
+        trade_off_search(Search("", every), "ways")
     with pytest.raises(SpecError, match="--within: 'mfu': expected one of peak_gib"):
-        within(Search("", every[:1]), "mfu")
-    assert within(Search("", every[:1]), "ways").fields.front == ("step_s", "ways")
+        trade_off_search(Search("", every[:1]), "mfu")
+    assert trade_off_search(Search("", every[:1]), "ways").fields.front == (
+        "step_s",
+        "ways",
+    )

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from meshwright import catalog
-from meshwright.sweeps import case as case_module
 from meshwright.sweeps import metrics as metrics_module
-from meshwright.sweeps.case import Recipe, fingerprint
+from meshwright.sweeps import search_case as case_module
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
+from meshwright.sweeps.search_case import SolveSettings, fingerprint
 from tests.helpers.searches import ENVIRONMENT, cases, solved, written
 
 NEW = """\
@@ -98,11 +98,11 @@ def test_keys_have_a_hash_of_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = cases(tmp_path)
-    keys = Recipe().keys(own)
-    assert not {*Recipe(code="other").keys(own)} & {*keys}
+    keys = SolveSettings().keys(own)
+    assert not {*SolveSettings(code="other").keys(own)} & {*keys}
     copy = tmp_path / "meshwright" / "sweeps"
     copy.mkdir(parents=True)
-    monkeypatch.setattr(case_module, "__file__", str(copy / "case.py"))
+    monkeypatch.setattr(case_module, "__file__", str(copy / "search_case.py"))
     seen = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2")):
         (copy / name).write_text(text)

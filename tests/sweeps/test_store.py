@@ -14,10 +14,10 @@ import pytest
 
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.sweeps.case import Case, Recipe
-from meshwright.sweeps.run import Run
+from meshwright.sweeps.in_process_pool import InProcessPool
+from meshwright.sweeps.search_case import Case, SolveSettings
+from meshwright.sweeps.search_run import SearchRun
 from meshwright.sweeps.store import SCHEMA, Store, StoreError
-from meshwright.sweeps.this_process import Here
 from tests.helpers import killed_search
 from tests.helpers.searches import ENVIRONMENT, SWEEP, cases, changed, solved, written
 
@@ -102,21 +102,21 @@ def test_what_is_stored_is_not_solved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = solved(tmp_path)
-    monkeypatch.setattr("meshwright.sweeps.this_process.solve_case", None)
+    monkeypatch.setattr("meshwright.sweeps.in_process_pool.solve_case", None)
     assert solved(tmp_path) == rows
 
 
 def test_keys_tell_all_that_an_answer_depends_on(tmp_path: Path) -> None:
     own = cases(tmp_path)
-    keys = Recipe().keys(own)
+    keys = SolveSettings().keys(own)
     assert len(set(keys)) == len(own)
-    assert Recipe(time_limit_s=9.0, memory_limit_gib=1.0).keys(own) == keys
+    assert SolveSettings(time_limit_s=9.0, memory_limit_gib=1.0).keys(own) == keys
     profile = Profile(gpus={"inline": {"matmul": 0.9}})
-    assert not {*Recipe(profile).keys(own)} & {*keys}
-    assert not {*Recipe(seed=1).keys(own)} & {*keys}
-    assert not {*Recipe(version="0.0.0").keys(own)} & {*keys}
+    assert not {*SolveSettings(profile).keys(own)} & {*keys}
+    assert not {*SolveSettings(seed=1).keys(own)} & {*keys}
+    assert not {*SolveSettings(version="0.0.0").keys(own)} & {*keys}
     other = cases(tmp_path, changed("tokens: 1000000000", "tokens: 1000000001"))
-    assert not {*Recipe().keys(other)} & {*keys}
+    assert not {*SolveSettings().keys(other)} & {*keys}
 
 
 def test_what_is_not_proven_holds_under_the_same_limits_alone(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_searches_share_a_store_from_its_first_moment(tmp_path: Path) -> None:
             (tmp_path / str(hash(text))).mkdir()
             own = cases(tmp_path / str(hash(text)), text)
             with Store(tmp_path / "own.sqlite") as store:
-                run = Run(own, Recipe(), store)
+                run = SearchRun(own, SolveSettings(), store)
                 run.resume()
-                run.solve(Here())
+                run.solve(InProcessPool())
         except BaseException as error:
             failures.append(error)
 
@@ -174,13 +174,13 @@ def test_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "own.sqlite"
     with Store(path) as store:
         store._db.execute("PRAGMA max_page_count = 12")
-        run = Run(own, Recipe(), store)
+        run = SearchRun(own, SolveSettings(), store)
         with pytest.raises(StoreError, match=r"disk is full.*was stored is safe"):
-            run.solve(Here())
+            run.solve(InProcessPool())
         found = list(run.found)
     assert 0 < len(found) < len(own)
     with Store(path) as store:
-        again = Run(own, Recipe(), store)
+        again = SearchRun(own, SolveSettings(), store)
         again.resume()
         assert list(again.found) == found
 
@@ -256,10 +256,10 @@ def test_failed_case_is_stored_and_tried_again(tmp_path: Path) -> None:
     bad = Case("bad", {}, None, "no such thing")
     with Store(tmp_path / "own.sqlite") as store:
         for _ in range(2):
-            run = Run([bad], Recipe(), store)
+            run = SearchRun([bad], SolveSettings(), store)
             run.resume()
             assert run.rows == []
-            run.solve(Here())
+            run.solve(InProcessPool())
             assert [row.error for row in run.rows] == ["no such thing"]
     assert count(tmp_path / "own.sqlite") == 1
 
@@ -299,7 +299,7 @@ def test_rows_that_are_none_are_told(tmp_path: Path, value: str, told: str) -> N
     path = altered(tmp_path, f"UPDATE results SET row = {value}")
     own = cases(tmp_path)
     with Store(path) as store, pytest.raises(StoreError) as error:
-        Run(own, Recipe(), store).resume()
+        SearchRun(own, SolveSettings(), store).resume()
     assert str(error.value).startswith(f"--store {path}: ")
     assert told in str(error.value)
     assert len(str(error.value)) < 2_000

@@ -21,7 +21,7 @@ from meshwright.loading.load import load_spec
 from meshwright.results.outcome import Outcome
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.machine import Machine
+from meshwright.spec.host_graph import HostGraph
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
@@ -363,7 +363,7 @@ def test_any_graph_is_priced_by_counting_its_rings(
     links: Links = [("s0", "s1", 40.0), ("s1", "s2", 20.0)]
     links += [(n, chooser.choice(switches), chooser.uniform(1, 99)) for n in names]
     tree = explicit(dict.fromkeys(names, 0), switches, links)
-    graph = machine_graph(Machine(tree.topology.nodes, tree.topology.links))
+    graph = machine_graph(HostGraph(tree.topology.nodes, tree.topology.links))
     fabric = fabric_of_graph(graph, tree.fan_outs)
     every = every_mesh((gpus,))
     own = every[data.draw(st.integers(0, len(every) - 1))]

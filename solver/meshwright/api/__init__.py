@@ -1,1 +1,1 @@
-"""What `import meshwright` gives: one module for each thing that can be asked."""
+"""The functions of `import meshwright`, one module for each."""

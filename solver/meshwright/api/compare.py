@@ -52,7 +52,7 @@ def compare(
         >>> import meshwright as mw
         >>> spec = mw.load("llama2-13b-8xa100")
         >>> found = mw.compare(spec, {"tensors": "tp=8", "stages": "tp=1,pp=8"})
-        >>> [own.name for own in found.plans]
+        >>> [plan.name for plan in found.plans]
         ['stages', 'tensors']
     """
     named = list(named_pins(plans))
@@ -64,26 +64,28 @@ def compare(
     found = _found(spec, named, options)
     if vary and found.fits:
         on_progress(f"varying {vary.name}")
-        return _turned(spec, found, named, vary, options)
+        return _with_crossovers(spec, found, named, vary, options)
     if vary is None and not named and spec.cluster.gpus == PAIR:
         return found.model_copy(update={"note": NO_LEVEL})
     return found
 
 
 def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
-    """Return the plans, or the best of each kind, those of two GPUs in full."""
+    """Return the plans, or the best of each kind; in full for plans or two GPUs."""
     if plans:
-        found = compare_plans(spec, plans, lambda own: solve(own, options))
+        found = compare_plans(spec, plans, lambda changed: solve(changed, options))
     else:
         found = compare_kinds(spec, solve(spec, replace(options, is_by_kind=True)))
     is_full = plans or spec.cluster.gpus == PAIR
     return in_full(spec, found, options.profile) if is_full else found
 
 
-def _turned(
+def _with_crossovers(
     spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
 ) -> Comparison:
-    """Return a comparison with the turns of its plans, or of their kinds."""
-    kinds = [own.name for own in found.plans if own.plan]
+    """Return a comparison with the crossovers of its plans, or of their kinds."""
+    kinds = [compared.name for compared in found.plans if compared.plan]
     named = plans or [(kind, kind_pins(spec, kind)) for kind in kinds]
-    return with_crossovers(found, varied, named, lambda own: solve(own, options))
+    return with_crossovers(
+        found, varied, named, lambda changed: solve(changed, options)
+    )

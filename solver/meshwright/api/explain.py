@@ -1,4 +1,4 @@
-"""Says why: `meshwright.explain`."""
+"""Explains a plan or a spec: `meshwright.explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to solve, as keywords of the public functions."""
+"""Options that the public functions share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Effort(TypedDict, total=False):
 
 
 def quiet(_: str) -> None:
-    """Say nothing of progress."""
+    """Ignore a line of progress."""
 
 
 def read_profile(profile: str | Profile) -> Profile:
@@ -38,7 +38,7 @@ def read_profile(profile: str | Profile) -> Profile:
 
 
 def seconds(time_limit_s: float | None) -> float:
-    """Return a time limit, endless where there is none."""
+    """Return a time limit in seconds, infinite for None."""
     return math.inf if time_limit_s is None else time_limit_s
 
 
@@ -49,7 +49,7 @@ def refuse_beside_inference(
 
     Args:
         spec: The spec.
-        given: Of the name of each option whether it was given.
+        given: By name of an option, whether it was given.
 
     Raises:
         SpecError: one of them was given.

@@ -1,4 +1,4 @@
-"""The ways in which a caller may give a plan."""
+"""Reads plans in all forms that the public functions accept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.pins import Pins
 
@@ -19,7 +19,7 @@ PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
 """A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file of them."""
 
 PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
-"""Plans by name, or plans alone, whose names are what they are as text."""
+"""Plans by name, or plans alone, each named by its text."""
 
 
 def pins_of(plan: PlanLike) -> Pins:
@@ -54,6 +54,6 @@ def named_pins(plans: PlansLike) -> Iterator[tuple[str, Pins]]:
     Raises:
         SpecError: see `pins_of`.
     """
-    for own in plans.items() if isinstance(plans, Mapping) else plans:
-        name, plan = own if isinstance(own, tuple) else (str(own), own)
+    for entry in plans.items() if isinstance(plans, Mapping) else plans:
+        name, plan = entry if isinstance(entry, tuple) else (str(entry), entry)
         yield name, pins_of(plan)

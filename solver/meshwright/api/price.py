@@ -1,4 +1,4 @@
-"""What one plan takes: `meshwright.price`."""
+"""Prices one plan: `meshwright.price`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def price(
 
 
 def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
-    """Return the job that a plan is for; of unlike parts, as the plan uses them.
+    """Return the job that a plan is for; with unlike parts, as the plan uses them.
 
     Raises:
         SpecError: the plan is for another job.
@@ -86,8 +86,8 @@ def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
     is_mixed = bool(spec.cluster.parts)
     uses = [way.spec for way in arrangements(spec)] if is_mixed else [spec]
     problems: list[str] = []
-    for own in uses:
-        job = profile.job(own)
+    for arrangement in uses:
+        job = profile.job(arrangement)
         problems = list(_problems(job, plan))
         if not problems:
             return job
@@ -95,7 +95,7 @@ def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
 
 
 def _problems(job: Job, plan: Plan) -> Iterator[str]:
-    """Yield what makes a plan one of another job."""
+    """Yield the reasons why a plan is for another job."""
     yield from map(str, split_rules(job.spec, plan))
     degrees = {axis: getattr(plan, axis) for axis in AXES}
     yield from _mesh_problems(plan.mesh, degrees, job.fabric.sizes)
@@ -105,7 +105,7 @@ def _problems(job: Job, plan: Plan) -> Iterator[str]:
 
 
 def _stage_gpus(job: Job, stages: int) -> list[str]:
-    """Return the GPU of each stage, where they differ; empty names elsewhere."""
+    """Return the name of the GPU of each stage; empty where all GPUs are equal."""
     names = [kind.spec.cluster.topology.gpu.name for kind in job.kinds] or [""]
     return [names[kind] for kind in job.kind_of_stage(stages).tolist()]
 
@@ -113,15 +113,17 @@ def _stage_gpus(job: Job, stages: int) -> list[str]:
 def _mesh_problems(
     mesh: Mesh, degrees: Mapping[str, int], sizes: tuple[int, ...]
 ) -> Iterator[str]:
-    """Yield why a mesh does not lay degrees over levels of such sizes."""
-    if set(mesh) != set(degrees) or {len(own) for own in mesh.values()} != {len(sizes)}:
+    """Yield the reasons why a mesh does not lay these degrees over these levels."""
+    if set(mesh) != set(degrees) or {len(factors) for factors in mesh.values()} != {
+        len(sizes)
+    }:
         yield f"mesh: expected {len(sizes)} factors for each of {', '.join(degrees)}"
         return
     for axis, degree in degrees.items():
         if math.prod(mesh[axis]) != degree:
             yield f"mesh.{axis}: {mesh[axis]} is not {degree}"
     for level, size in enumerate(sizes):
-        if math.prod(own[level] for own in mesh.values()) != size:
+        if math.prod(factors[level] for factors in mesh.values()) != size:
             yield f"mesh: level {level} has {size} children"
 
 

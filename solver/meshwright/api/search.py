@@ -12,8 +12,8 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
 from meshwright.cost.profile import Profile
 from meshwright.loading.source import Source
-from meshwright.sweeps.case import Recipe
-from meshwright.sweeps.command import Asked, run_search
+from meshwright.sweeps.run_search import SearchOptions, run_search
+from meshwright.sweeps.search_case import SolveSettings
 from meshwright.sweeps.summary import SearchResult
 from meshwright.sweeps.sweep import Search, read_search
 
@@ -77,14 +77,16 @@ def search(
         >>> found.best["all cases"].status
         'optimal'
     """
-    recipe = Recipe(read_profile(profile), seed, time_limit_s, memory_limit_gib)
+    settings = SolveSettings(
+        read_profile(profile), seed, time_limit_s, memory_limit_gib
+    )
     found = sweep if isinstance(sweep, Search) else read_search(sweep)
     with _kept(store) as path:
-        asked = Asked(
+        asked = SearchOptions(
             store=path,
-            recipe=recipe,
+            settings=settings,
             resume=resume,
-            outputs=[Path(own) for own in outputs],
+            outputs=[Path(output) for output in outputs],
             best=best,
             group=group,
             front=front,
@@ -98,7 +100,7 @@ def search(
 
 @contextmanager
 def _kept(store: StrPath | None) -> Iterator[Path]:
-    """Yield the file of a store, a passing one where none is named."""
+    """Yield the path of a store, in a temporary folder where none is named."""
     if store is not None:
         yield Path(store)
         return

@@ -1,4 +1,4 @@
-"""Finds the best plan, and prices one: `meshwright.solve` and `meshwright.price`."""
+"""Finds the best plan: `meshwright.solve`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 MOST_GPUS_BY_KIND = 8
-"""Clusters up to this size get the best plan of every kind unasked."""
+"""Largest cluster for which the best plan of every kind is found by default."""
 
 
 @overload

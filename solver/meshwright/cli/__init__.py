@@ -24,9 +24,9 @@ from meshwright.cli import (
     solve,
     topology,
 )
-from meshwright.cli.complaints import complain, complain_of_a_fault
+from meshwright.cli.error_messages import complain, complain_of_a_fault
 from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS
-from meshwright.cli.usage import Commands
+from meshwright.cli.usage_errors import Commands
 from meshwright.errors import InternalError, MeshwrightError
 
 app = typer.Typer(

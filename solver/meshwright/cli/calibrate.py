@@ -29,7 +29,7 @@ def calibrate(
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.calibrate import calibrate as fit_profile
     from meshwright.evidence.price import price_runs
-    from meshwright.evidence.read import read_runs
+    from meshwright.evidence.read_runs import read_runs
     from meshwright.evidence.tables import profile_sections
     from meshwright.report.render import sections_as_text
 

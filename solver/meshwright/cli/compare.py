@@ -49,7 +49,7 @@ def compare(
 
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
-    plans = [(own, read_plan(own)) for own in plan or []]
+    plans = [(text, read_plan(text)) for text in plan or []]
     chosen = varied(spec, loaded, vary, bool(plans))
     tell(notes)
     from meshwright.api.compare import compare as compare_plans

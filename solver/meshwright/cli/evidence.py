@@ -40,7 +40,7 @@ def evidence(
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.plot import save_plot
-    from meshwright.evidence.read import read_runs
+    from meshwright.evidence.read_runs import read_runs
     from meshwright.evidence.score import judge
     from meshwright.evidence.tables import evidence_data, evidence_sections
 

@@ -1,4 +1,4 @@
-"""What a command leaves with."""
+"""The exit codes of commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNDECIDED = 3
 """Stopped by a time limit or Ctrl-C; the best plan so far is printed, if any."""
 
 FAULT = 4
-"""Meshwright is wrong, not what it was given."""
+"""A fault of Meshwright, not of its input."""
 
 KILLED = 130
 """A second Ctrl-C; 128 + SIGINT, as shells have it."""

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 LARGEST = 10_000_000
 
 HEADROOM = 0.03
-"""Share of the memory that stays free unless told otherwise."""
+"""Default share of the memory that stays free."""
 
 
 class Budget(NamedTuple):
-    """What there is, and the share of it that stays free."""
+    """The memory for a matmul, and the share of it that stays free."""
 
     memory_gib: float
     headroom: float
@@ -87,8 +87,8 @@ def gemm(
 ) -> None:
     """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
     check_writable(output)
-    own = _gpu(gpu, dtype) if gpu is not None else None
-    budget = _budget(vram, usable, headroom, own)
+    chosen_gpu = _gpu(gpu, dtype) if gpu is not None else None
+    budget = _budget(vram, usable, headroom, chosen_gpu)
 
     from meshwright.economics.gemm import answer
     from meshwright.economics.gemm_memory import CONTEXT, Matmul
@@ -96,7 +96,7 @@ def gemm(
 
     context = CONTEXT if usable is None else 0
     matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual, context)
-    told = answer(matmul, own, budget.memory_gib, budget.headroom, gpus)
+    told = answer(matmul, chosen_gpu, budget.memory_gib, budget.headroom, gpus)
     text = formatted(
         output_format,
         lambda: gemm_sections(told),
@@ -120,10 +120,10 @@ def _gpu(name: str, dtype: Dtype) -> Gpu:
 def _budget(
     vram: str | None, usable: str | None, headroom: float | None, gpu: Gpu | None
 ) -> Budget:
-    """Return what there is: of all memory a share stays free, of what is usable none.
+    """Return the memory: of all memory a share stays free, of usable memory none.
 
     Raises:
-        SpecError: nothing says how much there is, or two options say it.
+        SpecError: no option gives the memory, or two do.
     """
     if usable is not None:
         for name, other in {"vram": vram, "headroom": headroom}.items():

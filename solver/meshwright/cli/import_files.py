@@ -1,4 +1,4 @@
-"""`meshwright import`: files of other tools in, one topology or their facts out."""
+"""`meshwright import`: turns files of other tools into a topology, or their facts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from pydantic import ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.imports.clusters import read_facts, read_levels, read_machine
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import (
     FabricImporter,
     LogImporter,
     MachineImporter,
 )
-from meshwright.imports.plain import plain
+from meshwright.imports.read_import import read_facts, read_levels, read_machine
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
-from meshwright.imports.written import as_yaml
+from meshwright.imports.yaml_text import as_yaml, plain_data
 from meshwright.loading.imported_cluster import title
 from meshwright.loading.presets import resolved
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
@@ -33,7 +32,7 @@ from meshwright.spec.topology import Topology
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says beside kind and files."""
+    """Options of the command line beside kind and files."""
 
     gpu: str | None = None
     machine: str | None = None
@@ -44,7 +43,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Made:
-    """What an import hands to the command line."""
+    """The result of an import: YAML text, notes, and tables of a fit."""
 
     text: str
     notes: tuple[str, ...]
@@ -52,10 +51,10 @@ class Made:
 
 
 def run(words: list[str], options: Options) -> Made:
-    """Import the files that words name, a kind first.
+    """Import files; the first word is their kind.
 
     Raises:
-        SpecError: a kind, option or file that cannot be used.
+        SpecError: the kind, an option or a file cannot be used.
     """
     kind, paths = _kind_and_files(words)
     reader = importer(kind)
@@ -86,7 +85,7 @@ def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:
 
 
 def _no_kind(word: str) -> str:
-    """Return what to do about a first word that is no kind, perhaps a file."""
+    """Return the message on a first word that is no kind, but may be a file."""
     accepted = f"accepted: {', '.join(kinds())}"
     try:
         seen = detect(read_text(Path(word)))
@@ -103,7 +102,7 @@ def _check_options(
 ) -> None:
     for name, value in vars(options).items():
         if value is not None and name not in takes:
-            accepted = ", ".join(f"--{own}" for own in takes) or "none"
+            accepted = ", ".join(f"--{option}" for option in takes) or "none"
             raise SpecError(f"--{name}: not for {kind}; accepted: {accepted}")
     if takes and getattr(options, takes[0]) is None:
         raise SpecError(f"--{takes[0]}: missing; {why}")
@@ -117,7 +116,7 @@ def _has_no_machine(kind: str, reader: MachineImporter[Any], path: Path) -> bool
 
 def _facts(kind: str, path: Path) -> Made:
     facts = read_facts(kind, path)
-    data = plain(facts)
+    data = plain_data(facts)
     if by_type := getattr(facts, "gpus_by_type", None):
         data["gpus_by_type"] = dict(by_type)
     told = "Facts, no topology: the file does not say how GPUs are joined."
@@ -160,7 +159,7 @@ def _fitted(kind: str, paths: list[Path], onto: str, options: Options) -> Made:
 def _made(
     made_from: str, path: Path, data: dict[str, Any], imported: Imported, gpu: Gpu
 ) -> Made:
-    """Return a topology as text, once it is known to be one."""
+    """Return a topology as text, after validating it."""
     fields = {**data, **imported.fields}
     try:
         Topology.model_validate({**fields, "gpu": gpu})
@@ -171,14 +170,14 @@ def _made(
 
 
 def _read_topology(option: str, name: str) -> tuple[dict[str, Any], Topology]:
-    """Return a topology as it is written, its GPU by name where that is bundled."""
+    """Return a topology as written, with the name of its GPU where that is bundled."""
     document = resolved(option, "topology", name)
     data = document.value(("topology",))
     try:
         topology = Topology.model_validate(data)
     except ValidationError as error:
-        own = _within(document, "topology")
-        raise SpecError(explain(own, error, Topology)) from None
+        inner = _within(document, "topology")
+        raise SpecError(explain(inner, error, Topology)) from None
     return {**data, "gpu": _reference(document, ("topology", "gpu"))}, topology
 
 
@@ -189,7 +188,7 @@ def _within(document: Document, field: str) -> Document:
 
 
 def _reference(document: Document, path: tuple[str, ...]) -> Any:
-    """Return the name of a bundled GPU, else all that is known of the GPU."""
+    """Return the name of a bundled GPU, or all fields of any other."""
     file = Path(document.where(path).file)
     is_bundled = file.parent == Path(str(catalog.folder("topologies/gpus")))
     return file.stem if is_bundled else document.value(path)

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends with the best plan so far, a second one at once."""
+"""Handles Ctrl-C: the first ends with the best plan so far, a second ends at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshwright.cli.exit_codes import KILLED, UNDECIDED
 from meshwright.deadline import Interrupt
 
 SHOW_CURSOR = "\x1b[?25h"
-"""Tells a terminal to undo what a spinner did to it."""
+"""Escape sequence that restores a terminal after a spinner."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def interruptible() -> Iterator[Interrupt]:
 
 @contextmanager
 def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle Ctrl-C; only the main thread can, and gets any."""
+    """Let a function handle Ctrl-C; only the main thread can do so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

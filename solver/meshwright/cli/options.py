@@ -1,4 +1,4 @@
-"""What commands share: options, and where results go."""
+"""Options that commands share, and the output of results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from meshwright.report.tables import Section
 
 LARGEST_SEED = 2**31 - 1
-"""That CP-SAT takes."""
+"""The largest seed that CP-SAT takes."""
 
 
 class Format(StrEnum):
@@ -44,14 +44,14 @@ ProfileOption = Annotated[
 
 
 def check_writable(output: Path | None, option: str = "--output") -> None:
-    """Refuse an output that cannot be written before there is one to lose."""
+    """Refuse an output file that cannot be written, before any work is done."""
     if output is not None and (is_folder(output) or not is_folder(output.parent)):
         reason = "is a directory" if is_folder(output) else "no such file or directory"
         raise SpecError(f"{option} {printable(str(output))}: {reason}")
 
 
 def check_plot(plot: Path | None) -> None:
-    """Refuse a plot that cannot be drawn or written before there is work to lose."""
+    """Refuse a plot that cannot be drawn or written, before any work is done."""
     from meshwright.report.chart import plot_library, plot_paths
 
     if plot is not None:
@@ -76,13 +76,13 @@ def formatted(
 
 
 def tell(notes: Iterable[str]) -> None:
-    """Say on stderr what was assumed."""
+    """Print notes on stderr."""
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
 
 
 def write(text: str, output: Path | None, option: str = "--output") -> None:
-    """Write to a file, or to stdout where there is none."""
+    """Write text to a file, or to stdout if no file is given."""
     if output is None:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""What Meshwright is doing, on stderr, once that takes more than a second."""
+"""Progress of a command on stderr, once it takes more than a second."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from meshwright.escape import printable
 
 DELAY_S = 1.0
-"""Answers that come faster are not announced."""
+"""Seconds before progress is shown."""
 
 
 class Progress:
     """A spinner on a terminal, single lines elsewhere; silent for the first second."""
 
     def __init__(self) -> None:
-        """Prepare the clock."""
+        """Prepare the timer that starts to show progress."""
         self._text = ""
         self._status: Any = None
         self._is_late = False
@@ -26,7 +26,7 @@ class Progress:
         self._timer.daemon = True
 
     def say(self, text: str) -> None:
-        """Announce what is being done."""
+        """Set the text that says what is being done."""
         with self._lock:
             self._text = printable(text)
             if self._status is not None:
@@ -36,13 +36,13 @@ class Progress:
 
     @property
     def _shown(self) -> Any:
-        """Return the text for rich, which reads markup in what is a mere string."""
+        """Return the text as rich shows it; rich reads markup in a plain string."""
         from rich.text import Text
 
         return Text(self._text)
 
     def _start(self) -> None:
-        """Begin to announce, unless the answer came first."""
+        """Begin to show progress, unless the command has ended."""
         with self._lock:
             if self._is_over:
                 return
@@ -56,7 +56,7 @@ class Progress:
             self._status.start()
 
     def __enter__(self) -> Progress:
-        """Begin to wait."""
+        """Start the timer."""
         self._timer.start()
         return self
 

@@ -1,1 +1,1 @@
-"""Predictions against runs that other people measured, and how wrong they are."""
+"""Predictions against published measurements: pricing runs, scores, calibration."""

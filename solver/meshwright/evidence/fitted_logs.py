@@ -1,4 +1,4 @@
-"""Logs of nccl-tests put on a topology, and how well it then foretells them."""
+"""Fits a topology to logs of nccl-tests, and compares its predictions with them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import LARGE_BYTES, LinkFit, fit_log, predicted_s
 from meshwright.evidence.link_graph import apply_to_nodes, price_on_nodes
 from meshwright.evidence.link_levels import apply, price
-from meshwright.imports.clusters import read_facts
 from meshwright.imports.logs.nccl_tests import NcclLog
+from meshwright.imports.read_import import read_facts
 from meshwright.plans.columns import Floats
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.report.tables import Table
 from meshwright.spec.topology import Topology
 
 HUGE_BYTES = 2.0**40
-"""Where latency is nothing."""
+"""Size of a message whose latency is negligible."""
 
 SLOWER = 1.05
-"""What is told: more than a bandwidth's last digits."""
+"""Ratio of times from which on a topology is said to be slower than a log."""
 
 UNITS = {2**30: "GiB", 2**20: "MiB", 2**10: "KiB"}
 
@@ -38,7 +38,7 @@ def fit_files(
     op: str,
     ranks: int,
 ) -> tuple[dict[str, Any], tuple[str, ...], list[Table]]:
-    """Return a topology with what logs measured, what it replaced, and a table of each.
+    """Return a topology fitted to logs, notes on replaced values, and a table per log.
 
     Raises:
         SpecError: a log is not understood, or its ranks do not lie on the levels.
@@ -65,7 +65,7 @@ def _fitted_topology(
     """Return a topology with fits on its links.
 
     Raises:
-        SpecError: no link is as fast or slow as a log says.
+        SpecError: the rate of a log is out of range for links.
     """
     try:
         return Topology.model_validate({**fields, "gpu": topology.gpu})
@@ -82,7 +82,7 @@ def _price(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
 
 
 def _slower(topology: Topology, fit: LinkFit) -> Iterator[str]:
-    """Yield a note where links inside a machine of nodes hold a log's ranks up."""
+    """Yield a note where links inside a machine of nodes are slower than the log."""
     huge = np.array([HUGE_BYTES])
     times = float(_price(topology, fit, huge)[0]) / predicted_s(fit, HUGE_BYTES)
     if topology.nodes and times > SLOWER:
@@ -110,9 +110,9 @@ def _medians(sizes: Floats, errors: Floats) -> str:
     """Return the median errors above and below 1 MiB, where there are sizes."""
     parts = {"from 1 MiB on": sizes >= LARGE_BYTES, "below": sizes < LARGE_BYTES}
     told = [
-        f"{np.median(np.abs(errors[own])):.1%} {words}"
-        for words, own in parts.items()
-        if own.any()
+        f"{np.median(np.abs(errors[are_in_part])):.1%} {words}"
+        for words, are_in_part in parts.items()
+        if are_in_part.any()
     ]
     return "median error " + ", ".join(told)
 

@@ -1,24 +1,24 @@
-"""From a run's published degrees to what every plan of it has in common."""
+"""The layout of a run: the plan fields that its publication settles."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.evidence.assume import Assumed, Unpriced
+from meshwright.evidence.assumptions import Assumptions, Unpriced
+from meshwright.evidence.published_terms import schedule_of
 from meshwright.evidence.run import Run
-from meshwright.evidence.stages import layers_of
-from meshwright.evidence.words import schedule_of
+from meshwright.evidence.stage_layers import layers_of
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.spec.divisors import divisors
 from meshwright.spec.spec import Spec
 
 DISTRIBUTED_OPTIMIZER_YEAR = "2023"
-"""From then on runs are taken to use it where nothing is said."""
+"""The year from which runs are assumed to use it where nothing is published."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What every plan that a run may have been has in common."""
+    """The plan fields that all candidate plans of a run share."""
 
     tp: int
     cp: int
@@ -33,10 +33,10 @@ class Layout:
 
 
 def data_parallel(run: Run) -> int:
-    """Return the data-parallel degree, context parallelism apart.
+    """Return the data-parallel degree, without context parallelism.
 
     Raises:
-        Unpriced: the degrees do not make up the GPUs.
+        Unpriced: the product of the degrees is not the number of GPUs.
     """
     config, gpus = run.config, run.hardware.n_gpus
     dp = config.dp or 1
@@ -46,8 +46,8 @@ def data_parallel(run: Run) -> int:
     return dp
 
 
-def layout_of(run: Run, spec: Spec, assumed: Assumed) -> Layout:
-    """Return what a run's publication says of its plan, and what is usual besides.
+def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
+    """Return the published fields of the plan of a run, and usual values for others.
 
     Raises:
         Unpriced: the layout is incomplete or contradicts itself.
@@ -70,12 +70,12 @@ def layout_of(run: Run, spec: Spec, assumed: Assumed) -> Layout:
     )
 
 
-def _usual_chunks(run: Run, spec: Spec, assumed: Assumed) -> int:
-    """Return chunks per stage where they are not published, mostly one.
+def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:
+    """Return the assumed chunks per stage where none are published, mostly one.
 
-    A source that calls the schedule interleaved has two or more, and one that leaves
-    out the micro-batch leaves out the chunks too: Megatron's tuned layouts have chunks
-    of a layer.
+    A source that calls the schedule interleaved has at least two. One that leaves out
+    the micro-batch has left out the chunks too: chunks of tuned layouts of Megatron are
+    one layer.
     """
     config = run.config
     layers, over = divmod(spec.model.n_layers, config.pp or 1)
@@ -87,7 +87,7 @@ def _usual_chunks(run: Run, spec: Spec, assumed: Assumed) -> int:
     return assumed.value("config.vp", chunks)
 
 
-def _zero(run: Run, ranks: int, assumed: Assumed) -> int:
+def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     zero = run.config.zero_stage
     if zero is None and run.config.fsdp is not None:
         return assumed.value("config.zero_stage", 3)
@@ -97,12 +97,12 @@ def _zero(run: Run, ranks: int, assumed: Assumed) -> int:
     return zero or 0 if ranks > 1 else 0
 
 
-def _expert_parallel(run: Run, spec: Spec, assumed: Assumed) -> int:
-    """Return over how many GPUs whole experts are split.
+def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> int:
+    """Return the expert-parallel degree, of whole experts.
 
-    NeMo splits each expert over the tensor-parallel GPUs as well, which is taken for
-    as many whole ones; Megatron-Bridge's recipes do not, nor do layouts in which that
-    would take more experts or GPUs than there are.
+    NeMo also splits each expert over the tensor-parallel GPUs, which is priced as a
+    larger expert-parallel degree. Recipes of Megatron-Bridge do not, nor do layouts for
+    which that would take more experts or GPUs than there are.
     """
     config, moe = run.config, spec.model.moe
     if moe is None:
@@ -117,7 +117,7 @@ def _expert_parallel(run: Run, spec: Spec, assumed: Assumed) -> int:
     return ep
 
 
-def _sequence_parallel(run: Run, spec: Spec, assumed: Assumed) -> bool:
+def _sequence_parallel(run: Run, spec: Spec, assumed: Assumptions) -> bool:
     if run.config.sp is not None:
         return run.config.sp
     since = framework_of(spec).sequence_parallel_since

@@ -1,10 +1,10 @@
-"""Fits bandwidth and latency of a link to what nccl-tests measured over it.
+"""Fits bandwidth and latency of a link to times that nccl-tests measured over it.
 
-The form is that of `cost.collectives`, so that a topology with the fit prices the
-collective as it was measured. Small messages run under protocols of their own (LL and
-LL128: lower latency, a part of the bandwidth), which two numbers cannot say beside the
-large ones. Training moves large ones: half of the sizes from 1 MiB on must come out
-well, with the bandwidth that the largest reach; then all sizes count.
+The formulas are those of `cost.collectives`, so that a topology with the fit prices the
+collective as it was measured. Small messages use other protocols (LL and LL128: lower
+latency, a part of the bandwidth), which two numbers cannot describe beside large ones.
+Training moves large messages: half of the sizes from 1 MiB on must be predicted well,
+at the bandwidth of the largest; among such fits, all sizes count.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from meshwright.plans.columns import Floats, Ints
 
 LARGE_BYTES = 2**20
 WELL = 0.095
-"""Relative error that half of the large sizes keep to, where any fit can."""
+"""Largest relative error for half of the large sizes, if any fit keeps it."""
 
 SMALL_WEIGHT = 0.5
-"""Of a size below 1 MiB, where one above has 1."""
+"""Weight of a size below 1 MiB; larger sizes have weight 1."""
 
 LEAST_TOLD = 0.1
-"""Part of a time from which on a log is believed about it."""
+"""Share of the time of the smallest size that latency must have to be fitted."""
 
 SHARES = np.linspace(0.9, 1.05, 61)
 """Candidates for the bandwidth, in parts of the best seen. The best still has latency
 in it, so that the link itself may be faster."""
 
 MOST_SIZES = 200
-"""Of a log with more, as many are fitted, evenly spread."""
+"""Most sizes that are fitted; of a longer log so many, evenly spread."""
 
 STEPS_S = np.geomspace(1e-8, 1e-2, 361)
 """Candidates for the latency of a step: 4 % apart."""
@@ -46,18 +46,18 @@ class LinkFit:
     """A link between equal members, as one collective over it was measured."""
 
     gb_s: float
-    """What a ring passes on, per direction: nccl-tests' bus bandwidth, 1e9 bytes/s."""
+    """Bandwidth of a ring per direction: bus bandwidth of nccl-tests, 1e9 bytes/s."""
     latency_us: float
-    """Of one traversal of an uplink, as levels have it: a step goes up and down."""
+    """Latency of one traversal of an uplink; a step of a ring goes up and down."""
     median_error: float
-    """Of |predicted / measured - 1| from 1 MiB on; over all sizes if none is."""
+    """Median of |predicted / measured - 1| from 1 MiB on, or of all smaller sizes."""
     errors: tuple[tuple[int, float], ...]
-    """Size in bytes, and predicted / measured - 1."""
+    """By size in bytes, predicted / measured - 1."""
     op: str
     ranks: int
     nodes: int | None
     name: str = ""
-    """Of the log."""
+    """Name of the log."""
 
     @property
     def is_latency_told(self) -> bool:
@@ -65,12 +65,6 @@ class LinkFit:
         size_bytes = min(size for size, _ in self.errors)
         whole_s, free = predicted_s(self, size_bytes), replace(self, latency_us=0.0)
         return predicted_s(free, size_bytes) < (1 - LEAST_TOLD) * whole_s
-
-    @property
-    def median_error_below(self) -> float | None:
-        """Return the median error of sizes below 1 MiB."""
-        below = [abs(error) for size, error in self.errors if size < LARGE_BYTES]
-        return float(np.median(below)) if below else None
 
 
 def predicted_s(fit: LinkFit, size_bytes: float) -> float:

@@ -1,8 +1,8 @@
-"""Puts fitted links on a machine that is nodes and links, and on the levels above it.
+"""Puts fitted links on a machine of nodes and links, and on the levels above it.
 
-GPUs that reach each other over one switch are a level: a log of one machine says how
-fast their links to it are. Where pairs of GPUs have links of their own a log does not
-tell one link from another, and only what joins machines is fitted.
+GPUs that reach each other over one switch are a level: a log of one machine gives the
+speed of their links to it. Where pairs of GPUs are linked directly, a log does not tell
+one link from another, and only the levels that join machines are fitted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import FORMULAS, LinkFit
-from meshwright.evidence.link_levels import Exit, Fields, apply
+from meshwright.evidence.link_levels import Fields, MachineExit, apply
 from meshwright.plans.columns import Floats
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import Level
@@ -24,7 +24,7 @@ from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric_builder import build_fabric
 
 INSIDE = "machine"
-"""Names the inside of a machine without one switch between GPUs."""
+"""Name of the inside of a machine whose GPUs have no common switch."""
 
 
 def apply_to_nodes(
@@ -55,7 +55,7 @@ def apply_to_nodes(
 
 
 def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
-    """Return the seconds of a log's collective on machines of nodes and links."""
+    """Return the seconds of the collective of a log on machines of nodes and links."""
     gpus = sum(node.kind == "gpu" for node in topology.nodes)
     factors, machines = [gpus], fit.ranks // gpus
     for level in topology.levels:
@@ -86,9 +86,9 @@ def _hub(topology: Topology, gpus: int) -> Level | None:
     widest: dict[str, tuple[float, float, str]] = {}
     for link in topology.links:
         for end, other in (link.between, link.between[::-1]):
-            own = (link.gb_s, -link.latency_us, other)
-            if kinds[end] == "gpu" and own > widest.get(end, (0.0, 0.0, "")):
-                widest[end] = own
+            candidate = (link.gb_s, -link.latency_us, other)
+            if kinds[end] == "gpu" and candidate > widest.get(end, (0.0, 0.0, "")):
+                widest[end] = candidate
     found = set(widest.values())
     if len(widest) < max(gpus, 2) or len(found) > 1:
         return None
@@ -99,14 +99,14 @@ def _hub(topology: Topology, gpus: int) -> Level | None:
 
 
 def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
-    """Return a link with what its level has, if it joins a GPU to that switch."""
+    """Return a link, with the rates of the level if it joins a GPU to its switch."""
     ends = set(link["between"])
     if level["name"] not in ends or not ends & gpus:
         return link
     return {**link, "gb_s": level["gb_s"], "latency_us": level["latency_us"]}
 
 
-def _way_out(topology: Topology, gpus: int) -> Exit | None:
+def _way_out(topology: Topology, gpus: int) -> MachineExit | None:
     if not topology.above:
         return None
     count = 1 if topology.levels else 2
@@ -116,4 +116,4 @@ def _way_out(topology: Topology, gpus: int) -> Exit | None:
     step_us = float(build_fabric(cluster).latency_s(mesh)[0, 0]) * 1e6
     nics = sum(node.kind == "nic" for node in topology.nodes)
     inside_us = max(0.0, step_us / 2 - topology.above[0].latency_us)
-    return Exit(nics / gpus, inside_us)
+    return MachineExit(nics / gpus, inside_us)

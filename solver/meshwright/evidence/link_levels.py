@@ -26,25 +26,25 @@ from meshwright.topology.level_fabric import LevelFabric
 Fields = dict[str, Any]
 
 
-class Exit(NamedTuple):
-    """The way out of a machine that has nodes and links inside."""
+class MachineExit(NamedTuple):
+    """The way from a GPU out of a machine of nodes and links."""
 
     nics_per_gpu: float
     inside_us: float
-    """From a GPU to the port of its NIC."""
+    """Latency from a GPU to the port of its NIC."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the ranks of a log lie."""
+    """Where the ranks of a log lie on the levels."""
 
     factors: tuple[int, ...]
-    """Of the ranks, at each level that they span."""
-    exit: Exit | None = None
+    """The ranks as factors, one for each level that they span."""
+    exit: MachineExit | None = None
 
     @property
     def level(self) -> int:
-        """Return the outermost level that they span, from 0."""
+        """Return the index of the outermost level that the ranks span."""
         return len(self.factors) - 1
 
     def members_below(self, level: int) -> int:
@@ -52,13 +52,13 @@ class _Place:
         return math.prod(self.factors[:level])
 
     def uplinks(self, level: int, uplink: str) -> float:
-        """Return how many uplinks of a child of a level its ranks have."""
+        """Return how many uplinks the ranks below a child of a level have."""
         members = self.members_below(level)
         per_gpu = self.exit.nics_per_gpu if self.exit else 1.0
         return {"shared": 1.0, "per_nic": per_gpu * members}.get(uplink, members)
 
     def inner_us(self, inner: Sequence[ScaleOut]) -> float:
-        """Return the latency of one way up to the level, its own left out."""
+        """Return the latency of the way up to the level, without that of the level."""
         ways = [level.latency_us for level in inner]
         if self.exit and ways:
             ways[0] = self.exit.inside_us
@@ -66,16 +66,18 @@ class _Place:
 
 
 def apply(
-    fields: Mapping[str, Any], fits: Iterable[LinkFit], way_out: Exit | None = None
+    fields: Mapping[str, Any],
+    fits: Iterable[LinkFit],
+    way_out: MachineExit | None = None,
 ) -> tuple[Fields, tuple[str, ...]]:
     """Return the fields of a topology with fits on its levels, and what was replaced.
 
-    Where several fits are of one level, the slowest link of them is taken whole.
+    Of several fits of one level, the one with the slowest link is taken.
 
     Args:
-        fields: of the topology; a machine of nodes and links is its first level.
-        fits: of one log each.
-        way_out: of such a machine.
+        fields: Fields of the topology; a machine of nodes and links is its first level.
+        fits: Fits, each of one log.
+        way_out: The way out of such a machine.
 
     Raises:
         SpecError: the topology has no levels, or the ranks do not lie on them.
@@ -83,28 +85,28 @@ def apply(
     result = copy.deepcopy(dict(fields))
     holders = _holders(result)
     sizes = [holder.get("size") for holder in holders]
-    own: dict[int, tuple[LinkFit, _Place]] = {}
+    best: dict[int, tuple[LinkFit, _Place]] = {}
     notes = []
     for fit in fits:
         factors = _factors(fit, sizes, _host_size(result, sizes))
         place = _Place(factors, way_out)
-        before = own.get(place.level)
+        before = best.get(place.level)
         if before is None or _link_gb_s(fit, place, holders) < _link_gb_s(
             *before, holders
         ):
-            own[place.level] = (fit, place)
+            best[place.level] = (fit, place)
         if before is not None:
-            left = before[0] if own[place.level][0] is fit else fit
+            left = before[0] if best[place.level][0] is fit else fit
             notes.append(f"{left.name}: left out; another log of its level is slower.")
-    for index in sorted(own):
-        notes += _replace(holders, *own[index])
+    for index in sorted(best):
+        notes += _replace(holders, *best[index])
     return result, tuple(notes)
 
 
 def price(fields: Mapping[str, Any], fit: LinkFit, sizes: Floats) -> Floats:
-    """Return the seconds of a log's collective on the levels of a topology.
+    """Return the seconds of the collective of a log on the levels of a topology.
 
-    Its ranks are alone on the levels, as they were when the log was made.
+    No other ranks use the levels, as when the log was made.
     """
     holders = _holders(dict(fields))
     counts = [holder.get("size") for holder in holders]
@@ -147,14 +149,17 @@ def _checked(kind: type[ScaleOut], level: Fields, path: str) -> ScaleOut:
 
 def _host_size(fields: Fields, sizes: Sequence[int | None]) -> int | None:
     host = fields.get("host") or {}
-    own = host.get("gpus") if isinstance(host, Mapping) else host.gpus
-    return own or sizes[0]
+    gpus = host.get("gpus") if isinstance(host, Mapping) else host.gpus
+    return gpus or sizes[0]
 
 
 def _factors(
     fit: LinkFit, sizes: Sequence[int | None], host_size: int | None
 ) -> tuple[int, ...]:
-    """Fill the levels with ranks; a log that lists its hosts says how many of each."""
+    """Return the ranks as factors that fill the levels, from the innermost one on.
+
+    A log that lists its hosts says how many ranks each has.
+    """
     left, factors, parts = fit.ranks, [], list(sizes)
     if fit.nodes and fit.nodes > 1 and host_size == sizes[0]:
         parts[0] = min(sizes[0] or fit.ranks, fit.ranks // fit.nodes)
@@ -174,8 +179,8 @@ def _factors(
 def _link_gb_s(fit: LinkFit, place: _Place, holders: Sequence[Fields]) -> float:
     """Return the bandwidth of one uplink of the level.
 
-    Of a ring each rank passes on 1/M beyond its child, of an exchange all that goes to
-    the n - M ranks elsewhere.
+    In a ring each rank sends 1/M of its data beyond its child, in an exchange the part
+    for the n - M ranks elsewhere.
     """
     members = place.members_below(place.level)
     is_exchange, others = fit.op == "alltoall", max(fit.ranks - 1, 1)
@@ -185,7 +190,7 @@ def _link_gb_s(fit: LinkFit, place: _Place, holders: Sequence[Fields]) -> float:
 
 
 def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable[str]:
-    """Put a fit on its level; yield what it replaces by what."""
+    """Put a fit on its level; yield notes on the values it replaces."""
     level = holders[place.level]
     name, gb_s = level["name"], _rounded(_link_gb_s(fit, place, holders))
     yield (
@@ -205,7 +210,7 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
 
 
 def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]:
-    """Yield which inner levels let less through than the fit."""
+    """Yield notes on inner levels that are slower than the fit."""
     for index, level in enumerate(inner):
         rails = place.uplinks(index, level.uplink)
         if level.gb_s * rails < 0.995 * fit.gb_s:

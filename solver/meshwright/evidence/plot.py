@@ -17,7 +17,7 @@ SIZE_PX = 800
 """Width and height of the picture, legend included."""
 
 BAND = 0.2
-"""Lines are drawn at this relative error on both sides of the diagonal."""
+"""Relative error at which lines are drawn on both sides of the diagonal."""
 
 
 def save_plot(priced: list[Priced], path: Path) -> list[Path]:

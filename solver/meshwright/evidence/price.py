@@ -1,4 +1,4 @@
-"""Prices a run as `solve` would price the same plan if it were pinned."""
+"""Prices a measured run as `solve` prices its plan."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from meshwright.check.check import predict
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile
-from meshwright.evidence.assume import Assumed, Unpriced, checked
+from meshwright.evidence.assumptions import Assumptions, Unpriced, checked
+from meshwright.evidence.candidate_plans import candidates
 from meshwright.evidence.layout import data_parallel
-from meshwright.evidence.machines import find_cluster
-from meshwright.evidence.model import model_of
-from meshwright.evidence.plan import candidates
-from meshwright.evidence.run import Run
-from meshwright.evidence.words import (
+from meshwright.evidence.published_hardware import find_cluster
+from meshwright.evidence.published_model import model_of
+from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
     framework_of,
     gradients_of,
@@ -22,14 +21,15 @@ from meshwright.evidence.words import (
     precision_of,
     refuse,
 )
+from meshwright.evidence.run import Run
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
 RESERVED_PER_ALLOCATED = 1.10
-"""What PyTorch has reserved at the peak, over what is allocated then: 1.08 to 1.14 in
-runs that print one and imply the other. The allocator gives it back before it fails, so
-that it is expected of a reading and no need of a plan."""
+"""Memory that PyTorch has reserved at its peak, over what is allocated then: 1.08 to
+1.14 in runs that print one and imply the other. The allocator frees the difference
+before it fails, so that readings include it and plans do not need it."""
 
 
 @dataclass(frozen=True)
@@ -37,30 +37,30 @@ class Priced:
     """A run with what Meshwright predicts for it."""
 
     run: Run
-    """With the batch that was assumed, where none was published."""
+    """The run, with an assumed batch where none is published."""
     spec: Spec
     plan: Plan
     step_s: float
     peak_gib: float
     allocated_gib: float
-    """Of the fullest stage, without CUDA context and communication buffers."""
+    """Memory of the fullest stage without CUDA context and communication buffers."""
     assumed: dict[str, object]
 
     @property
     def reserved_gib(self) -> float:
-        """Return what PyTorch is expected to have reserved at its peak."""
+        """Return the memory that PyTorch is expected to reserve at its peak."""
         return RESERVED_PER_ALLOCATED * self.allocated_gib
 
     @property
     def device_gib(self) -> float:
-        """Return what nvidia-smi is expected to show: at most what the card has."""
+        """Return the memory that nvidia-smi is expected to show, at most the card's."""
         overhead_gib = self.peak_gib - self.allocated_gib
         card_gib = self.spec.cluster.topology.gpu.memory_gib
         return min(overhead_gib + self.reserved_gib, card_gib)
 
     @property
     def has_profile(self) -> bool:
-        """Return whether there is a framework that the run's code base is like."""
+        """Return whether some framework is like the code base of the run."""
         return FRAMEWORK_FIELD not in self.assumed
 
     @property
@@ -72,7 +72,7 @@ class Priced:
 def price_runs(
     runs: list[Run], profile: Profile | None = None
 ) -> tuple[list[Priced], list[tuple[Run, str]]]:
-    """Return the predictions, and the runs that have none with the reason."""
+    """Return the priced runs, and those that cannot be priced, with the reason."""
     priced, unpriced = [], []
     for run in runs:
         try:
@@ -83,14 +83,14 @@ def price_runs(
 
 
 def price_run(run: Run, profile: Profile | None = None) -> Priced:
-    """Return the prediction for a run, at the profile's efficiency if there is one.
+    """Return the prediction for a run, at the efficiency of a profile if one is given.
 
-    Where a publication leaves several plans open, it is the first that fits.
+    Of several candidate plans the first that fits is priced.
 
     Raises:
-        Unpriced: a field is missing or has no counterpart in the model yet.
+        Unpriced: a field is missing, or its value is not modelled.
     """
-    assumed = Assumed()
+    assumed = Assumptions()
     refuse(run)
     run = _with_batch(run, assumed)
     spec = _spec(run, assumed)
@@ -119,8 +119,8 @@ def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | N
     return profile.efficiency_of(gpu, kernels_of(run, spec.framework))
 
 
-def _with_batch(run: Run, assumed: Assumed) -> Run:
-    """Return the run with a batch: without a pipeline, of one micro-batch per rank."""
+def _with_batch(run: Run, assumed: Assumptions) -> Run:
+    """Return the run with a batch: if unpublished, one micro-batch per rank."""
     config = run.config
     if config.global_batch is not None:
         return run
@@ -128,11 +128,11 @@ def _with_batch(run: Run, assumed: Assumed) -> Run:
         raise Unpriced("config.global_batch: not published")
     batch = config.micro_batch * data_parallel(run)
     assumed.value("config.global_batch", batch)
-    own = config.model_copy(update={"global_batch": batch})
-    return run.model_copy(update={"config": own})
+    changed = config.model_copy(update={"global_batch": batch})
+    return run.model_copy(update={"config": changed})
 
 
-def _spec(run: Run, assumed: Assumed) -> Spec:
+def _spec(run: Run, assumed: Assumptions) -> Spec:
     cluster = find_cluster(run.hardware, assumed)
     training = {
         "seq_len": run.model.seq_len,
@@ -151,8 +151,8 @@ def _spec(run: Run, assumed: Assumed) -> Spec:
     return checked(Spec, "", spec)
 
 
-def _attention(run: Run, assumed: Assumed) -> str:
-    """Return plain attention for runs from before fused kernels were common."""
+def _attention(run: Run, assumed: Assumptions) -> str:
+    """Return the attention of a run: plain before fused kernels were common."""
     if run.config.attention is not None:
         return "flash" if "flash" in run.config.attention.lower() else "plain"
     framework = run.config.framework.lower()

@@ -2,7 +2,7 @@
 
 A file is a YAML list of runs, or a CSV table with the same fields as dotted columns
 (`config.tp`). Fields that a source does not publish are left out or null; fields that
-are not listed here are carried along and not read.
+are not listed here are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
 
 Words = Annotated[str, Field(max_length=400)]
-"""A name, or how a publication says what it used."""
+"""A name, or other words of a publication."""
 
 Parameters = Annotated[int, Field(gt=0, le=10**15)]
 

@@ -1,4 +1,4 @@
-"""How wrong predictions are: time, ranking, memory, and what fits."""
+"""Scores predictions against measured runs: time, ranking, memory, and fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.run import Run
 
 LEAST_GROUP = 3
-"""Groups of fewer runs say nothing about ranking."""
+"""Least number of runs of a group that is ranked."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RankingScore:
     groups: int
     kendall_tau_mean: float
     regret_median: float
-    """Measured time of the run that is predicted fastest / fastest measured."""
+    """Measured time of the run predicted to be fastest, over the fastest measured."""
     regret_mean: float
     regret_max: float
 
@@ -53,25 +53,25 @@ class MemoryScore:
 
 @dataclass(frozen=True)
 class FitScore:
-    """Predicted and measured fits."""
+    """Whether runs fit in memory: as predicted, and as measured."""
 
     rows: int
     true_fits: int
     false_fits: int
-    """Predicted to fit, ran out of memory."""
+    """Runs that were predicted to fit and ran out of memory."""
     true_ooms: int
     false_ooms: int
 
 
 @dataclass(frozen=True)
 class Score:
-    """All scores of some runs; None where no run says anything."""
+    """All scores of some runs; None where no run has the measurement."""
 
     time: TimeScore | None
     ranking: RankingScore | None
     memory: MemoryScore | None
     memory_by_kind: dict[str, MemoryScore]
-    """What was counted: allocated, reserved or device (as nvidia-smi sees it)."""
+    """By kind of reading: allocated, reserved, or device (as of nvidia-smi)."""
     fits: FitScore | None
 
     def as_dict(self) -> dict[str, object]:
@@ -80,8 +80,8 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Left:
-    """A run that is in no average, and why."""
+class LeftOutRun:
+    """A run that no average includes, and why."""
 
     id: str
     reason: str
@@ -98,14 +98,14 @@ class Scoreboard:
     by_gpu: dict[str, Score]
     by_framework: dict[str, Score]
     weak: dict[str, Score]
-    """By source, of sources that are reported apart."""
+    """Scores by source, of the sources that are reported apart."""
     without_profile: dict[str, Score]
-    """By the name of a code base, of runs that are priced as generic."""
-    unpriced: tuple[Left, ...]
-    contradictory: tuple[Left, ...]
+    """Scores by code base, of the runs that are priced as generic."""
+    unpriced: tuple[LeftOutRun, ...]
+    contradictory: tuple[LeftOutRun, ...]
     """Runs whose published values contradict each other."""
     assumed: dict[str, int]
-    """How many priced runs needed a value that their source leaves out, by field."""
+    """By field, how many priced runs needed an assumed value."""
 
 
 def judge(
@@ -131,9 +131,9 @@ def judge(
         by_framework=_scores_by(strong, lambda one: one.spec.framework),
         weak=_scores_by(weak, lambda one: one.run.source_id),
         without_profile=_scores_by(generic, lambda one: one.run.config.framework),
-        unpriced=tuple(Left(run.id, reason) for run, reason in unpriced),
+        unpriced=tuple(LeftOutRun(run.id, reason) for run, reason in unpriced),
         contradictory=tuple(
-            Left(one.run.id, str(one.run.check.issues if one.run.check else ""))
+            LeftOutRun(one.run.id, str(one.run.check.issues if one.run.check else ""))
             for one in priced
             if one.run.is_contradictory
         ),
@@ -157,10 +157,10 @@ def score(priced: list[Priced]) -> Score:
 
 
 def memory_kind(priced: Priced) -> str:
-    """Return what a published peak counts: allocated, reserved or device.
+    """Return the kind of a published memory reading: allocated, reserved or device.
 
-    Only PyTorch keeps peaks; one without another word is of reserved memory, as NeMo
-    (`peak_memory_usage`) and torchtitan log it. A mere number of GB is the device's.
+    Only PyTorch keeps peaks; a peak without another word is of reserved memory, as NeMo
+    (`peak_memory_usage`) and torchtitan log it. A mere number of GB is of the device.
     """
     text = (priced.run.measured.peak_memory_kind or "").lower()
     if "allocated" in text:
@@ -169,7 +169,7 @@ def memory_kind(priced: Priced) -> str:
 
 
 def predicted_gib(priced: Priced) -> float:
-    """Return the prediction of what a run's published peak counts."""
+    """Return the prediction for the kind of reading that a run has published."""
     return {
         "allocated": priced.allocated_gib,
         "reserved": priced.reserved_gib,
@@ -234,7 +234,7 @@ def kendall_tau(
 
 
 def _memory_errors(priced: list[Priced]) -> dict[str, list[float]]:
-    """Return |ln(predicted / measured)| of peak memory, by what was counted."""
+    """Return |ln(predicted / measured)| of peak memory, by kind of reading."""
     kinds: dict[str, list[float]] = defaultdict(list)
     for one in priced:
         measured = one.run.measured.peak_memory_gb

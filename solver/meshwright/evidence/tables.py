@@ -9,7 +9,7 @@ from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.profile import Measured, Profile
 from meshwright.evidence.score import (
     FitScore,
-    Left,
+    LeftOutRun,
     MemoryScore,
     RankingScore,
     Score,
@@ -22,7 +22,7 @@ SHOWN_IDS = 3
 
 
 def evidence_sections(board: Scoreboard) -> list[Section]:
-    """Return what there is to say about a scoreboard."""
+    """Return the sections of a scoreboard."""
     groups = {"all": board.overall}
     parts: list[Section] = [
         _time_table("Step time, predicted against measured", groups, "runs"),
@@ -57,9 +57,9 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
 
 
 def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
-    """Return what there is to say about a fitted profile."""
+    """Return the sections of a fitted profile."""
     heading = ("GPU", "framework", "rows", "before", "fitted", "left out", "p90")
-    rows = tuple(_measured_cells(own) for own in profile.measured)
+    rows = tuple(_measured_cells(fit) for fit in profile.measured)
     parts: list[Section] = [
         Table("Mean error of step time", heading, rows),
         _parameter_table(profile),
@@ -70,21 +70,21 @@ def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
     return parts
 
 
-def _measured_cells(own: Measured) -> tuple[str, ...]:
-    out = own.left_out
+def _measured_cells(fit: Measured) -> tuple[str, ...]:
+    out = fit.left_out
     left_out = (f"{out.mape:.1%}", f"{out.p90:.1%}") if out else ("-", "-")
-    errors = (f"{own.mape_before:.1%}", f"{own.mape_fitted:.1%}", *left_out)
-    return (own.gpu, own.framework, str(own.rows), *errors)
+    errors = (f"{fit.mape_before:.1%}", f"{fit.mape_fitted:.1%}", *left_out)
+    return (fit.gpu, fit.framework, str(fit.rows), *errors)
 
 
 def _parameter_table(profile: Profile) -> Table:
     fits = profile.measured
-    names = (f"{own.gpu} {own.framework}" for own in fits)
+    names = (f"{fit.gpu} {fit.framework}" for fit in fits)
     rows = tuple(
         (
             name,
             f"{value:.3g}",
-            *(_parameter(profile, own, name) for own in fits),
+            *(_parameter(profile, fit, name) for fit in fits),
         )
         for name, value in Efficiency().model_dump().items()
     )
@@ -92,10 +92,10 @@ def _parameter_table(profile: Profile) -> Table:
     return Table(title, ("parameter", "default", *names), rows)
 
 
-def _parameter(profile: Profile, own: Measured, name: str) -> str:
-    if name in own.unidentified:
+def _parameter(profile: Profile, fit: Measured, name: str) -> str:
+    if name in fit.unidentified:
         return "unknown"
-    efficiency = profile.efficiency_of(own.gpu, own.framework)
+    efficiency = profile.efficiency_of(fit.gpu, fit.framework)
     return f"{efficiency.model_dump()[name]:.3g}"
 
 
@@ -181,7 +181,7 @@ def _assumed_table(assumed: dict[str, int]) -> Table:
     return Table("Assumed where not published", ("field", "rows"), rows)
 
 
-def _left_table(title: str, left: tuple[Left, ...]) -> Table:
+def _left_table(title: str, left: tuple[LeftOutRun, ...]) -> Table:
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in left:
         reasons[row.reason].append(row.id)

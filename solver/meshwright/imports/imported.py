@@ -1,4 +1,4 @@
-"""What an import hands over: topology fields, and every assumption in words."""
+"""The result of an import: fields of a topology, and every assumption in words."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Imported:
 
     fields: dict[str, Any]
     notes: tuple[str, ...] = ()
-    """One plain sentence for each thing that the file does not say."""
+    """One sentence for each value that the file does not have."""
     guess: str = ""
-    """The note on what the uplinks of machines tell better, where they are known."""
+    """The note on assumed uplinks; it is dropped where the machine has uplinks."""
     are_rates_guessed: bool = False
-    """Whether levels have no bandwidth of their own."""
+    """Whether the file has no bandwidth of the levels."""
 
 
 def unique(notes: list[str]) -> tuple[str, ...]:

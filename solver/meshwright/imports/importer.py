@@ -1,4 +1,4 @@
-"""What every kind of file that can be imported declares about itself.
+"""The declarations that every kind of file makes to be imported.
 
 A kind is one module. Its folder says what the file provides. Its name is the word that
 users write: `meshwright import nvidia_smi FILE`, `cluster: {nvidia_smi: FILE}`. Its
@@ -43,9 +43,9 @@ class MachineImporter(Importer[Facts]):
     """A kind of file that has the inside of a machine."""
 
     to_topology: Callable[[Facts, Gpu, str], Imported]
-    """Makes nodes and links, given the machine's GPU and the name of that GPU."""
+    """Makes nodes and links, given the GPU of the machine and its name."""
     has_machine: Callable[[Facts], bool] | None = None
-    """Tells files with a machine from others of the same tool; None: all have one."""
+    """Returns whether facts describe a machine; None if those of all files do."""
 
     takes: ClassVar[tuple[str, ...]] = ("gpu",)
     why: ClassVar[str] = (

@@ -1,4 +1,4 @@
-"""The PCIe tree of a machine, from how near its devices are to each other."""
+"""Adds the PCIe tree of a machine, inferred from how near its devices are."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from meshwright.imports.assumed import (
+from meshwright.imports.default_bandwidths import (
     INNER_LATENCY_US,
     PORT_LATENCY_US,
     SOCKET_GB_S,
 )
-from meshwright.imports.machine import RELATIONS, Machine, Pair, components, pairs_of
-from meshwright.imports.sketch import Sketch
+from meshwright.imports.graph_builder import GraphBuilder
+from meshwright.imports.machine_facts import (
+    RELATIONS,
+    MachineFacts,
+    Pair,
+    components,
+    pairs_of,
+)
 
 STEMS = dict(zip(RELATIONS, ("pcie", "bridge", "host", "numa", "system"), strict=True))
-"""What a vertex is called under which devices of a relation meet."""
+"""By relation, the stem of the name of the switch where its devices meet."""
 
 RANK = {relation: rank for rank, relation in enumerate(RELATIONS)}
 
 ONE_PORT_WIDE = ("", "PIX", "PXB")
-"""Devices and PCIe switches; roots pass on what their ports carry together."""
+"""Relations whose uplink is as wide as one port: devices and PCIe switches. Roots have
+as much as their ports together."""
 
 
-def pcie_tree(machine: Machine, port_gb_s: float, sketch: Sketch) -> None:
-    """Draw switches, roots and sockets over all devices, one relation at a time."""
-    tree = _Tree(machine, port_gb_s, sketch)
+def add_pcie_tree(machine: MachineFacts, port_gb_s: float, graph: GraphBuilder) -> None:
+    """Add switches, roots and sockets above all devices, one relation at a time."""
+    tree = _Tree(machine, port_gb_s, graph)
     for relation in RELATIONS:
         tree.join(relation)
     tree.note()
@@ -33,22 +40,22 @@ def pcie_tree(machine: Machine, port_gb_s: float, sketch: Sketch) -> None:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A device, or a vertex with all devices below it."""
+    """A device, or a switch with all devices below it."""
 
     top: str
     devices: tuple[str, ...]
     relation: str = ""
-    """Under which the devices meet; empty for a device."""
+    """The relation of the devices; empty for a single device."""
 
 
 @dataclass
 class _Tree:
-    machine: Machine
+    machine: MachineFacts
     port_gb_s: float
-    sketch: Sketch
+    graph: GraphBuilder
     branches: list[_Branch] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
-    """Cells that say further apart than the tree has it."""
+    """Sentences on pairs that the file has further apart than the tree."""
 
     def __post_init__(self) -> None:
         nics = (nic.name for nic in self.machine.nics)
@@ -60,7 +67,7 @@ class _Tree:
         return self.machine.socket_gb_s or SOCKET_GB_S
 
     def join(self, relation: str) -> None:
-        """Put branches under one vertex that stand in this relation, or nearer."""
+        """Put branches that are in this relation, or nearer, under one switch."""
         by_top = {branch.top: branch for branch in self.branches}
         groups = components(by_top, self._pairs(relation))
         self.branches = [
@@ -73,7 +80,7 @@ class _Tree:
                 yield frozenset((a.top, b.top))
 
     def _meet(self, a: _Branch, b: _Branch, relation: str) -> bool:
-        """Return whether a cell says so, or, without any, affinity to a NUMA node."""
+        """Return whether branches are this near: by relations, else by NUMA node."""
         pairs = [frozenset((x, y)) for x in a.devices for y in b.devices]
         cells = [
             self.machine.relations[p] for p in pairs if p in self.machine.relations
@@ -89,18 +96,18 @@ class _Tree:
     def _merged(self, group: list[_Branch], relation: str) -> _Branch:
         if len(group) == 1:
             return group[0]
-        top = self.sketch.switch(STEMS[relation], is_counted=relation != "SYS")
+        top = self.graph.switch(STEMS[relation], is_counted=relation != "SYS")
         for branch in group:
             is_device = not branch.relation
             latency_us = PORT_LATENCY_US if is_device else INNER_LATENCY_US
-            self.sketch.link(branch.top, top, self._gb_s(branch, relation), latency_us)
+            self.graph.link(branch.top, top, self._gb_s(branch, relation), latency_us)
         self._check(group, relation)
         devices = tuple(device for branch in group for device in branch.devices)
         return _Branch(top, devices, relation)
 
     def _gb_s(self, branch: _Branch, relation: str) -> float:
         is_narrow = branch.relation in ONE_PORT_WIDE
-        gb_s = self.port_gb_s if is_narrow else self.sketch.below(branch.top)
+        gb_s = self.port_gb_s if is_narrow else self.graph.links_gb_s(branch.top)
         return min(gb_s, self.socket_gb_s) if relation == "SYS" else gb_s
 
     def _check(self, group: list[_Branch], relation: str) -> None:
@@ -111,19 +118,19 @@ class _Tree:
                     self.denied.append(f"{x} to {y} is {cell}, not {relation}")
 
     def note(self) -> None:
-        """Say what the tree assumes."""
-        drawn = {name.rstrip("0123456789_") for name in self.sketch.switches}
-        self.sketch.notes += [
+        """Add notes on what the tree assumes."""
+        drawn = {name.rstrip("0123456789_") for name in self.graph.switches}
+        self.graph.notes += [
             f"PCIe latency is assumed to be {PORT_LATENCY_US:g} us at a device's port, "
             f"{INNER_LATENCY_US:g} us between bridges, roots and sockets."
         ] * bool(drawn & {*STEMS.values()})
-        self.sketch.notes += [
+        self.graph.notes += [
             "The uplink of a PCIe switch is assumed to be as wide as one port, "
             f"{self.port_gb_s:g} GB/s."
         ] * bool(drawn & {"pcie", "bridge"})
         self._note_sockets("system" in drawn)
         self._note_hidden()
-        self.sketch.notes += [
+        self.graph.notes += [
             f"{len(self.denied)} cells fit no tree and are drawn nearer, such as: "
             f"{self.denied[0]}."
             for _ in self.denied[:1]
@@ -133,7 +140,7 @@ class _Tree:
         if is_drawn:
             known = self.machine.socket_gb_s is not None
             why = "what NCCL plans for this CPU" if known else "the CPU is not named"
-            self.sketch.notes.append(
+            self.graph.notes.append(
                 "Bandwidth between sockets is assumed to be "
                 f"{self.socket_gb_s:g} GB/s ({why})."
             )
@@ -141,7 +148,7 @@ class _Tree:
     def _note_hidden(self) -> None:
         hidden = set(pairs_of(self.machine.gpus)) - set(self.machine.relations)
         if hidden:
-            self.sketch.notes.append(
+            self.graph.notes.append(
                 f"The PCIe way of {len(hidden)} pairs of GPUs is not printed; it is "
                 "taken from other cells, then from NUMA and CPU affinity, else as SYS."
             )

@@ -26,12 +26,12 @@ FOLDERS: dict[str, type[Importer[Any]]] = {
     "facts": FactsImporter,
     "logs": LogImporter,
 }
-"""Folders of `imports/` that hold kinds, and what the importers in them are."""
+"""Folders of `imports/` with one module per kind, and the class of their importers."""
 
 PACKAGE = "meshwright.imports"
 
 READ = 20_000
-"""Characters of a text that a guess looks at, from its start."""
+"""Characters from the start of a text by which its kind is guessed."""
 
 
 def kinds(*folders: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""XML without surprises: no entities, no foreign files, limits, lines in errors."""
+"""Reads XML safely: no entities, no other files, limits on size, lines in errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_ELEMENTS = 200_000
 MAX_DEPTH = 200
 
 HARMLESS_DOCTYPES = frozenset({("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd")})
-"""Root and system name of the declaration that every file of hwloc starts with."""
+"""Root element and system name of the document types that files of hwloc declare."""
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Element:
     line: int
     children: list[Element] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    """What stands between its children."""
+    """The pieces of text between its children."""
 
     @property
     def text(self) -> str:
-        """Return what stands in the element, its children left out."""
+        """Return the text in the element, without that of its children."""
         return "".join(self.texts)
 
     def get(self, key: str, default: str = "") -> str:
@@ -44,18 +44,18 @@ class Element:
             waiting += reversed(element.children)
 
     def all(self, *tags: str) -> list[Element]:
-        """Return the elements of these tags, here and below."""
+        """Return this element and those below it that have one of these tags."""
         return [element for element in self.walk() if element.tag in tags]
 
 
 def parse_xml(text: str, name: str) -> Element:
     """Return the root of a document.
 
-    A blank line or a byte order mark before the first tag is no error: copies have it.
+    Blank lines and a byte order mark before the first tag, as in copies, are skipped.
 
     Raises:
-        SpecError: not well-formed, declares entities or a document type (other than
-            hwloc's own, which is not read), or passes a limit.
+        SpecError: the text is not well-formed, declares entities or a document type
+            (other than that of hwloc, which is not read), or passes a limit.
     """
     check_length(text, name)
     body = text.lstrip("\ufeff \t\r\n")
@@ -71,7 +71,7 @@ def parse_xml(text: str, name: str) -> Element:
 
 
 class _Builder:
-    """Collects elements, as expat meets them."""
+    """Builds the tree of elements while expat reads."""
 
     def __init__(self, name: str, skipped: int) -> None:
         self.name, self.skipped, self.count = name, skipped, 0

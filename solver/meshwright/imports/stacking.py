@@ -1,8 +1,8 @@
-"""Puts the levels of a fabric above a machine, with uplinks that fit each other.
+"""Stacks the levels of a fabric on a machine, with uplinks that fit each other.
 
-Slurm names switches and no speeds: then each machine has the uplinks of its own
-`scale_out`, and each switch as many uplinks as it has downlinks. ibnetdiscover has the
-speed of every cable: the sum at a machine is shared out as its `scale_out` has it.
+Files of Slurm name switches, but no speeds: machines then have the uplinks of their
+`scale_out`, and switches as many uplinks as downlinks. Files of ibnetdiscover have the
+speed of every cable: the sum at a machine is divided among the uplinks of `scale_out`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.hosts import split_levels
+from meshwright.spec.host_groups import split_levels
 from meshwright.spec.links import Level, ScaleOut
 from meshwright.spec.topology import Topology
 
 UPPER_LATENCY_US = 0.5
-"""Estimate: of each level above the first, as in topologies/dgx-h100-pod.yaml."""
+"""Estimate: latency of levels above the first, as in topologies/dgx-h100-pod.yaml."""
 
 
 def stack(imported: Imported, topology: Topology) -> Imported:
     """Return the levels of a topology: those inside a machine, then the fabric's.
 
     Args:
-        imported: levels above a machine, innermost first.
-        topology: what is in a machine; the levels above it say its uplinks.
+        imported: The levels above a machine, innermost first.
+        topology: The machine; the levels above it define its uplinks.
 
     Raises:
         SpecError: the machine has no NIC for the levels to join.
@@ -43,13 +43,15 @@ def stack(imported: Imported, topology: Topology) -> Imported:
     if not given:
         outer: list[Level] = []
     elif imported.are_rates_guessed:
-        own = above[0] if above else _port(topology)
-        notes.append(_taken(own, topology) if own else _guess(imported, topology))
-        outer = list(_as_machine(given, own or _guessed(given[0], topology)))
+        scale_out = above[0] if above else _port(topology)
+        notes.append(
+            _taken(scale_out, topology) if scale_out else _guess(imported, topology)
+        )
+        outer = list(_as_machine(given, scale_out or _guessed(given[0], topology)))
     else:
-        own = above[0] if above else None
-        outer = list(_shared_out(given, own, topology))
-        notes.append(_latencies(outer, own, topology))
+        scale_out = above[0] if above else None
+        outer = list(_shared_out(given, scale_out, topology))
+        notes.append(_latencies(outer, scale_out, topology))
     levels = [level.model_dump() for level in (*inside, *outer)]
     return Imported({"levels": levels}, tuple(notes))
 
@@ -58,7 +60,7 @@ def _level(**fields: Any) -> Level:
     """Return a level.
 
     Raises:
-        SpecError: a size or bandwidth that none has.
+        SpecError: its size or bandwidth is out of range.
     """
     try:
         return Level.model_validate(fields)
@@ -72,7 +74,7 @@ def _level(**fields: Any) -> Level:
 
 
 def _split(topology: Topology) -> tuple[Sequence[Level], Sequence[ScaleOut]]:
-    """Return the levels inside a machine, and those written down above it."""
+    """Return the levels inside a machine, and those above it in its topology."""
     if topology.nodes:
         return (), topology.above
     split = split_levels(topology.levels, _gpus(topology))
@@ -81,8 +83,8 @@ def _split(topology: Topology) -> tuple[Sequence[Level], Sequence[ScaleOut]]:
 
 
 def _gpus(topology: Topology) -> int:
-    own = sum(node.kind == "gpu" for node in topology.nodes)
-    return own or Cluster.model_construct(topology=topology).gpus_per_host
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    return gpus or Cluster.model_construct(topology=topology).gpus_per_host
 
 
 def _nics(topology: Topology) -> int:
@@ -90,7 +92,7 @@ def _nics(topology: Topology) -> int:
 
 
 def _port(topology: Topology) -> ScaleOut | None:
-    """Return the uplinks that the ports of NICs make, where a machine has them."""
+    """Return uplinks as wide as the ports of NICs, where their bandwidth is known."""
     rates = [n.gb_s for n in topology.nodes if n.kind == "nic" and n.gb_s]
     if not rates:
         return None
@@ -101,41 +103,43 @@ def _port(topology: Topology) -> ScaleOut | None:
 
 
 def _guess(imported: Imported, topology: Topology) -> str:
-    """Return the note on speeds that nobody knows, of NICs where there are any."""
+    """Return the note on assumed speeds, per NIC where the machine has NICs."""
     holder = "per NIC" if topology.nodes else "per GPU"
     return imported.guess.replace("per GPU", holder)
 
 
 def _guessed(level: Level, topology: Topology) -> ScaleOut:
-    """Return uplinks of the speed that a level was given for lack of one."""
+    """Return uplinks with the speed that was assumed for a level."""
     uplink = "per_nic" if topology.nodes else "per_gpu"
     return ScaleOut(**level.model_dump(exclude={"size"}) | {"uplink": uplink})
 
 
-def _as_machine(given: Sequence[Level], own: ScaleOut) -> Iterator[Level]:
-    """Yield levels with the uplinks of a machine, and as many up as down above."""
+def _as_machine(given: Sequence[Level], scale_out: ScaleOut) -> Iterator[Level]:
+    """Yield levels with the uplinks of a machine; switches have as many up as down."""
     machines = 1
     for index, level in enumerate(given):
         yield _level(
             name=level.name,
             size=level.size,
-            gb_s=own.gb_s * (machines if own.uplink == "shared" else 1),
-            latency_us=UPPER_LATENCY_US if index else own.latency_us,
-            uplink=own.uplink,
+            gb_s=scale_out.gb_s * (machines if scale_out.uplink == "shared" else 1),
+            latency_us=UPPER_LATENCY_US if index else scale_out.latency_us,
+            uplink=scale_out.uplink,
         )
         machines *= level.size
 
 
 def _shared_out(
-    given: Sequence[Level], own: ScaleOut | None, topology: Topology
+    given: Sequence[Level], scale_out: ScaleOut | None, topology: Topology
 ) -> Iterator[Level]:
-    """Yield levels whose cables, summed up in the file, are those of GPUs or NICs."""
-    uplink = own.uplink if own else ("per_nic" if topology.nodes else "shared")
+    """Yield levels whose bandwidth, a sum over cables, is divided among uplinks."""
+    uplink = (
+        scale_out.uplink if scale_out else ("per_nic" if topology.nodes else "shared")
+    )
     below = 1
     for index, level in enumerate(given):
         holders = {"per_gpu": _gpus(topology) * below, "per_nic": _nics(topology)}
         own_uplink = "shared" if index and uplink == "per_nic" else uplink
-        first_us = own.latency_us if own else level.latency_us
+        first_us = scale_out.latency_us if scale_out else level.latency_us
         yield _level(
             name=level.name,
             size=level.size,
@@ -153,16 +157,19 @@ def _left_out(topology: Topology, above: Sequence[ScaleOut]) -> Iterator[str]:
         yield f"Levels {names} of {topology.name} are replaced by those of the file."
 
 
-def _taken(own: ScaleOut, topology: Topology) -> str:
+def _taken(scale_out: ScaleOut, topology: Topology) -> str:
     return (
         f"The file has no speeds: machines are assumed to have the uplinks of "
-        f"{topology.name} ({own.gb_s:g} GB/s {own.uplink}, {own.latency_us:g} us), and "
-        f"switches as many up as down, {UPPER_LATENCY_US:g} us each."
+        f"{topology.name} ({scale_out.gb_s:g} GB/s {scale_out.uplink}, "
+        f"{scale_out.latency_us:g} us), and switches as many up as down, "
+        f"{UPPER_LATENCY_US:g} us each."
     )
 
 
-def _latencies(outer: Sequence[Level], own: ScaleOut | None, topology: Topology) -> str:
-    source = f"as in {topology.name}" if own else "an estimate"
+def _latencies(
+    outer: Sequence[Level], scale_out: ScaleOut | None, topology: Topology
+) -> str:
+    source = f"as in {topology.name}" if scale_out else "an estimate"
     return (
         f"The file has no latencies: {outer[0].latency_us:g} us up to {outer[0].name} "
         f"({source}) and {UPPER_LATENCY_US:g} us for each level above are assumed."

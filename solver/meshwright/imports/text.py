@@ -1,4 +1,4 @@
-"""Text of other tools, as lines with numbers and without a terminal's colours."""
+"""Reads text of other tools as numbered lines, without the colours of a terminal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
 from meshwright.errors import SpecError
-from meshwright.reading.places import Where
+from meshwright.reading.document import Where
 
 MAX_CHARS = 8_000_000
-"""Far above what a machine prints; a fabric of 10,000 ports takes about 2 million."""
+"""Most characters of a text; a fabric of 10,000 ports takes about 2 million."""
 
 _COLOUR = re.compile(
     r"(?:\x1b|\^\[|\\x1b|\\033|\\e|\\u001b)?\[[0-9;]{1,8}m|\x1b\[[0-9;?]{0,8}[A-Za-z]"
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 def fail(name: str, line: int, sentence: str) -> NoReturn:
-    """Raise the error that names file and line (0: the file as a whole).
+    """Raise the error that names file and line; line 0 is the whole file.
 
     Raises:
         SpecError: always.
@@ -70,10 +70,10 @@ def whole(text: str, most: int = 10**15) -> int | None:
 
 
 def shown(value: str) -> str:
-    """Return what a message quotes of a text: not all, and printable."""
+    """Return a text as messages quote it: shortened and printable."""
     return repr(value if len(value) <= 60 else value[:57] + "...")
 
 
 def known(names: Iterable[str]) -> str:
-    """Return the end of a message that lists what would have been read."""
+    """Return the end of a message, which lists what is accepted."""
     return "accepted: " + ", ".join(names)

@@ -1,4 +1,4 @@
-"""Reads the text of a file, however a terminal or an editor has saved it."""
+"""Reads the text of a file in whichever encoding a terminal or editor saved it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import codecs
 from pathlib import Path
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Where
 from meshwright.reading.files import read_bytes
-from meshwright.reading.places import Where
 
 MAX_BYTES = 50_000_000
-"""Above what any kind takes; most take less."""
+"""Most bytes of a file; the limits of most kinds are lower."""
 
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How PowerShell starts what `>` writes."""
+"""The first bytes of a file that `>` of PowerShell writes."""
 
 _MARKS = ("\ufffd", "\0")
-"""What stands for a byte that is no text, and what no text has."""
+"""Characters that no text has: for an undecodable byte, and the zero byte."""
 
 EXPECTED = "what a tool has printed"
 
 MOST_MARKS = 0.1
-"""Share of a text; a terminal's log has a few, other files are full of them."""
+"""Largest share of marks in a text: a log of a terminal has a few, binaries many."""
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file; bytes that are no text become a mark.
+    """Return the text of a file, with a mark for each byte that is no text.
 
     Raises:
         SpecError: there is no such file, it cannot be read, it is too long, or it is

@@ -1,1 +1,1 @@
-"""From files and names to a spec: presets, imported clusters, plans written as text."""
+"""Loads specs: resolves presets, imports clusters, reads plans from text."""

@@ -1,8 +1,8 @@
-"""Files of other tools where a spec says what its cluster is.
+"""The imported cluster: files of other tools that a spec names in `cluster`.
 
-`cluster: {nvidia_smi: topo.txt, gpu: A100}` has the inside of a machine from the file;
-`cluster: {machine: p5.48xlarge, slurm: topology.conf}` what joins machines. Both go
-together. What files leave out is assumed, and each assumption is a note.
+`cluster: {nvidia_smi: topo.txt, gpu: A100}` imports the inside of a machine,
+`cluster: {machine: p5.48xlarge, slurm: topology.conf}` the switches that join machines;
+a spec may have both. What files leave out is assumed, and each assumption is a note.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.imports.registry import kinds
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology
 
 CLUSTER, TOPOLOGY = ("cluster",), ("cluster", "topology")
 
 _MOVED = ("gpu", "scale_out", "host")
-"""Fields of a topology that stand beside a machine's file."""
+"""Fields of a topology that are written beside the file of a machine."""
 
 
 class Source(NamedTuple):
-    """A file of another tool, and where it is named."""
+    """A file of another tool, and where the spec names it."""
 
     kind: str
     path: Path
@@ -37,12 +37,12 @@ class Source(NamedTuple):
 
 
 def take_sources(document: Document) -> list[Source]:
-    """Take the files of other tools out of the cluster, the machine's first.
+    """Remove the files of other tools from the cluster and return them, machine first.
 
-    What stands beside the file of a machine becomes a topology that lacks its nodes.
+    The fields beside the file of a machine become a topology that lacks its nodes.
 
     Raises:
-        SpecError: files that do not go together, or alone.
+        SpecError: the files cannot be combined, or one needs another beside it.
     """
     cluster = document.data["cluster"]
     document.stand_ins[CLUSTER] = ("machine", *kinds("machines", "fabrics"))
@@ -65,20 +65,22 @@ def take_sources(document: Document) -> list[Source]:
 
 
 def fill(document: Document, sources: list[Source]) -> list[str]:
-    """Put what files say into the topology, once names in it are resolved.
+    """Put what files contain into the topology, once the names in it are resolved.
+
+    A GPU or machine that is invalid leaves the topology unchanged: validation of the
+    spec says why.
 
     Returns:
-        What was assumed. A GPU or machine that is not valid leaves the topology as it
-        is: validating the spec says why.
+        Notes on what was assumed.
 
     Raises:
-        SpecError: names file and line of what is not understood.
+        SpecError: names file and line of what cannot be read.
     """
     notes: list[str] = []
     for source in sources:
         is_machine = source.kind in kinds("machines")
-        own = (_fill_machine if is_machine else _fill_levels)(document, source)
-        notes += [f"{source.path.name}: {note}" for note in own]
+        assumptions = (_fill_machine if is_machine else _fill_levels)(document, source)
+        notes += [f"{source.path.name}: {note}" for note in assumptions]
     return notes
 
 
@@ -114,7 +116,7 @@ def _open_topology(document: Document, source: Source) -> None:
 
 
 def _move(document: Document, old: FieldPath, new: FieldPath) -> None:
-    """Put a field elsewhere, with the places of all that is in it."""
+    """Move a field to another path, with the places of its values."""
     parent = document.value(old[:-1])
     document.value(new[:-1])[new[-1]] = parent.pop(old[-1])
     for path in [path for path in document.places if path[: len(old)] == old]:
@@ -122,7 +124,7 @@ def _move(document: Document, old: FieldPath, new: FieldPath) -> None:
 
 
 def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
-    from meshwright.imports.clusters import read_machine
+    from meshwright.imports.read_import import read_machine
 
     topology = document.value(TOPOLOGY)
     try:
@@ -136,7 +138,7 @@ def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
 
 
 def _fill_levels(document: Document, source: Source) -> tuple[str, ...]:
-    from meshwright.imports.clusters import read_levels
+    from meshwright.imports.read_import import read_levels
 
     try:
         topology = Topology.model_validate(document.value(TOPOLOGY))
@@ -150,7 +152,7 @@ def _fill_levels(document: Document, source: Source) -> tuple[str, ...]:
 
 
 def _put(document: Document, source: Source, fields: dict[str, Any]) -> None:
-    """Put fields of a topology into the document; they were written in the file."""
+    """Put fields of a topology into the document, with the file as their place."""
     file = Where(str(source.path))
     for name, value in fields.items():
         document.graft((*TOPOLOGY, name), Document(value, {(): file}))
@@ -158,7 +160,7 @@ def _put(document: Document, source: Source, fields: dict[str, Any]) -> None:
 
 @contextmanager
 def _told_at(source: Source) -> Iterator[None]:
-    """Add where the file is named to errors that do not name the file."""
+    """Prefix errors that do not name the file with the place that names it."""
     try:
         yield
     except SpecError as error:
@@ -168,5 +170,5 @@ def _told_at(source: Source) -> Iterator[None]:
 
 
 def title(path: Path) -> str:
-    """Return the name of a topology that a file was made into."""
+    """Return the name of the topology that is made of a file."""
     return "".join(c for c in path.stem if c.isprintable())[:60] or "imported"

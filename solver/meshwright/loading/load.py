@@ -1,4 +1,4 @@
-"""Turns a file, or the name of a bundled spec, into a Spec, or says what is wrong."""
+"""Loads specs: from files, bundled names, YAML text or plain fields."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from meshwright.loading.presets import (
     resolved,
 )
 from meshwright.loading.source import Source, open_source
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
@@ -29,7 +29,7 @@ from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 
 PinList = Mapping[str, Any] | Sequence[str]
-"""Plan fields with values, or each as the command line has it, 'tp=4'."""
+"""Plan fields with values, or texts as on the command line, 'tp=4'."""
 
 _OPTIONAL = ("limits", "pins", "run")
 """Sections that may be left empty."""
@@ -44,9 +44,9 @@ def load_spec(
     """Return the spec that a source holds, with `pins` added.
 
     Args:
-        source: of a file, a bundled name, YAML text, or the fields themselves.
-        pins: to add to those of the spec, as `{"tp": 4}` or as `["tp=4"]`.
-        notes: gets what files of other tools leave out and was assumed for them.
+        source: A file, a bundled name, YAML text, or the fields themselves.
+        pins: Pins to add to those of the spec, as `{"tp": 4}` or as `["tp=4"]`.
+        notes: Gets a note on each value that files of other tools leave out.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
@@ -73,7 +73,7 @@ def refuse_inference(document: Document) -> None:
 def load_question(
     source: Source, pins: PinList | None = None, notes: list[str] | None = None
 ) -> Question:
-    """Return a spec of training or of serving, whichever the file has.
+    """Return the spec of training or of serving that a source holds.
 
     Raises:
         SpecError: see `load_spec`; or there are both sections, or neither.
@@ -84,15 +84,15 @@ def load_question(
         return schema.model_validate(document.data)
     except ValidationError as error:
         lines = explain(document, error, schema).splitlines()
-        told = [own + OR_INFERENCE * (NO_TRAINING in own) for own in lines]
+        told = [line + OR_INFERENCE * (NO_TRAINING in line) for line in lines]
         raise SpecError("\n".join(told)) from None
 
 
 def _schema(document: Document) -> type[Spec] | type[ServingSpec]:
-    """Return the schema that a spec's section asks for.
+    """Return the schema by the section that the spec has, `training` or `inference`.
 
     Raises:
-        SpecError: there are both, or neither.
+        SpecError: the spec has both sections.
     """
     if "inference" not in document.data:
         return Spec
@@ -129,10 +129,10 @@ def _add_pins(document: Document, pins: PinList) -> None:
 
 
 def open_sections(document: Document) -> None:
-    """Make empty sections of a spec mappings.
+    """Turn empty sections of a spec into empty mappings.
 
     Raises:
-        SpecError: it is no spec at all.
+        SpecError: the document is no spec.
     """
     require_mapping(
         document, (), "a spec with model, cluster and training or inference"
@@ -146,7 +146,7 @@ def resolve_names(document: Document) -> list[str]:
     """Replace names of presets and files in a spec by what they stand for.
 
     Returns:
-        What was assumed on the way.
+        Notes on what was assumed.
 
     Raises:
         SpecError: there is no such preset, or no such file.
@@ -155,8 +155,8 @@ def resolve_names(document: Document) -> list[str]:
     return _resolve_cluster(document)
 
 
-class _Placed(BaseModel):
-    """What of a spec says where it runs; the rest is not looked at."""
+class _HasCluster(BaseModel):
+    """The field of a spec that says where it runs; others are ignored."""
 
     cluster: Cluster
 
@@ -178,16 +178,16 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     if notes is not None:
         notes += assumed
     try:
-        return _Placed.model_validate(document.data).cluster
+        return _HasCluster.model_validate(document.data).cluster
     except ValidationError as error:
-        raise SpecError(explain(document, error, _Placed)) from None
+        raise SpecError(explain(document, error, _HasCluster)) from None
 
 
 def _resolve_cluster(document: Document) -> list[str]:
     """Replace names of topologies, GPUs and files by what they stand for.
 
     Returns:
-        What was assumed on the way.
+        Notes on what was assumed.
     """
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
@@ -202,8 +202,8 @@ def _resolve_cluster(document: Document) -> list[str]:
     return fill(document, sources)
 
 
-class _Owner(BaseModel):
-    """What has a GPU and nothing else."""
+class _HasGpu(BaseModel):
+    """A mapping with a GPU."""
 
     gpu: Gpu
 
@@ -216,16 +216,16 @@ def load_gpu(option: str, name: str) -> Gpu:
     """
     document = resolved(option, "gpu", name)
     try:
-        return _Owner.model_validate(document.data).gpu
+        return _HasGpu.model_validate(document.data).gpu
     except ValidationError as error:
-        raise SpecError(explain(document, error, _Owner)) from None
+        raise SpecError(explain(document, error, _HasGpu)) from None
 
 
 def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
     """Add 'tp=4' to the fields at a path, as an option of the command line gave it.
 
     Raises:
-        SpecError: it is no field of a plan with a value.
+        SpecError: the text is no FIELD=VALUE of a plan.
     """
     name, equals, text = pin.partition("=")
     place = Where(f"{option} {shown(pin)[1:-1]}")

@@ -1,4 +1,4 @@
-"""Reads a plan that a user has in mind: `tp=8,pp=2`, a file of fields, or an answer."""
+"""Reads the text of a plan: `tp=8,pp=2`, a file of fields, or the JSON of an answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import add_pin
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import FIELD
 
 LONGEST_PLAN = 10_000
-"""Characters of a plan on the command line; all fields take a few hundred."""
+"""Most characters of a plan on the command line; all fields take a few hundred."""
 
 
 def read_plan(text: str) -> Pins:
@@ -54,7 +54,7 @@ def _document(text: str) -> Document:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield what stands between commas; those inside brackets belong to a value."""
+    """Yield the parts between commas, except for commas inside brackets."""
     start, depth = 0, 0
     for index, char in enumerate(text):
         depth += (char in "[{") - (char in "]}")
@@ -65,10 +65,10 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def pins_of_answer(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the pins that stand for a plan that was answered."""
+    """Return the pins that fix every field of the plan in an answer."""
     pins = {name: plan[name] for name in (*FIELD, "mesh") if name in plan}
     stages = plan.get("stages")
-    if isinstance(stages, list) and all(isinstance(own, dict) for own in stages):
-        pins["layers"] = [own.get("layers") for own in stages]
-        pins["recompute_layers"] = [own.get("recompute_layers") for own in stages]
+    if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages):
+        pins["layers"] = [stage.get("layers") for stage in stages]
+        pins["recompute_layers"] = [stage.get("recompute_layers") for stage in stages]
     return pins

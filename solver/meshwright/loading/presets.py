@@ -1,4 +1,4 @@
-"""Names of presets in a spec, replaced by the fields that they stand for."""
+"""Replaces the names of presets in a spec by the fields of the presets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import read_yaml
 
 
@@ -61,14 +61,14 @@ def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
         return
     preset = _read_preset(document, written, name, kind)
     require_mapping(preset, (), f"the fields of {field}")
-    own = {p: w for p, w in document.places.items() if p[: len(path)] == path}
+    places = {p: w for p, w in document.places.items() if p[: len(path)] == path}
     document.graft(path, preset)
     parent[field] = preset.data | overrides
-    for place, where in own.items():
+    for place, where in places.items():
         if place[len(path) : len(path) + 1] and place[len(path)] in overrides:
             document.places[place] = where
     if overrides:
-        document.places[path] = own[path]
+        document.places[path] = places[path]
 
 
 def _read_preset(
@@ -83,7 +83,7 @@ def _read_preset(
 
 
 def require_mapping(document: Document, path: FieldPath, expected: str) -> None:
-    """Refuse what is no mapping at a path.
+    """Refuse a value at a path that is no mapping.
 
     Raises:
         SpecError: names the place, the value and what is expected.

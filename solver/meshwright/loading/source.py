@@ -1,4 +1,4 @@
-"""What a spec may be given as: a file, a bundled name, YAML text, or plain data."""
+"""Sources of specs: a file, a bundled name, YAML text, or plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from meshwright import catalog
-from meshwright.reading.places import Document, Where
+from meshwright.reading.document import Document, Where
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
 
 Source = str | os.PathLike[str] | Mapping[str, Any]

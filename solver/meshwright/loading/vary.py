@@ -11,23 +11,23 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.loading.load import read_spec
 from meshwright.loading.source import Source
+from meshwright.reading.document import Document, FieldPath, field_path
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.places import Document, FieldPath, field_path
 from meshwright.spec.base import to_number
 from meshwright.spec.spec import Spec
 
 LINKS_GB_S = (8.0, 900.0)
-"""What two GPUs may be joined by: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5 (NVIDIA
-Blackwell architecture brief, 1.8 TB/s both ways together)."""
+"""The range of links between two GPUs: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5
+(NVIDIA Blackwell architecture brief, 1.8 TB/s both ways together)."""
 
 PAIR = 2
-"""GPUs whose kinds of plans are compared in full, with what decides between them."""
+"""The number of GPUs on which `compare` shows kinds of plans in full."""
 
 _UNITS = {"gb_s": "GB/s", "us": "us", "gib": "GiB", "w": "W"}
 
 
 class Varied(NamedTuple):
-    """A number of a spec and the range that is looked at."""
+    """A number of a spec, and the range in which it is varied."""
 
     name: str
     low: float
@@ -35,9 +35,9 @@ class Varied(NamedTuple):
     at: Callable[[float], Spec]
     """Returns the spec with the number at a value; raises SpecError outside limits."""
     about: str
-    """The name of what has the number, such as a level's; empty where it has none."""
+    """The name of the object with the number, such as a level; empty without one."""
     value: float | None
-    """That of the spec, in the unit of the range; None where the spec leaves it out."""
+    """The value in the spec, in the unit of the range; None where it is left out."""
 
     @property
     def unit(self) -> str:
@@ -57,10 +57,10 @@ def innermost_link(spec: Spec) -> str | None:
     inner = next(joins, None)
     if inner is None or cluster.topology.nodes or cluster.parts:
         return None
-    own, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
+    gb_s, (low, high) = cluster.levels[inner].gb_s, LINKS_GB_S
     is_outer = inner == len(cluster.topology.levels)
     path = "scale_out" if is_outer else f"levels[{inner}]"
-    return f"topology.{path}.gb_s={min(low, own / 2):g}:{max(high, own * 2):g}"
+    return f"topology.{path}.gb_s={min(low, gb_s / 2):g}:{max(high, gb_s * 2):g}"
 
 
 def varied(
@@ -87,7 +87,7 @@ def vary(source: Source, text: str) -> Varied:
         SpecError: there is no such number, or no such range.
     """
     path_text, _, span = text.partition("=")
-    low, high = (to_number(own) for own in (*span.split(":"), "", "")[:2])
+    low, high = (to_number(end) for end in (*span.split(":"), "", "")[:2])
     if low is None or high is None or not 0 < low < high or span.count(":") != 1:
         raise SpecError(f"{_option(text)}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
     document = read_spec(source)
@@ -103,9 +103,9 @@ def vary(source: Source, text: str) -> Varied:
         _value(data, path[:-1])[path[-1]] = round(number) if is_whole else number
         return _checked(document, data)
 
-    own = _checked(document, document.data).model_dump()
+    dumped = _checked(document, document.data).model_dump()
     about = _value(document.data, path[:-1]).get("name", "")
-    return Varied(path_text, low, high, at, about, _number(own, path))
+    return Varied(path_text, low, high, at, about, _number(dumped, path))
 
 
 def _checked(document: Document, data: Any) -> Spec:
@@ -127,7 +127,7 @@ def _steps(text: str, path: str) -> FieldPath:
 
 
 def _path(data: Any, steps: FieldPath) -> FieldPath | None:
-    """Return the path that leads to something, as it is or below the cluster."""
+    """Return the path that exists in the data, as given or below `cluster`."""
     for path in (steps, ("cluster", *steps)):
         try:
             _value(data, path)
@@ -144,7 +144,7 @@ def _value(data: Any, path: FieldPath) -> Any:
 
 
 def _number(data: Any, path: FieldPath) -> float | None:
-    """Return the number at a path, that of a quantity such as '400 Gbit/s' too."""
+    """Return the number at a path, also that of a quantity such as '400 Gbit/s'."""
     value = _value(data, path)
     if isinstance(value, str):
         value = next(iter(value.split()), None)

@@ -20,7 +20,7 @@ import numpy as np
 from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
 from meshwright.spec.cluster import Cluster, StagedCluster
-from meshwright.spec.parts import Part
+from meshwright.spec.cluster_parts import Part
 from meshwright.spec.plan_fields import AXES
 
 
@@ -110,7 +110,7 @@ def _part_names(parts: Sequence[Part]) -> list[str]:
 
 
 def _hosts_of_graphs(cluster: Cluster) -> Iterator[_Host]:
-    kinds = cluster.hosts.kinds
+    kinds = cluster.hosts.groups
     kind_of = {host: k for k, kind in enumerate(kinds) for host in kind.hosts}
     for host in sorted(kind_of):
         nodes = kinds[kind_of[host]].machine.nodes

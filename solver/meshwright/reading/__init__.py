@@ -1,1 +1,1 @@
-"""Text of others, read within limits: every value with its line, errors in words."""
+"""Reads files within limits: each value with its line, errors as sentences."""

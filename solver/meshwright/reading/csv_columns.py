@@ -1,4 +1,4 @@
-"""Reads CSV tables of dotted columns, `config.tp`, with cells of YAML or of text."""
+"""Reads CSV tables with dotted columns, `config.tp`, and cells of YAML or text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.files import read_text
 from meshwright.reading.guard import MAX_DEPTH, Limits
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where
 from meshwright.reading.yaml_text import NotYaml, parse_yaml
 
 
@@ -20,7 +20,7 @@ def read_table(path: Path, limits: Limits) -> Document:
     """Return one nested mapping for each row; empty cells are left out.
 
     Raises:
-        SpecError: the file cannot be read, passes a limit, or a row does not go with
+        SpecError: the file cannot be read or passes a limit, or a row does not match
             the heading; names the line, and the column where there is one.
     """
     text = read_text(path, limits.most_bytes, "a CSV table")
@@ -36,7 +36,7 @@ def read_table(path: Path, limits: Limits) -> Document:
 
 
 class _Table:
-    """The rows read so far, and what is known for the next one."""
+    """The heading and the rows read so far."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name, self.limits = name, limits
@@ -45,10 +45,10 @@ class _Table:
         self.columns: list[str] = []
         self.count = 0
         self.known: dict[str, Any] = {}
-        """Values of cells by their text: most stand in many rows."""
+        """Values of cells by their text, since most texts are in many rows."""
 
     def add(self, cells: Sequence[str], line: int) -> None:
-        """Take the cells of a line: the heading, a row, or none."""
+        """Take the cells of a line: the heading, a row, or an empty line."""
         where = Where(self.name, line)
         if not any(cells):
             return
@@ -84,7 +84,7 @@ class _Table:
 
 
 def _meaning(cell: str, place: str) -> Any:
-    """Return what a cell means in YAML, or its text where that is no YAML."""
+    """Return the value of a cell as YAML, or its text where that is no YAML."""
     try:
         return parse_yaml(cell, place, has_lines=False).data
     except NotYaml:
@@ -92,14 +92,14 @@ def _meaning(cell: str, place: str) -> Any:
 
 
 def _heading(cells: Sequence[str], where: Where) -> list[str]:
-    """Return the names of columns, of which none is a part of another.
+    """Return the names of columns, none of which contains another.
 
     Raises:
-        SpecError: a name stands twice, is above or below another, or is too deep.
+        SpecError: a name stands twice, contains another, or is nested too deep.
     """
     columns = [cell.strip() for cell in cells]
     seen: set[str] = set()
-    above = {own for column in columns for own in _above(column)}
+    above = {path for column in columns for path in _above(column)}
     for column in columns:
         told = f"{where}: column {shown(column)}"
         if column in seen:
@@ -113,6 +113,6 @@ def _heading(cells: Sequence[str], where: Where) -> list[str]:
 
 
 def _above(column: str) -> list[str]:
-    """Return the fields that a dotted one is in, no deeper than is accepted."""
+    """Return the fields that contain a dotted one, up to the accepted depth."""
     parts = column.split(".", MAX_DEPTH + 1)[:-1]
     return [".".join(parts[:size]) for size in range(1, len(parts) + 1)]

@@ -1,4 +1,4 @@
-"""Reads files of other people: what can be read, is not too long, and is text."""
+"""Reads files that may be anything: refuses long ones, and those that are no text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from meshwright.errors import SpecError
-from meshwright.reading.places import Where
+from meshwright.reading.document import Where
 
 KINDS = {
     b"%PDF": "a PDF",
@@ -16,7 +16,7 @@ KINDS = {
     b"\x89PNG": "a picture",
     b"SQLite format 3\0": "a database of SQLite",
 }
-"""What files that hold no text start with."""
+"""The first bytes of files that hold no text, and what such files are."""
 
 
 def is_folder(path: str | Path) -> bool:

@@ -1,7 +1,7 @@
-"""Looks through YAML before anything is built of it, so that no input can hurt.
+"""Checks YAML text before values are built from it, so that no input does harm.
 
-The parser's events are counted one by one: text that nests too deep or holds too many
-values is refused before the reader spends memory or time on it.
+The events of the parser are counted one by one: text that nests too deep or has too
+many values is refused before the reader spends memory or time on it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import yaml
 
 from meshwright.errors import SpecError
-from meshwright.reading.places import Where
+from meshwright.reading.document import Where
 
 MAX_DEPTH = 40
-"""Levels of nesting in any file."""
+"""Most levels of nesting in any file."""
 
 
 class Limits(NamedTuple):
-    """How large a file of some kind may be."""
+    """Limits on the size of files of a kind."""
 
     most_bytes: int = 1_000_000
     most_values: int = 20_000
-    """After anchors are expanded."""
+    """Most values, after anchors are expanded."""
 
 
 SPECS = Limits()
@@ -36,7 +36,7 @@ def line_of(name: str, mark: Any, has_lines: bool = True) -> Where:
 
 
 def guard(text: str, name: str, has_lines: bool = True, limits: Limits = SPECS) -> None:
-    """Refuse YAML text that is empty, too large, too deep, tagged, or in two parts.
+    """Refuse YAML text that is empty, too large, too deep, tagged, or two documents.
 
     Raises:
         SpecError: names the line and the limit.

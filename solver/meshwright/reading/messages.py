@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into lines: FILE:LINE: field: VALUE: what is accepted."""
+"""Turns errors of pydantic into lines: FILE:LINE: field: VALUE: what is accepted."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meshwright.reading.places import Document, FieldPath
+from meshwright.reading.document import Document, FieldPath
 
 DISAGREEMENT = "fields_disagree"
 """The type of the pydantic errors that carry a list of problems."""
 
 FOLLOWS = "follows"
-"""The type of the pydantic errors that another one explains."""
+"""The type of the pydantic errors that follow from another error."""
 
 MOST_LINES = 10
 
 MOST_CHARACTERS = 1_800
-"""Of all lines but the first: a screen."""
+"""Most characters of all lines together, unless the first has more: a screen."""
 
 LONGEST_NAME = 100
-"""Characters of the path of a field, in a message."""
+"""Most characters of the path of a field in a message."""
 
 _PRESETS = {("model",), ("cluster", "topology"), ("cluster", "topology", "gpu")}
-"""Where `preset` is a field too."""
+"""Paths at which `preset` is a field too."""
 
 _EXPECTED = {
     "bool_type": "expected true or false",
@@ -111,7 +111,7 @@ def _choices(expected: str, value: Any) -> str:
 
 
 def _meaning(schema: Any, loc: FieldPath) -> str:
-    """Return what stands in a field, for one that is missing."""
+    """Return the meaning of a field that is missing."""
     if _model_at(schema, loc) is not None:
         return _section(schema, loc)
     parent = _model_at(schema, loc[:-1])
@@ -121,7 +121,7 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
 
 
 def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:
-    """Return the fields that the schema has at the place of an unknown one."""
+    """Return the fields that are accepted where an unknown one stands."""
     fields = list(_fields_of(_model_at(schema, loc[:-1])))
     fields += ["preset"] if loc[:-1] in _PRESETS else []
     fields += document.stand_ins.get(loc[:-1], ())
@@ -141,7 +141,7 @@ def _section(schema: Any, loc: FieldPath) -> str:
 
 
 def _model_at(schema: Any, loc: FieldPath) -> Any:
-    """Return the model that stands at a place of the schema, or None."""
+    """Return the model at a path of the schema, or None."""
     model = schema
     for step in loc:
         if isinstance(step, str):

@@ -2,7 +2,7 @@
 
 Only plain scalars, lists and mappings are built (the safe constructor). Size, depth
 and the number of values after anchors are expanded are limited, and a key that stands
-twice in one mapping is refused rather than the last one winning.
+twice in one mapping is refused.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from typing import Any
 import yaml
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where, dotted
 from meshwright.reading.files import read_text
 from meshwright.reading.guard import SPECS, Limits, Loader, check_size, guard, line_of
-from meshwright.reading.places import Document, FieldPath, Where, dotted
 
 MAX_BITS = 4_096
-"""Of a whole number; longer ones stay text, as Python does not print them."""
+"""Most bits of a whole number; longer ones stay text, since Python refuses to print
+them."""
 
 LONGEST_WORD = 60
-"""Characters of text that stands where fields should, to be quoted."""
+"""Most characters of a file of text alone, without fields, that is quoted."""
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _SURPRISE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
-"""What YAML 1.1 reads as octal (010 is 8) or base 60 (1:30 is 90): kept as text."""
+"""Text that YAML 1.1 takes for octal (010 is 8) or base 60 (1:30 is 90)."""
 
 
 class NotYaml(SpecError):
-    """A text that is no YAML at all, as opposed to YAML that passes a limit."""
+    """Raised for a text that is no YAML, unlike YAML that passes a limit."""
 
 
 def read_yaml(path: Path, limits: Limits = SPECS) -> Document:
@@ -69,7 +70,7 @@ def parse_yaml(
 
 
 def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
-    """Return the line on which YAML is broken, and how."""
+    """Return the line on which YAML is invalid, and the problem."""
     if isinstance(error, yaml.reader.ReaderError):
         before = text.encode(errors="replace")[: error.position]
         return before.count(b"\n") + 1, str(error.reason)
@@ -85,7 +86,7 @@ def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
 
 @dataclass
 class _Builder:
-    """Turns composed nodes into plain data, counting values so that none explode."""
+    """Turns composed nodes into plain data, counting values against their limit."""
 
     name: str
     loader: Any
@@ -114,7 +115,7 @@ class _Builder:
             return node.value
         try:
             value = self.loader.construct_object(node)
-        except ValueError:  # digits without end, or none behind 0x
+        except ValueError:  # too many digits, or none behind 0x
             return node.value
         is_endless = isinstance(value, int) and value.bit_length() > MAX_BITS
         return node.value if is_endless else value

@@ -10,8 +10,8 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.explanations.time_differences import part_differences
+from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.places import Document, Where
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.serving.conflict import conflict_of, constraints_of

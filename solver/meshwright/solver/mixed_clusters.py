@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from meshwright.results.outcome import Counts, Outcome, PricedArrangement
 from meshwright.spec.cluster import Cluster, StagedCluster
-from meshwright.spec.parts import Part
+from meshwright.spec.cluster_parts import Part
 from meshwright.spec.spec import Spec
 
 PARTS_OPEN = "It was stopped before all ways to use the parts were looked at."
@@ -29,7 +29,7 @@ def arrangements(spec: Spec) -> Iterator[Arrangement]:
     of them: so fast is every step that waits for all. Or each pipeline stage lies on
     one part, in any order of the parts.
     """
-    for chosen, cluster in spec.cluster.ways():
+    for chosen, cluster in spec.cluster.part_choices():
         used = set(map(id, chosen))
         left = [part for part in spec.cluster.parts if id(part) not in used]
         out = f", leaves out {_names(left, ' and ')}" if left else ""

@@ -1,4 +1,4 @@
-"""What all spec models share: numbers in bounds, and fields that disagree."""
+"""What all spec models share: bounded numbers, and errors of inconsistent fields."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from meshwright.reading.document import FieldPath, dotted
 from meshwright.reading.messages import DISAGREEMENT
-from meshwright.reading.places import FieldPath, dotted
 
 
 class SpecModel(BaseModel):
@@ -20,16 +20,16 @@ class SpecModel(BaseModel):
 
 
 class Problem(NamedTuple):
-    """A field, below the model that looks, whose value another field rules out."""
+    """A field whose value another field rules out; its path starts at the model."""
 
     path: FieldPath
     value: Any
     sentence: str
-    """What is wrong and what is accepted, read after the value."""
+    """What is wrong and what is accepted; follows the value in messages."""
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise the pydantic error that stands for all problems, if there is one."""
+    """Raise one pydantic error that carries all problems, if there are any."""
     found = tuple(problems)
     if found:
         lines = [f"{dotted(p.path)}: {p.value!r} {p.sentence}" for p in found]
@@ -38,7 +38,7 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 
 def to_number(value: object) -> float | None:
-    """Return a finite number, also one that YAML took for text; None for others."""
+    """Return a finite number, also from text that YAML did not read as one, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -60,7 +60,7 @@ def _whole(low: int, high: int) -> BeforeValidator:
 
 
 def _spelled_out(value: object) -> str:
-    """Return how to write a whole number that was written as something else."""
+    """Return a hint on how to write a whole number, such as for 1e3 or '1,000'."""
     number = to_number(value.replace(",", "") if isinstance(value, str) else value)
     is_hidden = number is not None and not isinstance(value, int)
     if not is_hidden or not float(number or 0).is_integer() or abs(number or 0) > 1e15:
@@ -94,7 +94,7 @@ def _printable(value: Any) -> Any:
 
 
 def shortened(name: str) -> str:
-    """Return a name that was made of several, cut to the length of one."""
+    """Return a name, cut to the length that names may have."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
 
 
@@ -103,7 +103,7 @@ def _count(low: int, high: int) -> Any:
 
 
 MAX_COUNT = 10_000_000
-"""Larger numbers are slips; anything that walks divisors may rely on it."""
+"""Largest count; code that visits all divisors relies on this limit."""
 
 Count = Annotated[int, _count(1, MAX_COUNT), _whole(1, MAX_COUNT)]
 """A whole number from 1 to ten million; text and fractions are refused."""
@@ -130,10 +130,10 @@ Hours = Annotated[float, number("from 1 to 1e12", lambda x: 1 <= x <= 1e12)]
 """GPU hours between failures."""
 
 Margin = Annotated[float, number("from 0 to below 1", lambda x: 0 <= x < 1)]
-"""A share that leaves something."""
+"""A share below 1."""
 
 Share = Annotated[float, number("from 0.0001 to 1", lambda x: 1e-4 <= x <= 1)]
-"""A share that is something; CP-SAT compares shares in hundredths of a percent."""
+"""A share above 0; CP-SAT compares shares in hundredths of a percent."""
 
 
 def _filled(value: Any) -> Any:

@@ -14,11 +14,16 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from meshwright.reading.messages import FOLLOWS
 from meshwright.spec.base import Count, Problem, SpecModel, refuse
-from meshwright.spec.hosts import Hosts, broken_hosts, hosts_of, split_levels
+from meshwright.spec.cluster_parts import (
+    Part,
+    broken_parts,
+    common_topology,
+    topology_of_part,
+)
+from meshwright.spec.host_graph import HostGraph, graph_of_levels, with_switch_above
+from meshwright.spec.host_groups import Hosts, broken_hosts, hosts_of, split_levels
 from meshwright.spec.links import NEEDS_NICS, Level, ScaleOut
-from meshwright.spec.machine import Machine, joined, machine_of_levels
 from meshwright.spec.override import Override, broken_overrides
-from meshwright.spec.parts import Part, alike, broken_parts, seen_alike
 from meshwright.spec.topology import Topology
 
 MAX_GPUS = 1_000_000
@@ -64,7 +69,7 @@ class Cluster(SpecModel):
             return value
         if join is None:
             raise ValueError("expected join beside parts: the level that joins them")
-        return alike(parts, join)
+        return common_topology(parts, join)
 
     @model_validator(mode="after")
     def _check_parts(self) -> Cluster:
@@ -115,15 +120,15 @@ class Cluster(SpecModel):
             refuse([Problem(("overrides",), len(self.overrides), sentence)])
         machine, outer = self.rated_host
         hosts = math.prod(level.size for level in outer)
-        own = machine.nodes, machine.links
-        refuse(broken_overrides(self.overrides, *own, hosts))
+        problems = broken_overrides(self.overrides, machine.nodes, machine.links, hosts)
+        refuse(problems)
         refuse(broken_hosts(self.hosts, self.overrides))
         return self
 
-    def ways(self) -> Iterator[tuple[tuple[Part, ...], Cluster]]:
-        """Yield the parts that a plan may use with their cluster, one part alone first.
+    def part_choices(self) -> Iterator[tuple[tuple[Part, ...], Cluster]]:
+        """Yield each choice of parts for a plan, with its cluster; single parts first.
 
-        A cluster without parts is used as it is.
+        A cluster without parts is its only choice.
         """
         if not self.parts:
             yield (), self
@@ -137,7 +142,7 @@ class Cluster(SpecModel):
     def levels(self) -> tuple[Level, ...]:
         """Return the levels, innermost first, the scale-out level last.
 
-        Where there are nodes those are the levels above them.
+        For a topology of nodes they are the levels above the nodes.
         """
         top = self.topology.scale_out
         if self.count == 1 or top is None:
@@ -146,29 +151,29 @@ class Cluster(SpecModel):
 
     @property
     def is_tree(self) -> bool:
-        """Return whether equal levels are all there is to know."""
+        """Return whether the cluster is a tree of levels, with nothing overridden."""
         return not self.topology.nodes and not self.overrides
 
     @property
-    def rated_host(self) -> tuple[Machine, tuple[Level, ...]]:
-        """Return one host as it should be, linked to what is above, and the levels."""
+    def rated_host(self) -> tuple[HostGraph, tuple[Level, ...]]:
+        """Return one host without overrides, and the levels above it."""
         topology = self.topology
         if topology.nodes:
-            inside, outer = Machine(topology.nodes, topology.links), self.levels
+            inside, outer = HostGraph(topology.nodes, topology.links), self.levels
         else:
             split = split_levels(self.levels, self.gpus_per_host)
             levels, outer = split or (self.levels, ())
-            inside = machine_of_levels(levels, outer[0] if outer else None)
-        return joined(inside, outer[0] if outer else None), outer
+            inside = graph_of_levels(levels, outer[0] if outer else None)
+        return with_switch_above(inside, outer[0] if outer else None), outer
 
     @cached_property
     def hosts(self) -> Hosts:
-        """Return the hosts that a plan may use, alike ones together."""
+        """Return the hosts that a plan may use, in groups of equal ones."""
         return hosts_of(*self.rated_host, self.overrides)
 
     @property
     def gpus_per_host(self) -> int:
-        """Return the GPUs that share a host: those of the innermost level if unsaid."""
+        """Return the number of GPUs of a host; by default of the innermost level."""
         host, topology = self.topology.host, self.topology
         sizes = Counter(node.host for node in topology.nodes if node.kind == "gpu")
         rated = max(sizes.values()) if sizes else topology.levels[0].size
@@ -181,19 +186,19 @@ class Cluster(SpecModel):
 
     @property
     def _rated_gpus(self) -> int:
-        own = sum(node.kind == "gpu" for node in self.topology.nodes) or 1
-        return own * math.prod(level.size for level in self.levels)
+        gpus = sum(node.kind == "gpu" for node in self.topology.nodes) or 1
+        return gpus * math.prod(level.size for level in self.levels)
 
     @property
     def fan_outs(self) -> tuple[int, ...]:
-        """Return the size of each level; GPUs per host and hosts for nodes.
+        """Return the size of each level; for nodes, GPUs per host and number of hosts.
 
-        Nodes are one level where their hosts hold unequal numbers of GPUs.
+        Nodes whose hosts have unequal numbers of GPUs count as one level.
         """
         if self.is_tree:
             return tuple(level.size for level in self.levels)
         outer = tuple(level.size for level in self.hosts.outer)
-        gpus = [n for n in self.hosts.kinds[0].machine.nodes if n.kind == "gpu"]
+        gpus = [n for n in self.hosts.groups[0].machine.nodes if n.kind == "gpu"]
         sizes = Counter(node.host for node in gpus)
         if len(set(sizes.values())) == 1 and len(sizes) > 1:
             return (len(gpus) // len(sizes), len(sizes))
@@ -211,11 +216,13 @@ class StagedCluster(Cluster):
 
     @property
     def kinds(self) -> tuple[Topology, ...]:
-        """Return the cluster as the GPUs of each part see it, in order."""
+        """Return, for each part in order, the cluster as if all GPUs were its."""
         assert self.join is not None
-        return tuple(seen_alike(part, self.order, self.join) for part in self.order)
+        return tuple(
+            topology_of_part(part, self.order, self.join) for part in self.order
+        )
 
     def stages_per_part(self, stages: int) -> list[int]:
-        """Return how many stages each part holds; those of a whole cluster add up."""
+        """Return how many pipeline stages each part holds, by its share of GPUs."""
         gpus = sum(part.gpus for part in self.order)
         return [stages * part.gpus // gpus for part in self.order]

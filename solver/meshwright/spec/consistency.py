@@ -1,7 +1,7 @@
-"""Finds the values of a spec that other fields of it rule out, whatever the plan.
+"""Checks the consistency of a spec: no field may rule out the value of another.
 
-A combination of pins that no legal plan meets is not looked for here: it has an
-answer, which is that nothing fits and why.
+Whether any plan meets a combination of pins is no question of consistency: the solver
+answers it, with the reason why nothing fits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from meshwright.spec.base import Problem
 from meshwright.spec.divisors import divisors, nearest_of
 
 if TYPE_CHECKING:
+    from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
 _DATA_AXES = ("dp", "dp_shard", "dp_replicate")
@@ -31,7 +32,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _degrees,
         _experts,
         _zero,
-        _layers,
+        pinned_layers,
         _recomputed,
         _mesh,
     )
@@ -69,8 +70,8 @@ def _positions(spec: Spec) -> Iterable[Problem]:
         yield Problem(("training", "seq_len"), asked, sentence)
 
 
-class Whole(NamedTuple):
-    """What a degree is a share of: one number, or one of several."""
+class Dividend(NamedTuple):
+    """A count that a degree must divide: one number, or one of several."""
 
     name: str
     counts: tuple[int, ...]
@@ -81,31 +82,36 @@ class Whole(NamedTuple):
 
 
 def _degrees(spec: Spec) -> Iterable[Problem]:
-    """Refuse single degrees that do not divide what they are a share of."""
+    """Refuse a single pinned degree that does not divide GPUs, heads or sequences."""
     model, batch = spec.model, spec.training.global_batch
-    gpus, heads = _gpus(spec), Whole(f"model.n_heads {model.n_heads}", (model.n_heads,))
-    sequences = Whole(f"training.global_batch {batch}", (batch,))
+    gpus, heads = (
+        _gpus(spec),
+        Dividend(f"model.n_heads {model.n_heads}", (model.n_heads,)),
+    )
+    sequences = Dividend(f"training.global_batch {batch}", (batch,))
     shared = {"tp": (gpus, heads), "pp": (gpus,), "cp": (gpus,)}
     shared |= dict.fromkeys(_DATA_AXES, (gpus, sequences))
-    shared["vpp"] = (Whole(f"model.n_layers {model.n_layers}", (model.n_layers,)),)
+    shared["vpp"] = (Dividend(f"model.n_layers {model.n_layers}", (model.n_layers,)),)
     if model.moe is not None:
         count = model.moe.n_experts
-        shared["ep"] = (Whole(f"model.moe.n_experts {count}", (count,)),)
-    for axis, wholes in shared.items():
+        shared["ep"] = (Dividend(f"model.moe.n_experts {count}", (count,)),)
+    for axis, dividends in shared.items():
         pin = getattr(spec.pins, axis)
         if pin is not None and pin.single is not None:
-            yield from _indivisible(axis, pin.single, wholes)
+            yield from _indivisible(axis, pin.single, dividends)
 
 
-def _gpus(spec: Spec) -> Whole:
-    """Return how many GPUs a plan may use: of unlike parts it may leave some out."""
-    counts = sorted({own.gpus for _, own in spec.cluster.ways()}, reverse=True)
+def _gpus(spec: Spec) -> Dividend:
+    """Return how many GPUs a plan may use; with unlike parts it may use a few."""
+    counts = sorted(
+        {cluster.gpus for _, cluster in spec.cluster.part_choices()}, reverse=True
+    )
     if not spec.cluster.parts:
-        return Whole(f"the {spec.cluster.gpus} GPUs", tuple(counts))
+        return Dividend(f"the {spec.cluster.gpus} GPUs", tuple(counts))
     tried = " or ".join(
         filter(None, (", ".join(map(str, counts[:-1])), str(counts[-1])))
     )
-    return Whole(f"the {tried} GPUs of any choice of cluster.parts", tuple(counts))
+    return Dividend(f"the {tried} GPUs of any choice of cluster.parts", tuple(counts))
 
 
 def _experts(spec: Spec) -> Iterable[Problem]:
@@ -114,12 +120,16 @@ def _experts(spec: Spec) -> Iterable[Problem]:
         yield Problem(("pins", "ep"), value, "without model.moe; accepted: 1")
 
 
-def _indivisible(axis: str, value: int, wholes: tuple[Whole, ...]) -> Iterable[Problem]:
-    for whole in wholes:
-        if not whole.is_divided(value):
-            every = product(*(own.counts for own in wholes))
-            near = nearest_of(value, {d for own in every for d in divisors(gcd(*own))})
-            sentence = f"does not divide {whole.name}; {near}"
+def _indivisible(
+    axis: str, value: int, dividends: tuple[Dividend, ...]
+) -> Iterable[Problem]:
+    for dividend in dividends:
+        if not dividend.is_divided(value):
+            every = product(*(dividend.counts for dividend in dividends))
+            near = nearest_of(
+                value, {d for counts in every for d in divisors(gcd(*counts))}
+            )
+            sentence = f"does not divide {dividend.name}; {near}"
             yield Problem(("pins", axis), value, sentence)
             return
 
@@ -131,7 +141,8 @@ def _zero(spec: Spec) -> Iterable[Problem]:
         yield Problem(("pins", "zero"), value, sentence)
 
 
-def _layers(spec: Spec) -> Iterable[Problem]:
+def pinned_layers(spec: Spec | ServingSpec) -> Iterable[Problem]:
+    """Yield pinned layers that do not add up to those of the model."""
     layers, total = spec.pins.layers, spec.model.n_layers
     if layers is not None and sum(layers) != total:
         sentence = f"sums to {sum(layers)}; accepted: model.n_layers {total}"
@@ -158,8 +169,10 @@ def _recomputed(spec: Spec) -> Iterable[Problem]:
 
 
 def _mesh(spec: Spec) -> Iterable[Problem]:
-    sizes = sorted({own.fan_outs for _, own in spec.cluster.ways()})
-    told = " or ".join(f"{_counted(own, 'level')} of {list(own)}" for own in sizes)
+    sizes = sorted({cluster.fan_outs for _, cluster in spec.cluster.part_choices()})
+    told = " or ".join(
+        f"{_counted(fan_outs, 'level')} of {list(fan_outs)}" for fan_outs in sizes
+    )
     for axis, factors in spec.pins.mesh or ():
         if factors is not None and len(factors) not in map(len, sizes):
             sentence = (

@@ -1,4 +1,4 @@
-"""The divisors of a number, and which would do where a number does not divide."""
+"""The divisors of a number, and those nearest to a number that is none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def nearest(value: int, *wholes: int) -> str:
 
 
 def nearest_of(value: int, accepted: Iterable[int]) -> str:
-    """Return the accepted numbers next to `value`, in the same words."""
+    """Return the accepted numbers next to `value`, in the words of `nearest`."""
     ascending = sorted(accepted)
-    below = [own for own in ascending if own < value][-1:]
-    above = [own for own in ascending if own > value][:1]
+    below = [divisor for divisor in ascending if divisor < value][-1:]
+    above = [divisor for divisor in ascending if divisor > value][:1]
     verb = "do" if below and above else "does"
     return f"{' and '.join(map(str, (*below, *above)))} {verb}"
 

@@ -19,7 +19,7 @@ PACKAGE = "meshwright.frameworks"
 """The package, and the group of entry points."""
 
 BASE = "base"
-"""What the package holds beside frameworks."""
+"""The module of the package that is no framework."""
 
 
 def bundled() -> list[str]:

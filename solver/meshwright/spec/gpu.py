@@ -12,7 +12,7 @@ from meshwright.spec.units import GBPerS, GiB
 Precision = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-"""In the order of the codes of the precision column."""
+"""All precisions, in the order of their codes in columns."""
 
 
 class PeakTflops(SpecModel):
@@ -26,7 +26,7 @@ class PeakTflops(SpecModel):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Return the precisions that the GPU has."""
+        """Return the precisions that the GPU has a peak for."""
         return tuple(name for name, peak in self if peak is not None)
 
     def flops(self, precision: Precision) -> float:

@@ -1,4 +1,4 @@
-"""What a fabric is made of: levels of a tree, or the nodes and links of a graph."""
+"""The elements of a topology: levels of a tree, or nodes and links of a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshwright.spec.base import Count, CountOrNone, Name, Problem, SpecModel
 from meshwright.spec.units import GBPerS, Micros
 
 NEEDS_NICS = "needs nodes of kind nic; accepted: per_gpu, shared"
-"""What is wrong with uplinks per NIC where no NIC is known."""
+"""The message on uplinks per NIC where the topology has no NIC."""
 
 
 class ScaleOut(SpecModel):
@@ -32,7 +32,7 @@ class ScaleOut(SpecModel):
         return {"per_gpu": gpus, "per_nic": nics, "shared": 1}[self.uplink]
 
     def gb_s_per_gpu(self, gpus: int, nics: int = 0) -> float:
-        """Return a GPU's part of the uplinks of such a child, per direction."""
+        """Return the share of a GPU in the uplinks of such a child, per direction."""
         return self.gb_s / (gpus / self.uplinks(gpus, nics))
 
 
@@ -56,7 +56,7 @@ class Node(SpecModel):
 
 
 def as_pair(value: Any) -> Any:
-    """Refuse what is not the names of two nodes."""
+    """Refuse a value that is not the names of two different nodes."""
     if not isinstance(value, list | tuple) or len(value) != 2 or value[0] == value[1]:
         raise ValueError("expected a list of the names of two nodes")
     return value
@@ -75,7 +75,7 @@ class Link(SpecModel):
 
 
 def broken_names(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> Iterable[Problem]:
-    """Yield what names are given twice, or to nothing."""
+    """Yield names that two nodes have, and links that name no node or a pair twice."""
     counts = Counter(node.name for node in nodes)
     for index, node in enumerate(nodes):
         if counts[node.name] > 1:

@@ -124,7 +124,7 @@ class Model(SpecModel):
             return data
         heads, width = data.get("n_heads"), data.get("d_model")
         if not _is_count(heads) or not _is_count(width):
-            # Refused on their own account: these keep quiet about it.
+            # Both are refused for what they are; derived fields add no errors.
             return {"n_kv_heads": 1, "head_dim": 1, **data}
         if "head_dim" not in data and (latent := _latent_head_dim(data.get("mla"))):
             return {"n_kv_heads": heads, "head_dim": latent, **data}
@@ -190,7 +190,7 @@ class Model(SpecModel):
 
     @property
     def first_dense_layers(self) -> int:
-        """Return how many leading layers differ from the rest: have no experts."""
+        """Return how many leading layers have an MLP instead of experts."""
         return self.moe.first_dense_layers if self.moe is not None else 0
 
 

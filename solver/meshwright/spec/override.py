@@ -1,4 +1,4 @@
-"""What is broken in a cluster, or slower than its topology says."""
+"""Overrides: what of a cluster is down, or slower than its topology says."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Override(SpecModel):
         return self.link is None and self.node is None
 
     def holds_for(self, host: int) -> bool:
-        """Return whether this is about a host, by its number."""
+        """Return whether the override applies to the host of this number."""
         return self.host is None or self.host == host
 
 
@@ -70,18 +70,18 @@ def broken_overrides(
     links: tuple[Link, ...],
     hosts: int,
 ) -> Iterable[Problem]:
-    """Yield what overrides name that hosts of these nodes and links do not have."""
+    """Yield the overrides that name a host, a node or a link that does not exist."""
     names = [node.name for node in nodes]
     pairs = {frozenset(link.between) for link in links}
-    for index, own in enumerate(overrides):
+    for index, override in enumerate(overrides):
         path = ("overrides", index)
-        if own.host is not None and own.host >= hosts:
+        if override.host is not None and override.host >= hosts:
             sentence = f"is no host; accepted: 0 to {hosts - 1}"
-            yield Problem((*path, "host"), own.host, sentence)
-        if own.node is not None and own.node not in names:
+            yield Problem((*path, "host"), override.host, sentence)
+        if override.node is not None and override.node not in names:
             sentence = "is not among the nodes; accepted: " + some(names, 40)
-            yield Problem((*path, "node"), own.node, sentence)
-        if own.link is not None and frozenset(own.link) not in pairs:
+            yield Problem((*path, "node"), override.node, sentence)
+        if override.link is not None and frozenset(override.link) not in pairs:
             known = ["-".join(link.between) for link in links]
             sentence = "are not joined by a link; accepted: " + some(known, 40)
-            yield Problem((*path, "link"), list(own.link), sentence)
+            yield Problem((*path, "link"), list(override.link), sentence)

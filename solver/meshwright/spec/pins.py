@@ -43,7 +43,7 @@ class Range(SpecModel):
         return self.min if self.min == self.max else None
 
     def accepts(self, value: int) -> bool:
-        """Return whether a number is one of these."""
+        """Return whether the pin accepts a number."""
         if self.values is not None:
             return value in self.values
         return self.min <= value <= self.max

@@ -14,14 +14,14 @@ from meshwright.spec.gpu import PRECISIONS
 RecomputeMode = Literal["none", "selective", "full"]
 Schedule = Literal["1f1b", "gpipe", "zb-h1"]
 Offload = Literal["none", "optimizer", "gradients", "parameters"]
-"""What lives in host memory; each includes the ones before it."""
+"""State that lives in host memory; each value includes those before it."""
 
 RECOMPUTE_MODES: tuple[RecomputeMode, ...] = get_args(RecomputeMode)
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
 Value = int | str
-"""What a plan has in a field; flags are numbers too."""
+"""The value of a plan field; flags are numbers too."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,24 @@ class PlanField:
 
     name: str
     rank: int | None
-    """Its turn among fields when plans of equal time are put in order of preference.
+    """Its rank among the fields by which plans of equal time are ordered.
 
-    The first is looked at first; None for a field that follows from others.
+    Rank 0 is compared first; None for a field that follows from others.
     """
     plain: Value | None = None
-    """What it is in the plainest plan; None where no value is plainer than others."""
+    """Its value in the plainest plan; None where no value is plainer than others."""
     is_technique: bool = True
-    """Whether a plan that has something else here uses more than data parallelism."""
+    """Whether any other value makes a technique beyond plain data parallelism."""
     words: tuple[str, ...] = ()
-    """The words that it may be, in the order of their codes; empty for numbers."""
+    """The words that it accepts, in the order of their codes; empty for numbers."""
     beside: str = ""
-    """The degree that is above 1 wherever this field is not plain."""
+    """The degree that must be above 1 where this field is not plain."""
     prefers_large: bool = False
     """Whether large values are preferred to small ones."""
 
     @property
     def dtype(self) -> type:
-        """Return what a column of it holds, as NumPy has it."""
+        """Return the type of a column of this field."""
         return bool if isinstance(self.plain, bool) else int
 
     def encoded(self, value: Value) -> int:
@@ -76,7 +76,7 @@ FIELDS = (
     PlanField("offload", rank=0, plain="none", words=OFFLOADS),
     PlanField("precision", rank=11, plain="bf16", is_technique=False, words=PRECISIONS),
 )
-"""In the order in which they are written."""
+"""All fields, in the order in which plans are written."""
 
 FIELD = {field.name: field for field in FIELDS}
 
@@ -89,4 +89,4 @@ BY_PREFERENCE = tuple(
         key=lambda field: field.rank or 0,
     )
 )
-"""The fields that plans of equal time are told apart by, the first one first."""
+"""The fields by which plans of equal time are ordered, by rank."""

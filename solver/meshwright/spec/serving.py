@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from meshwright.spec.base import Problem, SpecModel, refuse
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.consistency import pinned_layers
 from meshwright.spec.gpu import Precision
 from meshwright.spec.inference import Inference, WeightPrecision
 from meshwright.spec.model import Model
@@ -18,7 +19,7 @@ from meshwright.spec.spec import Spec
 from meshwright.spec.training import Limits
 
 PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
-"""Plan fields that a deployment has."""
+"""Plan fields that a deployment may pin."""
 
 
 class ServingSpec(SpecModel):
@@ -39,19 +40,19 @@ class ServingSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_agreement(self) -> ServingSpec:
-        checks = (_precision, _positions, _parts, _pins, _layers, _limits)
+        checks = (_precision, _positions, _parts, _pins, pinned_layers, _limits)
         refuse(chain.from_iterable(check(self) for check in checks))
         return self
 
     @property
     def title(self) -> str:
         """Return the question in one line."""
-        topology, own = self.cluster.topology, self.inference
+        topology, inference = self.cluster.topology, self.inference
         return (
             f"{self.model.name} on {self.cluster.gpus:,} x {topology.gpu.name} "
-            f"({topology.name}), inference, {own.precision}, prompt "
-            f"{own.prompt_len:,}, output {own.output_len:,}, batch {own.batch:,}, "
-            f"{own.objective}"
+            f"({topology.name}), inference, {inference.precision}, prompt "
+            f"{inference.prompt_len:,}, output {inference.output_len:,}, "
+            f"batch {inference.batch:,}, {inference.objective}"
         )
 
     @property
@@ -67,11 +68,11 @@ class ServingSpec(SpecModel):
 
 
 Question = Spec | ServingSpec
-"""What a file may ask."""
+"""A spec of training or of serving."""
 
 
 def _of_matmuls(weights: WeightPrecision, known: Collection[str]) -> Precision:
-    """Return the precision of matmuls with such weights on a GPU that has these."""
+    """Return the precision of matmuls with such weights on a GPU with known peaks."""
     if weights in ("bf16", "fp16", "fp8"):
         return weights
     return "bf16" if "bf16" in known else "fp16"
@@ -82,7 +83,9 @@ def _precision(spec: ServingSpec) -> Iterable[Problem]:
     known = gpu.peak_tflops.known
     if spec.matmul_precision not in known:
         every = get_args(WeightPrecision)
-        accepted = [own for own in every if _of_matmuls(own, known) in known]
+        accepted = [
+            precision for precision in every if _of_matmuls(precision, known) in known
+        ]
         sentence = f"has no peak on {gpu.name}; accepted: {', '.join(accepted)}"
         yield Problem(("inference", "precision"), spec.inference.precision, sentence)
 
@@ -109,13 +112,6 @@ def _pins(spec: ServingSpec) -> Iterable[Problem]:
         if value is not None and name not in PINS:
             sentence = f"given beside inference; accepted: {', '.join(PINS)}"
             yield Problem(("pins", name), str(value), sentence)
-
-
-def _layers(spec: ServingSpec) -> Iterable[Problem]:
-    layers, total = spec.pins.layers, spec.model.n_layers
-    if layers is not None and sum(layers) != total:
-        sentence = f"sums to {sum(layers)}; accepted: model.n_layers {total}"
-        yield Problem(("pins", "layers"), list(layers), sentence)
 
 
 def _limits(spec: ServingSpec) -> Iterable[Problem]:

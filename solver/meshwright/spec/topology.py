@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from meshwright.reading.places import FieldPath
+from meshwright.reading.document import FieldPath
 from meshwright.spec.base import Name, Problem, SpecModel, refuse
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.host import Host

@@ -11,7 +11,8 @@ from meshwright.spec.gpu import Precision
 from meshwright.spec.units import GBPerS, GiB
 
 FusedKernels = Literal["all", "norms", "none"]
-"""Of norms and gated activations, what is one kernel that saves its input alone."""
+"""Which operations are one kernel that saves only its input: norms and gated
+activations, norms, or none."""
 
 
 def _as_list(value: Any) -> Any:
@@ -70,7 +71,7 @@ class Training(SpecModel):
 
     @property
     def precision(self) -> Precision:
-        """Return the precision of a job that has one; see `Spec.at`.
+        """Return the only precision of the job; see `Spec.at`.
 
         Raises:
             ValueError: the choice is still open.
@@ -98,7 +99,7 @@ class Limits(SpecModel):
     )
 
     def usable_gib(self, total_gib: float) -> float:
-        """Return what a plan may use of a GPU with so much memory, GiB."""
+        """Return the memory of a GPU that a plan may use, GiB, given all its memory."""
         if self.memory_gib is not None:
             return self.memory_gib
         return total_gib * (1 - self.memory_margin)

@@ -1,4 +1,4 @@
-"""Quantities with units: a bare number is in the field's own unit."""
+"""Quantities with units; a bare number is in the default unit of its field."""
 
 from __future__ import annotations
 
@@ -49,23 +49,27 @@ DAY_UNITS = {
 """Factor to days."""
 
 LONGEST = 40
-"""Characters of a quantity."""
+"""Most characters of a quantity."""
 
 SMALLEST = 0.001
 LARGEST = 1_000_000
-"""Far outside of what is built, so that times stay numbers that can be compared."""
+"""Bounds far outside of real hardware, which keep times finite and comparable."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")
 
 
-def _quantity(units: dict[str, float], own: str, low: float) -> BeforeValidator:
+def _quantity(
+    units: dict[str, float], default_unit: str, low: float
+) -> BeforeValidator:
     def parse(value: object) -> float:
-        number = _in_unit(value, units, own)
+        number = _in_unit(value, units, default_unit)
         if not low <= number <= LARGEST:
             bounds = f"from {low:g} to {LARGEST:,}"
-            raise ValueError(f"expected a number {bounds}, in {own} or with a unit")
+            raise ValueError(
+                f"expected a number {bounds}, in {default_unit} or with a unit"
+            )
         return number
 
     return BeforeValidator(parse)
@@ -79,14 +83,14 @@ def _written(units: dict[str, float], low: float) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [number, text]}, mode="validation")
 
 
-def _in_unit(value: object, units: dict[str, float], own: str) -> float:
-    """Return a number in the unit `own`; NaN where there is no number."""
+def _in_unit(value: object, units: dict[str, float], default_unit: str) -> float:
+    """Return a quantity in the default unit; NaN where it is no number."""
     if not isinstance(value, str):
         return _or_nan(to_number(value))
     match = _QUANTITY.fullmatch(value) if len(value) <= LONGEST else None
     if match is None:
         return math.nan
-    unit = match[2] or own
+    unit = match[2] or default_unit
     if unit not in units:
         near = _near(unit, units)
         raise ValueError(f"unknown unit {unit!r}; {near}accepted: {', '.join(units)}")
@@ -98,7 +102,7 @@ def _or_nan(number: float | None) -> float:
 
 
 def _near(unit: str, units: dict[str, float]) -> str:
-    """Return a guess at a unit that is not among the known ones."""
+    """Return a hint at the known unit that is spelled most like an unknown one."""
     folded = {known.lower(): known for known in reversed(units)}
     close = difflib.get_close_matches(unit.lower(), folded, n=1, cutoff=0.6)
     return f"did you mean {folded[close[0]]}? " if close else ""
@@ -117,4 +121,4 @@ Days = Annotated[
     float, _quantity(DAY_UNITS, "days", SMALLEST), _written(DAY_UNITS, SMALLEST)
 ]
 RATE_OR_ZERO = _written(BANDWIDTH_UNITS, 0)
-"""The schema of a bandwidth that may be none."""
+"""The JSON Schema of a bandwidth that may be 0."""

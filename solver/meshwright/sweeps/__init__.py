@@ -1,1 +1,1 @@
-"""Many specs at once: cases, the store they stream into, fronts, and pages."""
+"""Searches over many specs: cases, worker pools, the store, fronts, and pages."""

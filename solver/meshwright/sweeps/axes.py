@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from meshwright.errors import SpecError
+from meshwright.reading.document import Document, FieldPath, Where, field_path
 from meshwright.reading.messages import shown
-from meshwright.reading.places import Document, FieldPath, Where, field_path
 from meshwright.sweeps.row import Value
 
 MOST_VALUES = 100_000
-"""Values of all axes together; more are slips."""
+"""Most values of all axes together; more are taken for a slip."""
 
 LARGEST = 10**18
-"""Number of a series."""
+"""Largest number in a series."""
 
 
 class Setting(NamedTuple):
-    """A field of the spec with a value, and where that was written."""
+    """A field of the spec, the value that a sweep gives it, and where that stands."""
 
     name: str
     path: FieldPath
@@ -35,11 +35,11 @@ class Setting(NamedTuple):
 
 
 Axis = tuple[tuple[Setting, ...], ...]
-"""The points of an axis: each sets one field, or several that go together."""
+"""The points of an axis; each sets one field, or the fields of `zip` together."""
 
 
 def read_axes(document: Document) -> list[Axis]:
-    """Return the axes of a sweep file: each field of `sweep`, those of `zip` as one.
+    """Return the axes of a sweep file: one for each field of `sweep`, one for `zip`.
 
     Raises:
         SpecError: names the line, the field, the value and what is accepted.
@@ -51,10 +51,10 @@ def read_axes(document: Document) -> list[Axis]:
     zipped = _columns(document, "zip")
     for column in zipped[1:]:
         if len(column) != len(zipped[0]):
-            first, own = zipped[0][0], column[0]
+            expected, found = zipped[0][0], column[0]
             raise SpecError(
-                f"{own.where}: zip.{own.name}: {len(column)} values; expected "
-                f"{len(zipped[0])}, as {first.name} has"
+                f"{found.where}: zip.{found.name}: {len(column)} values; expected "
+                f"{len(zipped[0])}, as {expected.name} has"
             )
     if zipped:
         axes.append(tuple(zip(*zipped, strict=True)))
@@ -81,7 +81,7 @@ def _columns(document: Document, section: str) -> list[list[Setting]]:
 
 
 def _settings(document: Document, section: str, name: str) -> Iterator[Setting]:
-    """Yield the settings of one field."""
+    """Yield one setting of a field for each value that the sweep gives it."""
     where = document.where((section, name))
     path = field_path(name)
     if path is None:
@@ -91,12 +91,12 @@ def _settings(document: Document, section: str, name: str) -> Iterator[Setting]:
         )
     values = document.data[section][name]
     for index, value in enumerate(_values(f"{where}: {section}.{name}", values)):
-        own = document.where((section, name, index)) if values is not None else where
-        yield Setting(name, path, value, own)
+        at = document.where((section, name, index)) if values is not None else where
+        yield Setting(name, path, value, at)
 
 
 def _values(place: str, values: Any) -> list[Any]:
-    """Return the values of an axis, spelled out."""
+    """Return the values of an axis, with a series such as `log2` spelled out."""
     if isinstance(values, dict) and len(values) == 1:
         ((kind, numbers),) = values.items()
         if kind in _SERIES:
@@ -112,7 +112,7 @@ def _values(place: str, values: Any) -> list[Any]:
 def _series(place: str, kind: str, numbers: Any) -> list[int]:
     sizes, accepted, spell_out = _SERIES[kind]
     is_list = isinstance(numbers, list) and len(numbers) in sizes
-    if not is_list or not all(_is_count(own) for own in numbers):
+    if not is_list or not all(_is_count(number) for number in numbers):
         raise SpecError(f"{place}: {shown(numbers)}: expected {accepted}")
     if numbers[0] > numbers[1]:
         raise SpecError(f"{place}: {shown(numbers)}: LOW is above HIGH")
@@ -129,7 +129,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _doublings(low: int, high: int) -> list[int]:
-    """Return LOW, twice that, and so on, up to HIGH."""
+    """Return LOW, its double, and so on, up to HIGH."""
     return [low << power for power in range((high // low).bit_length())]
 
 
@@ -141,4 +141,4 @@ _SERIES: dict[str, tuple[tuple[int, ...], str, Callable[..., Any]]] = {
     "log2": ((2,), "[LOW, HIGH], whole numbers above 0, up to 1e18", _doublings),
     "range": ((2, 3), "[LOW, HIGH] or [LOW, HIGH, STEP], above 0, up to 1e18", _steps),
 }
-"""Of each kind of series: how many numbers it has, which, and how it goes on."""
+"""By kind of series: how many numbers define it, which they are, its values."""

@@ -1,4 +1,4 @@
-"""Specs from a base and settings, each name in them resolved once."""
+"""Builds the specs of a sweep from its base; each bundled name is read once."""
 
 from __future__ import annotations
 
@@ -12,30 +12,35 @@ from pydantic import ValidationError
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.imports.registry import kinds
 from meshwright.loading.load import open_sections, refuse_inference, resolve_names
+from meshwright.reading.document import Document, FieldPath
 from meshwright.reading.messages import DISAGREEMENT, FOLLOWS, explain, shown
-from meshwright.reading.places import Document, FieldPath
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.axes import Setting
 
 _SECTIONS = ("training", "limits", "pins", "run")
-"""What a setting may open."""
+"""Sections that a setting may add to a base that lacks them."""
 
 _RESOLVED = {"preset", "topology", "machine", "gpu", *kinds("machines", "fabrics")}
-"""Fields of a cluster or model that name a file; the rest is set afterwards."""
+"""Fields of a cluster or model that name a file; all others are set after it."""
 
 _EITHER = {"machine": "topology", "topology": "machine"}
 """Fields of a cluster of which one replaces the other."""
 
 
-class Disagreement(MeshwrightError):
-    """Settings that are fine one by one and do not go together."""
+class InconsistentSettings(MeshwrightError):
+    """Settings that are valid one by one and contradict each other."""
 
 
 class Builder:
-    """Makes specs of one base."""
+    """Builds specs of one base."""
 
     def __init__(self, base: Document, notes: list[str]) -> None:
-        """Take a base as it was written; `notes` gets what files leave out."""
+        """Take a base as it was written.
+
+        Args:
+            base: The fields of a spec, names unresolved.
+            notes: Gets the assumptions made where an imported file is silent.
+        """
         open_sections(base)
         self._base = base
         self._notes = notes
@@ -45,15 +50,15 @@ class Builder:
         """Return the base with settings, all names resolved.
 
         Raises:
-            SpecError: a name is unknown, or a field is in nothing.
+            SpecError: a name is unknown, or a setting is no field of the base.
         """
-        names = [own for own in settings if _is_name(own.path)]
-        resolved = self._resolve(sorted(names, key=lambda own: len(own.path)))
+        names = [setting for setting in settings if _is_name(setting.path)]
+        resolved = self._resolve(sorted(names, key=lambda setting: len(setting.path)))
         data, places = resolved.data, {}
-        for own in settings:
-            if own not in names:
-                data = _with(data, own.path, own)
-                places[own.path] = own.where
+        for setting in settings:
+            if setting not in names:
+                data = _with(data, setting.path, setting)
+                places[setting.path] = setting.where
         return replace(resolved, data=data, places=resolved.places | places)
 
     def spec(self, settings: Sequence[Setting]) -> Spec:
@@ -61,25 +66,25 @@ class Builder:
 
         Raises:
             SpecError: a setting is wrong by itself.
-            Disagreement: settings do not go together.
+            InconsistentSettings: settings contradict each other.
         """
         document = self.document(settings)
         refuse_inference(document)
         try:
             return Spec.model_validate(document.data)
         except ValidationError as error:
-            kinds = {own["type"] for own in error.errors()}
+            kinds = {problem["type"] for problem in error.errors()}
             are_apart = kinds <= {DISAGREEMENT, FOLLOWS}
-            raised = Disagreement if are_apart else SpecError
+            raised = InconsistentSettings if are_apart else SpecError
             raise raised(explain(document, error, Spec)) from None
 
     def _resolve(self, names: Sequence[Setting]) -> Document:
-        """Return the base with names set and resolved, made once for each choice."""
-        key = repr([(own.path, own.value) for own in names])
+        """Return the base with names set and resolved; cached by the names set."""
+        key = repr([(setting.path, setting.value) for setting in names])
         if key not in self._resolved:
             document = copy.deepcopy(self._base)
-            for own in names:
-                _graft(document, own)
+            for setting in names:
+                _graft(document, setting)
             for note in resolve_names(document):
                 if note not in self._notes:
                     self._notes.append(note)
@@ -106,7 +111,7 @@ def _graft(document: Document, setting: Setting) -> None:
 
 
 def _open(document: Document, path: FieldPath, setting: Setting) -> None:
-    """Make a mapping of what stands at a path: a name becomes its preset."""
+    """Turn the value at a path into a mapping: a name becomes `{preset: name}`."""
     parent, step = document.value(path[:-1]), path[-1]
     if isinstance(parent, dict) and parent.get(step) is None:
         parent[step] = {}
@@ -118,7 +123,7 @@ def _open(document: Document, path: FieldPath, setting: Setting) -> None:
 
 
 def _with(data: Any, path: FieldPath, setting: Setting) -> Any:
-    """Return a copy of data with a value at a path, sharing all else."""
+    """Return a copy of data with a value at a path; all other data is shared."""
     step, rest = path[0], path[1:]
     done = setting.path[: len(setting.path) - len(path) + 1]
     if isinstance(data, dict) and rest and setting.path[0] in _SECTIONS:

@@ -17,7 +17,7 @@ Write = Callable[[Sequence[Row], Path], None]
 
 
 def check_kind(path: Path) -> None:
-    """Refuse a file of a kind that rows cannot be written to, before any is solved.
+    """Refuse a file of a kind that rows cannot be written to, before any solve.
 
     Raises:
         SpecError: names the kinds, or the library that is missing.
@@ -34,10 +34,10 @@ def check_kind(path: Path) -> None:
 
 
 def export(rows: Sequence[Row], path: Path) -> None:
-    """Write rows to a file, of the kind that its name says.
+    """Write rows to a file, of the kind that the suffix of its name says.
 
     Raises:
-        SpecError: it cannot be written.
+        SpecError: the file cannot be written.
     """
     try:
         _WRITERS[path.suffix](rows, path)
@@ -47,19 +47,19 @@ def export(rows: Sequence[Row], path: Path) -> None:
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """Return a row as columns of plain values; axes have their names, in front."""
-    own: dict[str, Any] = {f"axis.{name}": value for name, value in row.axes.items()}
-    own |= {"name": row.name, "status": row.status}
-    own |= {name: getattr(row, name) for name in METRICS}
+    """Return a row as columns of plain values: axes first, then name and metrics."""
+    cells: dict[str, Any] = {f"axis.{name}": value for name, value in row.axes.items()}
+    cells |= {"name": row.name, "status": row.status}
+    cells |= {name: getattr(row, name) for name in METRICS}
     plan = row.plan.model_dump(mode="json") if row.plan else {}
-    own |= {f"plan.{name}": _plain(value) for name, value in plan.items()}
-    own |= {f"time.{name}": value for name, value in row.time_parts.items()}
+    cells |= {f"plan.{name}": _plain(value) for name, value in plan.items()}
+    cells |= {f"time.{name}": value for name, value in row.time_parts.items()}
     if row.memory:
-        own |= {f"memory.{name}": gib for name, gib in row.memory.parts.items()}
+        cells |= {f"memory.{name}": gib for name, gib in row.memory.parts.items()}
     if row.certificate:
-        own |= {"bound_s": row.certificate.bound_s, "gap": row.certificate.gap}
+        cells |= {"bound_s": row.certificate.bound_s, "gap": row.certificate.gap}
     reason = {"conflict": " ".join(row.conflict), "sentence": row.sentence}
-    return own | reason | {"error": row.error, "key": row.key}
+    return cells | reason | {"error": row.error, "key": row.key}
 
 
 def _plain(value: Any) -> Any:
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
     flats = [flat(row) for row in rows]
-    return list(dict.fromkeys(name for own in flats for name in own)), flats
+    return list(dict.fromkeys(name for cells in flats for name in cells)), flats
 
 
 def _csv(rows: Sequence[Row], path: Path) -> None:
@@ -76,14 +76,14 @@ def _csv(rows: Sequence[Row], path: Path) -> None:
     lines = _Lines()
     writer = csv.writer(lines)
     writer.writerow(map(in_csv, names))
-    writer.writerows([in_csv(own.get(name)) for name in names] for own in flats)
+    writer.writerows([in_csv(cells.get(name)) for name in names] for cells in flats)
     path.write_text("".join(lines.written), encoding="utf-8")
 
 
 class _Lines:
-    r"""Rows of a table that end as lines do here.
+    r"""Collects rows of CSV, with `\n` at their ends.
 
-    The module quotes a carriage return in a cell only where rows end with `\r\n` too.
+    The csv module quotes a carriage return in a cell only where rows end with `\r\n`.
     """
 
     def __init__(self) -> None:
@@ -111,12 +111,14 @@ def _pyarrow() -> Any:
 def _parquet(rows: Sequence[Row], path: Path) -> None:
     pyarrow = _pyarrow()
     names, flats = _columns(rows)
-    columns = {name: _of_one_kind([own.get(name) for own in flats]) for name in names}
+    columns = {
+        name: _of_one_kind([cells.get(name) for cells in flats]) for name in names
+    }
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
-    """Return a column as it is, or as text where numbers and text are mixed."""
+    """Return a column unchanged, or as text where numbers and text are mixed."""
     is_text = any(isinstance(value, str) for value in values)
     if not is_text:
         return values

@@ -12,9 +12,9 @@ from meshwright.sweeps.row import Row
 
 
 def front(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
-    """Return the rows that no other row is better than, equal ones all.
+    """Return the rows that no other row dominates; equal rows are all kept.
 
-    Those that lack a metric take no part. The first metric orders them, best first.
+    Rows that lack a metric take no part. The first metric orders the front, best first.
     """
     known = [row for row in rows if None not in _values(row, metrics)]
     if not known:
@@ -31,8 +31,8 @@ def _values(row: Row, metrics: Sequence[str]) -> list[float | None]:
 def undominated(costs: Floats) -> Ints:
     """Return the rows of which no other is as low everywhere and lower somewhere.
 
-    In the order of the columns: what dominates a row comes before it, so each is
-    compared with the front so far alone.
+    Rows are visited in the order of their columns. What dominates a row is visited
+    before it, so a row is compared only with the front found so far.
     """
     found: list[int] = []
     for index in np.lexsort(costs.T[::-1]):

@@ -1,4 +1,4 @@
-"""Limits of one case on time and memory, for whichever thread of a worker has it."""
+"""Limits on the time and memory of one case, in whichever thread it is solved."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from meshwright.errors import SpecError
 from meshwright.spec.units import GIB
 
 GRACE_S = 1.0
-"""How much later than asked a case is stopped that did not stop by itself."""
+"""Seconds after its time limit at which a case is stopped by force."""
 
 _STATM = Path("/proc/self/statm")
 
 
 class TimeUp(BaseException):
-    """Raised in a case whose time is up; nothing in between may catch it."""
+    """Raised in a case whose time is up; no Exception, so that no code catches it."""
 
 
 @contextmanager
 def time_limit(limit_s: float | None) -> Iterator[None]:
-    """Raise TimeUp inside once a limit has passed."""
+    """Raise TimeUp in the block once a limit has passed."""
     if limit_s is None:
         yield
         return
@@ -48,14 +48,14 @@ def time_limit(limit_s: float | None) -> Iterator[None]:
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise an error in a thread at its next step in Python, or call that off."""
+    """Raise an error in a thread at its next bytecode; None takes it back."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), ctypes.py_object(error) if error else None
     )
 
 
 def check_memory_limit(limit_gib: float | None) -> None:
-    """Refuse a limit where the system cannot hold it.
+    """Refuse a memory limit where the system cannot enforce it.
 
     Raises:
         SpecError: this is not Linux.
@@ -66,9 +66,10 @@ def check_memory_limit(limit_gib: float | None) -> None:
 
 @contextmanager
 def memory_limit(limit_gib: float | None) -> Iterator[None]:
-    """Let allocations inside fail once this process would hold more than a limit.
+    """Let allocations in the block fail once this process would hold more than a limit.
 
-    What is limited is address space: what there is, and what is left of the limit.
+    The limit is set on address space: what is mapped now, plus the limit, less what is
+    resident now.
     """
     if limit_gib is None:
         yield

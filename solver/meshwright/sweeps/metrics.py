@@ -18,7 +18,7 @@ from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.spec.base import Count, CountOrNone
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.techniques_beyond_dp import ways
+from meshwright.sweeps.techniques import techniques
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def best(self) -> PricedPlan:
-        """Return the best plan; only asked for where there is one."""
+        """Return the best plan; the caller knows that there is one."""
         assert self.outcome.best is not None
         return self.outcome.best
 
@@ -170,12 +170,12 @@ METRICS = {
         unit="",
         description="Techniques beyond data parallelism: tp, zero, ...",
         better="min",
-        take=lambda answer: len(ways(answer.best.plan)),
+        take=lambda answer: len(techniques(answer.best.plan)),
         text="{:d}".format,
         number=CountOrNone,
     ),
 }
-"""By the name that users write, and in the order in which they are listed."""
+"""All metrics by name, in the order in which they are listed."""
 
 
 def taken(answer: Answer) -> dict[str, float | None]:

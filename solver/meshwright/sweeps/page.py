@@ -1,6 +1,6 @@
 """The HTML page of a search: charts, a table with filters, every plan in full.
 
-What it shows is set as text, never as HTML.
+Its scripts set values as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCRIPTS = (
     *("data", "filters", "table", "details"),
     *("front", "chart", "scatter", "parallel", "heat", "page"),
 )
-"""In the order in which the page runs them, after the library that draws."""
+"""Scripts in the order in which the page runs them, after the plot library."""
 
 
 def write_page(
@@ -42,10 +42,10 @@ def write_page(
 
 
 def page_library() -> str:
-    """Return the script that draws.
+    """Return the script of the plot library.
 
     Raises:
-        SpecError: it is not installed.
+        SpecError: the library is not installed.
     """
     try:
         from plotly.offline import get_plotlyjs

@@ -1,4 +1,4 @@
-"""What the page of a search knows: columns to filter and draw, cases to show."""
+"""The data of the page of a search: columns to filter and draw, cases to show."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from meshwright.sweeps.row import Row
 PLAN_FIELDS = tuple(
     name for name in Plan.model_fields if name not in ("stages", "mesh", "seats")
 )
-"""Those of a single value."""
+"""Plan fields that hold a single value."""
 
 
 def page_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return columns of one value per case, and all that there is to say of each."""
+    """Return columns with a value per case, and the details of every case."""
     return {"columns": list(_columns(rows)), "cases": [_case(row) for row in rows]}
 
 
@@ -39,7 +39,7 @@ def _columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def _plan_columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yield the fields in which plans differ."""
+    """Yield a column for each field in which plans differ."""
     for name in PLAN_FIELDS:
         values = [getattr(row.plan, name, None) for row in rows]
         if len({value for value in values if value is not None}) > 1:
@@ -47,7 +47,9 @@ def _plan_columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def _column(name: str, kind: str, values: list[Any]) -> dict[str, Any]:
-    told = [str(own).lower() if isinstance(own, bool) else own for own in values]
+    told = [
+        str(value).lower() if isinstance(value, bool) else value for value in values
+    ]
     return {"name": name, "kind": kind, "values": told}
 
 
@@ -72,7 +74,7 @@ def _reason(row: Row) -> Iterator[str]:
 
 
 def _stage_lines(plan: Plan) -> Iterator[str]:
-    """Yield the stages of a pipeline, alike ones in one line."""
+    """Yield the stages of a pipeline, equal neighbours in one line."""
     if plan.pp == 1:
         return
     first = 0

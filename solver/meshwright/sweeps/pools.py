@@ -1,7 +1,7 @@
-"""Where cases are solved: processes here, or a cluster of Dask or Ray.
+"""Pools of workers: processes of this machine, or a cluster of Dask or Ray.
 
-All three take cases and give back rows in the order in which they are done; which
-worker has which case, and what becomes of it when that dies, is theirs to decide.
+All pools take cases and give back rows in the order in which they are done. Which
+worker solves which case, and what follows when a worker dies, differs between them.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from meshwright.errors import SpecError
-from meshwright.sweeps.case import Case, Recipe
 from meshwright.sweeps.row import Row
+from meshwright.sweeps.search_case import Case, SolveSettings
 
 AHEAD = 2
-"""Cases handed out for each worker: one is solved while the next waits."""
+"""Cases handed out per worker: while one is solved, the next one waits."""
 
 
 class Task(NamedTuple):
-    """A case with its key and how to solve it."""
+    """A case with its key and the settings of its solve."""
 
     key: str
     case: Case
-    recipe: Recipe
+    settings: SolveSettings
 
     def failed(self, error: str) -> Row:
-        """Return the row of a case whose worker had no time to make one."""
+        """Return the row of a case whose worker died before it made one."""
         return self.case.row(self.key).model_copy(update={"error": error})
 
 
 class Pool(ABC):
-    """Workers that solve cases; handles stand for cases that are not done."""
+    """Workers that solve cases; a handle stands for a case that was handed out."""
 
     workers: int
 
@@ -43,11 +43,11 @@ class Pool(ABC):
 
     @abstractmethod
     def done(self, handles: list[Any]) -> list[Any]:
-        """Wait until one is done, and return all that are."""
+        """Wait until a handle is done, and return all that are."""
 
     @abstractmethod
     def row(self, handle: Any, task: Task) -> Row:
-        """Return the row of a case that is done."""
+        """Return the row of a handle that is done."""
 
     def rows(self, tasks: Iterable[Task]) -> Iterator[Row]:
         """Yield the rows of all tasks as they are done."""
@@ -58,7 +58,7 @@ class Pool(ABC):
                 flying.append((self.submit(task), task))
             if not flying:
                 return
-            done = {id(handle) for handle in self.done([own for own, _ in flying])}
+            done = {id(handle) for handle in self.done([pair[0] for pair in flying])}
             ready = [pair for pair in flying if id(pair[0]) in done]
             flying = [pair for pair in flying if id(pair[0]) not in done]
             for pair in ready:
@@ -66,7 +66,7 @@ class Pool(ABC):
 
 
 def no_library(backend: str) -> SpecError:
-    """Return that the library of a backend is not installed."""
+    """Return the error that says that the library of a backend is not installed."""
     told = f"needs {backend.capitalize()}: pip install 'meshwright[{backend}]'"
     return SpecError(f"--backend {backend}: {told}")
 
@@ -80,15 +80,15 @@ def open_pool(
         SpecError: its library is not installed, or nothing answers at the address.
     """
     if backend == "dask":
-        from meshwright.sweeps.on_dask import dask_pool
+        from meshwright.sweeps.dask_pool import dask_pool
 
         return dask_pool(workers, address)
     if backend == "ray":
-        from meshwright.sweeps.on_ray import ray_pool
+        from meshwright.sweeps.ray_pool import ray_pool
 
         return ray_pool(workers, address)
     if address is not None:
         raise SpecError(f"--address {address}: needs --backend dask or ray")
-    from meshwright.sweeps.on_processes import process_pool
+    from meshwright.sweeps.process_pool import process_pool
 
     return process_pool(workers)

@@ -1,7 +1,7 @@
-"""Results in one SQLite file: each is written as it comes, and is there to stay.
+"""Stores the results of searches in one SQLite file.
 
-Every row is a transaction of its own in a write-ahead log, so that a process that is
-killed loses nothing it has stored, and other processes read and write beside it.
+Every row is written in its own transaction to a write-ahead log. A process that is
+killed loses no stored row, and other processes may read and write at the same time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from meshwright import __version__
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.escape import printable
 from meshwright.reading.messages import shown
-from meshwright.sweeps.case import Case
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
+from meshwright.sweeps.search_case import Case
 
 SCHEMA = 1
 """Version of the tables below."""
@@ -32,7 +32,7 @@ APPLICATION = 0x4D577268
 """Marks the file as ours: 'MWrh'."""
 
 WAIT_S = 60
-"""How long to wait for another process to finish its transaction."""
+"""Seconds to wait for another process to finish its transaction."""
 
 RETRY_S = 0.02
 
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS results (
 _COLUMNS = ["key", "spec", "version", "name", "status", "limits", "row"]
 
 MOST_BYTES = 10_000_000
-"""Of a value: a row of a thousand stages takes a tenth of a million."""
+"""Largest value that is read; a row of a thousand stages takes 100,000 bytes."""
 
 _PUT = """
 INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -66,21 +66,21 @@ FINAL = ("optimal", "infeasible")
 
 
 _FOREIGN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG", "SQLITE_ERROR")
-"""What SQLite says of files that no search has written."""
+"""Error names of SQLite for files that no search has written."""
 
 
 class StoreError(MeshwrightError):
-    """The store cannot take a row; what it has is safe."""
+    """The store cannot take or give a row; the rows in it are safe."""
 
 
 class Store:
     """The results of all searches that name this file."""
 
     def __init__(self, path: Path) -> None:
-        """Open a store, or make one.
+        """Open a store, or create one.
 
         Raises:
-            SpecError: it cannot be opened or made, or is not a store.
+            SpecError: the file cannot be opened or created, or is no store.
         """
         self.path, self._name = path, printable(str(path))
         with self._told(SpecError):
@@ -93,7 +93,7 @@ class Store:
                 raise
 
     def _prepare_in_turn(self) -> None:
-        """Prepare the file; SQLite does not wait for others that make it a log too."""
+        """Prepare the file; retry while another process switches it to a log too."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -110,7 +110,7 @@ class Store:
             self._db.execute("ROLLBACK")
 
     def _prepare(self) -> None:
-        # Tables are asked for first: who makes them marks the file at once.
+        # Tables are counted first: whoever creates them also marks the file.
         tables = self._number("SELECT count(*) FROM sqlite_master")
         version = self._number("PRAGMA user_version")
         if tables and self._number("PRAGMA application_id") != APPLICATION:
@@ -132,7 +132,7 @@ class Store:
         self._check_tables()
 
     def _check_tables(self) -> None:
-        """Refuse views, triggers, and columns that we did not make: they may do more.
+        """Refuse views, triggers and columns that no store has: they could run code.
 
         Raises:
             SpecError: there are some.
@@ -145,7 +145,7 @@ class Store:
         columns = self._db.execute(
             "SELECT name FROM pragma_table_xinfo('results')"
         ).fetchall()
-        if count or kinds != [("table",)] or [own for (own,) in columns] != _COLUMNS:
+        if count or kinds != [("table",)] or [name for (name,) in columns] != _COLUMNS:
             told = "has other tables or columns than a store; name another"
             raise SpecError(f"--store {self.path}: {told}")
 
@@ -154,10 +154,10 @@ class Store:
         return int(number)
 
     def put(self, row: Row, case: Case, limits: str) -> None:
-        """Store a row; one that is proven stays as it is.
+        """Store a row, unless the store has a proven one for its key.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the row cannot be written.
         """
         text = row.model_dump_json()
         spec = case.spec.model_dump_json() if case.spec else case.error
@@ -169,10 +169,10 @@ class Store:
     def get(self, keys: Sequence[str], limits: str) -> Iterator[Row]:
         """Yield the rows of some keys that hold under these limits.
 
-        Rows that failed are not among them: what failed is tried again.
+        Failed rows are left out, so that their cases are tried again.
 
         Raises:
-            StoreError: they cannot be read.
+            StoreError: the rows cannot be read.
         """
         with self._told(StoreError):
             for key in keys:
@@ -186,7 +186,7 @@ class Store:
         """Return a row from what is stored.
 
         Raises:
-            StoreError: somebody else has changed it, so that it is none.
+            StoreError: the stored text is no row, since somebody has changed it.
         """
         try:
             row = Row.model_validate_json(text if isinstance(text, str) else "")
@@ -216,7 +216,7 @@ class Store:
 
     @contextmanager
     def _told(self, error: type[MeshwrightError]) -> Iterator[None]:
-        """Say what SQLite says, with the name of the file."""
+        """Turn an error of SQLite into one that names the file and says what helps."""
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeError) as reason:
@@ -228,7 +228,7 @@ def _holds(status: str, limits: str, asked: str) -> bool:
 
 
 def _code(reason: Exception) -> str:
-    """Return SQLite's name of an error; the module's own errors have none."""
+    """Return the name that SQLite gives an error; empty for errors of Python."""
     return str(getattr(reason, "sqlite_errorname", ""))
 
 

@@ -1,4 +1,4 @@
-"""What a search found, in few words: best of each group, and why cases have no plan."""
+"""The summary of a search: the best of each group, fronts, and why plans fail."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row, Value
 
 EVERY = "all cases"
-"""The group where there is but one."""
+"""Name of the only group where no axis makes groups."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some cases have no plan, and the first of them."""
+    """Why some cases have no plan: rules or an error, with the first such row."""
 
     names: tuple[str, ...]
     cases: int
@@ -47,12 +47,12 @@ class SearchResult:
     left: int
     """Cases that were not solved."""
     best: dict[Value, Row] = field(default_factory=dict)
-    """Of each group with a plan, the best row."""
+    """The best row of each group that has a plan."""
     conflicts: tuple[Reason, ...] = ()
     errors: tuple[Reason, ...] = ()
     front_metrics: tuple[str, ...] = ()
     fronts: dict[Value, tuple[Row, ...]] = field(default_factory=dict)
-    """Of each group, its front."""
+    """The front of each group."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -61,7 +61,7 @@ class SearchResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data that `search --format json` prints."""
-        from meshwright.sweeps.printed import printed_search
+        from meshwright.sweeps.search_json import printed_search
 
         return printed_search(self)
 
@@ -79,12 +79,12 @@ class SearchResult:
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.
         """
-        from meshwright.sweeps.printed import PrintedSearch, search_of
+        from meshwright.sweeps.search_json import PrintedSearch, search_of
 
         return search_of(read_json(PrintedSearch, text, cls.__name__))
 
     def _repr_html_(self) -> str:
-        """Return a small table for notebooks."""
+        """Return a small HTML table for notebooks."""
         told = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         rows = [("cases", told, "")]
         for name, row in self.best.items():
@@ -101,7 +101,7 @@ def summarise(
     metrics: Sequence[str] = (),
     left: int = 0,
 ) -> SearchResult:
-    """Return the summary of rows."""
+    """Return the result of a search whose rows these are."""
     return SearchResult(
         title=title,
         metric=metric,
@@ -119,7 +119,7 @@ def summarise(
 def best_of_groups(
     rows: Sequence[Row], metric: str, group: str | None
 ) -> dict[Value, Row]:
-    """Return the best row of each group; the first of equals."""
+    """Return the best row of each group; of equal rows the first."""
     best: dict[Value, Row] = {}
     for row in rows:
         keep_best(best, row, metric, group)
@@ -127,7 +127,7 @@ def best_of_groups(
 
 
 def keep_best(best: dict[Value, Row], row: Row, metric: str, group: str | None) -> None:
-    """Put a row into the best of its group, if it is."""
+    """Note a row as the best of its group, if it is better than the one noted."""
     name = group_of(row, group)
     if getattr(row, metric) is None:
         return
@@ -141,19 +141,19 @@ def _fronts(
     grouped: dict[Value, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[group_of(row, group)].append(row)
-    fronts = {name: tuple(front(own, metrics)) for name, own in grouped.items()}
-    return {name: own for name, own in fronts.items() if own}
+    fronts = {name: tuple(front(rows, metrics)) for name, rows in grouped.items()}
+    return {name: rows for name, rows in fronts.items() if rows}
 
 
 def group_of(row: Row, group: str | None) -> Value:
-    """Return which group a row is in: its value on an axis."""
+    """Return the group of a row: its value on an axis."""
     return row.axes.get(group) if group else EVERY
 
 
 def is_better(row: Row, other: Row, metric: str) -> bool:
     """Return whether a row beats another by a metric that both have."""
-    own, known = getattr(row, metric), getattr(other, metric)
-    return bool(own < known if METRICS[metric].better == "min" else own > known)
+    value, known = getattr(row, metric), getattr(other, metric)
+    return bool(value < known if METRICS[metric].better == "min" else value > known)
 
 
 def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:
@@ -161,5 +161,5 @@ def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:
     grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.conflict or (row.error,)].append(row)
-    found = [Reason(names, len(own), own[0]) for names, own in grouped.items()]
+    found = [Reason(names, len(rows), rows[0]) for names, rows in grouped.items()]
     return tuple(sorted(found, key=lambda reason: -reason.cases))

@@ -1,4 +1,4 @@
-"""Reads what to search: a sweep file, a spec, a folder or a pattern of specs."""
+"""Reads the cases of a search: from a sweep, a spec, a folder or a pattern."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.load import load_spec
 from meshwright.loading.source import Source, is_name, open_source
+from meshwright.reading.document import Document, Where
 from meshwright.reading.files import is_folder
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.places import Document, Where
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.sweeps.axes import Axis, Setting, read_axes
-from meshwright.sweeps.builder import Builder, Disagreement
-from meshwright.sweeps.case import Case
-from meshwright.sweeps.fields import SweepFields
-from meshwright.sweeps.point import Point
-from meshwright.sweeps.where import Filter, read_filter
+from meshwright.sweeps.builder import Builder, InconsistentSettings
+from meshwright.sweeps.filters import Filter, read_filter
+from meshwright.sweeps.grid_point import GridPoint
+from meshwright.sweeps.search_case import Case
+from meshwright.sweeps.sweep_fields import SweepFields
 
 MOST_POINTS = 1_000_000
-"""Points of a sweep that are looked at, before filters and samples."""
+"""Most points of a sweep, before filters and samples."""
 
 MOST_DRAWN_FROM = 10**15
-"""Points that a sample may be drawn from."""
+"""Most points that a sample may be drawn from."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The cases of a search and what is asked of them."""
+    """The cases of a search and the fields of its sweep file."""
 
     title: str
     cases: list[Case]
@@ -70,7 +70,7 @@ def read_search(source: Source) -> Search:
             told = "no file of this folder or pattern; expected YAML"
             raise SpecError(f"{Where(name)}: {told}")
         notes: list[str] = []
-        cases = [_of_file(own, notes) for own in files]
+        cases = [_of_file(file, notes) for file in files]
         return Search(printable(name), cases, notes=notes)
     file = catalog.locate("sweeps", name, Path())
     return _of_document(file.stem, file, read_yaml(file))
@@ -88,7 +88,7 @@ def _of_document(title: str, source: Source, document: Document) -> Search:
 
 
 def _of_file(file: str, notes: list[str]) -> Case:
-    """Return the case of a file; bytes of its name that are no text are spelled out."""
+    """Return the case of a file; bytes of its name that are no text are escaped."""
     name = os.fsencode(file).decode("utf-8", "backslashreplace")
     axes: dict[str, Any] = {"spec": Path(name).stem}
     try:
@@ -124,7 +124,7 @@ def _base(document: Document) -> Document:
     """Return the base of a sweep as it was written.
 
     Raises:
-        SpecError: there is none, or it is no spec.
+        SpecError: the sweep has no base, or it is no spec.
     """
     base, where = document.data.get("base"), document.where(("base",))
     if isinstance(base, str):
@@ -159,8 +159,8 @@ def _drawn(
     axes: Sequence[Axis],
     filters: Sequence[Filter],
     builder: Builder,
-) -> list[Point]:
-    """Return the points that pass all filters, or a draw of so many, in order."""
+) -> list[GridPoint]:
+    """Return the points that pass all filters, or the sample drawn from them."""
     total = math.prod(map(len, axes))
     at = document.where(("sweep",))
     if total > MOST_DRAWN_FROM:
@@ -170,12 +170,12 @@ def _drawn(
         if total > MOST_POINTS:
             most = f"accepted: up to {MOST_POINTS:,}, or a sample"
             raise SpecError(f"{at}: sweep: makes {total:,} cases; {most}")
-        return [own for _, own in _passing(range(total), axes, filters, builder)]
+        return [point for _, point in _passing(range(total), axes, filters, builder)]
     rng = random.Random(fields.sample.seed)
     order = rng.sample(range(total), min(total, MOST_POINTS))
     passing = _passing(order, axes, filters, builder)
-    few = [own for own, _ in zip(passing, range(fields.sample.cases), strict=False)]
-    return [point for _, point in sorted(few, key=lambda own: own[0])]
+    few = [point for point, _ in zip(passing, range(fields.sample.cases), strict=False)]
+    return [point for _, point in sorted(few, key=lambda numbered: numbered[0])]
 
 
 def _passing(
@@ -183,27 +183,27 @@ def _passing(
     axes: Sequence[Axis],
     filters: Sequence[Filter],
     builder: Builder,
-) -> Iterator[tuple[int, Point]]:
+) -> Iterator[tuple[int, GridPoint]]:
     for number in numbers:
-        point = Point(_settings(number, axes), builder)
+        point = GridPoint(_settings(number, axes), builder)
         if point.passes(filters):
             yield number, point
 
 
 def _settings(number: int, axes: Sequence[Axis]) -> tuple[Setting, ...]:
-    """Return the settings of one point of the grid; the last axis changes first."""
+    """Return the settings of a point of the grid; the last axis varies fastest."""
     found: list[tuple[Setting, ...]] = []
     for axis in reversed(axes):
         number, index = divmod(number, len(axis))
         found.append(axis[index])
-    return tuple(own for point in reversed(found) for own in point)
+    return tuple(setting for point in reversed(found) for setting in point)
 
 
-def _case(point: Point) -> Case:
-    axes = {own.name: own.label for own in point.settings}
+def _case(point: GridPoint) -> Case:
+    axes = {setting.name: setting.label for setting in point.settings}
     try:
         spec = point.spec
-    except Disagreement as error:
-        name = ", ".join(f"{own} {value}" for own, value in axes.items())
+    except InconsistentSettings as error:
+        name = ", ".join(f"{axis} {value}" for axis, value in axes.items())
         return Case(name, axes, None, str(error))
     return Case(spec.title, axes, spec)

@@ -1,4 +1,4 @@
-"""What a search found, as tables."""
+"""The result of a search as tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from meshwright.sweeps.row import Row
 from meshwright.sweeps.summary import SearchResult
 
 MOST_POINTS = 40
-"""Of a front, in a table."""
+"""Most points of a front that a table lists."""
 
 _SHOWN = ("gpus", "step_s", "tokens_per_s_per_gpu")
-"""Metrics of every table beside those asked for."""
+"""Metrics of every table, beside those that were asked for."""
 
 
 def search_sections(summary: SearchResult) -> list[Section]:
-    """Return what a search found: counts, best of groups, front, and what failed."""
+    """Return the sections of a result: counts, best rows, fronts, and failures."""
     parts: list[Section] = [Lines(summary.title, (_counts(summary),))]
     if summary.best:
         parts.append(_best_table(summary))
@@ -57,8 +57,8 @@ def _text(row: Row, metric: str) -> str:
 
 def _axes(row: Row, but: str | None = None) -> str:
     """Return where a row lies, in the last words of its axes."""
-    own = {name: value for name, value in row.axes.items() if name != but}
-    return " ".join(f"{name.rsplit('.')[-1]}={value}" for name, value in own.items())
+    axes = {name: value for name, value in row.axes.items() if name != but}
+    return " ".join(f"{name.rsplit('.')[-1]}={value}" for name, value in axes.items())
 
 
 def _plan(row: Row) -> str:
@@ -92,19 +92,19 @@ def _front_tables(summary: SearchResult) -> Iterator[Table]:
 def _conflict_table(summary: SearchResult) -> Table:
     rows = tuple(
         (
-            ", ".join(own.names) or "-",
-            f"{own.cases:,}",
-            _axes(own.first) or own.first.name,
-            own.first.sentence or "-",
+            ", ".join(reason.names) or "-",
+            f"{reason.cases:,}",
+            _axes(reason.first) or reason.first.name,
+            reason.first.sentence or "-",
         )
-        for own in summary.conflicts
+        for reason in summary.conflicts
     )
     heading = ("nearest miss breaks", "cases", "first of them", "rule")
     return Table("No plan fits", heading, rows)
 
 
 def _error_lines(summary: SearchResult) -> Iterator[str]:
-    for own in summary.errors:
-        first, *more = own.names[0].split("\n")
-        yield f"{own.cases:,} x {first}"
+    for error in summary.errors:
+        first, *more = error.names[0].split("\n")
+        yield f"{error.cases:,} x {first}"
         yield from (f"    {line}" for line in more)

@@ -1,47 +1,52 @@
-"""What a worker does: one case to one row, whatever happens."""
+"""Turns one case into one row, whatever happens: the work of a pool's worker."""
 
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError
+from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
-from meshwright.sweeps.case import Case, Recipe, fingerprint
+from meshwright.spec.spec import Spec
 from meshwright.sweeps.limits import GRACE_S, TimeUp, memory_limit, time_limit
-from meshwright.sweeps.result import row_of
-from meshwright.sweeps.row import Row
+from meshwright.sweeps.metrics import Answer, taken
+from meshwright.sweeps.row import Row, Value
+from meshwright.sweeps.search_case import Case, SolveSettings, fingerprint
 
 
-def solve_case(key: str, case: Case, recipe: Recipe) -> Row:
-    """Return the row of a case; whatever goes wrong is a row too."""
+def solve_case(key: str, case: Case, settings: SolveSettings) -> Row:
+    """Return the row of a case; one that cannot be solved has a row that says why."""
     if case.spec is None:
         return case.row(key)
     row = Row(key=key, name=case.name, axes=case.axes, status="failed")
-    if recipe.version != __version__:
+    if settings.version != __version__:
         return _failed(row, f"the worker has meshwright {__version__}")
-    if recipe.code != fingerprint():
+    if settings.code != fingerprint():
         return _failed(row, f"the worker has other code of meshwright {__version__}")
-    limit_s = recipe.time_limit_s
+    limit_s = settings.time_limit_s
     try:
         with (
-            memory_limit(recipe.memory_limit_gib),
+            memory_limit(settings.memory_limit_gib),
             time_limit(None if limit_s is None else limit_s + GRACE_S),
         ):
-            outcome = solve(case.spec, _options(recipe))
+            outcome = solve(case.spec, _options(settings))
         return row_of(key, case.name, case.axes, case.spec, outcome)
     except TimeUp:
         told = f"stopped after {limit_s:g} s and {GRACE_S:g} s of grace"
         return row.model_copy(update={"status": "unknown", "sentence": told})
     except MemoryError:
         gc.collect()
-        return _failed(row, f"needs more than {recipe.memory_limit_gib} GiB of memory")
+        return _failed(
+            row, f"needs more than {settings.memory_limit_gib} GiB of memory"
+        )
     except InternalError as error:
         return _failed(row, f"internal error, please report it: {error}")
     except MeshwrightError as error:
         return _failed(row, str(error))
-    except Exception as error:  # a case that fails must not stop the others
+    except Exception as error:  # one case that fails must not stop the others
         return _failed(row, f"{type(error).__name__}: {error}")
 
 
@@ -49,11 +54,36 @@ def _failed(row: Row, error: str) -> Row:
     return row.model_copy(update={"error": error})
 
 
-def _options(recipe: Recipe) -> Options:
-    limit_s = recipe.time_limit_s
+def _options(settings: SolveSettings) -> Options:
+    limit_s = settings.time_limit_s
     return Options(
         time_limit_s=float("inf") if limit_s is None else limit_s,
-        seed=recipe.seed,
-        profile=recipe.profile,
+        seed=settings.seed,
+        profile=settings.profile,
         is_brief=True,
     )
+
+
+def row_of(
+    key: str, name: str, axes: dict[str, Value], spec: Spec, outcome: Outcome
+) -> Row:
+    """Return the row of a solved spec: its plan and metrics, or why there is none."""
+    answer = Answer(spec, outcome)
+    fields: dict[str, Any] = {**taken(answer)}
+    if outcome.best is not None:
+        fields["plan"] = outcome.best.plan
+        fields["time_parts"] = outcome.best.time_parts
+        fields["memory"] = answer.fullest
+        fields["certificate"] = outcome.certificate
+    elif outcome.near_miss is not None:
+        fields |= _reason(outcome.near_miss)
+    return Row(key=key, name=name, axes=axes, status=outcome.status, **fields)
+
+
+def _reason(miss: NearMiss) -> dict[str, Any]:
+    """Return the rules that leave no plan: those that the nearest miss breaks."""
+    rules = miss.broken_rules
+    return {
+        "conflict": tuple(dict.fromkeys(broken.rule for broken in rules)),
+        "sentence": rules[0].sentence if rules else "",
+    }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.hosts import Alike, Hosts
+from meshwright.spec.host_groups import HostGroup, Hosts
 from meshwright.spec.links import Level
 from meshwright.topology.fabric import Fabric
 from meshwright.topology.graph import machine_graph
@@ -28,12 +28,12 @@ def build_fabric(cluster: Cluster) -> Fabric:
     if cluster.is_tree:
         return LevelFabric(cluster.levels)
     hosts = cluster.hosts
-    kinds = [_host_kind(alike, hosts) for alike in hosts.kinds]
+    kinds = [_host_kind(alike, hosts) for alike in hosts.groups]
     outer = tuple(_per_gpu_levels(hosts))
     return RoutedFabric(kinds, cluster.fan_outs, outer)
 
 
-def _host_kind(alike: Alike, hosts: Hosts) -> HostKind:
+def _host_kind(alike: HostGroup, hosts: Hosts) -> HostKind:
     routes = Routes(machine_graph(alike.machine))
     if not hosts.outer:
         return HostKind(routes)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshwright.spec.machine import Machine
+from meshwright.spec.host_graph import HostGraph
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-def machine_graph(machine: Machine) -> nx.Graph[str]:
+def machine_graph(machine: HostGraph) -> nx.Graph[str]:
     """Return the graph of one machine; ranks follow the order of its GPUs."""
     import networkx as nx
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.hosts import Alike, split_levels
+from meshwright.spec.host_graph import HostGraph, graph_of_levels, with_switch_above
+from meshwright.spec.host_groups import HostGroup, split_levels
 from meshwright.spec.links import Level, Link, some
-from meshwright.spec.machine import Machine, joined, machine_of_levels
 from meshwright.spec.topology import MAX_NODES
 
 
@@ -26,7 +26,7 @@ class HostSummary(NamedTuple):
     """GPUs of one host."""
     nics: int
     """NICs of one host."""
-    machine: Machine
+    machine: HostGraph
     """One host as a graph; empty where it has more GPUs than graphs may have."""
     lacks: tuple[str, ...]
     """Sentences on what is down or slow, compared with the topology."""
@@ -39,24 +39,24 @@ def summarise_hosts(cluster: Cluster) -> tuple[HostSummary, ...]:
     """
     if cluster.is_tree:
         return (_tree_summary(cluster),)
-    return tuple(_graph_summary(cluster, alike) for alike in cluster.hosts.kinds)
+    return tuple(_graph_summary(cluster, alike) for alike in cluster.hosts.groups)
 
 
 def _tree_summary(cluster: Cluster) -> HostSummary:
     levels, gpus = cluster.levels, cluster.gpus_per_host
     split = split_levels(levels, gpus)
     inside, outer = split or (levels[:1], levels[1:])
-    nics, above, machine = 0, None, Machine((), ())
+    nics, above, machine = 0, None, HostGraph((), ())
     if outer:
         above = outer[0]
         nics = gpus if above.uplink == "per_gpu" else int(split is not None)
     if math.prod(level.size for level in inside) <= MAX_NODES:
-        machine = joined(machine_of_levels(inside, above), above)
+        machine = with_switch_above(graph_of_levels(inside, above), above)
     size = cluster.gpus // gpus
     return HostSummary("node0", spans(range(size)), size, gpus, nics, machine, ())
 
 
-def _graph_summary(cluster: Cluster, alike: Alike) -> HostSummary:
+def _graph_summary(cluster: Cluster, alike: HostGroup) -> HostSummary:
     hosts, machine = alike.hosts, alike.machine
     return HostSummary(
         f"node{hosts[0]}",
@@ -73,7 +73,7 @@ def levels_above(cluster: Cluster) -> tuple[Uplinks, ...]:
     """Return the levels above the hosts' graphs; all levels where it is a tree."""
     if cluster.is_tree:
         return tuple(uplinks(cluster.levels))
-    first = cluster.hosts.kinds[0].machine
+    first = cluster.hosts.groups[0].machine
     return tuple(uplinks(cluster.hosts.outer, first.gpus, first.nics))
 
 
@@ -92,7 +92,7 @@ def uplinks(levels: Iterable[Level], gpus: int = 1, nics: int = 1) -> Iterator[U
         gpus, nics = gpus * level.size, nics * level.size
 
 
-def _lacks(cluster: Cluster, alike: Alike) -> Iterator[str]:
+def _lacks(cluster: Cluster, alike: HostGroup) -> Iterator[str]:
     """Yield sentences on what hosts lack, in the order of the topology."""
     rated, _ = cluster.rated_host
     names = {node.name for node in alike.machine.nodes}

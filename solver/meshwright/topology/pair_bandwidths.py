@@ -59,7 +59,7 @@ def _uplink_gb_s(cluster: Cluster, a: int, b: int) -> float:
 
 
 def _of_routes(cluster: Cluster) -> PairBandwidths:
-    routes = Routes(machine_graph(cluster.hosts.kinds[0].machine))
+    routes = Routes(machine_graph(cluster.hosts.groups[0].machine))
     gpus, nodes = routes.gpus, routes.graph.nodes
     if len(gpus) > MOST_GPUS:
         gpus = [gpu for gpu in gpus if nodes[gpu]["host"] == nodes[gpus[0]]["host"]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from meshwright.imports.importer import FabricImporter
+from meshwright.imports.infiniband.ib_fabric import LANE_GBIT_S, Block, IbFabric, Port
 from meshwright.imports.infiniband.levels import to_levels
-from meshwright.imports.infiniband.parts import LANE_GBIT_S, Block, IbFabric, Port
 from meshwright.imports.text import Line, fail, known, read_lines, shown
 
 _BLOCK = re.compile(r"(Switch|Ca|Rt)\s{1,20}\d{1,5}\s{1,20}\"([^\"]{1,60})\"")

@@ -18,7 +18,7 @@ KEYS = {
     "blocksizes": "block",
     "ringname": "ring",
 }
-"""What a line starts with, and the plugin that it tells."""
+"""By the first key of a line, the topology plugin that it belongs to."""
 
 _PAIR = re.compile(r"([A-Za-z_]{1,40})=(\S{1,200000})")
 

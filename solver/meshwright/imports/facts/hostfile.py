@@ -31,11 +31,6 @@ class Hostfile:
     """Ranks on each host; None where the file does not say."""
     notes: tuple[str, ...] = ()
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Return the hosts."""
-        return tuple(self.slots)
-
 
 def parse(text: str, name: str) -> Hostfile:
     """Return hosts and slots.

@@ -1,4 +1,4 @@
-"""InfiniBand ports by host: `ibstat`, or host names and port GUIDs by turns."""
+"""InfiniBand ports by host: `ibstat`, or host names, each with its port GUIDs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PORT_GUID = re.compile(r"Port GUID:\s{1,20}(?:0x)?([0-9a-fA-F]{1,16})")
 _OTHER = re.compile(r"CA '|Port \d|[A-Z][A-Za-z /0-9]{1,40}:|#")
 
 THIS_HOST = "localhost"
-"""Where ibstat ran, which it does not print."""
+"""Stands for the host that ibstat ran on, which it does not print."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,6 @@ class IbPorts:
 
     name: str
     guids: Mapping[str, tuple[str, ...]]
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Return the hosts in the order of the file."""
-        return tuple(self.guids)
 
 
 def parse(text: str, name: str) -> IbPorts:
@@ -51,7 +46,7 @@ def parse(text: str, name: str) -> IbPorts:
             fail(name, number, f"{shown(line)}: {sentence}")
     if not any(guids.values()):
         fail(name, 0, "no port GUID; expected the output of ibstat")
-    return IbPorts(name, {host: tuple(own) for host, own in guids.items()})
+    return IbPorts(name, {host: tuple(found) for host, found in guids.items()})
 
 
 IMPORTER = FactsImporter(

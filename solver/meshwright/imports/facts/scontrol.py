@@ -22,14 +22,14 @@ UNTYPED = "gpu"
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """One node."""
+    """One node as scontrol describes it."""
 
     name: str
     gpus: Mapping[str, int]
-    """By type."""
+    """Number of GPUs by type."""
     state: str = ""
     instance: str = ""
-    """What a cloud calls this machine, where Slurm was told."""
+    """The instance type of a cloud, where Slurm was told of it."""
     memory_mib: int | None = None
     cpus: int | None = None
     sockets: int | None = None
@@ -52,19 +52,6 @@ class SlurmNodes:
             total.update(node.gpus)
         return dict(total)
 
-    @property
-    def gpus(self) -> int:
-        """Return how many GPUs all nodes have."""
-        return sum(self.gpus_by_type.values())
-
-    @property
-    def kinds(self) -> dict[tuple[tuple[str, int], ...], list[str]]:
-        """Return the names of nodes that have the same GPUs."""
-        kinds: dict[tuple[tuple[str, int], ...], list[str]] = {}
-        for node in self.nodes:
-            kinds.setdefault(tuple(sorted(node.gpus.items())), []).append(node.name)
-        return kinds
-
 
 def parse(text: str, name: str) -> SlurmNodes:
     """Return the nodes of `scontrol show node`.
@@ -81,7 +68,7 @@ def parse(text: str, name: str) -> SlurmNodes:
 
 
 def _records(lines: list[Line]) -> list[Line]:
-    """Return one line for each node: its own, joined to those that belong to it."""
+    """Return one line for each node: its lines, joined."""
     parts: list[tuple[int, list[str]]] = []
     for line in lines:
         start = line.text.find("NodeName=")

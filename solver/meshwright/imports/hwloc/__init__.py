@@ -1,1 +1,1 @@
-"""Files that hwloc prints."""
+"""The machine in a file of hwloc, for its importer."""

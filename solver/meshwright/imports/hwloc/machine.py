@@ -1,4 +1,4 @@
-"""A machine from hwloc's objects: PCIe relations and links of GPUs."""
+"""Facts of a machine from the objects of hwloc: PCIe relations and links of GPUs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
+from meshwright.imports.machine_facts import (
+    MachineFacts,
+    Nic,
+    Pair,
+    PeerLinks,
+    check_count,
+)
 from meshwright.imports.safe_xml import Element
 
 MB_PER_GB = 1_000
-"""A link is one MB/s here: the matrix has bandwidths, not numbers of links."""
+"""Links per GB/s: the matrix has bandwidths, so that one MB/s counts as a link."""
 
 
 @dataclass(frozen=True)
@@ -19,18 +25,13 @@ class Matrix:
 
     name: str
     objects: tuple[str, ...]
-    """Their gp_index."""
+    """The gp_index of each object."""
     kinds: tuple[str, ...]
     """OSDev or PCIDev for GPUs, PCIDev for NVSwitches, Package or NUMANode for CPUs."""
     values: tuple[int, ...]
 
-    @property
-    def distinct(self) -> list[int]:
-        """Return the values that occur."""
-        return sorted(set(self.values))
-
     def row(self, gp_index: str) -> dict[str, int]:
-        """Return the bandwidth of one object to each other that it reaches."""
+        """Return the bandwidths of one object to those that it has a link to."""
         if gp_index not in self.objects:
             return {}
         size, start = len(self.objects), self.objects.index(gp_index)
@@ -40,7 +41,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Placed:
+class LocatedDevice:
     """An OS device and the objects around it, outermost first."""
 
     name: str
@@ -51,7 +52,7 @@ class Placed:
     """Type of each object, a bridge with its bridge_type: Bridge 0-1, Bridge 1-1."""
 
     @classmethod
-    def of(cls, element: Element, way: tuple[Element, ...]) -> Placed:
+    def of(cls, element: Element, way: tuple[Element, ...]) -> LocatedDevice:
         """Return an OS device of the file."""
         return cls(
             name=element.get("name"),
@@ -62,8 +63,8 @@ class Placed:
 
 
 def to_machine(
-    gpus: Sequence[Placed], nics: Sequence[Placed], matrix: Matrix | None
-) -> Machine:
+    gpus: Sequence[LocatedDevice], nics: Sequence[LocatedDevice], matrix: Matrix | None
+) -> MachineFacts:
     """Return devices, links and PCIe relations.
 
     Raises:
@@ -79,7 +80,7 @@ def to_machine(
         for a, b in itertools.combinations(devices, 2)
     }
     notes: list[str] = []
-    return Machine(
+    return MachineFacts(
         gpus=names,
         nics=tuple(Nic(name) for name in devices if name not in names),
         peers=_peers(dict(zip(names, gpus, strict=True)), matrix, notes),
@@ -88,8 +89,8 @@ def to_machine(
     )
 
 
-def _relation(a: Placed, b: Placed) -> str:
-    """Return what two devices meet at, by the innermost object around both."""
+def _relation(a: LocatedDevice, b: LocatedDevice) -> str:
+    """Return the relation of two devices, by the innermost object around both."""
     shared = [one == other for one, other in zip(a.way, b.way, strict=False)]
     depth = (shared.index(False) if False in shared else len(shared)) - 1
     meeting = a.kinds[depth] if depth >= 0 else "Machine"
@@ -101,14 +102,16 @@ def _relation(a: Placed, b: Placed) -> str:
     return "SYS" if meeting == "Machine" else "NODE"
 
 
-def _peers(gpus: dict[str, Placed], matrix: Matrix | None, notes: list[str]) -> Peers:
-    """Return MB/s of pairs, and of GPUs to PCI devices that are no GPU: NVSwitches."""
+def _peers(
+    gpus: dict[str, LocatedDevice], matrix: Matrix | None, notes: list[str]
+) -> PeerLinks:
+    """Return MB/s of pairs of GPUs, and of GPUs to other PCI devices: NVSwitches."""
     kind = "XGMI" if matrix and matrix.name.startswith("XGMI") else "NVLink"
     counts: dict[Pair, int] = {}
     ports: dict[str, int] = {}
     if matrix is None:
         notes.append("The file has no bandwidths between GPUs; only PCIe is drawn.")
-        return Peers(kind)
+        return PeerLinks(kind)
     names, kinds = _names(gpus), dict(zip(matrix.objects, matrix.kinds, strict=True))
     for name, gpu in gpus.items():
         row = matrix.row(gpu.gp_index) or _device_row(gpu, matrix)
@@ -126,14 +129,14 @@ def _peers(gpus: dict[str, Placed], matrix: Matrix | None, notes: list[str]) -> 
             "NVSwitches (PCI devices of the matrix, no GPUs) are drawn as one that "
             "blocks nothing: the file does not say how they are joined."
         )
-    return Peers(kind, counts, ports, is_explicit=True, link_gb_s=1 / MB_PER_GB)
+    return PeerLinks(kind, counts, ports, is_explicit=True, link_gb_s=1 / MB_PER_GB)
 
 
-def _names(gpus: dict[str, Placed]) -> dict[str, str]:
+def _names(gpus: dict[str, LocatedDevice]) -> dict[str, str]:
     """Return GPUs by gp_index of their OS device and of their PCI device."""
     names = {gpu.gp_index: name for name, gpu in gpus.items()}
     return {gpu.way[-1]: name for name, gpu in gpus.items() if gpu.way} | names
 
 
-def _device_row(gpu: Placed, matrix: Matrix) -> dict[str, int]:
+def _device_row(gpu: LocatedDevice, matrix: Matrix) -> dict[str, int]:
     return matrix.row(gpu.way[-1]) if gpu.way else {}

@@ -1,1 +1,1 @@
-"""Files that InfiniBand's tools print."""
+"""The facts and the levels of an InfiniBand fabric, for its importer."""

@@ -1,4 +1,4 @@
-"""Levels of switches from an InfiniBand fabric, with the speeds of its cables."""
+"""Makes levels of an InfiniBand fabric, with the speeds of its cables."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
-from meshwright.imports.infiniband.parts import IbFabric
-from meshwright.imports.machine import Pair, components
-from meshwright.imports.shapes import TIERS, usual
+from meshwright.imports.infiniband.ib_fabric import IbFabric
+from meshwright.imports.machine_facts import Pair, components
+from meshwright.imports.switch_tiers import TIERS, most_common_size
 from meshwright.imports.text import fail
 
 LATENCY_US = 2.5
 """Estimate: an uplink of a leaf, as in topologies/dgx-h100.yaml."""
 
 Cables = Mapping[Pair, float]
-"""Gbit/s between two hosts or switches, all cables together."""
+"""Gbit/s between two hosts or switches, summed over their cables."""
 
 
 def to_levels(facts: IbFabric) -> Imported:
     """Return the levels above a host, innermost first.
 
-    A level is what hosts and all switches up to a tier join to; the uplink of a child
-    is the sum of its cables to the switches of the next tier.
+    The children of a level are the groups of hosts that switches of lower tiers join.
+    The uplink of a child is the sum of its cables to the switches of the level.
 
     Raises:
         SpecError: no host is on a switch, or there are too many tiers.
@@ -39,7 +39,7 @@ def to_levels(facts: IbFabric) -> Imported:
     levels: list[dict[str, Any]] = []
     children: list[tuple[str, ...]] = [(host,) for host in sorted(hosts)]
     for tier in range(max(tiers.values()) + 1):
-        below = {name for name, own in tiers.items() if own <= tier} | hosts
+        below = {name for name, height in tiers.items() if height <= tier} | hosts
         groups = [g for g in components(sorted(below), _within(cables, below))
                   if hosts & set(g)]  # fmt: skip
         if len(groups) < len(children):
@@ -51,7 +51,7 @@ def to_levels(facts: IbFabric) -> Imported:
 
 
 def _cables(facts: IbFabric) -> Cables:
-    """Return the bandwidth between each two, a cable counted once."""
+    """Return the bandwidth between pairs of hosts and switches; cables count once."""
     cables: dict[Pair, float] = {}
     seen = set()
     for port in facts.ports:
@@ -104,12 +104,14 @@ def _level(
         inner = {home[end] for end in pair if end in home}
         if len(inner) == 1 and any(tiers.get(end) == tier for end in pair):
             uplinks[inner.pop()] += gbit_s
-    gbit_s = usual([round(up) for up in uplinks], f"Gbit/s up to {name}", notes)
+    gbit_s = most_common_size(
+        [round(up) for up in uplinks], f"Gbit/s up to {name}", notes
+    )
     if gbit_s <= 0:
         notes.append(f"No speed is printed for cables to {name}; 100 Gbit/s assumed.")
     return {
         "name": name,
-        "size": usual(sizes, what, notes),
+        "size": most_common_size(sizes, what, notes),
         "gb_s": (gbit_s or 100) / 8,
         "latency_us": LATENCY_US,
         "uplink": "shared",

@@ -22,12 +22,12 @@ from meshwright.imports.nccl.tests_operations import (
     possible_ops,
     ratio_of,
 )
-from meshwright.imports.nccl.tests_rows import LARGEST, Row, read_row
+from meshwright.imports.nccl.tests_rows import LARGEST, LogRow, read_row
 
 MOST_CHARACTERS = 50_000_000
 
 LEAST_RATIO = 0.49
-"""Of bus to algorithm bandwidth; two ranks have one half or more."""
+"""Smallest ratio of bus to algorithm bandwidth: with two ranks it is one half."""
 
 _TITLE = re.compile(r"Collective test starting\s*:\s*(\w{1,40})")
 _PROGRAM = re.compile(r"\b(\w{1,40}?_perf)(?:_mpi)?\b")
@@ -41,7 +41,7 @@ _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\S+)")
 
 @dataclass(frozen=True)
 class NcclLog:
-    """What one run of one test printed."""
+    """The log of one run of one test."""
 
     name: str
     op: str
@@ -51,23 +51,23 @@ class NcclLog:
     """Hosts of the listed ranks; None where not all are listed."""
     ranks_listed: int
     devices: tuple[str, ...]
-    rows: tuple[Row, ...]
-    """In the order of the log, those of no bytes included."""
+    rows: tuple[LogRow, ...]
+    """The rows in the order of the log, those of 0 bytes included."""
     average_gb_s: float | None
     notes: tuple[str, ...] = ()
 
     @property
-    def timed(self) -> tuple[Row, ...]:
-        """Return the rows that moved bytes."""
+    def timed(self) -> tuple[LogRow, ...]:
+        """Return the rows of sizes above 0."""
         return tuple(row for row in self.rows if row.size_bytes)
 
 
 @dataclass
 class _Found:
-    """What the lines of a log have told so far."""
+    """What was read from the lines of a log so far."""
 
-    rows: list[tuple[str | None, str, Row]] = field(default_factory=list)
-    """With the test that the last title before names, and where their table starts."""
+    rows: list[tuple[str | None, str, LogRow]] = field(default_factory=list)
+    """Rows, each with the test in the last title, and where its table starts."""
     programs: set[str] = field(default_factory=set)
     hosts: dict[int, str] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
@@ -80,10 +80,10 @@ class _Found:
 
 
 def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
-    """Return what a log tells; `op` and `ranks` say what it does not.
+    """Return the content of a log; `op` and `ranks` override what it says.
 
     Raises:
-        SpecError: names file and line of what is no number, or says what is missing.
+        SpecError: names file and line of what is no number, or what is missing.
     """
     if len(text) > MOST_CHARACTERS:
         raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
@@ -152,8 +152,8 @@ def _average(word: str, where: str) -> float:
 
 def _choose(
     found: _Found, name: str, wanted: str | None
-) -> tuple[str, list[Row], tuple[str, ...]]:
-    """Return the test, its rows, and what was taken for granted."""
+) -> tuple[str, list[LogRow], tuple[str, ...]]:
+    """Return the test, its rows, and notes on what was assumed."""
     if not found.rows:
         columns = "size, count, type, ..., time, algbw, busbw"
         raise SpecError(f"{name}: no row of nccl-tests; expected {columns}")
@@ -161,11 +161,11 @@ def _choose(
     if wanted is None and len(titles) > 1:
         raise SpecError(f"{name}: op: several tests; say which: {', '.join(titles)}")
     test = wanted or (titles[0] if titles else None)
-    own = [one for one in found.rows if one[0] in (None, test) or not test]
-    tables = list(dict.fromkeys(where for _, where, _ in own))
+    chosen = [one for one in found.rows if one[0] in (None, test) or not test]
+    tables = list(dict.fromkeys(where for _, where, _ in chosen))
     if len(tables) > 1:
         raise SpecError(f"{tables[1]}: a second table; expected the log of one run")
-    rows = [row for _, _, row in own]
+    rows = [row for _, _, row in chosen]
     moving = [row for row in rows if row.size_bytes]
     if not moving:
         told = (
@@ -184,9 +184,9 @@ def _choose(
 
 
 def _infer(
-    found: _Found, name: str, able: list[str], rows: list[Row]
-) -> tuple[str, list[Row], tuple[str, ...]]:
-    """Return the test that a program, the file's name or the columns speak of."""
+    found: _Found, name: str, able: list[str], rows: list[LogRow]
+) -> tuple[str, list[LogRow], tuple[str, ...]]:
+    """Return the test: by the program, by the name of the file, or by the columns."""
     program = next(iter(found.programs)) if len(found.programs) == 1 else None
     for hint in (program, named_in(PurePath(name).name)):
         if hint in able:
@@ -202,12 +202,12 @@ def _infer(
 
 
 def _ranks(
-    found: _Found, name: str, op: str, rows: list[Row], given: int
+    found: _Found, name: str, op: str, rows: list[LogRow], given: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the number of ranks, and what was taken for granted.
+    """Return the number of ranks, and notes on what was assumed.
 
-    The list of ranks counts, unless it is cut short or is of several groups, which ran
-    side by side: then the columns do.
+    The list of ranks decides, unless it is cut short or lists several groups that ran
+    side by side; then the columns decide.
     """
     able = _able_ranks(op, rows)
     if given:
@@ -230,8 +230,8 @@ def _contradicted(ranks: int, how: str, able: range | None) -> tuple[str, ...]:
     return (f"{ranks} ranks are {how}, but {told}.",)
 
 
-def _able_ranks(op: str, rows: list[Row]) -> range | None:
-    """Return the numbers of ranks that the columns allow; None if they do not tell."""
+def _able_ranks(op: str, rows: list[LogRow]) -> range | None:
+    """Return the numbers of ranks that the columns allow; None if any number is."""
     parts = {row.parts for row in rows if row.size_bytes and row.parts}
     if op in SPLIT and len(parts) == 1:
         (exact,) = parts

@@ -9,19 +9,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from meshwright.imports.graph import to_graph
-from meshwright.imports.hwloc.machine import Matrix, Placed, to_machine
+from meshwright.imports.hwloc.machine import LocatedDevice, Matrix, to_machine
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, shown, whole
 from meshwright.spec.gpu import Gpu
 
 GPU_NAMES = ("nvml", "cuda", "rsmi")
-"""Of OS devices, in order of trust in their numbers: drivers see all GPUs."""
+"""Stems of OS devices of GPUs, the most trusted first: drivers see all GPUs."""
 
 CARD_CLASSES = ("0302", "0380", "1200")
-"""3D controllers, and what AMD's accelerators call themselves."""
+"""PCI classes of GPUs: 3D controllers, and those of accelerators of AMD."""
 
 BANDWIDTHS = ("NVLinkBandwidth", "XGMIBandwidth")
 
@@ -32,28 +32,26 @@ _INDEX = re.compile(r"(?:[A-Za-z0-9]{1,20}:)?(\d{1,18})")
 
 @dataclass(frozen=True)
 class Hwloc:
-    """What a file holds of GPUs, NICs and their links."""
+    """The GPUs, the NICs and their links in a file."""
 
     name: str
-    os_devices: tuple[Placed, ...] = ()
+    os_devices: tuple[LocatedDevice, ...] = ()
     """OS devices in the order of the file."""
-    cards: tuple[Placed, ...] = ()
+    cards: tuple[LocatedDevice, ...] = ()
     """PCI devices of a class that GPUs of servers have."""
-    numa: int = 0
-    packages: int = 0
     matrices: Mapping[str, Matrix] = field(default_factory=dict)
-    """By name: NVLinkBandwidth, XGMIBandwidth."""
+    """Bandwidth matrices by name: NVLinkBandwidth, XGMIBandwidth."""
 
     def count(self, stem: str) -> int:
-        """Return how many OS devices are called so, such as nvml or cuda."""
+        """Return how many OS devices have a stem such as nvml or cuda."""
         names = (_OS_GPU.fullmatch(device.name) for device in self.os_devices)
         return sum(match is not None and match[1] == stem for match in names)
 
     @property
-    def gpus(self) -> tuple[Placed, ...]:
-        """Return the GPUs in the order of their numbers, by the best kind of name.
+    def gpus(self) -> tuple[LocatedDevice, ...]:
+        """Return the GPUs in the order of their numbers, by their most trusted names.
 
-        Where hwloc had no part for the driver, PCI cards in the order of the file.
+        Without OS devices of GPUs they are the PCI cards in the order of the file.
         """
         stem = next((stem for stem in GPU_NAMES if self.count(stem)), None)
         if stem is None:
@@ -66,7 +64,7 @@ class Hwloc:
         return tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
 
     @property
-    def nics(self) -> tuple[Placed, ...]:
+    def nics(self) -> tuple[LocatedDevice, ...]:
         """Return the RDMA devices in the order of the file."""
         return tuple(d for d in self.os_devices if _OS_NIC.fullmatch(d.name))
 
@@ -81,7 +79,6 @@ def parse(text: str, name: str) -> Hwloc:
     if root.tag != "topology":
         sentence = f"{shown(root.tag)}: unknown root element; accepted: topology"
         fail(name, root.line, sentence)
-    kinds = [element.get("type") for element in root.all("object")]
     matrices = (
         _matrix(element, name)
         for element in root.all("distances2", "distances2hetero")
@@ -91,8 +88,6 @@ def parse(text: str, name: str) -> Hwloc:
         name=name,
         os_devices=tuple(_placed(root, _is_os_device)),
         cards=tuple(_placed(root, _is_card)),
-        numa=kinds.count("NUMANode"),
-        packages=kinds.count("Package") + kinds.count("Socket"),
         matrices={matrix.name: matrix for matrix in matrices},
     )
 
@@ -106,13 +101,15 @@ def _is_card(element: Element) -> bool:
     return element.get("type") == "PCIDev" and kind
 
 
-def _placed(root: Element, is_wanted: Callable[[Element], bool]) -> Iterator[Placed]:
-    """Yield objects with the objects around them."""
+def _placed(
+    root: Element, is_wanted: Callable[[Element], bool]
+) -> Iterator[LocatedDevice]:
+    """Yield the wanted objects, each with the objects around it."""
     waiting: list[tuple[Element, tuple[Element, ...]]] = [(root, ())]
     while waiting:
         element, way = waiting.pop()
         if is_wanted(element):
-            yield Placed.of(element, way)
+            yield LocatedDevice.of(element, way)
         inner = (*way, element) if element.tag == "object" else way
         waiting += [(child, inner) for child in reversed(element.children)]
 

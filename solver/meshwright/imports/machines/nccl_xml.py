@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
+from meshwright.imports.machine_graph import to_graph
+from meshwright.imports.nccl.devices import Cpu, Device, read_devices
 from meshwright.imports.nccl.graph_dump import Graph, read_graphs
 from meshwright.imports.nccl.machine import to_machine
-from meshwright.imports.nccl.parts import Cpu, Device, read_devices
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, known, shown
 from meshwright.spec.gpu import Gpu
@@ -25,7 +25,7 @@ TAGS = ("system", "cpu", "pci", "gpu", "nic", "net", "nvlink", "xgmi", "c2c", "p
 
 @dataclass(frozen=True)
 class NcclXml:
-    """What a file holds."""
+    """The content of a topology file, or the graphs of a graph dump."""
 
     name: str
     root: str
@@ -41,7 +41,7 @@ class NcclXml:
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        """Return the GPUs in the order of their numbers, else of their bus ids."""
+        """Return the GPUs in the order of their numbers, then of their bus ids."""
         found = [device for device in self.devices if device.is_gpu]
         return tuple(sorted(found, key=lambda d: (d.number, d.busid)))
 
@@ -49,19 +49,6 @@ class NcclXml:
     def nics(self) -> tuple[Device, ...]:
         """Return the network adapters in the order of the file."""
         return tuple(device for device in self.devices if not device.is_gpu)
-
-    @property
-    def net_speeds_mbps(self) -> list[int]:
-        """Return the speeds of network ports, each once, in Mbit/s."""
-        nets = (net for nic in self.devices for net in nic.nets)
-        return sorted({net.mbit_s for net in nets if net.mbit_s})
-
-    def links_per_gpu(self, kind: str) -> list[int]:
-        """Return how many links of a kind (nvlink, xgmi) each GPU has."""
-        return [
-            sum(link.count for link in gpu.links if link.kind == kind)
-            for gpu in self.gpus
-        ]
 
 
 def parse(text: str, name: str) -> NcclXml:

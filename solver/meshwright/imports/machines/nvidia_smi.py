@@ -1,4 +1,4 @@
-"""`nvidia-smi topo -m`: what joins each two devices of a machine.
+"""`nvidia-smi topo -m`: what joins the pairs of devices of a machine.
 
 The tool puts tabs between fields; copies turn them into blanks, so rows are read by
 words: a name, one cell for each column, then the affinities.
@@ -7,21 +7,20 @@ words: a name, one cell for each column, then the affinities.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from meshwright.errors import SpecError
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine import (
+from meshwright.imports.machine_facts import (
     RELATIONS,
-    Machine,
+    MachineFacts,
     Nic,
-    Peers,
+    PeerLinks,
     pairs_of,
 )
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.nvidia.matrix import read_matrix
 from meshwright.imports.text import read_lines
 from meshwright.spec.gpu import Gpu
@@ -31,16 +30,16 @@ _PEER = re.compile(r"(?:NV|MX|ICN)(\d{0,3})")
 
 @dataclass(frozen=True)
 class NvidiaTopo:
-    """The matrix as printed."""
+    """The matrix as the tool prints it."""
 
     name: str
     gpus: tuple[str, ...]
-    """In the order of their numbers."""
+    """The columns of GPUs, in the order of their numbers."""
     nics: tuple[str, ...]
     cells: Mapping[tuple[str, str], str]
-    """By row and column, without the diagonal."""
+    """The cells by row and column, without the diagonal."""
     tails: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What follows the cells of a GPU, by the title of the column."""
+    """By GPU, the words behind its cells, by the title of their column."""
     nic_legend: Mapping[str, str] = field(default_factory=dict)
     """Device names of NICs that columns call NIC0, NIC1."""
     rows_missing: tuple[str, ...] = ()
@@ -57,12 +56,6 @@ class NvidiaTopo:
         return self.cells.get((a, b)) or self.cells.get((b, a))
 
     @property
-    def gpu_pair_links(self) -> dict[str, int]:
-        """Return how many pairs of GPUs have each cell."""
-        pairs = [(a, b) for i, a in enumerate(self.gpus) for b in self.gpus[i + 1 :]]
-        return dict(Counter(filter(None, (self.cell(a, b) for a, b in pairs))))
-
-    @property
     def asymmetric(self) -> list[tuple[str, str]]:
         """Return the pairs whose two cells differ."""
         place = {device: i for i, device in enumerate(self.devices)}
@@ -73,29 +66,13 @@ class NvidiaTopo:
         ]
 
     @property
-    def symmetric(self) -> bool:
-        """Return whether each pair has one cell, however it is looked up."""
-        return not self.asymmetric
-
-    @property
     def nic_names(self) -> tuple[str, ...]:
         """Return the device names of the NICs."""
         return tuple(self.nic_legend.get(nic, nic) for nic in self.nics)
 
     def affinity(self, title: str) -> list[str]:
-        """Return a column behind the cells, such as "CPU Affinity", per GPU."""
+        """Return the column of a title, such as "CPU Affinity", one word per GPU."""
         return [self.tails.get(gpu, {}).get(title, "") for gpu in self.gpus]
-
-    @property
-    def nearest_nics(self) -> dict[str, tuple[str, list[str]]]:
-        """Return, for each GPU, the nearest relation to a NIC and all NICs in it."""
-        found = {}
-        for gpu in self.gpus:
-            cells = {nic: _relation(self.cell(gpu, nic) or "") for nic in self.nics}
-            near = [cell for cell in RELATIONS if cell in cells.values()][:1]
-            if near:
-                found[gpu] = (near[0], [n for n in self.nics if cells[n] == near[0]])
-        return found
 
 
 def parse(text: str, name: str) -> NvidiaTopo:
@@ -112,7 +89,7 @@ def _relation(cell: str) -> str:
     return "SYS" if cell == "SOC" else cell
 
 
-def to_machine(facts: NvidiaTopo) -> Machine:
+def to_machine(facts: NvidiaTopo) -> MachineFacts:
     """Return devices, NVLinks and PCIe relations of a matrix.
 
     Raises:
@@ -130,9 +107,9 @@ def to_machine(facts: NvidiaTopo) -> Machine:
         elif cell and pair <= {*facts.gpus}:
             counts[named] = _links(cell)
     nics = tuple(Nic(name) for name in names.values())
-    peers = Peers("NVLink", counts)
+    peers = PeerLinks("NVLink", counts)
     sockets = _sockets(facts)
-    return Machine(
+    return MachineFacts(
         facts.gpus, nics, peers, relations, sockets, notes=tuple(_notes(facts))
     )
 

@@ -1,4 +1,4 @@
-"""`rocm-smi --showtopo`: weight, hops and link type of each two GPUs, NUMA nodes."""
+"""`rocm-smi --showtopo`: weight, hops and link type of pairs of GPUs, NUMA nodes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers, pairs_of
+from meshwright.imports.machine_facts import (
+    MAX_DEVICES,
+    MachineFacts,
+    Pair,
+    PeerLinks,
+    pairs_of,
+)
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
 
 LINK_TYPES = ("XGMI", "PCIE", "XXXX", "N/A")
-"""XXXX and N/A are what the tool prints where the driver does not tell."""
+"""The tool prints XXXX or N/A where the driver does not know the type."""
 
 BLOCKS = {
     "weight between two gpus": "weight",
@@ -25,7 +31,7 @@ BLOCKS = {
 }
 
 SAME_ROOT_WEIGHT = 40
-"""Weight of two GPUs that PCIe joins below one root."""
+"""Weight of two GPUs that PCIe joins below one root complex."""
 
 _TITLE = re.compile(r"={2,}\s{0,9}([^=]{1,80}?)\s{0,9}={2,}")
 _GPU = re.compile(r"GPU\[?(\d{1,4})\]?")
@@ -38,7 +44,7 @@ Matrix = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class RocmTopo:
-    """The blocks as printed; a block that is not there is empty."""
+    """The blocks as the tool prints them; a block that it left out is empty."""
 
     name: str
     gpus: tuple[str, ...]
@@ -65,11 +71,6 @@ class RocmTopo:
             for (a, b), cell in cells.items()
             if int(a[3:]) < int(b[3:]) and cells.get((b, a), cell) != cell
         ]
-
-    @property
-    def numa_nodes(self) -> list[int]:
-        """Return the NUMA node of each GPU that has one, in order."""
-        return [self.numa[gpu] for gpu in self.gpus if gpu in self.numa]
 
 
 def parse(text: str, name: str) -> RocmTopo:
@@ -107,7 +108,7 @@ def _read_row(
     columns: list[str],
     blocks: dict[str, dict[tuple[str, str], str]],
 ) -> list[str]:
-    """Take the cells of a row; return the columns that hold for the next one."""
+    """Store the cells of a row; return the columns that hold for the next line."""
     words = line.text.split()
     names = [f"GPU{m[1]}" for m in map(_GPU.fullmatch, words) if m]
     if not names:
@@ -146,7 +147,7 @@ def to_topology(facts: RocmTopo, gpu: Gpu, gpu_name: str) -> Imported:
     return to_graph(to_machine(facts, gpu), gpu, gpu_name)
 
 
-def to_machine(facts: RocmTopo, gpu: Gpu) -> Machine:
+def to_machine(facts: RocmTopo, gpu: Gpu) -> MachineFacts:
     """Return XGMI links and PCIe relations of the blocks.
 
     Raises:
@@ -165,9 +166,9 @@ def to_machine(facts: RocmTopo, gpu: Gpu) -> Machine:
             relations[pair] = _relation(facts, a, b)
     notes = _notes(facts, relations)
     each = _links_each(joined, facts.gpus, gpu, notes)
-    return Machine(
+    return MachineFacts(
         gpus=facts.gpus,
-        peers=Peers("XGMI", dict.fromkeys(joined, each)),
+        peers=PeerLinks("XGMI", dict.fromkeys(joined, each)),
         relations=relations,
         sockets={name: f"node {node}" for name, node in facts.numa.items()},
         notes=tuple(notes),
@@ -175,7 +176,7 @@ def to_machine(facts: RocmTopo, gpu: Gpu) -> Machine:
 
 
 def _relation(facts: RocmTopo, a: str, b: str) -> str:
-    """Return how near two GPUs are that PCIe joins, by weight, then by NUMA node."""
+    """Return the relation of two GPUs over PCIe, by weight, then by NUMA node."""
     if facts.cell("weight", a, b) == str(SAME_ROOT_WEIGHT):
         return "PHB"
     is_same = a in facts.numa and facts.numa[a] == facts.numa.get(b)
@@ -185,7 +186,7 @@ def _relation(facts: RocmTopo, a: str, b: str) -> str:
 def _links_each(
     joined: list[Pair], gpus: Sequence[str], gpu: Gpu, notes: list[str]
 ) -> int:
-    """Return XGMI links of each pair, which the tool does not print."""
+    """Return the XGMI links of each joined pair, which the tool does not print."""
     most = max((sum(g in pair for pair in joined) for g in gpus), default=0)
     if not most:
         return 1

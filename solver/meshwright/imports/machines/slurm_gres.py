@@ -1,19 +1,18 @@
 """GPUs as Slurm sees them: `slurmd -G`, or gres.conf with `Links=`.
 
-Links of a GPU lists NVLinks to every GPU of the node, -1 for itself.
+`Links=` of a GPU lists its NVLinks to every GPU of the node, -1 for itself.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshwright.imports.graph import to_graph
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine import MAX_DEVICES, Machine, Pair, Peers
+from meshwright.imports.machine_facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
+from meshwright.imports.machine_graph import to_graph
 from meshwright.imports.slurm.hostlist import expand
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
@@ -26,12 +25,12 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class GresGpu:
-    """One GPU."""
+    """One GPU of the node."""
 
     type: str
     cores: str
     links: tuple[int, ...]
-    """To each GPU of the node, -1 for itself; empty where not given."""
+    """NVLinks to each GPU of the node, -1 for itself; empty where not given."""
     line: int
 
 
@@ -42,19 +41,8 @@ class SlurmGres:
     name: str
     gpus: tuple[GresGpu, ...]
     mem_bytes: int | None = None
-    """Of one GPU, where slurmd counts it."""
+    """Memory of one GPU, where slurmd counts it."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def gpu_pair_links(self) -> dict[str, int]:
-        """Return how many pairs of GPUs have each number of links."""
-        upper = (gpu.links[i + 1 :] for i, gpu in enumerate(self.gpus))
-        return dict(Counter(str(count) for row in upper for count in row))
-
-    @property
-    def cores(self) -> list[str]:
-        """Return the cores that are near each GPU, as written."""
-        return [gpu.cores for gpu in self.gpus]
 
 
 def parse(text: str, name: str) -> SlurmGres:
@@ -139,7 +127,7 @@ def to_topology(facts: SlurmGres, gpu: Gpu, gpu_name: str) -> Imported:
     return to_graph(to_machine(facts), gpu, gpu_name)
 
 
-def to_machine(facts: SlurmGres) -> Machine:
+def to_machine(facts: SlurmGres) -> MachineFacts:
     """Return NVLinks and sockets; Slurm knows nothing of PCIe."""
     names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
     counts: dict[Pair, int] = {}
@@ -148,9 +136,9 @@ def to_machine(facts: SlurmGres) -> Machine:
             if i != j and count > 0:
                 pair = frozenset((names[i], names[j]))
                 counts[pair] = max(count, counts.get(pair, 0))
-    return Machine(
+    return MachineFacts(
         gpus=names,
-        peers=Peers("NVLink", counts),
+        peers=PeerLinks("NVLink", counts),
         sockets={
             name: f"cores {gpu.cores}"
             for name, gpu in zip(names, facts.gpus, strict=True)

@@ -1,1 +1,1 @@
-"""Files that NCCL prints."""
+"""Shared by the importers of files of NCCL: XML, and logs of nccl-tests."""

@@ -18,7 +18,7 @@ PATTERNS = {
 
 @dataclass(frozen=True)
 class Graph:
-    """One graph: attributes as written, and the GPUs of each channel in order."""
+    """One graph: its attributes as written, and by channel its GPUs in order."""
 
     id: str
     pattern: str
@@ -31,7 +31,7 @@ class Graph:
 
     @property
     def kind(self) -> str:
-        """Return what the pattern stands for."""
+        """Return the name of the pattern."""
         return PATTERNS.get(self.pattern, f"pattern {self.pattern}")
 
 

@@ -1,12 +1,18 @@
-"""A machine from NCCL's XML: relations from the tree, links from `nvlink`, `xgmi`."""
+"""Facts of a machine from NCCL's XML: relations from its tree, links of its GPUs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 
-from meshwright.imports.machine import Machine, Nic, Pair, Peers, check_count
-from meshwright.imports.nccl.parts import MBIT_S_PER_GB_S, UNNUMBERED, Cpu, Device
+from meshwright.imports.machine_facts import (
+    MachineFacts,
+    Nic,
+    Pair,
+    PeerLinks,
+    check_count,
+)
+from meshwright.imports.nccl.devices import MBIT_S_PER_GB_S, UNNUMBERED, Cpu, Device
 from meshwright.spec.gpu import Gpu
 
 NVSWITCH_CLASS = "0x0680"
@@ -18,8 +24,9 @@ SOCKET_GB_S = {
     ("AuthenticAMD", "175", "1"): 24.0,
     ("AuthenticAMD", "175", "17"): 24.0,
 }
-"""Skylake and Cascade Lake, Ice Lake, Sapphire Rapids, EPYC Zen 3, Zen 4: NCCL's table
-(https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h), by family and model."""
+"""Bandwidth between sockets by vendor, family and model: Skylake and Cascade Lake, Ice
+Lake, Sapphire Rapids, EPYC Zen 3, Zen 4. The table of NCCL
+(https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h)."""
 
 
 def to_machine(
@@ -28,7 +35,7 @@ def to_machine(
     cpus: Sequence[Cpu],
     notes: tuple[str, ...],
     gpu: Gpu,
-) -> Machine:
+) -> MachineFacts:
     """Return devices, links and PCIe relations of a file.
 
     Raises:
@@ -46,7 +53,7 @@ def to_machine(
     peers = _peers(named, said)
     _note_gaps(gpus, peers, gpu, said)
     rates = [device.pcie_gb_s for device in gpus if device.pcie_gb_s]
-    return Machine(
+    return MachineFacts(
         gpus=tuple(named),
         nics=tuple(nic for nic, _ in ports),
         peers=peers,
@@ -58,7 +65,7 @@ def to_machine(
 
 
 def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
-    """Return each network port by its name; NICs without one by a number."""
+    """Return the network ports; a NIC that names none is numbered."""
     ports: list[tuple[Nic, Device]] = []
     for number, device in enumerate(nics):
         for net in device.nets or (None,):
@@ -75,7 +82,7 @@ def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
 
 
 def _relation(a: Device, b: Device) -> str:
-    """Return what two devices meet at: bridge, bridges, root of a CPU, or sockets."""
+    """Return the relation of two devices, by the innermost element around both."""
     if a is b:
         return "PIX"
     depth = 0
@@ -89,7 +96,7 @@ def _relation(a: Device, b: Device) -> str:
     return "PHB" if a.way_tags[depth - 1] == "cpu" else "SYS"
 
 
-def _peers(named: Mapping[str, Device], notes: list[str]) -> Peers:
+def _peers(named: Mapping[str, Device], notes: list[str]) -> PeerLinks:
     names = {device.busid: name for name, device in named.items()}
     counts: dict[Pair, int] = {}
     ports: dict[str, int] = {}
@@ -107,11 +114,11 @@ def _peers(named: Mapping[str, Device], notes: list[str]) -> Peers:
                 strange += 1
     if strange:
         notes.append(f"{strange} links lead to no GPU or NVSwitch here; left out.")
-    return Peers(kind, counts, ports, is_explicit=True)
+    return PeerLinks(kind, counts, ports, is_explicit=True)
 
 
 def _note_gaps(
-    gpus: Sequence[Device], peers: Peers, gpu: Gpu, notes: list[str]
+    gpus: Sequence[Device], peers: PeerLinks, gpu: Gpu, notes: list[str]
 ) -> None:
     if gpus[0].number == UNNUMBERED:
         notes.append("The file does not number the GPUs; they are in bus order.")

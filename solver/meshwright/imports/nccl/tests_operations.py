@@ -1,9 +1,9 @@
-"""The tests of nccl-tests, and which of them a table of rows can be of.
+"""The tests of nccl-tests, and which of them can have printed a table of rows.
 
-Bus bandwidth is algorithm bandwidth times a factor of the test and the number of
-ranks (nccl-tests, doc/PERFORMANCE.md). Row to two decimals, the ratio of both
-tells the ranks of an all_reduce unless there are hundreds. Tests that split their
-buffer print the elements of one part, which tells their ranks exactly.
+Bus bandwidth is algorithm bandwidth times a factor that depends on the test and the
+number of ranks (nccl-tests, doc/PERFORMANCE.md). Both are printed to two decimals, so
+that their ratio gives the ranks of an all_reduce unless there are hundreds. Tests that
+split their buffer print the elements of one part, which gives their ranks exactly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.nccl.tests_rows import Row
+from meshwright.imports.nccl.tests_rows import LogRow
 
 OPS = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter",
@@ -24,7 +24,7 @@ ROOTED = ("gather", "scatter", "broadcast", "reduce")
 
 MOST_RANKS = 1_000_000
 ROUNDING = 0.0051
-"""Of bandwidths that are printed with two decimals."""
+"""Largest rounding error of bandwidths that are printed with two decimals."""
 
 
 def bus_factor(op: str, ranks: int) -> float:
@@ -42,7 +42,7 @@ def canonical(name: str) -> str | None:
 
 
 def named_in(title: str) -> str | None:
-    """Return the one test that a file name speaks of, if there is one."""
+    """Return the test in the name of a file, if it has exactly one."""
     folded = "".join(c for c in title.lower() if c.isalpha())
     found = [op for op in OPS if op.replace("_", "") in folded]
     longest = [a for a in found if not any(_is_within(a, b) for b in found)]
@@ -79,8 +79,8 @@ def _inverse(whole: float, ratio: float) -> float:
     return whole / (whole - ratio) if ratio < whole else math.inf
 
 
-def ratio_of(rows: Sequence[Row]) -> Interval:
-    """Return the ratios that two printed decimals of all rows leave."""
+def ratio_of(rows: Sequence[LogRow]) -> Interval:
+    """Return the ratios that agree with the two printed decimals of all rows."""
     low, high = 0.0, math.inf
     for alg, bus in (pair for row in rows for pair in row.bandwidths):
         if alg > 2 * ROUNDING:
@@ -89,13 +89,13 @@ def ratio_of(rows: Sequence[Row]) -> Interval:
     return Interval(low, high)
 
 
-def possible_ops(rows: Sequence[Row]) -> list[str]:
+def possible_ops(rows: Sequence[LogRow]) -> list[str]:
     """Return the tests that can have printed these rows."""
     ratio = ratio_of(rows)
     return [op for op in OPS if all(_fits(op, r) for r in rows) and _pays(op, ratio)]
 
 
-def _fits(op: str, row: Row) -> bool:
+def _fits(op: str, row: LogRow) -> bool:
     if row.parts is not None and (row.parts > 1) != (op in SPLIT):
         return False
     if row.root is not None and (row.root >= 0) != (op in ROOTED):

@@ -24,19 +24,19 @@ _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}[A-Za-z]")
 _ROOT = re.compile(r"-1|\d{1,6}")
 
 LARGEST = 1e12
-"""Of a time in microseconds, eleven days, or a bandwidth in GB/s."""
+"""Largest time in microseconds (eleven days), and largest bandwidth in GB/s."""
 
 LEAST_US = 1e-3
-"""Of a time that is not 0: nothing is faster than a nanosecond."""
+"""Smallest time above 0: no collective is faster than a nanosecond."""
 
 TIMING = ("time", "algbw", "busbw")
 WHOLE = 8
-"""Numbers after the root: twice time, algbw, busbw and what was wrong."""
+"""Numbers after the root: twice time, algbw, busbw and number of errors."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one way to run a size took."""
+    """Time and bandwidths of one size, out of place or in place."""
 
     time_us: float
     alg_gb_s: float
@@ -44,18 +44,18 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Row:
+class LogRow:
     """One size of a test."""
 
     size_bytes: int
-    """Of the whole buffer: n times what a rank gives to an all_gather."""
+    """Size of the whole buffer: n times what a rank gives to an all_gather."""
     count: int
-    """Elements of what one rank gives or gets."""
+    """Elements that one rank gives or gets."""
     dtype: str
     redop: str | None
-    """'' where the column is blank or none; None where there is no column."""
+    """'' where the column is blank or `none`; None where there is no column."""
     root: int | None
-    """-1 for none; None where there is no column."""
+    """-1 for no root; None where there is no column."""
     out_of_place: Timing
     in_place: Timing | None
 
@@ -66,7 +66,7 @@ class Row:
 
     @property
     def parts(self) -> int | None:
-        """Return into how many parts the buffer is split; None if it is not told."""
+        """Return into how many parts the buffer is split; None where that is open."""
         part = self.count * TYPE_BYTES[self.dtype]
         return self.size_bytes // part if part and self.size_bytes % part == 0 else None
 
@@ -79,8 +79,8 @@ class Row:
 
 def read_row(
     line: str, where: str, has_redop: bool, has_root: bool | None
-) -> Row | None:
-    """Return the row that a line holds, whatever stands before it; None without one.
+) -> LogRow | None:
+    """Return the row in a line, whatever stands before it; None where there is none.
 
     Raises:
         SpecError: a column of the row is no number.
@@ -94,7 +94,7 @@ def read_row(
     if words and words[0].lower() in REDUCTIONS:
         redop = words.pop(0).lower().replace("none", "")
     root = _pop_root(words, has_root)
-    return Row(
+    return LogRow(
         size_bytes=int(start[1]),
         count=int(start[2]),
         dtype=start[3],
@@ -106,7 +106,7 @@ def read_row(
 
 
 def _pop_root(words: list[str], has_root: bool | None) -> int | None:
-    """Take the root from the front; without a heading, where a word is too many."""
+    """Take the root off the words; without a heading, if there is a word too many."""
     is_there = len(words) > WHOLE if has_root is None else has_root
     first = words[0] if words else ""
     if first != "-1" and not (is_there and _ROOT.fullmatch(first)):

@@ -1,1 +1,1 @@
-"""Files that NVIDIA prints."""
+"""The matrix of `nvidia-smi topo -m`, for its importer."""

@@ -1,4 +1,4 @@
-"""Reads the matrix of `nvidia-smi topo -m` out of what copies have made of it."""
+"""Reads the matrix of `nvidia-smi topo -m`, also from reformatted copies of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from meshwright.imports.machine import MAX_DEVICES
+from meshwright.imports.machine_facts import MAX_DEVICES
 from meshwright.imports.text import Line, fail, known, shown
 
 KNOWN = ("X", "NV<k>", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "MX<k>", "ICN<k>")
-"""SOC is what old drivers call SYS; MX and ICN are MetaX' and Alibaba's NVLinks."""
+"""Old drivers print SOC for SYS; MX and ICN are links of MetaX and of Alibaba."""
 
 P2P = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
-"""Cells of `nvidia-smi topo -p2p`, which says what is allowed, not what is there."""
+"""Cells of `nvidia-smi topo -p2p`, which prints permissions, not links."""
 
 _CELL = re.compile(r"X|NV\d{1,3}|MX\d{0,3}|ICN\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 _GPU = re.compile(r"[GP]PU(\d{1,4})")
@@ -23,25 +23,25 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _WORD = re.compile(r"\S+")
 _GAPS = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _WRAPPERS = "#*`>|'\"[],"
-"""What comments, Markdown and Python put around a word."""
+"""Characters that comments, Markdown and Python put around a word."""
 
 
-class Header(NamedTuple):
+class MatrixHeader(NamedTuple):
     """The columns of a matrix."""
 
     line: int
     devices: tuple[str, ...]
-    """With "..." where the copy leaves columns out."""
+    """The columns of devices, with "..." where a copy leaves some out."""
     titles: tuple[str, ...]
-    """Of the columns behind the cells."""
+    """Titles of the columns behind the cells."""
     columns: tuple[str, ...] = ()
-    """Of a table with pipes: every field."""
+    """Every field of the heading, for a table with pipes."""
     place: int = 0
-    """Among the lines of the file."""
+    """Its index among the lines of the file."""
 
 
-class Row(NamedTuple):
-    """One row: cells and what follows them, by column."""
+class MatrixRow(NamedTuple):
+    """One row: by column, its cells and the words behind them."""
 
     label: str
     cells: dict[str, str]
@@ -91,7 +91,7 @@ def _legend(lines: Sequence[Line]) -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-def _find_header(lines: Sequence[Line], name: str) -> Header:
+def _find_header(lines: Sequence[Line], name: str) -> MatrixHeader:
     headers = (_as_table(line) or _as_header(line) for line in lines)
     found = ((place, header) for place, header in enumerate(headers) if header)
     place, header = next(found, (0, None))
@@ -101,21 +101,21 @@ def _find_header(lines: Sequence[Line], name: str) -> Header:
     return header._replace(place=place)
 
 
-def _check_header(header: Header, name: str) -> None:
+def _check_header(header: MatrixHeader, name: str) -> None:
     if len({*header.devices} - {*_GAPS}) < sum(d not in _GAPS for d in header.devices):
         fail(name, header.line, "a column stands twice in the header")
     if len(header.devices) > MAX_DEVICES:
         fail(name, header.line, f"expected at most {MAX_DEVICES} columns")
 
 
-def _as_table(line: Line) -> Header | None:
+def _as_table(line: Line) -> MatrixHeader | None:
     fields = _fields(line.text)
     devices = tuple(f for f in fields if f in _GAPS or _is_device(f))
     if not any(map(_GPU.fullmatch, devices)) or any(map(_CELL.fullmatch, fields)):
         return None
     fields = [_title(f) if _TITLES.fullmatch(f) else f for f in fields]
     titles = tuple(f for f in fields if _TITLES.fullmatch(f))
-    return Header(line.number, devices, titles, tuple(fields))
+    return MatrixHeader(line.number, devices, titles, tuple(fields))
 
 
 def _fields(text: str) -> list[str]:
@@ -127,7 +127,7 @@ def _fields(text: str) -> list[str]:
     return [field.strip(" \t*`") for field in text.split("|")]
 
 
-def _as_header(line: Line) -> Header | None:
+def _as_header(line: Line) -> MatrixHeader | None:
     words = [(_bare(m[0]), m.end()) for m in _WORD.finditer(line.text)]
     start = next((i for i, (w, _) in enumerate(words) if _GPU.fullmatch(w)), None)
     if start is None:
@@ -139,7 +139,7 @@ def _as_header(line: Line) -> Header | None:
     titles = tuple(_title(match[0]) for match in _TITLES.finditer(rest))
     if stop < len(words) and not titles:
         return None
-    return Header(line.number, tuple(w for w, _ in words[start:stop]), titles)
+    return MatrixHeader(line.number, tuple(w for w, _ in words[start:stop]), titles)
 
 
 def _title(text: str) -> str:
@@ -157,8 +157,10 @@ def _is_device(word: str) -> bool:
     return is_name and any(char.isdigit() for char in word)
 
 
-def _read_rows(header: Header, lines: Sequence[Line], name: str) -> dict[str, Row]:
-    rows: dict[str, Row] = {}
+def _read_rows(
+    header: MatrixHeader, lines: Sequence[Line], name: str
+) -> dict[str, MatrixRow]:
+    rows: dict[str, MatrixRow] = {}
     for line in lines[header.place + 1 :]:
         if _as_header(line) and rows:
             break  # another machine, or another matrix of this one
@@ -170,7 +172,7 @@ def _read_rows(header: Header, lines: Sequence[Line], name: str) -> dict[str, Ro
     return rows
 
 
-def _table_row(header: Header, line: Line, name: str) -> Row | None:
+def _table_row(header: MatrixHeader, line: Line, name: str) -> MatrixRow | None:
     fields = _fields(line.text) if header.columns else []
     label = next((f for f in fields if f in header.devices and f not in _GAPS), None)
     if label is None or not any(map(_CELL.fullmatch, fields)):
@@ -181,10 +183,10 @@ def _table_row(header: Header, line: Line, name: str) -> Row | None:
         for column, cell in named.items()
         if column in header.devices and column not in _GAPS and cell
     }
-    return Row(label, cells, {t: named.get(t, "") for t in header.titles})
+    return MatrixRow(label, cells, {t: named.get(t, "") for t in header.titles})
 
 
-def _plain_row(header: Header, line: Line, name: str) -> Row | None:
+def _plain_row(header: MatrixHeader, line: Line, name: str) -> MatrixRow | None:
     if header.columns:
         return None
     words = list(_WORD.finditer(line.text))
@@ -198,7 +200,7 @@ def _plain_row(header: Header, line: Line, name: str) -> Row | None:
     if not _looks_like_cells([word[0] for word in words[:width]]):
         return None
     cells, end = _cells(header, words[:width], line, name)
-    return Row(label, cells, _tail(header.titles, line.text[end:]))
+    return MatrixRow(label, cells, _tail(header.titles, line.text[end:]))
 
 
 def _looks_like_cells(words: list[str]) -> bool:
@@ -206,7 +208,7 @@ def _looks_like_cells(words: list[str]) -> bool:
 
 
 def _cells(
-    header: Header, words: list[re.Match[str]], line: Line, name: str
+    header: MatrixHeader, words: list[re.Match[str]], line: Line, name: str
 ) -> tuple[dict[str, str], int]:
     """Return the cells by column, up to where the row is cut, and where they end."""
     cells, end = {}, len(line.text)
@@ -229,7 +231,7 @@ def _checked(cell: str, line: Line, name: str) -> str:
 
 
 def _tail(titles: tuple[str, ...], text: str) -> dict[str, str]:
-    """Return what follows the cells: by tabs if there are, else by words.
+    """Return the words behind the cells by title: split at tabs, else at blanks.
 
     The tool puts one tab too many before the last column, GPU NUMA ID.
     """

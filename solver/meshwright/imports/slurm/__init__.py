@@ -1,1 +1,1 @@
-"""Files that Slurm prints."""
+"""Shared by the importers of files of Slurm: host lists, groups, levels."""

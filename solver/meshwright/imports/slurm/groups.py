@@ -1,4 +1,4 @@
-"""Switches, blocks and rings as Slurm's files name them."""
+"""Switches, blocks and rings as the files of Slurm name them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,3 @@ class SlurmTopology:
     block_sizes: tuple[int, ...] = ()
     """Nodes in a block and in each aggregate of blocks."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def leaves(self) -> tuple[Group, ...]:
-        """Return the switches, blocks or rings that have nodes."""
-        return tuple(group for group in self.groups.values() if group.nodes)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Return all nodes, each once."""
-        every = (node for group in self.groups.values() for node in group.nodes)
-        return tuple(dict.fromkeys(every))

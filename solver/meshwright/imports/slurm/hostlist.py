@@ -14,17 +14,17 @@ _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 
 
 class HostLists:
-    """The host lists of one file, which name so many hosts together at most."""
+    """The host lists of one file, with a limit on all their hosts together."""
 
     def __init__(self, name: str) -> None:
-        """Begin with a file of this name."""
+        """Start the count of hosts; the name of the file is for messages."""
         self.name, self._left = name, MAX_HOSTS
 
     def expand(self, text: str, line: int) -> tuple[str, ...]:
         """Return the hosts of a list, in order.
 
         Raises:
-            SpecError: see `expand`; or they are too many with those before.
+            SpecError: see `expand`; or the lists so far have too many hosts.
         """
         hosts = expand(text, self.name, line)
         self._left -= len(hosts)
@@ -37,7 +37,7 @@ def expand(text: str, name: str, line: int) -> tuple[str, ...]:
     """Return the hosts of a list, in order.
 
     Raises:
-        SpecError: brackets do not close, a range is none, or hosts are too many.
+        SpecError: brackets do not close, a range is invalid, or hosts are too many.
     """
     hosts: list[str] = []
     for part in _split(text):

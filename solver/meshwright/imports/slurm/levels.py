@@ -1,4 +1,4 @@
-"""Levels of switches from Slurm's groups: sizes from the file, speeds assumed."""
+"""Makes levels of the groups of Slurm: sizes from the file, speeds assumed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
-from meshwright.imports.shapes import TIERS, usual
 from meshwright.imports.slurm.groups import Group, SlurmTopology
+from meshwright.imports.switch_tiers import TIERS, most_common_size
 from meshwright.imports.text import fail, shown
 
 GB_S = 50.0
@@ -20,8 +20,8 @@ def to_levels(facts: SlurmTopology) -> Imported:
     """Return the levels above a node, innermost first, with what was assumed.
 
     Raises:
-        SpecError: switches that nothing defines, that are below themselves, or too
-            many tiers.
+        SpecError: a switch is not defined, or is below itself, or there are too many
+            tiers.
     """
     notes = [*facts.notes]
     if facts.kind == "tree":
@@ -30,7 +30,7 @@ def to_levels(facts: SlurmTopology) -> Imported:
         sizes = _block_sizes(facts.groups, facts.block_sizes, notes)
     else:
         rings = [len(group.nodes) for group in facts.groups.values()]
-        sizes = [("ring", usual(rings, "Nodes of a ring", notes))]
+        sizes = [("ring", most_common_size(rings, "Nodes of a ring", notes))]
         notes.append("A ring of nodes is taken as nodes under one switch.")
     guess = (
         f"Slurm's file has no speeds: every uplink is assumed to have {GB_S:g} GB/s "
@@ -67,12 +67,14 @@ def _tree_sizes(
         tier = [group for key, group in groups.items() if heights[key] == height]
         fans = [len(group.switches) or len(group.nodes) for group in tier]
         title = TIERS[height]
-        sizes.append((title, usual(fans, f"Children of a {title} switch", notes)))
+        sizes.append(
+            (title, most_common_size(fans, f"Children of a {title} switch", notes))
+        )
     return sizes
 
 
 def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
-    """Return how far each switch is above the leaves, from leaves to roots."""
+    """Return the height of each switch above the leaves, from leaves to roots."""
     above: dict[str, list[str]] = {}
     waits = {key: len(group.switches) for key, group in groups.items()}
     for key, group in groups.items():
@@ -100,11 +102,11 @@ def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
 def _block_sizes(
     groups: Mapping[str, Group], block_sizes: Sequence[int], notes: list[str]
 ) -> list[tuple[str, int]]:
-    """Return the size of a block, of its aggregates, and how many there are of all."""
+    """Return the sizes of a block, of aggregates of blocks, and of the cluster."""
     nodes = [len(group.nodes) for group in groups.values() if group.nodes]
     if len(nodes) < len(groups):
         notes.append(f"{len(groups) - len(nodes)} blocks without nodes are left out.")
-    size = usual(nodes or [1], "Nodes of a block", notes)
+    size = most_common_size(nodes or [1], "Nodes of a block", notes)
     sizes, joined = [("block", size)], size
     for wanted in block_sizes:
         if wanted > joined and wanted % joined == 0 and len(sizes) < len(TIERS) - 1:

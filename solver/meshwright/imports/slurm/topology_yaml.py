@@ -7,7 +7,7 @@ from typing import Any
 from meshwright.imports.slurm.groups import KINDS, Group, SlurmTopology
 from meshwright.imports.slurm.hostlist import HostLists
 from meshwright.imports.text import fail, known, shown
-from meshwright.reading.places import Document, FieldPath
+from meshwright.reading.document import Document, FieldPath
 from meshwright.reading.yaml_text import parse_yaml
 
 ITEMS = {

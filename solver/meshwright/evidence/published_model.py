@@ -1,0 +1,137 @@
+"""Makes a model of a published shape; a preset of the same shape fills its gaps."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from meshwright import catalog
+from meshwright.evidence.assumptions import Assumptions, Unpriced, checked
+from meshwright.evidence.run import Run, RunModel
+from meshwright.reading.yaml_text import read_yaml
+from meshwright.spec.model import Model
+
+VOCAB_SLACK = 0.03
+"""Largest relative difference of vocabularies, which tensor parallelism pads."""
+
+GPT_UNTIL = "2023"
+"""Before this year a model without a gated MLP is taken for a GPT: learned positions
+and dropout (Brown et al. 2020, section 2.1; Megatron-LM's defaults)."""
+
+Fields = dict[str, Any]
+
+_WIDTHS = ("d_model", "n_heads", "n_kv_heads", "head_dim", "gated_mlp")
+
+_NOT_COPIED = ("name", "published_params")
+
+
+def model_of(run: Run, assumed: Assumptions) -> Model:
+    """Return the model of a run; what is not published is noted as assumed.
+
+    Raises:
+        Unpriced: the shape is incomplete, or of no kind that is modelled.
+    """
+    published = _published(run.model)
+    preset = _preset_of(published)
+    if preset:
+        assumed.value("model (from preset)", True)
+    fields = {**_usual(run, preset, assumed), **preset, **published}
+    if "moe" in published:
+        fields["moe"] = {**_dict(preset.get("moe")), **_dict(published["moe"])}
+    if run.model.pos_emb is None and fields.get("learned_positions"):
+        fields["learned_positions"] = run.model.seq_len
+    if (run.model.arch_note or "").startswith("MLA") and "mla" not in fields:
+        raise Unpriced("model.mla: not published")
+    if (run.model.arch_note or "").startswith("sliding"):
+        assumed.value("model.arch_note", "full attention")
+    return checked(Model, "model", fields)
+
+
+def _published(model: RunModel) -> Fields:
+    """Return the published fields of a model, under the names of `Model`."""
+    same = ("name", "n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "vocab")
+    fields = {name: getattr(model, name) for name in (*same, "d_ff", "gated_mlp")}
+    fields["tied_embeddings"] = model.tied
+    fields["moe"] = _experts(model)
+    if model.d_ff is None and model.moe and not model.moe.dense_layers:
+        fields["d_ff"] = model.moe.expert_d_ff  # unused: all layers have experts
+    if model.pos_emb is not None:
+        is_learned = model.pos_emb.startswith("learned")
+        fields["learned_positions"] = model.seq_len if is_learned else 0
+        fields["alibi"] = model.pos_emb.startswith("ALiBi")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _experts(model: RunModel) -> Fields | None:
+    moe = model.moe
+    if moe is None:
+        return None
+    return {
+        "n_experts": moe.n_experts,
+        "top_k": moe.top_k,
+        "d_ff": moe.expert_d_ff,
+        "shared_d_ff": moe.shared * moe.expert_d_ff,
+        "first_dense_layers": moe.dense_layers,
+    }
+
+
+def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:
+    """Return usual values for what neither the run nor a preset says."""
+    model = run.model
+    is_gated = model.gated_mlp
+    if is_gated is None and not preset:
+        is_gated = assumed.value("model.gated_mlp", False)
+    if model.tied is None and not preset:
+        assumed.value("model.tied", not is_gated)
+    is_gpt = not is_gated and run.date < GPT_UNTIL
+    if is_gpt and not preset:
+        assumed.value("model.dropout", is_gpt)
+    is_learned = is_gpt and model.pos_emb is None
+    return {
+        "gated_mlp": bool(is_gated),
+        "norm": "rmsnorm" if is_gated else "layernorm",
+        "bias": "none" if is_gated else "all",
+        "tied_embeddings": not is_gated,
+        "learned_positions": model.seq_len if is_learned else 0,
+        "dropout": is_gpt,
+    }
+
+
+def _preset_of(published: Fields) -> Fields:
+    """Return the fields of the preset with the same widths; empty without one.
+
+    Depth may differ, since benchmarks run a few layers of a model.
+    """
+    alike = [p for p in _presets() if _is_like(p, published)]
+    nearest = min(alike, key=lambda p: _vocab_gap(p, published), default={})
+    return {name: value for name, value in nearest.items() if name not in _NOT_COPIED}
+
+
+def _is_like(preset: Fields, published: Fields) -> bool:
+    """Return whether a preset has the published widths and nearly the vocabulary."""
+    widths = [name for name in _WIDTHS if name in published]
+    ours, other = _dict(preset.get("moe")), _dict(published.get("moe"))
+    return (
+        all(preset[name] == published[name] for name in widths)
+        and ("moe" in published or preset["d_ff"] == published.get("d_ff"))
+        and all(ours.get(name) == other.get(name) for name in ("n_experts", "d_ff"))
+        and _vocab_gap(preset, published) <= VOCAB_SLACK
+    )
+
+
+def _vocab_gap(preset: Fields, published: Fields) -> float:
+    return abs(float(preset["vocab"] / published["vocab"]) - 1)
+
+
+@cache
+def _presets() -> tuple[Fields, ...]:
+    """Return the bundled presets, sorted by name, with the defaults of their heads."""
+    kind = "specs/models"
+    paths = [catalog.locate(kind, name, Path()) for name in catalog.names(kind)]
+    models = [Model.model_validate(read_yaml(path).data) for path in paths]
+    return tuple(model.model_dump(exclude_none=True) for model in models)
+
+
+def _dict(value: object) -> Fields:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,153 @@
+"""Translates the terms of publications for how they trained into plan fields."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from meshwright.evidence.assumptions import Assumptions, Unpriced
+from meshwright.evidence.run import Run, RunConfig
+from meshwright.frameworks.base.registry import GENERIC, framework_published_as
+from meshwright.spec.gpu import Gpu
+
+FRAMEWORK_FIELD = "config.framework"
+"""The field that is noted as assumed where no framework is like a code base."""
+
+XLA = ("maxtext", "paxml")
+"""Frameworks whose kernels XLA generates."""
+
+
+def kernels_of(run: Run, framework: str) -> str:
+    """Return whose kernels a run used: XLA's or those of its framework.
+
+    Efficiencies are fitted by GPU and by kernels.
+    """
+    name = run.config.framework.lower()
+    return "xla" if any(word in name for word in XLA) else framework
+
+
+class Recompute(NamedTuple):
+    """A recompute mode, applied to one layer in every `every`."""
+
+    mode: str
+    every: int = 1
+
+    def layers(self, count: int) -> int:
+        """Return how many of a stage's layers are recomputed."""
+        return 0 if self.mode == "none" else -(-count // self.every)
+
+    def __str__(self) -> str:
+        """Return the mode in words."""
+        return self.mode if self.every == 1 else f"{self.mode}, 1 in {self.every}"
+
+
+NONE, SELECTIVE, FULL = Recompute("none"), Recompute("selective"), Recompute("full")
+
+LADDER = (NONE, SELECTIVE, *(Recompute("full", every) for every in (8, 4, 2, 1)))
+"""Recomputation from least to most. Megatron-LM recomputes any number of layers of a
+stage (`--recompute-num-layers`)."""
+
+RECOMPUTE = {
+    "none": NONE,
+    "selective": SELECTIVE,
+    # torchtitan keeps every second matmul's output: between selective and full
+    "selective (per-op)": Recompute("full", every=2),
+    "full": FULL,
+    "selective (every other block)": Recompute("full", every=2),
+}
+
+SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
+
+_CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
+
+_ADAM = ("Adam", "AdamW", "adam", "adamw")
+
+_LAYOUT = ("dp", "tp", "pp")
+
+_SHAPE = ("n_layers", "d_model", "n_heads", "vocab", "seq_len")
+
+
+def refuse(run: Run) -> None:
+    """Refuse a run that lacks a field or uses what the cost model does not know.
+
+    Raises:
+        Unpriced: names the field.
+    """
+    config = run.config
+    missing = [f"model.{name}" for name in _SHAPE if getattr(run.model, name) is None]
+    missing += [f"config.{name}" for name in _LAYOUT if getattr(config, name) is None]
+    for field in missing:
+        raise Unpriced(f"{field}: not published")
+    if config.offload not in (None, "none"):
+        raise Unpriced(f"config.offload: {config.offload} is not modelled")
+    if config.optimizer not in (None, *_ADAM):
+        raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
+    if "lora" in re.split(r"\W", f"{run.id} {config.task}".lower()):
+        raise Unpriced("config.task: LoRA's frozen weights are not modelled")
+
+
+def framework_of(run: Run, assumed: Assumptions) -> str:
+    """Return the framework whose rules and memory are nearest to those of a run.
+
+    A code base that is like none of them is taken for generic, which is noted.
+    """
+    found = framework_published_as(run.config.framework)
+    return found or assumed.value(FRAMEWORK_FIELD, GENERIC)
+
+
+def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:
+    """Return the precision of the matmuls of a run; all fp8 recipes count as fp8.
+
+    Raises:
+        Unpriced: the precision is not modelled, or the GPU has no peak at it.
+    """
+    published = config.precision
+    precision = "fp8" if "fp8" in published else published
+    if precision not in ("bf16", "fp16", "fp8"):
+        raise Unpriced(f"config.precision: {published} is not modelled")
+    if precision not in gpu.peak_tflops.known:
+        raise Unpriced(f"config.precision: {precision} has no peak on {gpu.name}")
+    if precision != published:
+        assumed.value("config.precision", precision)
+    return precision
+
+
+def gradients_of(config: RunConfig) -> str | None:
+    """Return the precision in which gradients are summed and reduced; None if usual.
+
+    NeMo and the recipes of Megatron-Bridge set grad_reduce_in_fp32 to false; PURE in
+    LLM Foundry reduces in 16 bits.
+    """
+    words = ("nemo", "megatron-bridge")
+    is_pure = config.mixed_precision_mode == "PURE"
+    is_low = is_pure or any(word in config.framework.lower() for word in words)
+    return "bf16" if is_low else None
+
+
+def schedule_of(config: RunConfig) -> tuple[str, int | None]:
+    """Return the pipeline schedule, and its chunks per stage where published.
+
+    Raises:
+        Unpriced: the schedule is not modelled.
+    """
+    published = config.schedule or "1f1b"
+    if found := _CHUNKS.fullmatch(published):
+        return "1f1b", int(found[1])
+    if published not in SCHEDULES:
+        raise Unpriced(f"config.schedule: {published} is not modelled")
+    return SCHEDULES[published], config.vp
+
+
+def recompute_of(run: Run) -> tuple[Recompute, ...]:
+    """Return what a run may have recomputed, least first; one entry where published.
+
+    Raises:
+        Unpriced: the published recomputation is not modelled.
+    """
+    published, framework = run.config.recompute, run.config.framework.lower()
+    if published is None:
+        # A scan over layers keeps little more than each layer's input by default.
+        return (FULL,) if any(word in framework for word in XLA) else LADDER
+    if published not in RECOMPUTE:
+        raise Unpriced(f"config.recompute: {published} is not modelled")
+    return (RECOMPUTE[published],)

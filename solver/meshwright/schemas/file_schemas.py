@@ -1,0 +1,170 @@
+"""The schema of each kind of file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from meshwright.cost.profile import Profile
+from meshwright.evidence.run import Run
+from meshwright.results.comparison import Comparison
+from meshwright.results.explanation import Explanation
+from meshwright.results.printed_outcome import PrintedOutcome
+from meshwright.results.printed_serving import PrintedServing
+from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.schemas.written_form import Schema, as_written, named, ref
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.model import Model
+from meshwright.spec.serving import ServingSpec
+from meshwright.spec.spec import Spec
+from meshwright.spec.topology import Topology
+from meshwright.sweeps.search_json import PrintedSearch
+from meshwright.sweeps.sweep_fields import SweepFields
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+RESULTS = (
+    PrintedOutcome
+    | PrintedServing
+    | Explanation
+    | ServingExplanation
+    | Comparison
+    | PrintedSearch
+)
+"""The results that `--format json` prints."""
+
+
+def schema_text(kind: str) -> str:
+    """Return the schema of a kind of file, as JSON text."""
+    title, build = KINDS[kind]
+    head = {
+        "$schema": DIALECT,
+        "$id": f"urn:meshwright:schema:{kind}",
+        "title": title,
+    }
+    built = {**build(), **head}
+    return json.dumps({**head, **_without_examples(built)}, indent=1) + "\n"
+
+
+def _without_examples(schema: Any) -> Any:
+    """Return a schema without the examples of docstrings in its descriptions."""
+    if isinstance(schema, list):
+        return [_without_examples(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema_part = {name: _without_examples(value) for name, value in schema.items()}
+    if isinstance(told := schema_part.get("description"), str):
+        schema_part["description"] = told.partition("\n\nExample:")[0]
+    return schema_part
+
+
+def _spec() -> Schema:
+    """Return the schema of a spec, of training or of serving."""
+    training, serving = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    properties = {**serving["properties"], **training["properties"]}
+    optional = {
+        name: {"anyOf": [properties[name], {"type": "null"}]}
+        for name in ("limits", "pins", "run")
+    }
+    whole = {
+        "type": "object",
+        "description": "One question to Meshwright: `training` or `inference`.",
+        "properties": {
+            **properties,
+            **optional,
+            "model": named("Model"),
+            "cluster": named("Cluster"),
+        },
+        "required": ["model", "cluster"],
+        "oneOf": [{"required": ["training"]}, {"required": ["inference"]}],
+        "additionalProperties": False,
+        "$defs": {**serving["$defs"], **training["$defs"]},
+    }
+    return as_written(whole)
+
+
+def _file_of(model: type[Gpu | Model | Topology]) -> Schema:
+    """Return the schema of a file of one model, without `preset`."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    written = as_written({"$defs": {**_gpu(), **definitions, model.__name__: schema}})
+    definition = written["$defs"].pop(model.__name__)
+    definition["properties"].pop("preset")
+    definition["required"] = definition.pop("then")["required"]
+    del definition["if"]
+    return {**definition, "$defs": written["$defs"]}
+
+
+def _gpu() -> Schema:
+    schema = Gpu.model_json_schema()
+    definitions: Schema = schema.pop("$defs", {})
+    return {**definitions, "Gpu": schema}
+
+
+def _sweep() -> Schema:
+    spec, fields = _spec(), SweepFields.model_json_schema()
+    base = {name: spec[name] for name in ("type", "properties", "additionalProperties")}
+    number = {"type": "integer", "minimum": 1}
+    series = {
+        name: {"type": "array", "items": number, "minItems": 2, "maxItems": most}
+        for name, most in (("log2", 2), ("range", 3))
+    }
+    span = {"type": "object", "properties": series, "maxProperties": 1}
+    values = [{"type": "array", "minItems": 1}, {**span, "additionalProperties": False}]
+    text = {"type": "string"}
+    written: Schema = {
+        "base": {"anyOf": [text, base]},
+        "sweep": {"type": "object", "additionalProperties": {"anyOf": values}},
+        "zip": {"type": "object", "additionalProperties": {"anyOf": values}},
+        "where": {"anyOf": [text, {"type": "array", "items": text}]},
+    }
+    for name, schema in written.items():
+        known = fields["properties"][name]
+        fields["properties"][name] = {"description": known["description"], **schema}
+    definitions = {**spec["$defs"], **fields.get("$defs", {})}
+    return {**fields, "required": ["base"], "$defs": definitions}
+
+
+def _runs() -> Schema:
+    run = Run.model_json_schema()
+    definitions = run.pop("$defs")
+    described = {**definitions, "Run": run}
+    return {
+        "type": "array",
+        "items": ref("Run"),
+        "minItems": 1,
+        "$defs": _lenient(described),
+    }
+
+
+def _lenient(schema: Any) -> Any:
+    """Return a schema in which text may be a number, as in files of runs."""
+    if isinstance(schema, list):
+        return [_lenient(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    part = {name: _lenient(value) for name, value in schema.items()}
+    return (
+        {**part, "type": ["string", "number"]} if part.get("type") == "string" else part
+    )
+
+
+def _result() -> Schema:
+    adapter: TypeAdapter[Any] = TypeAdapter(RESULTS)
+    return adapter.json_schema(mode="serialization")
+
+
+KINDS: dict[str, tuple[str, Callable[[], Schema]]] = {
+    "spec": ("A spec: one question to Meshwright", _spec),
+    "topology": ("A topology or machine", lambda: _file_of(Topology)),
+    "model": ("A model", lambda: _file_of(Model)),
+    "gpu": ("A GPU", lambda: _file_of(Gpu)),
+    "sweep": ("A sweep: many specs", _sweep),
+    "runs": ("Measured runs", _runs),
+    "profile": ("A profile: fitted efficiencies", Profile.model_json_schema),
+    "result": ("What commands print with --format json", _result),
+}
+"""By kind of file, its title and the function that builds its schema."""

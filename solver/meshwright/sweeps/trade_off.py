@@ -1,0 +1,171 @@
+"""What one spec trades off: step time against memory, GPUs, or techniques.
+
+Each front is found by solving the spec again under a constraint that its last answers
+break, until no plan fits: every point is proven, and none is missing. Answers are
+stored like those of any search.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright.bounds.integer_costs import CHUNK_BYTES
+from meshwright.errors import SpecError
+from meshwright.explanations.changed_spec import with_memory
+from meshwright.spec.pins import Range
+from meshwright.spec.spec import Spec
+from meshwright.spec.units import GIB
+from meshwright.sweeps.in_process_pool import InProcessPool
+from meshwright.sweeps.row import Row, Value
+from meshwright.sweeps.search_case import Case, SolveSettings
+from meshwright.sweeps.search_run import OnRow, SearchRun
+from meshwright.sweeps.store import Store
+from meshwright.sweeps.sweep import Search
+from meshwright.sweeps.techniques import PLAIN, techniques
+
+Solve = Callable[[Case], Row]
+"""Returns the row of a case."""
+
+
+def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
+    """Yield the fastest plan, then the fastest that needs less memory, and so on.
+
+    "Less" is one chunk less, to which the solver rounds memory.
+    """
+    memory_gib = spec.usable_gib
+    while memory_gib > 0:
+        limited = with_memory(spec, memory_gib)
+        row = solve(Case(spec.title, {"memory_gib": round(memory_gib, 2)}, limited))
+        if row.peak_gib is None:
+            return
+        yield row
+        memory_gib = row.peak_gib - CHUNK_BYTES / GIB
+
+
+def by_gpus(spec: Spec) -> list[Case]:
+    """Return the spec on one copy of its topology, on two, and so on."""
+    return [_with_count(spec, count) for count in range(1, spec.cluster.count + 1)]
+
+
+def _with_count(spec: Spec, count: int) -> Case:
+    # A copied cluster would keep the cached properties of the original.
+    axes: dict[str, Value] = {"cluster.count": count}
+    try:
+        cluster = type(spec.cluster)(**{**dict(spec.cluster), "count": count})
+        sized = Spec(**{**dict(spec), "cluster": cluster})
+    except ValidationError as error:
+        told = "; ".join(problem["msg"] for problem in error.errors())
+        return Case(f"{count} x {spec.cluster.topology.name}", axes, None, told)
+    return Case(sized.title, axes, sized)
+
+
+def by_techniques(spec: Spec, solve: Solve) -> Iterator[Row]:
+    """Yield the fastest plan, then the fastest with fewer techniques, and so on.
+
+    Each answer is solved again without one of the techniques that its plan uses, for
+    each of them. Answers are visited in the order of their times, so that a plan which
+    is no slower than another and uses no further technique is visited before it.
+    """
+    fewest, tried = len(PLAIN) + 1, {frozenset[str]()}
+    heap = [*_solved(spec, frozenset(), solve)]
+    while heap and fewest:
+        _, names, row = heapq.heappop(heap)
+        assert row.plan is not None
+        used = techniques(row.plan)
+        if len(used) < fewest:
+            fewest = len(used)
+            yield row
+        for without in (frozenset({*names, name}) for name in sorted(used)):
+            if without not in tried:
+                tried.add(without)
+                for found in _solved(spec, without, solve):
+                    heapq.heappush(heap, found)
+
+
+def _solved(
+    spec: Spec, without: frozenset[str], solve: Solve
+) -> Iterator[tuple[float, list[str], Row]]:
+    """Yield the best plan without some techniques, if there is one."""
+    names = sorted(without)
+    pins = {name: _plain_pin(spec, name) for name in names}
+    if None in pins.values():
+        return
+    pinned = spec.model_copy(update={"pins": spec.pins.model_copy(update=pins)})
+    row = solve(Case(spec.title, {"without": " ".join(names)}, pinned))
+    if row.step_s is not None:
+        yield row.step_s, names, row
+
+
+def _plain_pin(spec: Spec, name: str) -> Any:
+    """Return the pin that forbids a technique; None where the spec demands it."""
+    pinned, plain = getattr(spec.pins, name), PLAIN[name]
+    if isinstance(pinned, Range) and not pinned.accepts(plain):
+        return None
+    if isinstance(pinned, tuple) and plain not in pinned:
+        return None
+    if isinstance(plain, bool):
+        return None if pinned else plain
+    return (plain,) if isinstance(plain, str) else Range(values=(plain,))
+
+
+_STEPS: dict[str, Callable[[Spec, Solve], Iterator[Row]]] = {
+    "peak_gib": by_memory,
+    "ways": by_techniques,
+}
+"""By metric, the trade-offs in which the next solve depends on the last answer."""
+
+AGAINST = ("peak_gib", "gpus", "ways")
+"""The metrics that the step time of one spec can be traded against."""
+
+
+def trade_off_search(search: Search, against: str) -> Search:
+    """Return the search for a front of one spec.
+
+    Its cases are listed where they are known before the first is solved.
+
+    Raises:
+        SpecError: there are several specs, or no such front.
+    """
+    if against not in AGAINST:
+        accepted = ", ".join(AGAINST)
+        raise SpecError(f"--within: {against!r}: expected one of {accepted}")
+    if len(search.cases) != 1 or search.cases[0].spec is None:
+        raise SpecError(f"--within: {len(search.cases)} cases; expected one spec")
+    fields = search.fields.model_copy(update={"front": ("step_s", against)})
+    cases = by_gpus(search.cases[0].spec) if against == "gpus" else search.cases
+    return replace(search, cases=cases, fields=fields)
+
+
+def is_stepwise(against: str | None) -> bool:
+    """Return whether each case of a front follows from the answers before it."""
+    return against in _STEPS
+
+
+@dataclass
+class TradeOff:
+    """Solves one spec again and again until its front is complete."""
+
+    settings: SolveSettings
+    store: Store
+    resume: bool
+    on_row: OnRow
+    rows: list[Row] = field(default_factory=list)
+    """Points of the front; the rows between them are only in the store."""
+
+    def solve(self, case: Case) -> Row:
+        """Return the row of a case, from the store or solved in this process."""
+        run = SearchRun([case], self.settings, self.store, self.on_row)
+        if self.resume:
+            run.resume()
+        run.solve(InProcessPool())
+        return run.rows[0]
+
+    def follow(self, spec: Spec, against: str) -> None:
+        """Solve all cases that the front against a metric needs; keep its points."""
+        for row in _STEPS[against](spec, self.solve):
+            self.rows.append(row)

@@ -1,0 +1,177 @@
+"""From published layouts to plans: axes, uneven stages, and what is left unsaid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshwright.evidence.timed_runs import class_of
+from tests.evidence.test_runs import priced
+
+EXPERTS = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
+
+
+def stages(**changes: Any) -> tuple[int, ...]:
+    return tuple(stage.layers for stage in priced(**changes).plan.stages)
+
+
+def test_context_parallelism_stands_beside_data_parallelism() -> None:
+    plan = priced(config__cp=2, config__dp=2, config__attention="flash").plan
+    assert (plan.cp, plan.dp_shard, plan.world_size) == (2, 2, 16)
+
+
+def test_virtual_stages_are_chunks() -> None:
+    assert priced(config__vp=2).plan.vpp == 2
+    assert priced(config__schedule="interleaved-vpp4").plan.vpp == 4
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "vp", "expected"),
+    [
+        # 8 + 2 ends fill 2 stages of 5; 126 + 2 fill 8 x 8 chunks of 2
+        (8, 2, 5, (4, 4)),
+        (126, 8, 8, (15, 16, 16, 16, 16, 16, 16, 15)),
+        # 61 + 2 fill nothing: 15 chunks of 4, and one of 1 at the end
+        (61, 4, 4, (16, 16, 16, 13)),
+        # no interleaving: as even as can be
+        (61, 4, None, (16, 15, 15, 15)),
+    ],
+)
+def test_uneven_stages(
+    layers: int, pp: int, vp: int | None, expected: tuple[int, ...]
+) -> None:
+    degrees = {"config__pp": pp, "config__tp": 1, "config__dp": 16 // pp}
+    found = stages(model__n_layers=layers, config__vp=vp, **degrees)
+    assert found == expected
+    assert sum(found) == layers
+
+
+def test_experts_are_split_over_tensor_ranks_too_where_nemo_ran_them() -> None:
+    split = {"model__moe": EXPERTS, "config__ep": 4, "config__sp": True}
+    assert priced(**split, config__framework="NeMo").plan.ep == 8
+    assert priced(**split, config__framework="Megatron-Bridge").plan.ep == 4
+    # 4 x 4 are more than the experts: whole ones, then
+    wide = {**split, "config__tp": 4, "config__dp": 2}
+    assert priced(**wide, config__framework="NeMo").plan.ep == 4
+
+
+def test_every_other_block_is_half_of_the_layers_recomputed_in_full() -> None:
+    plan = priced(config__recompute="selective (every other block)").plan
+    assert plan.recompute == "full"
+    assert [stage.recompute_layers for stage in plan.stages] == [2, 2]
+
+
+def test_every_second_matmul_is_nearest_to_half_of_the_layers() -> None:
+    plan = priced(config__recompute="selective (per-op)").plan
+    assert [stage.recompute_layers for stage in plan.stages] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("framework", "date", "expected"),
+    [
+        ("Megatron-LM", "2022-05-10", "plain"),
+        ("Megatron-LM", "2024-05-10", "flash"),
+        ("Megatron-DeepSpeed", "2024-05-10", "plain"),
+        ("flash-attention training code", "2022-05-10", "flash"),
+    ],
+)
+def test_attention_is_plain_until_fused_kernels_were_common(
+    framework: str, date: str, expected: str
+) -> None:
+    run = priced(config__framework=framework, date=date)
+    assert run.assumed["config.attention"] == expected
+
+
+def test_the_least_recomputation_that_fits_is_assumed() -> None:
+    """Of plain scores, 24 layers x 5 x 8 heads x 8,192^2 x 2 bytes are 60 GiB beside
+    20 GiB of state; without them 16 bytes x 16,384 tokens x 4,096 x 24 are 24, and
+    four times that for four times as many sequences.
+    """
+    small = priced(config__recompute=None)
+    assert (small.plan.recompute, small.assumed["config.recompute"]) == ("none", "none")
+    shape = {"n_layers": 24, "d_model": 4096, "n_heads": 32, "d_ff": 16384}
+    model = {**shape, "vocab": 51200, "seq_len": 8192, "tied": True}
+    degrees = {"config__tp": 4, "config__dp": 4, "config__pp": 1}
+    large = priced(model=model, config__recompute=None, **degrees)
+    assert large.assumed["config.recompute"] == "selective"
+    huge = priced(model=model, config__recompute=None, config__micro_batch=8, **degrees)
+    assert huge.assumed["config.recompute"] == "full"
+
+
+def test_as_few_layers_as_fit_are_recomputed() -> None:
+    """With a flash kernel and no dropout a layer saves 8 bytes, and 24 / 4 GPUs, per
+    token and width: x 65,536 tokens x 4,096 = 3.5 GiB. Beside some 28 GiB of state
+    and logits 29 of them do not fit in 80, nor 21, but 14 do.
+    """
+    shape = {"n_layers": 29, "d_model": 4096, "n_heads": 32, "d_ff": 16384}
+    run = priced(
+        model={**shape, "vocab": 51200, "seq_len": 8192, "tied": True},
+        date="2024-05-10",
+        config__recompute=None,
+        config__micro_batch=8,
+        config__tp=4,
+        config__dp=4,
+        config__pp=1,
+    )
+    assert run.assumed["config.recompute"] == "full, 1 in 2"
+    assert [stage.recompute_layers for stage in run.plan.stages] == [15]
+
+
+def test_xla_has_kernels_of_its_own() -> None:
+    jax = priced(config__framework="MaxText (JAX/XLA FSDP)", config__recompute=None)
+    torch = priced(config__framework="torchtitan", config__recompute=None)
+    assert jax.spec.framework == torch.spec.framework == "torchtitan"
+    assert [class_of(run)[1] for run in (jax, torch)] == ["xla", "torchtitan"]
+
+
+def test_scans_over_layers_recompute_all_of_them() -> None:
+    jax = priced(config__recompute=None, config__framework="MaxText (JAX)")
+    assert jax.plan.recompute == "full"
+
+
+def test_micro_batches_fill_the_gpu_where_there_is_no_pipeline() -> None:
+    """Of the 64 / 16 sequences of a rank all four fit; a pipeline takes one."""
+    flat = priced(config__micro_batch=None, config__pp=1, config__tp=1, config__dp=16)
+    assert (flat.plan.micro_batch, flat.plan.microbatches) == (4, 1)
+    deep = priced(config__micro_batch=None)
+    assert deep.plan.micro_batch == deep.assumed["config.micro_batch"] == 1
+    # Whoever leaves out the micro-batch leaves out the chunks: of a layer each.
+    assert deep.plan.vpp == deep.assumed["config.vp"] == 4
+
+
+def test_a_batch_left_out_is_one_micro_batch_per_rank() -> None:
+    degrees = {"config__pp": 1, "config__tp": 1, "config__dp": 16}
+    run = priced(config__global_batch=None, **degrees)
+    assert run.assumed["config.global_batch"] == run.spec.training.global_batch == 32
+    assert run.run.config.global_batch == 32
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"config__fsdp": "hybrid"}, (8, 2)),
+        ({"config__fsdp": "hybrid (shard group 4)"}, (4, 4)),
+        ({"config__fsdp": "FSDP+DP (group not stated)"}, (8, 2)),
+        ({"config__fsdp": "full"}, (16, 1)),
+        ({"config__optimizer_shard_group": 4}, (4, 4)),
+    ],
+)
+def test_shard_groups(words: dict[str, str], expected: tuple[int, int]) -> None:
+    degrees = {"config__pp": 1, "config__tp": 1, "config__dp": 16}
+    fsdp = {"config__framework": "FSDP", "config__zero_stage": 3}
+    plan = priced(**degrees, **fsdp, **words).plan
+    assert (plan.dp_shard, plan.dp_replicate) == expected
+
+
+def test_shard_groups_grow_until_the_state_fits() -> None:
+    """18.4 billion parameters x 16 bytes / 8 = 34 GiB fit an 80 GB GPU, not a 40 GB
+    one beside gathered weights, gradients and activations."""
+    shape = {"n_layers": 40, "d_model": 6144, "n_heads": 48, "d_ff": 24576}
+    model = {**shape, "vocab": 51200, "seq_len": 2048, "tied": True}
+    words = {"config__framework": "FSDP", "config__zero_stage": 3, "config__pp": 1,
+             "config__fsdp": "hybrid", "config__tp": 1, "config__dp": 16,
+             "config__micro_batch": 1}  # fmt: skip
+    large = priced(model=model, **words)
+    small = priced(model=model, **words, hardware__gpu="A100-40GB-SXM")
+    assert (large.plan.dp_shard, small.plan.dp_shard) == (8, 16)
