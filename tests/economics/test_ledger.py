@@ -18,7 +18,6 @@ from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price, stage_times
 from meshwright.economics.ledger import ledger
 from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.loading.load import load_spec
 from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan
@@ -142,7 +141,7 @@ def test_ledgers_of_random_plans_add_up(spec: Spec, random: Any) -> None:
     if not count:
         return
     index = np.array(sorted(random.sample(range(count), min(count, 5))))
-    placed, _ = lattice.on_meshes(index, AS_LISTED)
+    placed, _ = lattice.on_meshes(index, None)
     for row in random.sample(range(len(placed)), min(len(placed), 5)):
         one = placed.take(np.array([row]))
         plan = to_plan(one, 0, some_split(spec, one), lattice.place(one))
