@@ -61,7 +61,7 @@ def find_families(job: Job, lattice: Lattice) -> Families:
 
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
-    offload is a family of its own.
+    offload is a separate family.
     """
     unplaced = lattice.unplaced
     start = _starts(unplaced.family)

@@ -40,9 +40,9 @@ def end_times_s(
     it on its stage, and for its source on another stage. Each stage runs until a source
     has not ended; then its neighbours may go on.
     """
-    stages, of_a_kind, sources = tasks.stages, tasks.of_a_kind, tasks.sources
+    stages, per_kind, sources = tasks.stages, tasks.per_kind, tasks.sources
     # The first tasks have no source: negative numbers index the zeros at the end.
-    ends_s = [inf] * (len(KINDS) * of_a_kind) + [0.0] * tasks.microbatches
+    ends_s = [inf] * (len(KINDS) * per_kind) + [0.0] * tasks.microbatches
     done, clocks_s, woken = [0] * stages, [0.0] * stages, deque(range(stages))
     by_stage = list(zip(*seconds, strict=True))
     while woken:
@@ -51,7 +51,7 @@ def end_times_s(
         first = index = done[stage]
         while index < len(order):
             number = order[index]
-            kind = number // of_a_kind
+            kind = number // per_kind
             ready_s = ends_s[number - sources[kind]]
             if ready_s == inf:
                 break
