@@ -106,8 +106,8 @@ def _problems(job: Job, plan: Plan) -> Iterator[str]:
 
 def _stage_gpus(job: Job, stages: int) -> list[str]:
     """Return the GPU of each stage, where they differ; empty names elsewhere."""
-    names = [kind.spec.cluster.topology.gpu.name for kind in job.kinds] or [""]
-    return [names[kind] for kind in job.kind_of_stage(stages).tolist()]
+    names = [kind.spec.cluster.topology.gpu.name for kind in job.gpu_kinds] or [""]
+    return [names[kind] for kind in job.gpu_kind_of_stage(stages).tolist()]
 
 
 def _mesh_problems(

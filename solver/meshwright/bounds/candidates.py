@@ -83,7 +83,7 @@ def place_and_bound(
         upper[index] = _constructed_ticks(job, limit, stages)
         if limit is not None:
             lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
-    if not job.kinds:
+    if not job.gpu_kinds:
         # The constructed split recomputes no more than it must; with one way to split
         # layers, it is the fastest.
         is_exact = has_one_split(costs.rows) & np.isfinite(upper)

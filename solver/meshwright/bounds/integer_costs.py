@@ -79,7 +79,7 @@ class Scaled(Columns):
     """Chunks of a layer on the host; the next two are those of the ends."""
     host_first: Ints
     host_last: Ints
-    kinds: tuple[Scaled, ...] = ()
+    by_gpu_kind: tuple[Scaled, ...] = ()
     """The same skeletons on each kind of GPU that stages lie on; the columns above are
     then the least over all kinds."""
 
@@ -95,7 +95,7 @@ class Scaled(Columns):
             name: np.min([getattr(kind, name) for kind in kinds], axis=0)
             for name in AMOUNTS
         }
-        return cls(rows=kinds[0].rows, kinds=tuple(kinds), **columns)
+        return cls(rows=kinds[0].rows, by_gpu_kind=tuple(kinds), **columns)
 
     def in_flight(self, stages: int) -> Ints:
         """Return the most micro-batches in flight on each stage, (rows, stages)."""
@@ -165,7 +165,7 @@ class Scaled(Columns):
         return np.where(is_unused, layers, np.maximum(most, 0))
 
 
-AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "kinds"))
+AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "by_gpu_kind"))
 """The columns of ticks and chunks."""
 
 

@@ -46,13 +46,13 @@ def with_times(job: Job, costs: Scaled, price_group: Ints | None = None) -> Scal
     if price_group is not None:
         one_of_each, which = representatives(price_group)
         rows = rows.take(one_of_each)
-    if not job.kinds:
+    if not job.gpu_kinds:
         priced = rows if rows.is_placed else in_best_case(job, rows)
         times = with_time(costs, price_time(job, priced), which)
         return _fold_pinned_recompute(job, times)
     by_kind = [
         with_time(costs, price_time(kind, _on_gpu_kind(job, k, rows)), which)
-        for k, kind in enumerate(job.kinds)
+        for k, kind in enumerate(job.gpu_kinds)
     ]
     return Scaled.least([_fold_pinned_recompute(job, times) for times in by_kind])
 
@@ -61,7 +61,7 @@ def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
     """Return skeletons with what their groups pay among GPUs of one kind, at least."""
     if rows.kind_paths:
         return rows.on_meshes(rows.kind_paths[kind], rows.mesh)
-    return in_best_case(job.kinds[kind], rows)
+    return in_best_case(job.gpu_kinds[kind], rows)
 
 
 def _fold_pinned_recompute(job: Job, costs: Scaled) -> Scaled:
@@ -110,7 +110,7 @@ class MemoryFit:
         Stages are computed only for skeletons that the quick test leaves open.
         """
         rows, model = self._lattice.rows, self._job.spec.model
-        if self._job.kinds:
+        if self._job.gpu_kinds:
             costs = self.costs(np.arange(len(rows)))
             return measure_stages(self._job, costs, fits).astype(bool)
         capacities = _capacities(self._job)
@@ -160,15 +160,15 @@ def costs_by_pp(costs: Scaled) -> list[tuple[Ints, Scaled]]:
 
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     """Return the stages of skeletons, each on the kind of GPU that it lies on."""
-    if not job.kinds:
+    if not job.gpu_kinds:
         return stages_of(costs, job.spec.model, *_capacities(job))
     # Without times, costs are the same for every kind of GPU.
-    by_kind = costs.kinds or (costs,) * len(job.kinds)
+    by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
     stages = [
         stages_of(kind_costs, kind.spec.model, *_capacities(kind))
-        for kind, kind_costs in zip(job.kinds, by_kind, strict=True)
+        for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
     ]
-    return on_gpu_kinds(stages, costs, job.kind_of_stage(count))
+    return on_gpu_kinds(stages, costs, job.gpu_kind_of_stage(count))
 
 
 def _capacities(job: Job) -> tuple[int, int]:

@@ -111,8 +111,10 @@ def _priced(scored: _Scored) -> PricedPlan:
 
 def _peak_flops(job: Job, plan: Plan) -> float:
     """Return the matmul peak of a GPU in FLOP/s, the mean over all stages."""
-    peaks = [kind.spec.at(plan.precision).peak_flops for kind in job.kinds or (job,)]
-    return float(np.mean(np.array(peaks)[job.kind_of_stage(plan.pp)]))
+    peaks = [
+        kind.spec.at(plan.precision).peak_flops for kind in job.gpu_kinds or (job,)
+    ]
+    return float(np.mean(np.array(peaks)[job.gpu_kind_of_stage(plan.pp)]))
 
 
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
@@ -138,25 +140,25 @@ def rows_by_kind(
     job: Job, rows: Skeletons, place: Place
 ) -> list[tuple[Job, Skeletons]]:
     """Return, for each kind of GPU that stages lie on, the job and the row on it."""
-    if not job.kinds:
+    if not job.gpu_kinds:
         return [(job, rows)]
-    fabrics = [kind.fabric for kind in job.kinds]
+    fabrics = [kind.fabric for kind in job.gpu_kinds]
     by_kind = price_groups_by_gpu_kind(fabrics, place.mesh[None], rows.paths, rows.ep)
     placed = (rows.on_meshes(paths, rows.mesh) for paths in by_kind)
-    return list(zip(job.kinds, placed, strict=True))
+    return list(zip(job.gpu_kinds, placed, strict=True))
 
 
 def _score(job: Job, plan: Plan) -> _Scored:
     rows, place = to_row(job.fabric, plan)
     prices, split = price(job, rows), to_split(plan)
-    if not job.kinds:
+    if not job.gpu_kinds:
         times = stage_times(rows, prices.time, split)
         return _Scored(job, plan, place, prices, split, times)
     by_kind = [
         stage_times(row, price(kind, row).time, split)
         for kind, row in rows_by_kind(job, rows, place)
     ]
-    times = times_on_kinds(by_kind, job.kind_of_stage(plan.pp))
+    times = times_on_kinds(by_kind, job.gpu_kind_of_stage(plan.pp))
     return _Scored(job, plan, place, prices, split, times)
 
 
@@ -209,8 +211,8 @@ def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
 
 def usable_gib(job: Job, stages: int) -> Floats:
     """Return the memory per GPU that a plan may use on each stage, GiB."""
-    usable = [kind.spec.usable_gib for kind in job.kinds or (job,)]
-    return np.array(usable)[job.kind_of_stage(stages)]
+    usable = [kind.spec.usable_gib for kind in job.gpu_kinds or (job,)]
+    return np.array(usable)[job.gpu_kind_of_stage(stages)]
 
 
 def _gib(parts: Parts) -> Parts:

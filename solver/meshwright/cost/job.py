@@ -24,7 +24,7 @@ class Job:
     spec: Spec
     fabric: Fabric
     efficiency: Efficiency = field(default_factory=Efficiency)
-    kinds: tuple[Job, ...] = ()
+    gpu_kinds: tuple[Job, ...] = ()
     """For each kind of GPU that stages lie on, in the order of the stages, the same job
     on GPUs of that kind alone; empty where all GPUs are of one kind."""
 
@@ -32,7 +32,7 @@ class Job:
         """Return the job with the precision fixed."""
         return replace(self, spec=self.spec.at(precision))
 
-    def kind_of_stage(self, stages: int) -> Ints:
+    def gpu_kind_of_stage(self, stages: int) -> Ints:
         """Return the index of the kind of GPU that each stage lies on, (stages,)."""
         cluster = self.spec.cluster
         if not isinstance(cluster, StagedCluster):
@@ -62,4 +62,4 @@ def make_mixed_job(spec: Spec, of_gpu: Callable[[str], Efficiency]) -> Job:
     for topology in cluster.kinds:
         alone = spec.model_copy(update={"cluster": Cluster(topology=topology)})
         kinds.append(make_job(alone, of_gpu(topology.gpu.name)))
-    return replace(job, kinds=tuple(kinds))
+    return replace(job, gpu_kinds=tuple(kinds))

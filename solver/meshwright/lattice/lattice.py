@@ -104,7 +104,7 @@ class Lattice:
         """
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
-            kind_paths = (nowhere,) * len(self.table.job.kinds)
+            kind_paths = (nowhere,) * len(self.table.job.gpu_kinds)
             return self.take(index).rows.on_meshes(nowhere, index, kind_paths), index
         part = self.take(index)
         keys = np.stack([part.degree, part.rows.ep], axis=1)

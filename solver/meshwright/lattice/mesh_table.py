@@ -104,7 +104,7 @@ class MeshTable:
         Without a search, the GPUs of a host keep the order in which they are listed.
         """
         new = [(degree, key) for degree, key in wanted if not self._has(key, search)]
-        if self.has_choice or self.job.kinds or has_mesh_rules(self.job):
+        if self.has_choice or self.job.gpu_kinds or has_mesh_rules(self.job):
             for degree, key in new:
                 self._keep(key, search, self._price(degree, key, search))
         else:
@@ -151,7 +151,7 @@ class MeshTable:
             orders = [order for on_mesh in found for order in on_mesh.orders]
         ep = None if share is None else np.full(len(meshes), share)
         paths = price_placed(job.fabric, meshes, orders, ep)
-        fabrics = [kind.fabric for kind in job.kinds]
+        fabrics = [kind.fabric for kind in job.gpu_kinds]
         kind_paths = price_groups_by_gpu_kind(fabrics, meshes, paths, ep)
         every = (paths, *kind_paths)
         first = first_of_equal(

@@ -45,7 +45,9 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     Under a limit on links all are kept, since equals may load links differently.
     """
     costs, rows = candidates.costs, candidates.costs.rows
-    columns = [getattr(each, n) for each in (costs, *costs.kinds) for n in AMOUNTS]
+    columns = [
+        getattr(each, n) for each in (costs, *costs.by_gpu_kind) for n in AMOUNTS
+    ]
     columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
     columns += [rows.recompute != NONE]
     if job.spec.limits.max_link_utilisation is not None:

@@ -157,7 +157,7 @@ def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
     spec = job.spec
     can_split = np.flatnonzero(rows.pp <= spec.model.n_layers)
     # On unlike parts, a plan with no stage on some part has no price.
-    if not len(can_split) or job.kinds:
+    if not len(can_split) or job.gpu_kinds:
         return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
     rows = rows.take(can_split)
     one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))

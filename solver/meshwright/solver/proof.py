@@ -219,10 +219,10 @@ class LatticeProof:
 
     def _gpus(self, rows: Skeletons) -> list[str]:
         """Return the GPU of each stage of a skeleton, where stages differ in it."""
-        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.kinds]
+        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.gpu_kinds]
         if not names:
             return []
-        return [names[kind] for kind in self.job.kind_of_stage(int(rows.pp[0]))]
+        return [names[kind] for kind in self.job.gpu_kind_of_stage(int(rows.pp[0]))]
 
     def _rounding_s(self, plan: Plan) -> float:
         return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)

@@ -52,9 +52,9 @@ def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Ou
 
 def _without_limit(job: Job) -> Job:
     limits = job.spec.limits.model_copy(update={"max_link_utilisation": None})
-    kinds = tuple(map(_without_limit, job.kinds))
+    kinds = tuple(map(_without_limit, job.gpu_kinds))
     spec = job.spec.model_copy(update={"limits": limits})
-    return replace(job, spec=spec, kinds=kinds)
+    return replace(job, spec=spec, gpu_kinds=kinds)
 
 
 def _keeps(job: Job, plan: Plan) -> bool:
