@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 from meshwright.cost.schedule_tasks import chunk_seconds, end_times_s
 from meshwright.schedules.table import SCHEDULES
-from meshwright.schedules.tasks import Task, Tasks
+from meshwright.schedules.tasks import KINDS, Kind, Tasks
+
+
+class Task(NamedTuple):
+    """One micro-batch's pass through one chunk of a stage's layers."""
+
+    kind: Kind
+    microbatch: int
+    chunk: int
 
 
 class Span(NamedTuple):
@@ -36,9 +44,9 @@ def timeline(
     for stage, order in enumerate(orders):
         clock_s = 0.0
         for number in order:
-            start_s = max(ends_s[tasks.source(number)], clock_s)
+            start_s = max(ends_s[_source(tasks, number)], clock_s)
             clock_s = ends_s[number]
-            spans.append(Span(stage, tasks.task(number), start_s, clock_s))
+            spans.append(Span(stage, task_of(tasks, number), start_s, clock_s))
     return spans
 
 
@@ -47,4 +55,19 @@ def stage_order(
 ) -> list[Task]:
     """Return a stage's tasks in the order in which it runs them."""
     tasks = Tasks(stages, microbatches, vpp)
-    return [tasks.task(number) for number in SCHEDULES[schedule].order(tasks, stage)]
+    return [
+        task_of(tasks, number) for number in SCHEDULES[schedule].order(tasks, stage)
+    ]
+
+
+def task_of(tasks: Tasks, number: int) -> Task:
+    """Return a task by its number."""
+    kind, index = divmod(number, tasks.per_kind)
+    step, microbatch = divmod(index, tasks.microbatches)
+    chunk = step // tasks.stages
+    return Task(KINDS[kind], microbatch, tasks.vpp - 1 - chunk if kind else chunk)
+
+
+def _source(tasks: Tasks, number: int) -> int:
+    """Return the task that a task waits for; negative where there is none."""
+    return number - tasks.sources[number // tasks.per_kind]

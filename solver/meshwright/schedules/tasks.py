@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Kind = Literal["F", "B", "W"]
 """Forward; backward, only for inputs where W is a task; weight gradients."""
 
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
-
-
-class Task(NamedTuple):
-    """One micro-batch's pass through one chunk of a stage's layers."""
-
-    kind: Kind
-    microbatch: int
-    chunk: int
 
 
 @dataclass(frozen=True)
@@ -38,21 +30,10 @@ class Tasks:
         """Return the number of tasks of each kind."""
         return self.stages * self.vpp * self.microbatches
 
-    def task(self, number: int) -> Task:
-        """Return a task by its number."""
-        kind, index = divmod(number, self.per_kind)
-        step, microbatch = divmod(index, self.microbatches)
-        chunk = step // self.stages
-        return Task(KINDS[kind], microbatch, self.vpp - 1 - chunk if kind else chunk)
-
     @property
     def sources(self) -> tuple[int, int, int]:
         """Return, for each kind, how many numbers before a task its source is."""
         return self.microbatches, self.microbatches, self.per_kind
-
-    def source(self, number: int) -> int:
-        """Return the task that a task waits for; negative where there is none."""
-        return number - self.sources[number // self.per_kind]
 
     @cached_property
     def first_forwards(self) -> list[int]:
