@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
-from meshwright.bounds.families import kin_of
-from meshwright.bounds.lower import cheap_bound, least_pace
-from meshwright.bounds.memory_fit import by_stages, scale_job, stages_by_count
+from meshwright.bounds.families import find_families
+from meshwright.bounds.lower import least_pace, time_only_bound
+from meshwright.bounds.memory_fit import measure_stages, scaled_costs, stages_by_pp
 from meshwright.bounds.stages import Stages, fits
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.offload import is_never_faster
@@ -28,31 +28,31 @@ LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100", "mixtral-8x7b-64xh100")
 
 
-def check_kin(job: Job) -> None:
-    """Check that each row is of one kin, and takes no less than that says."""
+def check_families(job: Job) -> None:
+    """Check that each skeleton is of one family, and keeps its bound."""
     lattice = build_lattice(job)
     if not len(lattice):
         return
-    kin = kin_of(job, lattice)
-    index = kin.rows(np.arange(len(kin)))
+    families = find_families(job, lattice)
+    index = families.rows(np.arange(len(families)))
     np.testing.assert_array_equal(index, np.arange(len(lattice)))
-    own = cheap_bound(scale_job(job, lattice.rows), job.spec.model.n_layers)
-    assert (kin.floor.repeat(kin.count) <= own).all()
+    own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model.n_layers)
+    assert (families.lower.repeat(families.count) <= own).all()
 
 
 @LAWS
 @given(specs())
-def test_no_row_takes_less_than_its_kin(spec: Spec) -> None:
-    check_kin(make_job(spec))
+def test_no_skeleton_takes_less_than_its_family(spec: Spec) -> None:
+    check_families(make_job(spec))
 
 
 @LAWS
 @given(expert_specs())
 def test_nor_does_one_with_experts(spec: Spec) -> None:
-    check_kin(make_job(spec))
+    check_families(make_job(spec))
 
 
-def test_a_host_that_is_faster_than_the_gpu_is_kin_of_its_own() -> None:
+def test_a_host_that_is_faster_than_the_gpu_is_a_family_of_its_own() -> None:
     spec = mw.load("llama2-13b-8xa100", mw.Spec)
     host = spec.cluster.topology.host
     assert host is not None
@@ -62,7 +62,7 @@ def test_a_host_that_is_faster_than_the_gpu_is_kin_of_its_own() -> None:
     job = make_job(spec.model_copy(update={"cluster": cluster}))
     assert is_never_faster(make_job(spec))
     assert not is_never_faster(job)
-    check_kin(job)
+    check_families(job)
 
 
 def test_so_is_each_way_to_offload_where_all_must() -> None:
@@ -72,21 +72,21 @@ def test_so_is_each_way_to_offload_where_all_must() -> None:
     )
     job = make_job(spec.model_copy(update={"framework": "deepspeed"}))
     lattice = build_lattice(job)
-    ticks = cheap_bound(scale_job(job, lattice.rows), spec.model.n_layers)
-    kin = lattice.choices.kin
-    is_first = np.diff(kin, prepend=-1) > 0
-    assert (ticks < ticks[is_first].repeat(np.bincount(kin)[kin[is_first]])).any()
-    check_kin(job)
+    ticks = time_only_bound(scaled_costs(job, lattice.rows), spec.model.n_layers)
+    family = lattice.unplaced.family
+    is_first = np.diff(family, prepend=-1) > 0
+    assert (ticks < ticks[is_first].repeat(np.bincount(family)[family[is_first]])).any()
+    check_families(job)
 
 
-def test_the_least_of_some_kin_come_first() -> None:
+def test_the_least_of_some_families_come_first() -> None:
     job = make_job(mw.load("llama2-13b-8xa100", mw.Spec))
-    kin = kin_of(job, build_lattice(job))
-    some = np.arange(0, len(kin), 2)
-    least, others = kin.least(some, 10)
+    families = find_families(job, build_lattice(job))
+    some = np.arange(0, len(families), 2)
+    least, others = families.least(some, 10)
     assert sorted([*least.tolist(), *others.tolist()]) == some.tolist()
     assert len(least) == 10
-    assert kin.floor[least].max() <= kin.floor[others].min()
+    assert families.lower[least].max() <= families.lower[others].min()
 
 
 def whole_layers(stages: Stages, pace: Floats) -> Floats:
@@ -105,10 +105,10 @@ def test_the_least_pace_is_enough_and_nothing_less_is(name: str) -> None:
     job = make_job(mw.load(name, mw.Spec))
     lattice = build_lattice(job)
     some = np.random.default_rng(1).choice(len(lattice), 3_000, replace=False)
-    costs = scale_job(job, lattice.take(np.sort(some)).rows)
-    costs = costs.take(np.flatnonzero(by_stages(job, costs, fits)))
+    costs = scaled_costs(job, lattice.take(np.sort(some)).rows)
+    costs = costs.take(np.flatnonzero(measure_stages(job, costs, fits)))
     tight = 0
-    for _, stages in stages_by_count(job, costs):
+    for _, stages in stages_by_pp(job, costs):
         pace = least_pace(stages)
         assert (whole_layers(stages, pace * (1 + 1e-12)) >= stages.layers).all()
         alone = stages.pace_extra + stages.least * stages.pace_layer

@@ -10,7 +10,7 @@ import pytest
 import meshwright as mw
 from meshwright.bounds import branch_and_bound as pruning
 from meshwright.bounds.branch_and_bound import Pruned, prune
-from meshwright.bounds.candidates import kth_best
+from meshwright.bounds.candidates import kth_best_upper
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Deadline
 from meshwright.lattice.lattice import Lattice, build_lattice
@@ -52,13 +52,13 @@ def asked() -> tuple[Job, Lattice]:
 
 
 def best_of(found: Pruned, keep: int) -> float:
-    return kth_best([found.candidates], keep)
+    return kth_best_upper([found.candidates], keep)
 
 
 def codes(found: Pruned, most: float) -> set[tuple[int, int]]:
     """Return the rows, each with its mesh, that may be as fast as that."""
     own = found.candidates.up_to(most)
-    return set(zip(own.coarse.tolist(), own.costs.rows.mesh.tolist(), strict=True))
+    return set(zip(own.unplaced.tolist(), own.costs.rows.mesh.tolist(), strict=True))
 
 
 def in_portions(monkeypatch: pytest.MonkeyPatch, portions: tuple[int, ...]) -> None:
@@ -105,9 +105,9 @@ def test_what_need_not_be_freed_is_next_best(keep: int, rows: int) -> None:
     data = {**SPEC, "pins": ONLY, "training": {**SPEC["training"], "precision": "bf16"}}
     job = make_job(Spec.model_validate(data))
     found = prune(job, build_lattice(job), keep=keep, spare=1)
-    assert len(set(found.candidates.coarse.tolist())) == rows
+    assert len(set(found.candidates.unplaced.tolist())) == rows
     whole = prune(job, build_lattice(job), is_pruning=False)
-    assert len(set(whole.candidates.coarse.tolist())) == 3
+    assert len(set(whole.candidates.unplaced.tolist())) == 3
 
 
 def test_every_skeleton_is_counted_once(asked: tuple[Job, Lattice]) -> None:

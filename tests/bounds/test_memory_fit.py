@@ -10,8 +10,14 @@ import pytest
 import meshwright as mw
 from meshwright.bounds import branch_and_bound
 from meshwright.bounds.integer_costs import Scaled
-from meshwright.bounds.memory_fit import Memory, by_stages, scale_job, scale_room, timed
-from meshwright.bounds.stages import even_fits, fits, stages_of
+from meshwright.bounds.memory_fit import (
+    MemoryFit,
+    measure_stages,
+    scaled_costs,
+    scaled_memory,
+    with_times,
+)
+from meshwright.bounds.stages import fits, interleaved_fits, stages_of
 from meshwright.cost.job import make_job
 from meshwright.lattice import lattice
 from meshwright.lattice.lattice import build_lattice
@@ -42,9 +48,9 @@ def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
     whole = build_lattice(job)
     some = np.random.default_rng(0).choice(len(whole.rows), 2_000, replace=False)
     rows = whole.rows.take(some)
-    shared = timed(job, scale_room(job, rows), whole.choices.alike[some])
-    assert len(np.unique(whole.choices.alike[some])) < len(some)
-    assert differing(shared, scale_job(job, rows)) == []
+    shared = with_times(job, scaled_memory(job, rows), whole.unplaced.price_group[some])
+    assert len(np.unique(whole.unplaced.price_group[some])) < len(some)
+    assert differing(shared, scaled_costs(job, rows)) == []
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -57,10 +63,10 @@ def test_three_stages_tell_whether_interleaved_rows_fit(
     whole = build_lattice(job)
     model = job.spec.model.model_copy(update={"first_dense_layers": leading})
     every = np.flatnonzero(whole.rows.vpp > 1)
-    costs = Memory(job, whole).of(every[:: len(every) // 2_000])
+    costs = MemoryFit(job, whole).costs(every[:: len(every) // 2_000])
     found = []
     for capacity in (2**24, 2**25, 3 * 2**24, 2**26, 3 * 2**25):
-        told = even_fits(costs, model, capacity)
+        told = interleaved_fits(costs, model, capacity)
         found.append(int(told.sum()))
         for count in np.unique(costs.rows.pp):
             index = np.flatnonzero(costs.rows.pp == count)
@@ -74,9 +80,9 @@ def test_the_quick_test_of_memory_agrees_with_every_stage(name: str) -> None:
     job = make_job(mw.load(name, mw.Spec))
     whole = build_lattice(job)
     some = np.random.default_rng(0).choice(len(whole.rows), 4_000, replace=False)
-    memory = Memory(job, whole)
-    exact = by_stages(job, memory.of(np.sort(some)), fits)
-    np.testing.assert_array_equal(memory.fits()[np.sort(some)], exact)
+    memory = MemoryFit(job, whole)
+    exact = measure_stages(job, memory.costs(np.sort(some)), fits)
+    np.testing.assert_array_equal(memory.is_fitting()[np.sort(some)], exact)
     assert 0 < exact.sum() < len(some)
 
 
@@ -90,6 +96,6 @@ def test_tensor_prices_leave_out_no_candidate(
     def found(few: int) -> tuple[list[int], list[float]]:
         monkeypatch.setattr(lattice, "FEW", few)
         left = branch_and_bound.prune(job, build_lattice(job)).candidates
-        return left.coarse.tolist(), left.lower.tolist()
+        return left.unplaced.tolist(), left.lower.tolist()
 
     assert found(0) == found(2**40)

@@ -10,24 +10,23 @@ import pytest
 
 from meshwright.bounds.integer_costs import Scaled, capacity_chunks
 from meshwright.bounds.link_limit import LinkLimit
-from meshwright.bounds.lower import lower_bound, most_ticks
+from meshwright.bounds.lower import lower_bound, slowest_split_ticks
 from meshwright.bounds.memory_fit import (
-    by_stages,
-    scale_job,
-    scale_room,
-    stages_by_count,
+    measure_stages,
+    scaled_costs,
+    scaled_memory,
+    stages_by_pp,
 )
 from meshwright.bounds.stages import Stages, fits
-from meshwright.bounds.upper import constructive_split, split_fits, split_ticks
+from meshwright.bounds.upper import construct_split, split_fits, split_ticks
 from meshwright.cost.job import make_job
 from meshwright.cpsat.problem import Proof
 from meshwright.deadline import NEVER
 from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.loading.load import load_question, load_spec
 from meshwright.plans.columns import Ints
 from meshwright.solver import nearest_miss
-from meshwright.solver.sequential_proof import prove_in_turn
+from meshwright.solver.sequential_proof import prove_sequentially
 from meshwright.spec.spec import Spec
 from tests.helpers.irregular import loaded
 
@@ -47,14 +46,14 @@ def some_rows(spec: Spec, count: int) -> Scaled:
     job = make_job(spec)
     lattice = build_lattice(job)
     some = np.random.default_rng(3).choice(len(lattice), count, replace=False)
-    costs = scale_job(job, lattice.take(np.sort(some)).rows)
-    return costs.take(np.flatnonzero(by_stages(job, costs, fits)))
+    costs = scaled_costs(job, lattice.take(np.sort(some)).rows)
+    return costs.take(np.flatnonzero(measure_stages(job, costs, fits)))
 
 
 def moved(stages: Stages, seed: int) -> tuple[Ints, Ints]:
     """Return constructive splits with some layers moved, more of them recomputed."""
     random = np.random.default_rng(seed)
-    layers, recomputed = constructive_split(stages)
+    layers, recomputed = construct_split(stages)
     for _ in range(seed):
         one, other = random.integers(stages.count, size=(2, len(layers), 1))
         np.put_along_axis(layers, one, np.take_along_axis(layers, one, 1) - 1, 1)
@@ -66,14 +65,16 @@ def moved(stages: Stages, seed: int) -> tuple[Ints, Ints]:
 @pytest.mark.parametrize("spec", [*map(load_spec, SPECS), experts()], ids=lambda s: "")
 def test_no_split_is_faster_than_its_bound_or_slower_than_the_most(spec: Spec) -> None:
     job, seen = make_job(spec), 0
-    for _, stages in stages_by_count(job, some_rows(spec, 2_000)):
+    for _, stages in stages_by_pp(job, some_rows(spec, 2_000)):
         for seed in range(4):
             layers, recomputed = moved(stages, seed)
             ticks = split_ticks(stages, layers, recomputed)
             holds = split_fits(stages, layers, recomputed)
             for best in (float(ticks.max()), np.inf):
                 assert (lower_bound(stages, best) <= ticks)[holds].all()
-            assert (most_ticks(stages, layers.max(axis=1)) >= ticks)[holds].all()
+            assert (slowest_split_ticks(stages, layers.max(axis=1)) >= ticks)[
+                holds
+            ].all()
             seen += int(holds.sum())
     assert seen > 1_000
 
@@ -82,8 +83,8 @@ def test_first_layers_without_experts_leave_the_bound_tight() -> None:
     """The first stage's short end of the step is not the one of the others."""
     spec = experts()
     tight = total = 0
-    for _, stages in stages_by_count(make_job(spec), some_rows(spec, 6_000)):
-        ticks = split_ticks(stages, *constructive_split(stages))
+    for _, stages in stages_by_pp(make_job(spec), some_rows(spec, 6_000)):
+        ticks = split_ticks(stages, *construct_split(stages))
         is_piped = (stages.costs.rows.pp > 1) & (stages.costs.rows.recompute == 0)
         tight += int(((lower_bound(stages, np.inf) >= 0.99 * ticks) & is_piped).sum())
         total += int(is_piped.sum())
@@ -95,7 +96,7 @@ def splits_of(stages: Stages) -> Iterator[tuple[Ints, Ints]]:
     for cut in itertools.combinations(range(1, stages.layers), stages.count - 1):
         own = np.diff([0, *cut, stages.layers])
         layers = np.tile(own, (len(stages.costs), 1))
-        forced = layers * stages.per_layer - stages.room
+        forced = layers * stages.per_layer - stages.layer_capacity
         least = -(-np.maximum(forced, 0) // np.maximum(stages.freed, 1))
         for recomputed in (0 * layers, layers, least, np.minimum(least + 1, layers)):
             yield layers, recomputed
@@ -114,10 +115,10 @@ def test_no_split_that_keeps_the_link_limit_is_faster_than_it_must_be(
     spec = loaded({"topology": topology}, pins=pins)
     job = make_job(spec)
     lattice = build_lattice(job)
-    rows, _ = lattice.on_meshes(np.arange(0, len(lattice), 3), AS_LISTED)
+    rows, _ = lattice.on_meshes(np.arange(0, len(lattice), 3), None)
     limit = LinkLimit(job, lattice, share)
     kept = hopeless = 0
-    for _, stages in stages_by_count(job, scale_job(job, rows)):
+    for _, stages in stages_by_pp(job, scaled_costs(job, rows)):
         least = limit.least_ticks(stages)
         hopeless += int(np.isinf(least).sum())
         for layers, recomputed in splits_of(stages):
@@ -137,7 +138,7 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
 ) -> None:
     spec = load_spec("llama3-70b-128xa100")
     job = make_job(spec)
-    costs = scale_room(job, build_lattice(job).rows)
+    costs = scaled_memory(job, build_lattice(job).rows)
     costs = costs.take(np.random.default_rng(5).choice(len(costs), 400, replace=False))
     needed = np.array(
         [
@@ -158,7 +159,7 @@ def test_rows_without_a_split_are_not_proven() -> None:
         return Proof("optimal", 0, ((1, 0),), 5, 5.0)
 
     lower, upper = np.array([np.inf, 4.0, np.inf]), np.full(3, np.inf)
-    proof = prove_in_turn(lower, upper, prove_one, lambda own: own, NEVER)
+    proof = prove_sequentially(lower, upper, prove_one, lambda own: own, NEVER)
     assert (proof.status, proof.skeleton, proof.ticks) == ("optimal", 1, 5)
-    none = prove_in_turn(lower[:1], upper[:1], prove_one, lambda own: own, NEVER)
+    none = prove_sequentially(lower[:1], upper[:1], prove_one, lambda own: own, NEVER)
     assert none.status == "infeasible"

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from meshwright.bounds.integer_costs import Scaled, free
-from meshwright.bounds.lower import cheap_bound, lower_bound
-from meshwright.bounds.stages import Stages, fits, on_kinds, stages_of
-from meshwright.bounds.upper import constructive_split, split_fits, split_ticks
+from meshwright.bounds.integer_costs import Scaled, zero_costs
+from meshwright.bounds.lower import lower_bound, time_only_bound
+from meshwright.bounds.stages import Stages, fits, on_gpu_kinds, stages_of
+from meshwright.bounds.upper import construct_split, split_fits, split_ticks
 from meshwright.lattice.degrees import degree_rows
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import FULL, GPIPE, NONE, ONE_F_ONE_B
@@ -95,7 +95,7 @@ def costs(random: Random, count: int, recomputes: bool) -> Scaled:
         own |= dict.fromkeys({name for term in TERMS for name in term} - alone, 0)
         own["recompute"] = max(own["recompute"], 1)
     columns: dict[str, Any] = {name: one * value for name, value in own.items()}
-    return replace(free(rows), **columns)
+    return replace(zero_costs(rows), **columns)
 
 
 def unlike(random: Random, base: Scaled, model: Model, capacity: int) -> Stages:
@@ -107,7 +107,7 @@ def unlike(random: Random, base: Scaled, model: Model, capacity: int) -> Stages:
     kinds = [base, replace(base, **slower)]
     kind = np.array([random.randint(0, 1) for _ in range(int(base.rows.pp[0]))])
     own = [stages_of(each, model, capacity) for each in kinds]
-    return on_kinds(own, Scaled.least(kinds), kind)
+    return on_gpu_kinds(own, Scaled.least(kinds), kind)
 
 
 def every_split(
@@ -143,14 +143,14 @@ def take_rows(stages: Stages, index: Ints) -> Stages:
 def test_no_split_is_below_a_bound(seed: int) -> None:
     own = drawn(seed)
     least, least_of_all = ticks_of(own)
-    assert cheap_bound(own.stages.costs, own.stages.layers)[0] <= least_of_all
+    assert time_only_bound(own.stages.costs, own.stages.layers)[0] <= least_of_all
     if math.isinf(least):
         return
     assert fits(own.stages)[0]
     # Against whatever best plan is known, up to this one itself.
     for best in (math.inf, least + 7.0, least + 1.0, least):
         assert lower_bound(own.stages, best)[0] <= least
-    layers, recomputed = constructive_split(own.stages)
+    layers, recomputed = construct_split(own.stages)
     assert split_fits(own.stages, layers, recomputed)[0]
     assert split_ticks(own.stages, layers, recomputed)[0] >= least
 
@@ -185,7 +185,7 @@ def test_float_noise_raises_no_bound(seed: int) -> None:
     none = costs(random, 1, recomputes=True)
     one = np.ones(1, dtype=np.int64)
     own = replace(
-        free(none.rows),
+        zero_costs(none.rows),
         layer=one * layer,
         recompute=one * again,
         state=one * (held - freed),
@@ -209,7 +209,7 @@ def test_bounds_are_no_looser_than_they_were() -> None:
     for seed in range(MANY):
         own = drawn(seed)
         least, least_of_all = ticks_of(own)
-        cheap += least_of_all - cheap_bound(own.stages.costs, own.stages.layers)[0]
+        cheap += least_of_all - time_only_bound(own.stages.costs, own.stages.layers)[0]
         if not math.isinf(least):
             fluid += least - lower_bound(own.stages, math.inf)[0]
             known += least - lower_bound(own.stages, least)[0]

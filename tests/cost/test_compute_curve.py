@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meshwright.cost.compute import kernels
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.roofline import Machine
+from meshwright.cost.roofline import GpuRates
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
 
@@ -26,7 +26,7 @@ sizes = st.one_of(
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Machine:
+def machines(draw: st.DrawFn) -> GpuRates:
     efficiency = Efficiency(
         gemm=draw(st.floats(0.2, 1.0)),
         gemm_half_size=draw(st.floats(1.0, 2_000.0)),
@@ -35,42 +35,42 @@ def machines(draw: st.DrawFn) -> Machine:
     )
     peak_flops = draw(st.floats(1e13, 5e15))
     memory_bytes_per_s = draw(st.floats(1e11, 1e13))
-    return Machine(peak_flops, peak_flops, memory_bytes_per_s, 2, efficiency)
+    return GpuRates(peak_flops, peak_flops, memory_bytes_per_s, 2, efficiency)
 
 
 @given(machines(), sizes, sizes, sizes, st.integers(0, 2))
 def test_no_matmul_falls_off_the_curve(
-    machine: Machine, m: int, n: int, k: int, longer: int
+    gpu: GpuRates, m: int, n: int, k: int, longer: int
 ) -> None:
     """One more row, column or inner element: no faster, and no slower per FLOP."""
     shape = [float(m), float(n), float(k)]
     more = [size + (axis == longer) for axis, size in enumerate(shape)]
-    before, after = machine.matmul_s(*shape), machine.matmul_s(*more)
+    before, after = gpu.matmul_s(*shape), gpu.matmul_s(*more)
     assert after >= before
     assert after / np.prod(more) <= before / np.prod(shape) * (1 + TIGHT)
 
 
 @given(machines(), sizes, sizes, sizes)
-def test_no_matmul_beats_the_peak(machine: Machine, m: int, n: int, k: int) -> None:
-    least = 2.0 * m * n * k / (machine.matmul_flops * machine.efficiency.gemm)
-    assert machine.matmul_s(float(m), float(n), float(k)) >= least
+def test_no_matmul_beats_the_peak(gpu: GpuRates, m: int, n: int, k: int) -> None:
+    least = 2.0 * m * n * k / (gpu.matmul_flops * gpu.efficiency.gemm)
+    assert gpu.matmul_s(float(m), float(n), float(k)) >= least
 
 
 @given(machines(), sizes, sizes, sizes)
 def test_a_matmul_takes_as_long_however_it_is_turned(
-    machine: Machine, m: int, n: int, k: int
+    gpu: GpuRates, m: int, n: int, k: int
 ) -> None:
     """The gradients of input and weight are the forward's three sizes, permuted."""
-    forward = machine.matmul_s(float(m), float(n), float(k))
+    forward = gpu.matmul_s(float(m), float(n), float(k))
     for turned in [(m, k, n), (n, k, m)]:
-        assert machine.matmul_s(*map(float, turned)) == pytest.approx(forward, rel=1e-9)
+        assert gpu.matmul_s(*map(float, turned)) == pytest.approx(forward, rel=1e-9)
 
 
 def test_half_size_halves_the_rate() -> None:
     """96 x 8 x 8 with a half size of 96: 2 x 192 x 104 x 104 FLOPs' time at 1e12."""
     efficiency = Efficiency(gemm=1.0, gemm_half_size=96.0, launch_s=1e-7)
-    machine = Machine(1e12, 1e12, 1e15, 2, efficiency)
-    took = machine.matmul_s(96.0, 8.0, 8.0)
+    gpu = GpuRates(1e12, 1e12, 1e15, 2, efficiency)
+    took = gpu.matmul_s(96.0, 8.0, 8.0)
     assert took == pytest.approx(2 * 192 * 104 * 104 / 1e12, rel=1e-12)
 
 

@@ -9,7 +9,6 @@ import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.links import busy_seconds, link_seconds
 from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.plans.skeletons import FULL
 from meshwright.plans.split import Split
 
@@ -22,7 +21,7 @@ def test_rows_load_links_as_each_does_alone(name: str) -> None:
     stages = 4
     random, compared = np.random.default_rng(3), 0
     some = random.choice(np.flatnonzero(lattice.rows.pp == stages), 300, replace=False)
-    rows, _ = lattice.on_meshes(some, AS_LISTED)
+    rows, _ = lattice.on_meshes(some, None)
     for mesh in np.unique(rows.mesh)[::7]:
         own = rows.take(np.flatnonzero(rows.mesh == mesh))
         layers = random.integers(1, 9, (len(own), stages))

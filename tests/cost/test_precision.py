@@ -14,7 +14,7 @@ from meshwright.cost.compute import kernels
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.memory import memory_costs
-from meshwright.cost.roofline import Machine, work
+from meshwright.cost.roofline import GpuRates, work
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.shards import Shards
@@ -105,18 +105,18 @@ def test_transformer_engine_keeps_two_copies_of_weights() -> None:
 
 def test_a_linear_layer_takes_its_flops_and_its_casts() -> None:
     """2 m n k at the fp8 peak, plus m k numbers read in 2 bytes and written twice."""
-    machine = work(llama("fp8"), EVERY, one()).machine
+    gpu = work(llama("fp8"), EVERY, one()).gpu
     m, n, k = 8192.0, 28672.0, 4096.0
     matmul_s = 2 * (m + 1) * (n + 1) * (k + 1) / FP8
     cast_s = m * k * (2 + 1 + 1) / 4e12
-    assert machine.linear_s(m, n, k) == pytest.approx(matmul_s + cast_s, rel=1e-12)
+    assert gpu.linear_s(m, n, k) == pytest.approx(matmul_s + cast_s, rel=1e-12)
 
 
 def test_a_linear_layer_of_few_tokens_reads_a_byte_a_weight() -> None:
-    machine = work(llama("fp8"), EVERY, one()).machine
+    gpu = work(llama("fp8"), EVERY, one()).gpu
     m, n, k = 1.0, 28672.0, 4096.0
     moved_s = (m * k + k * n + 2 * m * n) / 4e12
-    assert machine.linear_s(m, n, k) == pytest.approx(moved_s + 1e-7, rel=1e-12)
+    assert gpu.linear_s(m, n, k) == pytest.approx(moved_s + 1e-7, rel=1e-12)
 
 
 def test_attention_and_head_stay_at_the_16_bit_peak() -> None:
@@ -131,8 +131,8 @@ def test_attention_and_head_stay_at_the_16_bit_peak() -> None:
 
 
 def test_16_bit_matmuls_are_all_alike() -> None:
-    machine = Machine(BF16, BF16, 4e12, 2, EVERY)
-    assert machine.linear_s(64, 64, 64) == machine.matmul_s(64, 64, 64)
+    gpu = GpuRates(BF16, BF16, 4e12, 2, EVERY)
+    assert gpu.linear_s(64, 64, 64) == gpu.matmul_s(64, 64, 64)
 
 
 def test_messages_stay_in_16_bits() -> None:

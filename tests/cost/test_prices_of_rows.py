@@ -13,7 +13,6 @@ from meshwright.cost.job import Job, make_job
 from meshwright.cost.links import group_bytes
 from meshwright.cost.price import Prices, price, step_seconds
 from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.plans.columns import FEW
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
@@ -33,7 +32,7 @@ def many_rows(seed: int) -> tuple[Job, Skeletons]:
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice) > FEW // 4:
-            rows, _ = lattice.on_meshes(np.arange(len(lattice)), AS_LISTED)
+            rows, _ = lattice.on_meshes(np.arange(len(lattice)), None)
             if len(rows) > FEW:
                 return job, rows
 

@@ -13,14 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshwright.cost.schedule import closed_form_s, in_flight
-from meshwright.cost.schedule_tasks import (
-    Span,
-    longest_path_s,
-    stage_order,
-    timeline,
-)
+from meshwright.cost.schedule_tasks import longest_path_s
 from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
-from meshwright.schedules.tasks import Task
+from tests.helpers.timeline import Span, Task, stage_order, timeline
 
 SCHEDULES = [ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1]
 schedules = st.sampled_from(SCHEDULES)

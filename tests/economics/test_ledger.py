@@ -18,7 +18,6 @@ from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price, stage_times
 from meshwright.economics.ledger import ledger
 from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.loading.load import load_spec
 from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan
@@ -63,7 +62,7 @@ def check_time(job: Job, plan: Plan, told: Ledger) -> None:
     rows, place = to_row(job.fabric, plan)
     kinds = rows_by_kind(job, rows, place)
     each = [stage_times(r, price(k, r).time, to_split(plan)) for k, r in kinds]
-    for stage, kind in enumerate(job.kind_of_stage(plan.pp).tolist()):
+    for stage, kind in enumerate(job.gpu_kind_of_stage(plan.pp).tolist()):
         entries, times = told.of_stage(stage), each[kind]
         for part in ON_STEP:
             expected = plan.microbatches * times.seconds.get(part, np.zeros(plan.pp))
@@ -143,7 +142,7 @@ def test_ledgers_of_random_plans_add_up(spec: Spec, random: Any) -> None:
     if not count:
         return
     index = np.array(sorted(random.sample(range(count), min(count, 5))))
-    placed, _ = lattice.on_meshes(index, AS_LISTED)
+    placed, _ = lattice.on_meshes(index, None)
     for row in random.sample(range(len(placed)), min(len(placed), 5)):
         one = placed.take(np.array([row]))
         plan = to_plan(one, 0, some_split(spec, one), lattice.place(one))
@@ -186,7 +185,7 @@ def test_recomputed_layers_have_their_forward_again_without_the_weights() -> Non
 def test_stages_on_unlike_gpus_have_ledgers_of_their_own() -> None:
     """The same group is faster on newer GPUs: each stage is told as its own see it."""
     job, plan = of_pins(load_spec("llama2-13b-8xh100-8xa100", ["tp=8"]))
-    assert len(job.kinds) == 2
+    assert len(job.gpu_kinds) == 2
     assert plan.pp > 1
     told = ledger(job, plan)
     check_time(job, plan, told)

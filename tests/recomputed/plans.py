@@ -11,7 +11,6 @@ import numpy as np
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import (
@@ -79,7 +78,7 @@ def _row(
         own = getattr(rows, name)[index]
         index = index[own == random.choice(np.unique(own).tolist())]
     chosen = index[random.randrange(len(index))]
-    placed, _ = lattice.on_meshes(np.array([chosen]), AS_LISTED)
+    placed, _ = lattice.on_meshes(np.array([chosen]), None)
     return placed, random.randrange(len(placed))
 
 

@@ -15,6 +15,7 @@ from meshwright.schedules.schedule import Schedule
 from meshwright.schedules.table import SCHEDULES, by_schedule, schedule_named
 from meshwright.schedules.tasks import Tasks
 from meshwright.schedules.zero_bubble_h1 import ZeroBubbleH1
+from tests.helpers.timeline import task_of
 
 STAGES = range(1, 5)
 
@@ -51,7 +52,7 @@ def test_what_is_in_flight_is_what_the_tasks_hold(
     columns = np.array([microbatches]), np.array([1])
     for stage in range(stages):
         held = most = 0
-        order = [tasks.task(number) for number in own.order(tasks, stage)]
+        order = [task_of(tasks, number) for number in own.order(tasks, stage)]
         assert len({*order}) == len(order)
         for task in order:
             held += (task.kind == "F") - (task.kind == last)

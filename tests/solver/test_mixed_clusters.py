@@ -18,7 +18,6 @@ from meshwright.check.check import broken_rules, check
 from meshwright.cost.efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import AS_LISTED
 from meshwright.loading.load import load_spec
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.split import Split
@@ -48,7 +47,7 @@ def brute_force(spec: Spec) -> float:
     for own in arrangements(spec):
         job = make_mixed_job(own.spec, lambda _: Efficiency())
         lattice = build_lattice(job)
-        rows, _ = lattice.on_meshes(np.arange(len(lattice.rows)), AS_LISTED)
+        rows, _ = lattice.on_meshes(np.arange(len(lattice.rows)), None)
         for row in range(len(rows)):
             one = rows.take(np.array([row]))
             stages = int(one.pp[0])

@@ -61,10 +61,10 @@ def test_bounds_of_families_hold_on_faster_links(name: str) -> None:
             continue
         start = prepared.on_better_hardware(more.spec, more.link_speedup)
         assert start is not None
-        exact = prepare(make_job(more.spec)).kin.floor
-        assert (start.kin.floor <= exact).all()
+        exact = prepare(make_job(more.spec)).families.lower
+        assert (start.families.lower <= exact).all()
         # They are worth something: the links are no more than a tenth faster.
-        assert (start.kin.floor * MORE >= exact * (1 - 1e-9)).all()
+        assert (start.families.lower * MORE >= exact * (1 - 1e-9)).all()
 
 
 def test_rules_that_look_at_links_may_allow_other_skeletons() -> None:

@@ -105,9 +105,9 @@ def _problems(job: Job, plan: Plan) -> Iterator[str]:
 
 
 def _stage_gpus(job: Job, stages: int) -> list[str]:
-    """Return the name of the GPU of each stage; empty where all GPUs are equal."""
-    names = [kind.spec.cluster.topology.gpu.name for kind in job.kinds] or [""]
-    return [names[kind] for kind in job.kind_of_stage(stages).tolist()]
+    """Return the GPU of each stage, where they differ; empty names elsewhere."""
+    names = [kind.spec.cluster.topology.gpu.name for kind in job.gpu_kinds] or [""]
+    return [names[kind] for kind in job.gpu_kind_of_stage(stages).tolist()]
 
 
 def _mesh_problems(

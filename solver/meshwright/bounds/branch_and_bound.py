@@ -1,10 +1,11 @@
-"""Branch and bound over the lattice: which skeletons can still be the best one.
+"""Branch and bound over the lattice: which skeletons can still hold the best plan.
 
-Kin are taken in the order of a bound that leaves memory aside, in growing parts. Rows
-of a part that have room are bounded on their own and taken in that order, in growing
-batches. Each batch is bounded with memory in mind, what is left is placed on its
-meshes, bounded again, and a constructive split gives a plan that exists. What is
-bounded above the best plan is dropped; when the next bound is, all after it is too.
+Families are visited in order of their time-only lower bound, in parts that grow. The
+skeletons of a part that fit in memory are bounded one by one and visited in the order
+of that bound, in batches that grow. Each batch is bounded again with memory in mind.
+What is left of it is placed on its meshes and bounded once more, and a constructed
+split gives a plan that exists. Skeletons whose lower bound is above the best plan are
+dropped; once the next one in order is, so are all after it.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import numpy as np
 
 from meshwright.bounds.candidates import (
     Candidates,
-    Coarse,
-    candidates_of,
-    kth_best,
-    lower_bound_at,
-    within,
+    FittingSkeletons,
+    kth_best_upper,
+    lower_bound_against,
+    place_and_bound,
+    within_best,
 )
-from meshwright.bounds.dominated import is_needless
-from meshwright.bounds.families import Kin, kin_of
-from meshwright.bounds.integer_costs import Scaled, free
-from meshwright.bounds.lower import cheap_bound
-from meshwright.bounds.memory_fit import Memory, by_stages, timed
+from meshwright.bounds.dominated import is_dominated
+from meshwright.bounds.families import Families, find_families
+from meshwright.bounds.integer_costs import Scaled, zero_costs
+from meshwright.bounds.lower import time_only_bound
+from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
-from meshwright.lattice.mesh_table import AS_LISTED, Budget, FindAll
+from meshwright.lattice.mesh_table import FindAll, OrderSearch
 from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
 from meshwright.plans.columns import Floats, Ints
@@ -38,17 +39,20 @@ from meshwright.results.outcome import Counts
 from meshwright.topology.fabric import PathCosts
 
 FIRST_PART = 256
-"""Kin in the first part."""
+"""Families in the first part."""
 
 FIRST_BATCH = 64
-"""Coarse rows in the first batch."""
+"""Skeletons in the first batch."""
 
 GROWTH = 4
-"""How many times as many the next one has: thousands take little longer than one."""
+"""Size of a batch over that of the one before; thousands take little longer than one.
+"""
 
 GROWTH_OF_PARTS = 16
+"""Size of a part over that of the one before."""
 
-Ticks = Callable[[int, ExpertDegree, PathCosts], Floats]
+OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
+"""Lower bound on step time, for an index of degrees, ep, and what groups pay."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Pruned:
     candidates: Candidates
     counts: Counts
     open_bound: float
-    """Least bound of the rows that time ran out on, ticks; infinite if none."""
+    """Least bound of the skeletons that time ran out on, ticks; infinite if none."""
 
 
 def prune(
@@ -69,50 +73,50 @@ def prune(
     deadline: Deadline = NEVER,
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
-    kin: Kin | None = None,
+    families: Families | None = None,
 ) -> Pruned:
-    """Return the candidates for the `keep` best plans on distinct coarse rows.
+    """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
-    So many as `spare` are kept beside, unless they are the same plan with something
-    freed.
-    At least one batch is done, whatever the deadline.
-    Without pruning every skeleton that fits is a candidate, for comparison. Who knows
-    the families of the lattice already gives them.
+    The next `spare` plans are kept too, except dominated ones. At least one batch is
+    bounded, whatever the deadline. Without pruning every skeleton that fits is a
+    candidate. `families` are those of the lattice, if they are known already.
     """
     search = _Search(job, lattice, keep, spare, is_pruning, deadline)
-    kin = kin_of(job, lattice) if kin is None else kin
-    # Orders of GPUs are looked for against all rows of some degrees at once.
+    families = find_families(job, lattice) if families is None else families
+    # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
-    left, size = np.arange(len(kin)), len(kin) if is_whole else FIRST_PART
+    count = len(families)
+    left, size = np.arange(count), count if is_whole else FIRST_PART
     while len(left) and not search.is_over:
-        on_progress(f"{len(left):,} of {len(kin):,} families of rows to bound")
-        part, others = kin.least(left, size)
-        search.look_at(kin.rows(part))
-        left, size = others[kin.floor[others] <= search.best], size * GROWTH_OF_PARTS
-    candidates = within(job, search.found, search.best)
-    survivors = _skeletons(lattice, candidates)
+        on_progress(f"{len(left):,} of {count:,} families of rows to bound")
+        part, others = families.least(left, size)
+        search.visit(families.rows(part))
+        left = others[families.lower[others] <= search.best]
+        size *= GROWTH_OF_PARTS
+    candidates = within_best(job, search.found, search.best)
+    survivors = _count_skeletons(lattice, candidates)
     counts = Counts(
         skeletons=lattice.skeletons,
         no_memory=search.no_memory,
         bounded=lattice.skeletons - search.no_memory - survivors,
         survivors=survivors,
     )
-    late = float(kin.floor[left].min(initial=np.inf))
-    return Pruned(candidates, counts, min(late, search.open_bound()))
+    not_visited = float(families.lower[left].min(initial=np.inf))
+    return Pruned(candidates, counts, min(not_visited, search.open_bound()))
 
 
-def _skeletons(lattice: Lattice, candidates: Candidates) -> int:
-    """Return how many skeletons there are, those in several orders of GPUs once."""
+def _count_skeletons(lattice: Lattice, candidates: Candidates) -> int:
+    """Return the number of skeletons, those in several GPU orders counted once."""
     if not lattice.table.has_choice:
         return len(candidates.lower)
     meshes = candidates.costs.rows.mesh.tolist()
-    lie = {own: lattice.table.place(own).mesh.tobytes() for own in set(meshes)}
-    pairs = zip(candidates.coarse.tolist(), meshes, strict=True)
-    return len({(row, lie[mesh]) for row, mesh in pairs})
+    axes = {mesh: lattice.table.place(mesh).mesh.tobytes() for mesh in set(meshes)}
+    pairs = zip(candidates.unplaced.tolist(), meshes, strict=True)
+    return len({(row, axes[mesh]) for row, mesh in pairs})
 
 
 class _Search:
-    """A branch and bound on its way."""
+    """The state of one branch and bound."""
 
     def __init__(
         self,
@@ -127,114 +131,124 @@ class _Search:
         self._keep, self._wanted = keep, keep + spare
         self._is_pruning, self._deadline = is_pruning, deadline
         self._size = FIRST_BATCH
-        self._looked: list[tuple[Ints, Floats, Ints]] = []
+        self._visited: list[tuple[Ints, Floats, Ints]] = []
+        """Skeletons of each part, their bounds, and which of them time ran out on."""
         nothing = np.zeros(0, dtype=np.int64)
-        no_rows = Coarse(nothing, free(lattice.take(nothing).rows))
-        self.found = [candidates_of(job, lattice, no_rows, np.inf, AS_LISTED)]
+        no_rows = FittingSkeletons(nothing, zero_costs(lattice.take(nothing).rows))
+        self.found = [place_and_bound(job, lattice, no_rows, np.inf, None)]
         self.best = np.inf
-        """Ticks that a plan takes no more than that is of interest."""
+        """Ticks of the slowest plan that is still wanted."""
         self.no_memory = 0
-        """Skeletons that were looked at and have no room."""
+        """Visited skeletons that do not fit in memory."""
 
     @property
     def is_over(self) -> bool:
         """Return whether the time is up, and a batch was done."""
         return len(self.found) > 1 and self._deadline.has_passed
 
-    def look_at(self, index: Ints) -> None:
-        """Bound some coarse rows, as far as they have room."""
+    def visit(self, index: Ints) -> None:
+        """Bound those of some unplaced skeletons that fit in memory."""
         job, part = self._job, self._lattice.take(index)
-        memory = Memory(job, part)
-        has_room = memory.fits()
-        self.no_memory += int(part.copies[part.degree[~has_room]].sum())
-        fitting = np.flatnonzero(has_room)
+        memory = MemoryFit(job, part)
+        is_fitting = memory.is_fitting()
+        self.no_memory += int(part.copies[part.degree[~is_fitting]].sum())
+        fitting = np.flatnonzero(is_fitting)
         if self._is_pruning and self._keep == 1:
-            fitting = fitting[~is_needless(job, part, fitting)]
-        coarse = Coarse(index[fitting], memory.of(fitting))
-        self._bound(coarse, timed(job, coarse.memory, memory.which[fitting]))
+            fitting = fitting[~is_dominated(job, part, fitting)]
+        rows = FittingSkeletons(index[fitting], memory.costs(fitting))
+        self._bound(rows, with_times(job, rows.memory, memory.price_group[fitting]))
 
-    def _bound(self, coarse: Coarse, costs: Scaled) -> None:
-        """Bound coarse rows in batches by their least times, which `costs` have."""
-        cheap = cheap_bound(costs, self._job.spec.model.n_layers)
-        order = np.argsort(cheap, kind="stable")
+    def _bound(self, rows: FittingSkeletons, costs: Scaled) -> None:
+        """Bound skeletons in batches, in the order of their time-only bounds."""
+        bound = time_only_bound(costs, self._job.spec.model.n_layers)
+        order = np.argsort(bound, kind="stable")
         done, near = 0, len(order)
         while done < near and not self.is_over:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
-            own = costs.take(batch)
-            is_near = by_stages(self._job, own, lower_bound_at(self.best)) <= self.best
-            self._place(coarse.take(batch[is_near]), coarse.number)
-            near = int(np.searchsorted(cheap[order], self.best, side="right"))
-        self._looked.append((coarse.number, cheap, order[done:]))
+            lower = measure_stages(
+                self._job, costs.take(batch), lower_bound_against(self.best)
+            )
+            self._place(rows.take(batch[lower <= self.best]), rows.number)
+            near = int(np.searchsorted(bound[order], self.best, side="right"))
+        self._visited.append((rows.number, bound, order[done:]))
 
-    def _place(self, batch: Coarse, every: Ints) -> None:
-        """Place a batch on its meshes; orders are sought for `every` coarse row."""
-        ticks = _ticks(self._job, self._lattice, every)
+    def _place(self, batch: FittingSkeletons, part: Ints) -> None:
+        """Place a batch on its meshes; GPU orders are searched for the whole part."""
+        ticks = _order_bound(self._job, self._lattice, part)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)
-        self._add(batch, self._budget(ticks, Placer.placements, self.best))
+        self._add(batch, self._order_search(ticks, Placer.placements, self.best))
 
-    def _place_first(self, batch: Coarse, ticks: Ticks) -> None:
-        """Look for a plan that exists, against which orders of GPUs are searched.
+    def _place_first(self, batch: FittingSkeletons, ticks: OrderBound) -> None:
+        """Find a first plan, against which GPU orders can be searched.
 
-        First as they are listed, then as swaps better that.
+        It has the GPUs in the order in which they are listed, then improved by swaps.
         """
-        self._add(batch, AS_LISTED)
+        self._add(batch, None)
         if self._is_pruning:
-            self._add(batch, self._budget(ticks, Placer.quick_placements, 0.0))
-            alike = batch.take(_alike_to_best(self._lattice, batch, self.found))
-            self._add(alike, self._budget(ticks, Placer.placements, self.best))
+            self._add(batch, self._order_search(ticks, Placer.quick_placements, 0.0))
+            same = batch.take(_with_best_degrees(self._lattice, batch, self.found))
+            self._add(same, self._order_search(ticks, Placer.placements, self.best))
 
-    def _budget(self, ticks: Ticks, find: FindAll, reach: float) -> Budget:
-        return Budget(self.best, ticks, find, reach, self._deadline)
+    def _order_search(
+        self, ticks: OrderBound, find: FindAll, reach: float
+    ) -> OrderSearch:
+        return OrderSearch(self.best, ticks, find, reach, self._deadline)
 
-    def _add(self, batch: Coarse, budget: Budget) -> None:
-        own = candidates_of(self._job, self._lattice, batch, self.best, budget)
-        self.found.append(own.up_to(self.best))
+    def _add(self, batch: FittingSkeletons, search: OrderSearch | None) -> None:
+        found = place_and_bound(self._job, self._lattice, batch, self.best, search)
+        self.found.append(found.up_to(self.best))
         if self._is_pruning:
-            self.best = kth_best(self.found, self._wanted)
+            self.best = kth_best_upper(self.found, self._wanted)
 
     def open_bound(self) -> float:
-        """Return ticks of plans that time ran out on, in general or to seek orders."""
-        late = (
-            float(cheap[late].min(initial=np.inf)) for *_, cheap, late in self._looked
+        """Return the least bound of skeletons or GPU orders that time ran out on."""
+        open_bounds = (
+            float(bound[late].min(initial=np.inf)) for *_, bound, late in self._visited
         )
-        least = min(late, default=np.inf)
+        least = min(open_bounds, default=np.inf)
         if not self._lattice.table.has_choice:
             return least
-        orders = (self._open_orders(rows, cheap) for rows, cheap, _ in self._looked)
+        orders = (self._open_orders(rows, bound) for rows, bound, _ in self._visited)
         return min((least, *orders))
 
-    def _open_orders(self, rows: Ints, cheap: Floats) -> float:
-        """Return ticks of coarse rows on orders that nobody looked at, at least."""
-        lattice, own = self._lattice, self._lattice.take(rows)
-        keys = np.stack([own.degree, own.rows.ep], axis=1)
-        every, inverse = np.unique(keys, axis=0, return_inverse=True)
-        asked = [lattice.key(degree, ep) for degree, ep in every.tolist()]
-        orders = np.array([lattice.table.open_bound(key) for key in asked])
-        return float(np.maximum(cheap, orders[inverse]).min(initial=np.inf))
+    def _open_orders(self, index: Ints, bound: Floats) -> float:
+        """Return the least bound of some skeletons in GPU orders not looked at."""
+        lattice, part = self._lattice, self._lattice.take(index)
+        keys = np.stack([part.degree, part.rows.ep], axis=1)
+        distinct, which = np.unique(keys, axis=0, return_inverse=True)
+        wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
+        orders = np.array([lattice.table.open_bound(key) for key in wanted])
+        return float(np.maximum(bound, orders[which]).min(initial=np.inf))
 
 
-def _ticks(job: Job, lattice: Lattice, order: Ints) -> Ticks:
-    """Return what the plans of some degrees take at least by what groups pay."""
+def _order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
+    """Return a lower bound on the skeletons of a part, by what their groups pay.
+
+    The bound is for those of given degrees, one value for each entry of the costs.
+    """
 
     def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
-        own = lattice.take(order[lattice.degree[order] == degree]).rows
-        own = own.take(np.flatnonzero(own.ep == (ep or 1)))
-        trials, each = len(paths.latency_s), len(own)
-        rows = own.take(np.tile(np.arange(each), trials))
-        tried = paths.take(np.repeat(np.arange(trials), each))
-        costs = timed(job, free(rows.on_meshes(tried, np.arange(len(rows)))))
-        bound = cheap_bound(costs, job.spec.model.n_layers)
-        return np.asarray(bound.reshape(trials, each).min(axis=1, initial=np.inf))
+        rows = lattice.take(part[lattice.degree[part] == degree]).rows
+        rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
+        trials, count = len(paths.latency_s), len(rows)
+        rows = rows.take(np.tile(np.arange(count), trials))
+        paths = paths.take(np.repeat(np.arange(trials), count))
+        placed = rows.on_meshes(paths, np.arange(len(rows)))
+        costs = with_times(job, zero_costs(placed))
+        bound = time_only_bound(costs, job.spec.model.n_layers)
+        return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
 
     return ticks
 
 
-def _alike_to_best(lattice: Lattice, batch: Coarse, found: list[Candidates]) -> Ints:
+def _with_best_degrees(
+    lattice: Lattice, batch: FittingSkeletons, found: list[Candidates]
+) -> Ints:
     """Return which of a batch have the degrees of the best plan known."""
-    upper = np.concatenate([own.upper for own in found])
-    coarse = np.concatenate([own.coarse for own in found])
-    first = coarse[np.argsort(upper)[:1]]
-    own = lattice.degree[batch.number]
-    return np.flatnonzero(np.isin(own, lattice.degree[first]))
+    upper = np.concatenate([part.upper for part in found])
+    unplaced = np.concatenate([part.unplaced for part in found])
+    best = unplaced[np.argsort(upper)[:1]]
+    degree = lattice.degree[batch.number]
+    return np.flatnonzero(np.isin(degree, lattice.degree[best]))

@@ -1,4 +1,4 @@
-"""Candidates for the best plan: rows on meshes, bounded from below and from above."""
+"""Candidates for the best plan: placed skeletons, bounded from below and above."""
 
 from __future__ import annotations
 
@@ -7,86 +7,93 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import Scaled, free
+from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.link_limit import LinkLimit
-from meshwright.bounds.lower import cheap_bound, lower_bound
-from meshwright.bounds.memory_fit import by_stages, stages_by_count, timed
+from meshwright.bounds.lower import lower_bound, time_only_bound
+from meshwright.bounds.memory_fit import measure_stages, stages_by_pp, with_times
 from meshwright.bounds.stages import Stages, has_one_split
-from meshwright.bounds.upper import pinned_split, split_fits, split_ticks
+from meshwright.bounds.upper import construct_pinned_split, split_fits, split_ticks
 from meshwright.cost.job import Job
 from meshwright.lattice.lattice import Lattice
-from meshwright.lattice.mesh_table import Budget
+from meshwright.lattice.mesh_table import OrderSearch
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
+from meshwright.plans.skeletons import Skeletons
 
 
 @dataclass(frozen=True)
-class Coarse(Columns):
-    """Coarse rows that have room, and what they hold: that is so on every mesh."""
+class FittingSkeletons(Columns):
+    """Unplaced skeletons that fit in memory, which they do on every mesh."""
 
     number: Ints
-    """Of each: its row in the lattice."""
+    """Index of each in the lattice."""
     memory: Scaled
+    """What they hold; all times are zero."""
 
 
 @dataclass(frozen=True)
 class Candidates(Columns):
-    """Skeletons on meshes that may hold the best plan, in no order."""
+    """Placed skeletons that may hold the best plan, in no order."""
 
     costs: Scaled
-    coarse: Ints
-    """Of each: its row in the lattice. Plans on one row differ by mesh alone."""
+    unplaced: Ints
+    """Index of the unplaced skeleton in the lattice: those of one differ in mesh."""
     floor: Floats
-    """Ticks that no split gets below, limits on links left aside."""
+    """Lower bound on the ticks of any split, limits on links left aside."""
     lower: Floats
-    """The same with those in mind; infinite where no split keeps them."""
+    """The same with limits on links; infinite where no split keeps them."""
     upper: Floats
-    """Ticks of the constructive split; infinite where that breaks a limit or pin."""
+    """Ticks of the constructed split; infinite where that breaks a limit or pin."""
 
     def up_to(self, best: float) -> Candidates:
         """Return the candidates whose lower bound is not above `best`."""
         return self.take(np.flatnonzero(self.lower <= best))
 
 
-def candidates_of(
+def place_and_bound(
     job: Job,
     lattice: Lattice,
-    batch: Coarse,
+    batch: FittingSkeletons,
     best: float,
-    budget: Budget,
+    search: OrderSearch | None,
 ) -> Candidates:
-    """Return the coarse rows of a batch on their meshes, bounded both ways.
+    """Return the skeletons of a batch on all their meshes, bounded from both sides.
 
-    What is bounded above `best` is left out as soon as that is known.
+    A skeleton is left out as soon as a lower bound on it is above `best`.
     """
 
     def is_near(costs: Scaled) -> Bools:
-        return cheap_bound(costs, job.spec.model.n_layers) <= best
+        return time_only_bound(costs, job.spec.model.n_layers) <= best
 
-    keep = None if np.isinf(best) else lambda own: is_near(timed(job, free(own)))
-    rows, own = lattice.on_meshes(batch.number, budget, keep)
-    costs = timed(job, batch.memory.shared(rows, own))
+    def keep(rows: Skeletons) -> Bools:
+        return is_near(with_times(job, zero_costs(rows)))
+
+    rows, which = lattice.on_meshes(
+        batch.number, search, None if np.isinf(best) else keep
+    )
+    costs = with_times(job, batch.memory.shared(rows, which))
     near = np.flatnonzero(is_near(costs))
-    costs, coarse = costs.take(near), batch.number[own[near]]
-    lower = by_stages(job, costs, lower_bound_at(best))
+    costs, unplaced = costs.take(near), batch.number[which[near]]
+    lower = measure_stages(job, costs, lower_bound_against(best))
     near = np.flatnonzero(lower <= best)
-    costs, coarse, lower = costs.take(near), coarse[near], lower[near]
+    costs, unplaced, lower = costs.take(near), unplaced[near], lower[near]
     floor, upper = lower.copy(), np.empty(len(costs))
     share = job.spec.limits.max_link_utilisation
     limit = None if share is None else LinkLimit(job, lattice, share)
-    for index, stages in stages_by_count(job, costs):
+    for index, stages in stages_by_pp(job, costs):
         upper[index] = _constructed_ticks(job, limit, stages)
         if limit is not None:
             lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
-    if not job.kinds:
-        # What has no other split, and recomputes no more than it must, is the fastest.
+    if not job.gpu_kinds:
+        # The constructed split recomputes no more than it must; with one way to split
+        # layers, it is the fastest.
         is_exact = has_one_split(costs.rows) & np.isfinite(upper)
         lower = np.where(is_exact, upper, lower)
-    return Candidates(costs, coarse, floor, lower, upper)
+    return Candidates(costs, unplaced, floor, lower, upper)
 
 
 def _constructed_ticks(job: Job, limit: LinkLimit | None, stages: Stages) -> Floats:
-    """Return ticks of constructive splits, infinite where pins or limits are broken."""
-    layers, recomputed = pinned_split(job.spec.pins, stages)
+    """Return the ticks of constructed splits, infinite if they break a rule."""
+    layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     ticks = split_ticks(stages, layers, recomputed)
     allowed = split_fits(stages, layers, recomputed)
     if limit is not None:
@@ -94,23 +101,23 @@ def _constructed_ticks(job: Job, limit: LinkLimit | None, stages: Stages) -> Flo
     return np.where(allowed, ticks, np.inf)
 
 
-def kth_best(found: list[Candidates], keep: int) -> float:
-    """Return the keep-th least upper bound over coarse rows of different times."""
-    coarse = np.concatenate([part.coarse for part in found])
+def kth_best_upper(found: list[Candidates], k: int) -> float:
+    """Return the k-th least distinct upper bound, one per unplaced skeleton."""
+    unplaced = np.concatenate([part.unplaced for part in found])
     upper = np.concatenate([part.upper for part in found])
     order = np.argsort(upper, kind="stable")
-    _, first = np.unique(coarse[order], return_index=True)
+    _, first = np.unique(unplaced[order], return_index=True)
     distinct = np.unique(upper[order][first])
-    return float(distinct[keep - 1]) if len(distinct) >= keep else np.inf
+    return float(distinct[k - 1]) if len(distinct) >= k else np.inf
 
 
-def within(job: Job, found: list[Candidates], best: float) -> Candidates:
-    """Return the candidates within the best plan, bounded once more against it."""
+def within_best(job: Job, found: list[Candidates], best: float) -> Candidates:
+    """Return the candidates up to `best`, their lower bounds computed against it."""
     merged = Candidates.joined([part.up_to(best) for part in found])
-    again = by_stages(job, merged.costs, lower_bound_at(best))
+    again = measure_stages(job, merged.costs, lower_bound_against(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
 
 
-def lower_bound_at(best: float) -> Callable[[Stages], Floats]:
-    """Return a bound of stages from below, which may be loose above `best`."""
+def lower_bound_against(best: float) -> Callable[[Stages], Floats]:
+    """Return the lower bound as a function of stages; it may be loose above `best`."""
     return lambda stages: lower_bound(stages, best)

@@ -1,4 +1,4 @@
-"""Rows that free memory which nothing needs: they cannot be the best ones."""
+"""Dominated skeletons: they free memory although the same skeleton fits without."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from meshwright.plans.skeletons import KEEPS_ALL, NONE
 from meshwright.spec.plan_fields import OFFLOADS, RECOMPUTE_MODES
 
 
-def is_needless(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
-    """Return which rows, of the fitting ones, free memory that nothing needs.
+def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
+    """Return which of the fitting unplaced skeletons are dominated.
 
-    Where layers have one split only, a row that recomputes takes no less time than the
-    one that is like it and does not, if that fits too; nor does one that offloads. A
-    limit on links is another matter: slower plans may keep it. So are pinned counts of
-    recomputed layers, which plans that recompute nothing may not have.
+    Where the layers have only one split, a skeleton that recomputes takes no less time
+    than the same skeleton without recomputation, if that fits too; the same goes for
+    offload. Under a limit on links nothing is dominated, since a slower plan may keep
+    the limit. Pinned counts of recomputed layers exclude plans that recompute nothing,
+    so those dominate no plan.
     """
     if job.spec.limits.max_link_utilisation is not None:
         return np.zeros(len(fitting), dtype=bool)
-    rows, kin = lattice.rows, lattice.choices.kin[fitting]
+    rows, family = lattice.rows, lattice.unplaced.family[fitting]
     offload, recompute = rows.offload[fitting], rows.recompute[fitting]
     result = np.zeros(len(fitting), dtype=bool)
     if job.spec.pins.stage_recompute is None:
-        result = _follows(kin * len(OFFLOADS) + offload, recompute == NONE)
+        group = family * len(OFFLOADS) + offload
+        result = _has_other(group, recompute == NONE)
     if is_never_faster(job):
-        kin = kin * len(RECOMPUTE_MODES) + recompute
-        result |= _follows(kin, offload == KEEPS_ALL)
+        group = family * len(RECOMPUTE_MODES) + recompute
+        result |= _has_other(group, offload == KEEPS_ALL)
     return np.asarray(result & has_one_split(rows)[fitting])
 
 
-def _follows(kin: Ints, is_first: Bools) -> Bools:
-    """Return which rows have a first one among their kin, and are not it."""
-    has_first = np.zeros(int(kin.max(initial=0)) + 1, dtype=bool)
-    has_first[kin[is_first]] = True
-    return np.asarray(has_first[kin] & ~is_first)
+def _has_other(group: Ints, is_plain: Bools) -> Bools:
+    """Return which rows are not plain although their group has a plain row."""
+    has_plain = np.zeros(int(group.max(initial=0)) + 1, dtype=bool)
+    has_plain[group[is_plain]] = True
+    return np.asarray(has_plain[group] & ~is_plain)

@@ -1,4 +1,7 @@
-"""Kin: rows that differ in what they free alone, and what the fastest of each takes."""
+"""Families: unplaced skeletons that differ only in recomputation and offload.
+
+The skeletons of a family share one lower bound on step time, which leaves memory aside.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import free
-from meshwright.bounds.lower import cheap_bound
-from meshwright.bounds.memory_fit import timed
+from meshwright.bounds.integer_costs import zero_costs
+from meshwright.bounds.lower import time_only_bound
+from meshwright.bounds.memory_fit import with_times
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
@@ -18,58 +21,59 @@ from meshwright.spec.plan_fields import OFFLOADS
 
 
 @dataclass(frozen=True)
-class Kin:
-    """Kin of a lattice, an entry each."""
+class Families:
+    """The families of a lattice, one entry per family."""
 
     start: Ints
-    """Coarse row that frees the least; the others of its kin follow."""
+    """Unplaced skeleton that frees the least memory; its family follows it."""
     count: Ints
-    floor: Floats
-    """Ticks that each of them takes at least, memory left aside."""
+    """Skeletons of the family."""
+    lower: Floats
+    """Lower bound on the ticks of every skeleton of the family, memory left aside."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of families."""
         return len(self.start)
 
     def least(self, index: Ints, count: int) -> tuple[Ints, Ints]:
-        """Return the `count` of some kin that have the least floors, and the others."""
+        """Return the `count` families with the least bounds, and the others."""
         if len(index) <= count:
             return index, index[:0]
-        order = np.argpartition(self.floor[index], count)
+        order = np.argpartition(self.lower[index], count)
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
 
-    def among(self, rows: Bools) -> Kin:
-        """Return those of the part of a lattice that some coarse rows make up.
+    def among(self, is_kept: Bools) -> Families:
+        """Return the families of the lattice that has only some unplaced skeletons.
 
-        A family is in that part as a whole or not at all.
+        `is_kept` holds for all skeletons of a family or for none.
         """
-        own = np.flatnonzero(rows[self.start])
-        count = self.count[own]
-        return Kin(np.cumsum(count) - count, count, self.floor[own])
+        kept = np.flatnonzero(is_kept[self.start])
+        count = self.count[kept]
+        return Families(np.cumsum(count) - count, count, self.lower[kept])
 
     def rows(self, index: Ints) -> Ints:
-        """Return the coarse rows of some kin."""
+        """Return the unplaced skeletons of some families."""
         return ranges(self.start[index], self.count[index])
 
 
-def kin_of(job: Job, lattice: Lattice) -> Kin:
-    """Return the kin of a lattice.
+def find_families(job: Job, lattice: Lattice) -> Families:
+    """Return the families of a lattice, each with its bound.
 
-    What recomputes takes no less than what does not, and what offloads no less than
-    what keeps all, unless the host updates faster than the GPU. Where that is so, or
-    all must offload, each way to offload is kin of its own.
+    Recomputation never shortens a step, and offload does so only where the host updates
+    faster than the GPU. Where that is so, or every skeleton must offload, each way to
+    offload is a separate family.
     """
-    choices = lattice.choices
-    start = _starts(choices.kin)
-    least = choices.take(start)
-    if not (is_never_faster(job) and (least.rows.offload == KEEPS_ALL).all()):
-        start = _starts(choices.kin * len(OFFLOADS) + choices.rows.offload)
-        least = choices.take(start)
-    costs = timed(job, free(least.rows), least.alike)
-    count = np.diff(start, append=len(choices))
-    return Kin(start, count, cheap_bound(costs, job.spec.model.n_layers))
+    unplaced = lattice.unplaced
+    start = _starts(unplaced.family)
+    first = unplaced.take(start)
+    if not (is_never_faster(job) and (first.rows.offload == KEEPS_ALL).all()):
+        start = _starts(unplaced.family * len(OFFLOADS) + unplaced.rows.offload)
+        first = unplaced.take(start)
+    costs = with_times(job, zero_costs(first.rows), first.price_group)
+    count = np.diff(start, append=len(unplaced))
+    return Families(start, count, time_only_bound(costs, job.spec.model.n_layers))
 
 
-def _starts(number: Ints) -> Ints:
-    """Return where each number starts, of those that stand together."""
-    return np.flatnonzero(np.diff(number, prepend=-1))
+def _starts(group: Ints) -> Ints:
+    """Return where each group starts; the entries of a group stand together."""
+    return np.flatnonzero(np.diff(group, prepend=-1))

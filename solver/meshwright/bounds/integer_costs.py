@@ -1,7 +1,7 @@
-"""Seconds and bytes to whole numbers: the only rounding in Meshwright.
+"""Seconds and bytes as whole numbers: the only rounding in Meshwright.
 
-Bounds and CP-SAT see nothing but these numbers, so that they agree exactly. Times are
-rounded to the nearest tick, memory needs up and capacity down: what fits here fits.
+Bounds and CP-SAT see only these numbers, so that they agree exactly. Times are rounded
+to the nearest tick, memory up and capacity down: what fits in chunks fits in bytes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CHUNK_BYTES = 1024
 """Bytes per chunk: a kibibyte."""
 
 MOST_TICKS = 2.0**50
-"""Ticks are cut off here, above what any step may take: see `cpsat.problem`."""
+"""Longer times are cut off here; no step may take as long: see `cpsat.problem`."""
 
 MOST_CHUNKS = 2.0**36
-"""Chunks are cut off here, 64 TiB: above what any GPU has."""
+"""Larger amounts are cut off here, at 64 TiB: no GPU has as much."""
 
 
 class Holding(NamedTuple):
@@ -47,7 +47,7 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaled(Columns):
-    """Costs of skeletons in ticks and chunks, whole numbers, a row each."""
+    """Costs of skeletons in whole ticks and chunks, one row per skeleton."""
 
     rows: Skeletons
     layer: Ints
@@ -55,13 +55,14 @@ class Scaled(Columns):
     first: Ints
     last: Ints
     send: Ints
-    """Up to here: what a stage adds to filling the pipeline, see `cost.schedule`."""
+    """Ticks that a send adds to filling the pipeline, as the four columns above do for
+    a layer, a recomputed layer and the ends of the model: see `cost.schedule`."""
     pace_layer: Ints
     pace_recompute: Ints
     pace_first: Ints
     pace_last: Ints
     pace_send: Ints
-    """What it adds to the pace that the slowest stage sets."""
+    """Ticks that a send adds to the pace of its stage, as above."""
     sync_layer: Ints
     sync_first: Ints
     sync_last: Ints
@@ -75,39 +76,39 @@ class Scaled(Columns):
     last_activations: Ints
     fixed: Ints
     host_layer: Ints
-    """Chunks on the host of a GPU, as for the next two: of a layer."""
+    """Chunks of a layer on the host; the next two are those of the ends."""
     host_first: Ints
     host_last: Ints
-    kinds: tuple[Scaled, ...] = ()
-    """The same rows on each kind of GPU that stages lie on; then the above are the
-    least of all kinds."""
+    by_gpu_kind: tuple[Scaled, ...] = ()
+    """The same skeletons on each kind of GPU that stages lie on; the columns above are
+    then the least over all kinds."""
 
     def shared(self, rows: Skeletons, inverse: Ints) -> Scaled:
-        """Return the costs of rows of which `inverse` says which of these each has."""
+        """Return the costs of `rows`; `inverse` says whose costs each of them has."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
         return Scaled(rows=rows, **take(columns, inverse))
 
     @classmethod
     def least(cls, kinds: Sequence[Scaled]) -> Scaled:
-        """Return the least costs over kinds of GPUs, and those of each kind."""
+        """Return the least costs over kinds of GPUs, with the costs of each kind."""
         columns = {
             name: np.min([getattr(kind, name) for kind in kinds], axis=0)
             for name in AMOUNTS
         }
-        return cls(rows=kinds[0].rows, kinds=tuple(kinds), **columns)
+        return cls(rows=kinds[0].rows, by_gpu_kind=tuple(kinds), **columns)
 
     def in_flight(self, stages: int) -> Ints:
-        """Return the chunks of activations that stages hold at most, (rows, stages)."""
+        """Return the most micro-batches in flight on each stage, (rows, stages)."""
         return self.in_flight_before(np.arange(stages)[::-1])
 
     def in_flight_before(self, after: Ints) -> Ints:
-        """Return the same of stages with `after` others behind them."""
-        own = self.rows
-        columns = (own.schedule, own.microbatches, own.vpp, own.pp)
+        """Return the same for stages with `after` other stages behind them."""
+        rows = self.rows
+        columns = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
         return in_flight_before(after, *(column[:, None] for column in columns))
 
     def held(self, in_flight: Ints, chunks: Ints) -> Ints:
-        """Return what stages keep of an amount per micro-batch, (rows, stages)."""
+        """Return what stages hold of an amount per micro-batch, (rows, stages)."""
         held = in_flight * chunks[:, None]
         if (self.rows.vpp == 1).all():
             return held
@@ -118,7 +119,7 @@ class Scaled(Columns):
         return self._at_ends(self.first, self.last, self.send, stages)
 
     def stage_pace_extra(self, stages: int) -> Ints:
-        """Return the same of its pace, (rows, stages)."""
+        """Return the pace of a stage beside its layers, (rows, stages)."""
         return self._at_ends(self.pace_first, self.pace_last, self.pace_send, stages)
 
     def _at_ends(self, first: Ints, last: Ints, send: Ints, stages: int) -> Ints:
@@ -128,16 +129,16 @@ class Scaled(Columns):
         return extra
 
     def stage_sync(self, stages: int) -> Ints:
-        """Return the ticks at the end of a step beside those of layers."""
+        """Return the ticks of the end of the step beside its layers, (rows, stages)."""
         sync = np.zeros((len(self), stages), dtype=np.int64)
         sync[:, 0] += self.sync_first
         sync[:, -1] += self.sync_last
         return sync
 
     def holding(self, in_flight: Ints, first: Bools, last: Bools) -> Holding:
-        """Return what stages hold, (rows, stages): the formula of `MemoryCosts`.
+        """Return what stages hold, (rows, stages), by the formula of `MemoryCosts`.
 
-        `first` and `last` say which of the stages are the ends of the pipeline.
+        `first` and `last` say which stages are the ends of the pipeline.
         """
         heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
         embedding = self.first_state[:, None]
@@ -156,39 +157,39 @@ class Scaled(Columns):
 
         `capacity` is in chunks per GPU; (rows, stages), up to all `layers`.
         """
-        room = np.full((len(self), stages), capacity, dtype=np.int64)
-        room[:, 0] -= self.host_first
-        room[:, -1] -= self.host_last
-        most = np.maximum(room, -1) // np.maximum(self.host_layer, 1)[:, None]
-        is_free = (room >= 0) & (self.host_layer == 0)[:, None]
-        return np.where(is_free, layers, np.maximum(most, 0))
+        left = np.full((len(self), stages), capacity, dtype=np.int64)
+        left[:, 0] -= self.host_first
+        left[:, -1] -= self.host_last
+        most = np.maximum(left, -1) // np.maximum(self.host_layer, 1)[:, None]
+        is_unused = (left >= 0) & (self.host_layer == 0)[:, None]
+        return np.where(is_unused, layers, np.maximum(most, 0))
 
 
-AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "kinds"))
+AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "by_gpu_kind"))
 """The columns of ticks and chunks."""
 
 
-def free(rows: Skeletons) -> Scaled:
-    """Return costs of nothing: rows take no time and hold nothing."""
-    none = np.zeros(len(rows), dtype=np.int64)
-    columns: dict[str, Any] = dict.fromkeys(AMOUNTS, none)
+def zero_costs(rows: Skeletons) -> Scaled:
+    """Return costs of skeletons that take no time and hold nothing."""
+    zeros = np.zeros(len(rows), dtype=np.int64)
+    columns: dict[str, Any] = dict.fromkeys(AMOUNTS, zeros)
     return Scaled(rows=rows, **columns)
 
 
 def with_memory(costs: Scaled, memory: MemoryCosts) -> Scaled:
-    """Return costs with what each row holds."""
+    """Return costs with what each skeleton holds."""
     chunks: dict[str, Any] = _memory_chunks(memory, np.arange(len(costs)))
     return replace(costs, **chunks)
 
 
 def with_time(costs: Scaled, time: TimeCosts, inverse: Ints) -> Scaled:
-    """Return costs with the times of distinct rows: `inverse` says which each has."""
+    """Return costs with times of distinct skeletons; `inverse` is which each has."""
     ticks: dict[str, Any] = _time_ticks(time, costs.rows, inverse)
     return replace(costs, **ticks)
 
 
 def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, Ints]:
-    """Return the columns of ticks, each for filling the pipeline and for its pace."""
+    """Return the columns of ticks, for filling the pipeline and for the pace."""
     weights = step_weights(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
     none = np.zeros(len(rows))
     layer_s = total(added([time.forward, time.backward]))
@@ -201,9 +202,9 @@ def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, In
     }
     ticks = {}
     for name, (amount_s, deferred_s) in columns.items():
-        own_s = amount_s[inverse]
-        ticks[name] = ticks_of(weights.fill_s(own_s, deferred_s))
-        ticks[f"pace_{name}"] = ticks_of(weights.pace_s(own_s, deferred_s))
+        row_s = amount_s[inverse]
+        ticks[name] = ticks_of(weights.fill_s(row_s, deferred_s))
+        ticks[f"pace_{name}"] = ticks_of(weights.pace_s(row_s, deferred_s))
     for name in ("sync_layer", "sync_first", "sync_last"):
         ticks[name] = ticks_of(total(getattr(time, name)))[inverse]
     return ticks
@@ -241,30 +242,30 @@ def seconds(ticks: float) -> float:
 
 
 def ticks_up(amount_s: float) -> int:
-    """Return seconds as ticks, rounded up: for what may not pass a limit."""
+    """Return seconds as ticks, rounded up, for what must keep a limit."""
     return math.ceil(amount_s / TICK_S)
 
 
 def ticks_down(amount_s: float) -> float:
-    """Return seconds as ticks, rounded down: for what no plan takes less than.
+    """Return seconds as ticks, rounded down, for lower bounds.
 
-    A hundredth of a tick makes up for how floats round whole ticks in seconds.
+    A hundredth of a tick is added, since a whole tick in float seconds may be short.
     """
     return float(math.floor(amount_s / TICK_S + 0.01))
 
 
 def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
-    """Return how far a step time in ticks may lie from the one in floats, seconds.
+    """Return the most seconds between a step time in ticks and the one in floats.
 
-    Every layer, recomputed layer, end and send is half a tick off at most: in filling
-    the pipeline, in its pace, and at the end of the step.
+    Every layer, recomputed layer, end and send is at most half a tick off in filling
+    the pipeline, in the pace, and in the end of the step.
     """
     terms = 2 * layers + 2 + 2 * stages * chunks
     return 0.5 * TICK_S * 3 * terms
 
 
 def ticks_of(amount_s: Floats) -> Ints:
-    """Return seconds as ticks, to the nearest."""
+    """Return seconds as ticks, rounded to the nearest."""
     ticks = np.rint(amount_s / TICK_S)
     return np.minimum(ticks, MOST_TICKS).astype(np.int64)
 

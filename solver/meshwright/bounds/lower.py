@@ -1,4 +1,4 @@
-"""What a skeleton costs at least: bounds that no split of its layers gets below."""
+"""Lower bounds on the step time of a skeleton, for any split of its layers."""
 
 from __future__ import annotations
 
@@ -9,54 +9,56 @@ from meshwright.bounds.stages import Stages, fluid_layers, most_layers, recomput
 from meshwright.plans.columns import Floats, Ints
 
 MOST_STEPS = 40
-"""Steps of a search for the least pace. It takes a few; each ends on a bound."""
+"""Steps of a search for the least pace. Few are needed, and each gives a bound."""
 
-ENOUGH = 1e-6
-"""Of a layer: nearer than this, layers in fractions are all there."""
+LAYER_TOLERANCE = 1e-6
+"""Fraction of a layer that may be missing when the fluid pace is found."""
 
 FLOAT_ERROR = 1e-12
-"""Share of a bound that float arithmetic may be off by; generous."""
+"""Relative error of a bound from float arithmetic, generously."""
 
 
-def cheap_bound(costs: Scaled, layers: int) -> Floats:
-    """Return ticks below which no split of a skeleton gets, memory left aside."""
+def time_only_bound(costs: Scaled, layers: int) -> Floats:
+    """Return a lower bound on the ticks of any split, memory left aside."""
     rows = costs.rows
     sends = 2 * (rows.pp * rows.vpp - 1)
     work = layers * costs.layer + costs.first + costs.last + sends * costs.send
     paces = layers * costs.pace_layer + costs.pace_first + costs.pace_last
     largest = -(-layers // rows.pp)
-    # A first stage whose leading layers are cheap may be the largest one.
+    # The first stage may be the largest, and cheaper if its leading layers are dense.
     alone = largest * costs.pace_layer + np.minimum(costs.pace_first, 0)
     slowest = np.maximum((paces + sends * costs.pace_send) / rows.pp, alone)
-    return next_tick(work + slowest + _least_sync(costs, layers))
+    return round_up_to_tick(work + slowest + _least_sync(costs, layers))
 
 
 def lower_bound(stages: Stages, best: float) -> Floats:
-    """Return ticks below which no split gets; rows above `best` may be left loose.
+    """Return a lower bound on the ticks of any split; it may be loose above `best`.
 
-    work + the least pace + the least recompute that any split with a pace good enough
-    to beat `best` needs + the least end of step.
+    The bound is the work of all layers, plus the least pace, plus the least end of the
+    step, plus what a split must add whose pace is good enough to beat `best`:
+    recomputation, layers on slower GPUs, and a later end of the step.
     """
     costs = stages.costs
     pace = least_pace(stages)
     work = stages.layers * costs.layer + stages.extra.sum(axis=1)
     sync = _least_sync(costs, stages.layers)
     floor = work + pace + sync
-    # A tick looser, lest float noise cut off a plan that equals the best.
+    # One tick more, so that float errors exclude no plan that equals the best.
     loosest = pace + np.maximum(best - floor, 0.0) + 1.0
     most = most_layers(stages, loosest)
     forced = np.maximum(_least_recompute(stages, most), recomputes(costs))
-    slower = _least_slower(stages, most)
-    later = np.maximum(_least_sync_behind(stages, most) - sync, 0)
-    return next_tick(floor + slower + later + costs.recompute * forced)
+    slower = _least_on_slower_gpus(stages, most)
+    later = np.maximum(_least_sync_after_first(stages, most) - sync, 0)
+    return round_up_to_tick(floor + slower + later + costs.recompute * forced)
 
 
-def _least_sync_behind(stages: Stages, most: Floats) -> Floats:
-    """Return ticks of sync that the stages after the first have at least.
+def _least_sync_after_first(stages: Stages, most: Floats) -> Floats:
+    """Return the least ticks of sync of the stages after the first.
 
-    `most` says how many layers each stage may have, (rows, stages). Leading layers
-    without experts make the first stage's sync short, so it is no measure of the
-    others': of the layers that it cannot take, one of those has an even share or more.
+    `most` is the most layers of each stage, (rows, stages). Leading layers without
+    experts make the sync of the first stage short, so that it says nothing about the
+    other stages. One of those has at least an even share of the layers that the first
+    stage cannot take.
     """
     if stages.count == 1:
         return np.zeros(len(most))
@@ -66,10 +68,10 @@ def _least_sync_behind(stages: Stages, most: Floats) -> Floats:
     return np.asarray(largest * least + np.minimum(stages.sync[:, -1], 0))
 
 
-def _least_slower(stages: Stages, most: Floats) -> Floats:
-    """Return the ticks that layers on slower GPUs add at least.
+def _least_on_slower_gpus(stages: Stages, most: Floats) -> Floats:
+    """Return the least ticks that layers add on stages with slower GPUs.
 
-    The fastest stages take all the layers that they can: `most`, (rows, stages).
+    The fastest stages take as many layers as they can: `most`, (rows, stages).
     """
     more = stages.layer - stages.costs.layer[:, None]
     if not more.any():
@@ -81,20 +83,21 @@ def _least_slower(stages: Stages, most: Floats) -> Floats:
     return np.asarray((taken * np.take_along_axis(more, order, axis=1)).sum(axis=1))
 
 
-def next_tick(bound: Floats) -> Floats:
-    """Return the whole tick that a bound implies, float errors taken off first.
+def round_up_to_tick(bound: Floats) -> Floats:
+    """Return a bound rounded up to a whole tick, less its float error.
 
-    Step times are whole ticks; a bound that is a hair above one must not exclude it.
+    Step times are whole ticks, so that the next whole tick is a bound too. A bound that
+    is above a tick only by a float error must not exclude that tick.
     """
     result: Floats = np.ceil(bound - (1e-3 + FLOAT_ERROR * bound))
     return result
 
 
-def most_ticks(stages: Stages, largest: Ints | int) -> Floats:
-    """Return ticks that no split passes whose stages have `largest` layers at most.
+def slowest_split_ticks(stages: Stages, largest: Ints | int) -> Floats:
+    """Return an upper bound on the ticks of splits with `largest` layers a stage.
 
-    All layers lie on the slowest stage and are recomputed, and the slowest is the
-    largest.
+    It takes every layer as slow as on the slowest stage and recomputed, and the largest
+    stage as the slowest.
     """
     fill = stages.layers * (stages.layer + stages.recompute).max(axis=1)
     pace = largest * (stages.pace_layer + stages.pace_recompute).max(axis=1)
@@ -104,10 +107,10 @@ def most_ticks(stages: Stages, largest: Ints | int) -> Floats:
 
 
 def least_pace(stages: Stages) -> Floats:
-    """Return ticks of pace that the slowest stage has at least.
+    """Return the least ticks of pace at which the stages take all layers.
 
-    From the pace that layers in fractions need, each step goes to the next one at which
-    enough stages take one or two whole layers more. Layers must have room.
+    The search starts at the fluid pace. Each step goes to the next pace at which enough
+    stages take one or two whole layers more. The layers must fit in memory.
     """
     pace = _least_fluid_pace(stages)
     for _ in range(MOST_STEPS):
@@ -121,28 +124,28 @@ def least_pace(stages: Stages) -> Floats:
 
 
 def _next_pace(stages: Stages, most: Floats, short: Floats) -> Floats:
-    """Return the pace at which `short` layers more are run than `most`, or a lower one.
+    """Return a lower bound on the pace at which `short` more layers run than `most`.
 
-    That is told by the first two more of each stage, up to where one has a third.
+    It is exact while no stage takes a third layer more.
     """
     one, two, three = (_pace_of_whole(stages, most + more) for more in (1, 2, 3))
-    known = np.sort(np.concatenate([one, two], axis=1), axis=1)
-    at = np.clip(short - 1, 0, known.shape[1] - 1).astype(np.int64)
-    enough = np.take_along_axis(known, at[:, None], axis=1)[:, 0]
+    paces = np.sort(np.concatenate([one, two], axis=1), axis=1)
+    last = np.clip(short - 1, 0, paces.shape[1] - 1).astype(np.int64)
+    enough = np.take_along_axis(paces, last[:, None], axis=1)[:, 0]
     return np.asarray(np.minimum(enough, three.min(axis=1)))
 
 
 def _least_fluid_pace(stages: Stages) -> Floats:
-    """Return the pace at which stages take all layers, in fractions.
+    """Return the fluid pace: stages take all layers, in fractions, within it.
 
-    By Newton's method from below: how many they take is concave, so that no step goes
-    too far.
+    Newton's method finds it from below. The number of layers is concave in the pace, so
+    that no step goes too far.
     """
     pace: Floats = _fluid_pace(stages, stages.least).max(axis=1)
     for _ in range(MOST_STEPS):
         most, slope = fluid_layers(stages, pace)
         short, gain = stages.layers - most.sum(axis=1), slope.sum(axis=1)
-        is_short = (short > ENOUGH) & (gain > 0)
+        is_short = (short > LAYER_TOLERANCE) & (gain > 0)
         if not is_short.any():
             break
         pace = pace + np.where(is_short, short / np.where(gain > 0, gain, 1.0), 0.0)
@@ -150,12 +153,12 @@ def _least_fluid_pace(stages: Stages) -> Floats:
 
 
 def _pace_of_whole(stages: Stages, layers: Floats) -> Floats:
-    """Return the pace of stages with so many layers; infinite where too many."""
+    """Return the pace of stages with these layers; infinite where they do not fit."""
     return np.where(layers <= stages.full_cap, _fluid_pace(stages, layers), np.inf)
 
 
 def _least_sync(costs: Scaled, layers: int) -> Floats:
-    """Return ticks that the end of the step takes at least."""
+    """Return the least ticks of the end of the step."""
     largest = -(-layers // costs.rows.pp) * costs.sync_layer
     largest = largest + np.minimum(costs.sync_first, 0)
     ends = np.maximum(costs.sync_first, costs.sync_last) + costs.sync_layer
@@ -165,17 +168,18 @@ def _least_sync(costs: Scaled, layers: int) -> Floats:
 
 
 def _fluid_pace(stages: Stages, layers: Floats | Ints) -> Floats:
+    """Return the pace of stages with these layers, recomputed ones in fractions."""
     forced = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
-    own = layers * stages.pace_layer + forced * stages.pace_recompute
-    return own + stages.pace_extra
+    ticks = layers * stages.pace_layer + forced * stages.pace_recompute
+    return ticks + stages.pace_extra
 
 
 def _least_recompute(stages: Stages, most: Floats) -> Floats:
-    """Return recomputed layers that any split needs whose stages take `most`; fluid."""
+    """Return the least recomputed layers, in fractions, of splits of up to `most`."""
     plain = np.minimum(most, stages.plain_cap)
     short = np.maximum(stages.layers - plain.sum(axis=1), 0)
-    room = most - plain
-    before = np.cumsum(room, axis=1) - room
-    bent = np.clip(short[:, None] - before, 0, room)
-    result: Floats = (bent * stages.recompute_slope).sum(axis=1)
+    further = most - plain
+    before = np.cumsum(further, axis=1) - further
+    beyond_plain = np.clip(short[:, None] - before, 0, further)
+    result: Floats = (beyond_plain * stages.recompute_slope).sum(axis=1)
     return result

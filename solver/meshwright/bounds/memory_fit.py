@@ -1,4 +1,4 @@
-"""Scaled costs of a job's rows, and which of them have room for the model."""
+"""Memory fit: which skeletons fit for at least one split of layers, and their costs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from meshwright.bounds.integer_costs import (
     Scaled,
     capacity_chunks,
-    free,
     with_memory,
     with_time,
+    zero_costs,
 )
 from meshwright.bounds.stages import (
     Stages,
-    even_fits,
     fits,
-    on_kinds,
+    interleaved_fits,
+    on_gpu_kinds,
     quick_fits,
     stages_of,
 )
@@ -31,135 +31,147 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import SCHEDULES
 
 
-def scale_job(job: Job, rows: Skeletons) -> Scaled:
-    """Return the scaled costs of rows, the least where they are not on meshes."""
-    return timed(job, scale_room(job, rows))
+def scaled_costs(job: Job, rows: Skeletons) -> Scaled:
+    """Return the scaled costs of skeletons, best-case ones for unplaced skeletons."""
+    return with_times(job, scaled_memory(job, rows))
 
 
-def timed(job: Job, costs: Scaled, alike: Ints | None = None) -> Scaled:
-    """Return costs with the times of their rows, the least where not on meshes.
+def with_times(job: Job, costs: Scaled, price_group: Ints | None = None) -> Scaled:
+    """Return costs with the times of their skeletons, best-case ones if unplaced.
 
-    Rows that share a number in `alike` differ in schedule and chunks alone, which no
-    price depends on.
+    Skeletons with the same `price_group` differ only in schedule and chunks, which no
+    price depends on: one skeleton of each group is priced.
     """
     rows, which = costs.rows, np.arange(len(costs))
-    if alike is not None:
-        own, which = representatives(alike)
-        rows = rows.take(own)
-    if not job.kinds:
-        seen = rows if rows.is_placed else in_best_case(job, rows)
-        return _folded(job, with_time(costs, price_time(job, seen), which))
-    each = [
-        price_time(kind, _seen_by(job, k, rows)) for k, kind in enumerate(job.kinds)
+    if price_group is not None:
+        one_of_each, which = representatives(price_group)
+        rows = rows.take(one_of_each)
+    if not job.gpu_kinds:
+        priced = rows if rows.is_placed else in_best_case(job, rows)
+        times = with_time(costs, price_time(job, priced), which)
+        return _fold_pinned_recompute(job, times)
+    by_kind = [
+        with_time(costs, price_time(kind, _on_gpu_kind(job, k, rows)), which)
+        for k, kind in enumerate(job.gpu_kinds)
     ]
-    return Scaled.least([_folded(job, with_time(costs, own, which)) for own in each])
+    return Scaled.least([_fold_pinned_recompute(job, times) for times in by_kind])
 
 
-def _seen_by(job: Job, kind: int, rows: Skeletons) -> Skeletons:
-    """Return rows with what groups pay between GPUs of one kind, at least."""
+def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
+    """Return skeletons with what their groups pay among GPUs of one kind, at least."""
     if rows.kind_paths:
         return rows.on_meshes(rows.kind_paths[kind], rows.mesh)
-    return in_best_case(job.kinds[kind], rows)
+    return in_best_case(job.gpu_kinds[kind], rows)
 
 
-def _folded(job: Job, costs: Scaled) -> Scaled:
-    """Return costs with recomputation in every layer, where pins ask for it."""
+def _fold_pinned_recompute(job: Job, costs: Scaled) -> Scaled:
+    """Return costs with recomputation as part of every layer, where pins ask for it."""
     if not job.spec.pins.recomputes_all_layers:
         return costs
-    none = np.zeros(len(costs), dtype=np.int64)
+    zeros = np.zeros(len(costs), dtype=np.int64)
     return replace(
         costs,
         layer=costs.layer + costs.recompute,
         pace_layer=costs.pace_layer + costs.pace_recompute,
         activations=costs.activations - costs.freed,
-        recompute=none,
-        pace_recompute=none,
-        freed=none,
+        recompute=zeros,
+        pace_recompute=zeros,
+        freed=zeros,
     )
 
 
-def scale_room(job: Job, rows: Skeletons) -> Scaled:
-    """Return the scaled costs of rows as if nothing took time."""
-    return _folded(job, with_memory(free(rows), price_memory(job, rows)))
+def scaled_memory(job: Job, rows: Skeletons) -> Scaled:
+    """Return the scaled costs of skeletons with memory alone; all times are zero."""
+    memory = with_memory(zero_costs(rows), price_memory(job, rows))
+    return _fold_pinned_recompute(job, memory)
 
 
-class Memory:
-    """What the coarse rows of a lattice hold, priced once for those that are alike."""
+class MemoryFit:
+    """What the unplaced skeletons of a lattice hold, and which of them fit in memory.
+
+    Memory is priced once for each price group.
+    """
 
     def __init__(self, job: Job, lattice: Lattice) -> None:
-        """Price it."""
-        own, self.which = representatives(lattice.choices.alike)
-        """Of each coarse row: a number shared by those that are alike."""
+        """Price one skeleton of each price group."""
+        one_of_each, self.price_group = representatives(lattice.unplaced.price_group)
+        """Group of each unplaced skeleton, numbered from 0."""
         self._job, self._lattice = job, lattice
-        self._costs = scale_room(job, lattice.rows.take(own))
+        self._costs = scaled_memory(job, lattice.rows.take(one_of_each))
 
-    def of(self, index: Ints) -> Scaled:
-        """Return the scaled costs of coarse rows as if nothing took time."""
-        return self._costs.shared(self._lattice.rows.take(index), self.which[index])
+    def costs(self, index: Ints) -> Scaled:
+        """Return the scaled costs of unplaced skeletons; all times are zero."""
+        rows = self._lattice.rows.take(index)
+        return self._costs.shared(rows, self.price_group[index])
 
-    def fits(self) -> Bools:
-        """Return which rows can hold the model, looking at every stage where needed."""
+    def is_fitting(self) -> Bools:
+        """Return which unplaced skeletons fit in memory for at least one split.
+
+        Stages are computed only for skeletons that the quick test leaves open.
+        """
         rows, model = self._lattice.rows, self._job.spec.model
-        if self._job.kinds:
-            every = self.of(np.arange(len(rows)))
-            return by_stages(self._job, every, fits).astype(bool)
+        if self._job.gpu_kinds:
+            costs = self.costs(np.arange(len(rows)))
+            return measure_stages(self._job, costs, fits).astype(bool)
         capacities = _capacities(self._job)
-        # The quick test does not tell chunks apart, if there are any.
-        kind = (self.which * len(SCHEDULES) + rows.schedule) * 2 + (rows.vpp > 1)
-        own, inverse = representatives(kind)
-        can, cannot = quick_fits(self.of(own), model, *capacities)
+        # The quick test asks only whether there is more than one chunk.
+        group = self.price_group * len(SCHEDULES) + rows.schedule
+        one_of_each, inverse = representatives(group * 2 + (rows.vpp > 1))
+        can, cannot = quick_fits(self.costs(one_of_each), model, *capacities)
         result, is_open = can[inverse], ~(can | cannot)[inverse]
-        even = np.flatnonzero(is_open & (rows.vpp > 1))
-        result[even] = even_fits(self.of(even), model, *capacities)
+        chunked = np.flatnonzero(is_open & (rows.vpp > 1))
+        result[chunked] = interleaved_fits(self.costs(chunked), model, *capacities)
         others = np.flatnonzero(is_open & (rows.vpp == 1))
-        result[others] = by_stages(self._job, self.of(others), fits)
+        result[others] = measure_stages(self._job, self.costs(others), fits)
         return result
 
 
-def by_stages(
+def measure_stages(
     job: Job, costs: Scaled, measure: Callable[[Stages], Floats | Bools]
 ) -> Floats:
-    """Return a measure of every row, worked out per number of stages."""
+    """Return a measure of every skeleton, computed for each number of stages."""
     result = np.empty(len(costs))
-    for index, stages in stages_by_count(job, costs):
+    for index, stages in stages_by_pp(job, costs):
         result[index] = measure(stages)
     return result
 
 
-def stages_by_count(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
-    """Return the rows with each number of stages, and their stages."""
-    parts = by_count(costs)
-    return [(index, _stages(job, own, int(own.rows.pp[0]))) for index, own in parts]
+def stages_by_pp(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
+    """Return, for each number of stages, the rows that have it and their stages."""
+    return [
+        (index, _stages(job, part, int(part.rows.pp[0])))
+        for index, part in costs_by_pp(costs)
+    ]
 
 
-def by_count(costs: Scaled) -> list[tuple[Ints, Scaled]]:
-    """Return the rows with each number of stages, and their costs."""
+def costs_by_pp(costs: Scaled) -> list[tuple[Ints, Scaled]]:
+    """Return, for each number of stages, the rows that have it and their costs."""
     counts = costs.rows.pp
     if len(counts) and (counts == counts[0]).all():
         return [(np.arange(len(counts)), costs)]
     order = np.argsort(counts, kind="stable")
-    # Columns are copied once; those of each number of stages are a part of them.
+    # Columns are copied once; the parts are slices of the copy.
     together = costs.take(order)
     _, starts = np.unique(together.rows.pp, return_index=True)
     edges = pairwise([*starts.tolist(), len(order)])
     parts = [slice(start, end) for start, end in edges]
-    return [(order[own], together.take(own)) for own in parts]
+    return [(order[part], together.take(part)) for part in parts]
 
 
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:
-    """Return the stages of rows, each on the kind of GPU that it lies on."""
-    if not job.kinds:
+    """Return the stages of skeletons, each on the kind of GPU that it lies on."""
+    if not job.gpu_kinds:
         return stages_of(costs, job.spec.model, *_capacities(job))
-    # What rows hold is the same for all kinds, before they have times.
-    each = costs.kinds or (costs,) * len(job.kinds)
-    kinds = [
-        stages_of(own, kind.spec.model, *_capacities(kind))
-        for kind, own in zip(job.kinds, each, strict=True)
+    # Without times, costs are the same for every kind of GPU.
+    by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
+    stages = [
+        stages_of(kind_costs, kind.spec.model, *_capacities(kind))
+        for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
     ]
-    return on_kinds(kinds, costs, job.kind_of_stage(count))
+    return on_gpu_kinds(stages, costs, job.gpu_kind_of_stage(count))
 
 
 def _capacities(job: Job) -> tuple[int, int]:
     """Return the chunks of a GPU, and those of its share of a host."""
-    own_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
-    return capacity_chunks(job.spec.usable_gib), capacity_chunks(own_gib)
+    host_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
+    return capacity_chunks(job.spec.usable_gib), capacity_chunks(host_gib)

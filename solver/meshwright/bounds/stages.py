@@ -1,12 +1,12 @@
-"""Skeletons with one number of stages, and what time and memory let a stage hold.
+"""Stages of skeletons, and how many layers time and memory let each stage hold.
 
-All in ticks and chunks (see `scaling`). On stage e, n layers need at least
+All amounts are in ticks and chunks (see `integer_costs`). On stage e, n layers need
 
     r(n) = ceil((n (state + f activations) + fixed - capacity) / (f freed))
 
-recomputed layers, where f micro-batches are in flight; more are never faster. The
-fluid r (without the ceiling) makes the time of n layers convex with one kink, so that
-the most layers within a bottleneck have a closed form.
+recomputed layers or more, where f micro-batches are in flight; more are never faster.
+The fluid relaxation counts r in fractions, without the ceiling. It makes the time of n
+layers convex with one kink, so that the most layers within a pace have a closed form.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.model import Model
 
-MOST = 2**50
-"""Chunks of a host without end."""
+ENDLESS_CHUNKS = 2**50
+"""Chunks of a host that is never full."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Skeletons with the same number of stages, ready for bounds, (rows, stages)."""
+    """Costs of skeletons with the same number of stages, (rows, stages)."""
 
     costs: Scaled
     layers: int
@@ -39,21 +39,22 @@ class Stages:
     pace_layer: Ints
     pace_recompute: Ints
     sync_layer: Ints
-    """Ticks of a layer on each stage, from `layer` on: see `Scaled`."""
+    """Ticks of a layer on each stage, as are the four columns above: see `Scaled`."""
     extra: Ints
     pace_extra: Ints
     sync: Ints
+    """Ticks of a stage beside its layers, as are the two columns above."""
     least: Ints
     """Fewest layers of each stage, (stages,)."""
-    room: Ints
+    layer_capacity: Ints
     """Chunks that a stage has for its layers."""
     per_layer: Ints
     freed: Ints
-    """Chunks that a recomputed layer gives back; 0 where recomputation is off."""
+    """Chunks that recomputing a layer frees; 0 where recomputation is off."""
     plain_cap: Floats
-    """Most layers that fit with none recomputed; fractional."""
+    """Most layers that fit with no layer recomputed; fractional."""
     full_cap: Floats
-    """Most layers that fit with all recomputed, and on the host; whole."""
+    """Most layers that fit with all recomputed, on the GPU and its host; whole."""
     recompute_slope: Floats
     """Recomputed layers that each layer above plain_cap forces; fractional."""
 
@@ -65,19 +66,22 @@ class Stages:
 
 
 def stages_of(
-    costs: Scaled, model: Model, capacity: int | Ints, host_capacity: int = MOST
+    costs: Scaled,
+    model: Model,
+    capacity: int | Ints,
+    host_capacity: int = ENDLESS_CHUNKS,
 ) -> Stages:
-    """Return what the memory of every stage allows; all rows have one pp.
+    """Return the stages of skeletons that all have the same pp.
 
-    `capacity` is in chunks, for all rows or (rows, 1); `host_capacity` in chunks per
+    `capacity` is in chunks, one number or (rows, 1); `host_capacity` is in chunks per
     GPU.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
     index = np.arange(count)
     in_flight = costs.in_flight(count)
     fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == count - 1)
-    room = np.maximum(capacity - fixed, 0)
-    # Chunks are equally many on every stage.
+    layer_capacity = np.maximum(capacity - fixed, 0)
+    # Interleaved stages all have equally many layers.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
     most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
     least = np.ones(count, dtype=np.int64)
@@ -95,41 +99,44 @@ def stages_of(
         pace_extra=costs.stage_pace_extra(count),
         sync=costs.stage_sync(count),
         least=least,
-        room=room,
+        layer_capacity=layer_capacity,
         per_layer=per_layer,
         freed=freed,
-        plain_cap=room / per_layer,
-        full_cap=np.minimum(room // (per_layer - freed), most).astype(np.float64),
+        plain_cap=layer_capacity / per_layer,
+        full_cap=np.minimum(layer_capacity // (per_layer - freed), most).astype(
+            np.float64
+        ),
         recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
     )
 
 
-def on_kinds(kinds: Sequence[Stages], costs: Scaled, kind: Ints) -> Stages:
-    """Return stages of which each lies on its own kind of GPU.
+def on_gpu_kinds(kinds: Sequence[Stages], costs: Scaled, kind: Ints) -> Stages:
+    """Return stages that each lie on one kind of GPU.
 
-    `kinds` has all of them on each kind, `kind` says which it is, (stages,); `costs`
-    are the least ones over all kinds.
+    `kinds` holds all stages on each kind, `kind` the kind of each stage, (stages,);
+    `costs` are the least over all kinds.
     """
     columns: dict[str, Any] = {}
     for field in fields(Stages):
-        own = [getattr(stages, field.name) for stages in kinds]
-        if isinstance(own[0], np.ndarray) and own[0].ndim == 2:
+        by_kind = [getattr(stages, field.name) for stages in kinds]
+        if isinstance(by_kind[0], np.ndarray) and by_kind[0].ndim == 2:
             columns[field.name] = np.stack(
-                [own[k][:, e] for e, k in enumerate(kind.tolist())], axis=1
+                [by_kind[k][:, e] for e, k in enumerate(kind.tolist())], axis=1
             )
     return replace(kinds[0], costs=costs, **columns)
 
 
 def quick_fits(
-    costs: Scaled, model: Model, capacity: int, host_capacity: int = MOST
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = ENDLESS_CHUNKS
 ) -> tuple[Bools, Bools]:
-    """Return which rows can hold the model, as far as one stage tells, and which not.
+    """Return which skeletons surely fit in memory, and which surely do not.
 
-    They can where the fullest stage there may be holds an even share of the layers,
-    and its host too; they cannot where stages without ends, with as few micro-batches
-    in flight as on the last one, hold too few: that is one or, of v > 1 chunks each,
-    ((v - 1) p + 1) / v, at least (p + 1) / 2, of as many as there are. Which v it is
-    makes no difference. Capacities as in `stages_of`.
+    A skeleton fits if the fullest stage that there may be holds an even share of the
+    layers, and so does its host. It does not fit if pp stages without the ends of the
+    model, with as few micro-batches in flight as the last stage has, hold fewer layers
+    than there are. The last stage has one micro-batch in flight or, with v > 1 chunks,
+    ((v - 1) pp + 1) / v, which is at least (pp + 1) / 2 whatever v is. Capacities are
+    as in `stages_of`.
     """
     rows = costs.rows
     recomputes = rows.recompute != NONE
@@ -147,18 +154,19 @@ def quick_fits(
     least = np.maximum(costs.state + halves * kept // 2, 1)
     lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
     lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
-    room = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
+    layer_capacity = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
     can = (fullest <= capacity) & (on_host <= host_capacity)
-    return can, rows.pp * (room // least) < model.n_layers
+    return can, rows.pp * (layer_capacity // least) < model.n_layers
 
 
-def even_fits(
-    costs: Scaled, model: Model, capacity: int, host_capacity: int = MOST
+def interleaved_fits(
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = ENDLESS_CHUNKS
 ) -> Bools:
-    """Return which interleaved rows can hold the model, recomputing what they must.
+    """Return which interleaved skeletons fit in memory, all layers recomputed.
 
-    Their stages all have as many layers. Those in the middle hold the less the later
-    they come, for less is in flight: where the second one fits, so do the others.
+    All stages have equally many layers. A later stage in the middle holds less than an
+    earlier one, since fewer micro-batches are in flight: if the second stage fits, so
+    do all others in the middle.
     """
     rows = costs.rows
     layers = model.n_layers // rows.pp
@@ -175,35 +183,36 @@ def even_fits(
 
 
 def fits(stages: Stages) -> Bools:
-    """Return which rows can hold the model at all, recomputing what they must."""
+    """Return which skeletons fit in memory for at least one split of layers."""
     has_all = (stages.full_cap >= stages.least).all(axis=1)
     result: Bools = has_all & (stages.full_cap.sum(axis=1) >= stages.layers)
     return result
 
 
 def has_one_split(rows: Skeletons) -> Bools:
-    """Return which rows have their layers split in one way: over equal chunks."""
+    """Return which skeletons have only one split of layers: into equal chunks."""
     return np.asarray((rows.pp == 1) | (rows.vpp > 1))
 
 
 def recomputes(costs: Scaled) -> Bools:
-    """Return which rows must recompute a layer somewhere, to be what they say."""
+    """Return which skeletons must recompute at least one layer, by their mode."""
     result: Bools = (costs.rows.recompute != NONE) & (costs.recompute > 0)
     return result
 
 
 def most_layers(stages: Stages, pace: Floats) -> Floats:
-    """Return the most layers, whole, that each stage runs within a pace."""
+    """Return the most whole layers that each stage runs within a pace."""
     return np.floor(fluid_layers(stages, pace)[0] + 1e-9)
 
 
 def fluid_layers(stages: Stages, pace: Floats) -> tuple[Floats, Floats]:
     """Return the most layers that each stage runs within a pace, in fractions.
 
-    With them, how many more it runs per tick of pace; 0 where it has no room.
+    The second result is how many more layers each stage runs per tick of pace; it is 0
+    where memory is full.
     """
     spare = pace[:, None] - stages.pace_extra
-    # One micro-batch waits for no other: its pace is 0, and no bottleneck.
+    # A single micro-batch waits for no other: the pace of a layer is 0 ticks.
     layer = np.maximum(stages.pace_layer, 1e-9)
     slope = stages.recompute_slope * stages.pace_recompute
     plain = spare / layer

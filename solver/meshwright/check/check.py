@@ -1,6 +1,7 @@
-"""Re-scores a plan in floats from `cost` alone: the specification of what a plan is.
+"""The checker prices a plan in floats and tests its rules.
 
-It knows nothing of the solver, of integers or of pruning.
+It uses only `cost` and `rules`, and knows nothing of the solver, of whole numbers or of
+pruning: it is the specification of what a plan is.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from meshwright.topology.fabric import Place
 from meshwright.topology.groups import GROUPS, price_groups_by_gpu_kind
 
 MOST_TASKS = 16_000
-"""Tasks of the schedule's graph that are walked one by one."""
+"""Most tasks of a schedule's graph that are computed one by one."""
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """A plan as columns of length one, its prices and its split."""
+    """A plan as columns of length one, with its prices and split."""
 
     job: Job
     plan: Plan
@@ -60,12 +61,12 @@ class _Scored:
 
     @cached_property
     def link_s(self) -> Floats:
-        """Return for how long links carry traffic, (stages, groups, links)."""
+        """Return how long each group keeps each link busy, (stages, groups, links)."""
         return link_seconds(self.job, self.rows, self.split, self.place)
 
     @property
     def busy_s(self) -> Floats:
-        """Return the same of all groups together, (stages, links)."""
+        """Return the same for all groups together, (stages, links)."""
         return np.asarray(self.link_s.sum(axis=1))
 
 
@@ -75,12 +76,12 @@ def check(job: Job, plan: Plan) -> PricedPlan:
 
 
 def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
-    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
+    """Return the rules that a plan breaks, with their numbers; none if it is valid."""
     return _broken(_score(job, plan))
 
 
 def checked(job: Job, plan: Plan) -> tuple[PricedPlan, list[BrokenRule]]:
-    """Return what `check` and `broken_rules` do, of a plan scored once."""
+    """Return the results of `check` and `broken_rules`; the plan is scored once."""
     scored = _score(job, plan)
     return _priced(scored), _broken(scored)
 
@@ -109,19 +110,21 @@ def _priced(scored: _Scored) -> PricedPlan:
 
 
 def _peak_flops(job: Job, plan: Plan) -> float:
-    """Return the matmul peak of a GPU, the mean over those of all stages, FLOP/s."""
-    kinds = [kind.spec.at(plan.precision).peak_flops for kind in job.kinds or (job,)]
-    return float(np.mean(np.array(kinds)[job.kind_of_stage(plan.pp)]))
+    """Return the matmul peak of a GPU in FLOP/s, the mean over all stages."""
+    peaks = [
+        kind.spec.at(plan.precision).peak_flops for kind in job.gpu_kinds or (job,)
+    ]
+    return float(np.mean(np.array(peaks)[job.gpu_kind_of_stage(plan.pp)]))
 
 
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
-    """Return the step time of a plan, seconds, and its memory: what is measured."""
+    """Return what runs measure of a plan: its step time in seconds, and its memory."""
     scored = _score(job, plan)
     return sum(_step_parts(scored).values()), _stage_memory(scored)
 
 
 def schedule_s(job: Job, plan: Plan) -> float:
-    """Return the step time of a plan by its schedule's task graph, seconds."""
+    """Return the step time of a plan on the task graph of its schedule, seconds."""
     return _schedule_s(_score(job, plan))
 
 
@@ -136,26 +139,26 @@ def _broken(scored: _Scored) -> list[BrokenRule]:
 def rows_by_kind(
     job: Job, rows: Skeletons, place: Place
 ) -> list[tuple[Job, Skeletons]]:
-    """Return a row as the GPUs of each kind see it that stages lie on, with its job."""
-    if not job.kinds:
+    """Return, for each kind of GPU that stages lie on, the job and the row on it."""
+    if not job.gpu_kinds:
         return [(job, rows)]
-    fabrics = [kind.fabric for kind in job.kinds]
-    seen = price_groups_by_gpu_kind(fabrics, place.mesh[None], rows.paths, rows.ep)
-    placed = (rows.on_meshes(own, rows.mesh) for own in seen)
-    return list(zip(job.kinds, placed, strict=True))
+    fabrics = [kind.fabric for kind in job.gpu_kinds]
+    by_kind = price_groups_by_gpu_kind(fabrics, place.mesh[None], rows.paths, rows.ep)
+    placed = (rows.on_meshes(paths, rows.mesh) for paths in by_kind)
+    return list(zip(job.gpu_kinds, placed, strict=True))
 
 
 def _score(job: Job, plan: Plan) -> _Scored:
     rows, place = to_row(job.fabric, plan)
     prices, split = price(job, rows), to_split(plan)
-    if not job.kinds:
+    if not job.gpu_kinds:
         times = stage_times(rows, prices.time, split)
         return _Scored(job, plan, place, prices, split, times)
-    each = [
-        stage_times(own, price(kind, own).time, split)
-        for kind, own in rows_by_kind(job, rows, place)
+    by_kind = [
+        stage_times(row, price(kind, row).time, split)
+        for kind, row in rows_by_kind(job, rows, place)
     ]
-    times = times_on_kinds(each, job.kind_of_stage(plan.pp))
+    times = times_on_kinds(by_kind, job.gpu_kind_of_stage(plan.pp))
     return _Scored(job, plan, place, prices, split, times)
 
 
@@ -164,28 +167,28 @@ def _step_parts(scored: _Scored) -> dict[str, float]:
 
 
 def _schedule_s(scored: _Scored) -> float:
-    """Return the step time by the longest path of the schedule's tasks.
+    """Return the step time by the longest path through the schedule's tasks.
 
-    Past `MOST_TASKS` the rest is added at the rate of a full pipeline.
+    Micro-batches beyond `MOST_TASKS` are added at the rate of a full pipeline.
     """
     times, plan = scored.times, scored.plan
-    own, forward = total(times.seconds), times.forward_s
-    walked = _walked(plan)
+    seconds, forward = total(times.seconds), times.forward_s
+    microbatches = _exact_microbatches(plan)
     path = longest_path_s(
         forward.tolist(),
-        (own - forward - times.weight_s).tolist(),
+        (seconds - forward - times.weight_s).tolist(),
         times.weight_s.tolist(),
-        walked,
+        microbatches,
         int(scored.rows.schedule[0]),
         plan.vpp,
     )
-    rate_s = schedule_named(plan.schedule).rate_s(own, forward)
+    rate_s = schedule_named(plan.schedule).rate_s(seconds, forward)
     sync = float(total(times.sync).max())
-    return path + (plan.microbatches - walked) * rate_s + sync
+    return path + (plan.microbatches - microbatches) * rate_s + sync
 
 
-def _walked(plan: Plan) -> int:
-    """Return how many micro-batches are walked task by task, in whole rounds."""
+def _exact_microbatches(plan: Plan) -> int:
+    """Return how many micro-batches are computed task by task, in whole rounds."""
     rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)
     return min(plan.microbatches, rounds * plan.pp)
 
@@ -208,8 +211,8 @@ def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
 
 def usable_gib(job: Job, stages: int) -> Floats:
     """Return the memory per GPU that a plan may use on each stage, GiB."""
-    kinds = [kind.spec.usable_gib for kind in job.kinds or (job,)]
-    return np.array(kinds)[job.kind_of_stage(stages)]
+    usable = [kind.spec.usable_gib for kind in job.gpu_kinds or (job,)]
+    return np.array(usable)[job.gpu_kind_of_stage(stages)]
 
 
 def _gib(parts: Parts) -> Parts:
@@ -217,7 +220,7 @@ def _gib(parts: Parts) -> Parts:
 
 
 def _link_loads(scored: _Scored, step_s: float) -> list[LinkLoad]:
-    """Return what every link carries of each group, the most loaded links first."""
+    """Return the load of every link by every group, the most loaded links first."""
     job, seconds = scored.job, scored.link_s.max(axis=0)
     loads = [
         LinkLoad(
@@ -245,12 +248,12 @@ def _limit_rules(scored: _Scored) -> list[BrokenRule]:
     usable = usable_gib(job, scored.plan.pp)
     tightest = int(np.argmax(needed - usable))
     if needed[tightest] > usable[tightest]:
-        own = float(needed[tightest]), float(usable[tightest])
-        result.append(memory_rule(*own, tightest))
-    each_gib = stage_host_bytes(scored.prices, scored.split) / GIB
-    on_host = spec.cluster.gpus_per_host * float(each_gib.max())
+        needed_gib, usable_there = float(needed[tightest]), float(usable[tightest])
+        result.append(memory_rule(needed_gib, usable_there, tightest))
+    on_host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
+    on_host = spec.cluster.gpus_per_host * float(on_host_gib.max())
     if on_host > spec.usable_host_gib:
-        fullest = int(each_gib.argmax())
+        fullest = int(on_host_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
     share, busy_s = limits.max_link_utilisation, scored.busy_s
     used = float(busy_s.max()) / sum(_step_parts(scored).values())

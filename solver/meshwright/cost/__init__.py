@@ -1,4 +1,4 @@
-"""Bytes and seconds of plans: pure functions over numpy columns.
+"""Bytes and seconds of plans, as pure functions over numpy columns.
 
-The same formula serves one plan (columns of length one) and a million skeletons.
+The same formula serves one plan, in columns of length one, and a million skeletons.
 """

@@ -2,21 +2,21 @@
 
 With plain attention, dropout, n_kv_heads = n_heads and d_ff = 4 d_model these add up
 to Korthikanti et al. 2022, eq. 1 (34 + 5 a s / h bytes per token and width), eq. 2
-under tensor and eq. 4 under sequence parallelism. What PyTorch saves is counted in
-`tests/cost/test_torch_activations.py`. Left out is what no width multiplies: the
-statistics of norms (4 to 8 bytes per token each) and the indices of routed tokens.
+under tensor and eq. 4 under sequence parallelism. They are compared with what PyTorch
+saves in `tests/cost/test_torch_activations.py`. Tensors without a width are left out:
+statistics of norms (4 to 8 bytes per token each) and indices of routed tokens.
 
-Selective recomputation runs the attention core again where attention is plain, which
-frees the scores (Korthikanti et al. 2022, section 5). A flash kernel saves none: there
-it runs norms before matmuls, and activation functions, again. A framework may say that
-it does otherwise (`Framework.selective`). What frameworks call so:
+Selective recomputation repeats the core of plain attention, which frees the scores
+(Korthikanti et al. 2022, section 5). A flash kernel saves no scores: there it repeats
+norms before matmuls, and activation functions. A framework may declare otherwise
+(`Framework.selective`). What frameworks call selective recomputation:
 
-- Megatron-LM (`TransformerConfig.recompute_modules`): `core_attn` by default, which
-  is the first case; after a flash kernel it frees softmax statistics alone. The second
-  is `layernorm` and, for experts, `moe_act`; a dense MLP has `mlp` alone, which runs
-  its matmuls again too.
+- Megatron-LM (`TransformerConfig.recompute_modules`): the default `core_attn` is the
+  first case; with a flash kernel it frees only softmax statistics. The second case is
+  `layernorm` and, for experts, `moe_act`; a dense MLP has only `mlp`, which repeats its
+  matmuls too.
 - torchtitan (`SelectiveAC`): keeps the results of attention and of every second
-  matmul, and runs all else again: less memory than here, and more time.
+  matmul, and repeats all else: less memory than here, and more time.
 - DeepSpeed and FSDP recompute the modules that the user wraps.
 """
 
@@ -42,7 +42,7 @@ from meshwright.spec.spec import Spec
 
 
 def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
-    """Return what a layer saves per token, with a dense MLP or as the model has it."""
+    """Return the tensors that a layer saves; `is_dense` if it has no experts."""
     model, layer = spec.model, _layer(spec)
     tensors = _norms(layer)
     tensors += _latents(layer, model.mla) if model.mla else _heads(layer)
@@ -58,7 +58,7 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
 
 
 def _layer(spec: Spec) -> Layer:
-    """Return how the layers of a spec are computed."""
+    """Return the implementation of the layers of a spec."""
     training = spec.training
     return Layer(
         spec.model,
@@ -71,10 +71,10 @@ def _layer(spec: Spec) -> Layer:
 
 
 def _norms(layer: Layer) -> list[Saved]:
-    """Return what the norms of a layer save, and the matmuls after them.
+    """Return what the norms of a layer and the matmuls after them save.
 
-    Parallel attention and MLP read the layer's input, so that their norms save one
-    tensor between them. What norms after them return is only added, and not saved.
+    Parallel attention and MLP both read the layer's input, so that their norms save one
+    tensor. The results of norms after them are only added, and not saved.
     """
     model, width = layer.model, layer.model.d_model
     before, after = input_norms(model), output_norms(model)
@@ -87,7 +87,7 @@ def _norms(layer: Layer) -> list[Saved]:
 
 
 def _heads(layer: Layer) -> list[Saved]:
-    """Return queries, keys, values and what attention returns."""
+    """Return queries, keys, values and the output of attention."""
     model = layer.model
     queries, keys = query_width(model), kv_width(model)
     tensors = [
@@ -102,7 +102,7 @@ def _heads(layer: Layer) -> list[Saved]:
 
 
 def _attention_output(layer: Layer, width: float) -> Saved:
-    """Return the last matmul's input, which a flash kernel saves for itself too."""
+    """Return the input of the last matmul, which a flash kernel saves once more."""
     if not layer.flash:
         return layer.matmul_only("attention output", width, "tensor")
     size = (layer.element + layer.cast) * width
@@ -112,16 +112,16 @@ def _attention_output(layer: Layer, width: float) -> Saved:
 def _keys_and_values(layer: Layer) -> list[Saved]:
     """Return keys and values, which plain attention repeats for its query heads.
 
-    A flash kernel reads each for a group of queries. Recomputing plain attention
-    starts before the repetition.
+    A flash kernel reads each key and value for a group of queries. Recomputation of
+    plain attention starts before they are repeated.
     """
     model = layer.model
-    own = layer.saved("keys and values", 2 * kv_width(model), "kv")
+    unrepeated = layer.saved("keys and values", 2 * kv_width(model), "kv")
     if layer.flash or model.n_kv_heads == model.n_heads:
-        return [own]
+        return [unrepeated]
     repeated = 2 * layer.element * query_width(model)
     return [
-        Saved(own.name, 0.0, "kv", own.kept_per_token),
+        Saved(unrepeated.name, 0.0, "kv", unrepeated.kept_per_token),
         Saved("repeated keys and values", repeated, "tensor", 0.0),
     ]
 
@@ -129,9 +129,9 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
 def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     """Return what latent attention saves (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    Every GPU of a tensor-parallel group compresses its own tokens. Values come in one
+    Every GPU of a tensor-parallel group compresses only its tokens. Values come in one
     tensor with the keys that are not rotated: Megatron-LM copies them out, torchtitan
-    keeps all of it. Compressed values come with the keys to rotate, likewise.
+    keeps the whole tensor. The same holds for compressed values and the keys to rotate.
     """
     heads, ranks = layer.model.n_heads, mla.q_rank + mla.kv_rank
     values = mla.v_dim + (0 if layer.fused == "all" else mla.nope_dim)
@@ -164,9 +164,9 @@ def _scores(layer: Layer) -> list[Saved]:
 def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     """Return what router, routed and shared experts save, with tokens routed evenly.
 
-    A GPU's own tokens go to top_k experts each, which tensor parallelism does not
-    split. Megatron-LM weights them by the router's fp32 probabilities inside the
-    activation; torchtitan weights their results in fp32, and saves those.
+    Each token of a GPU goes to top_k experts, which tensor parallelism does not split.
+    Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
+    torchtitan weights the results of experts in fp32, and saves those.
     """
     copies = moe.top_k * (moe.capacity_factor or 1.0)
     width = copies * layer.model.d_model
@@ -183,7 +183,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
 
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
-    """Return the bytes per token of a layer's input, all that full recompute keeps."""
+    """Return the bytes per token of a layer's input: what full recomputation keeps."""
     element = ELEMENT_BYTES[spec.training.precision]
     return element * spec.model.d_model / shards.sequence_shards
 
@@ -215,7 +215,7 @@ def _on_one_gpu(
 
 def _kept(spec: Spec, tensor: Saved) -> float:
     """Return the bytes per token of a tensor that selective recomputation keeps."""
-    own = framework_of(spec).selective
-    if own is None:
+    selective = framework_of(spec).selective
+    if selective is None:
         return tensor.kept_per_token
-    return 0.0 if tensor.name in own.frees else tensor.bytes_per_token
+    return 0.0 if tensor.name in selective.frees else tensor.bytes_per_token

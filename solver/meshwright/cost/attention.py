@@ -1,4 +1,4 @@
-"""Seconds of attention on one GPU: its matrices, and the core between them."""
+"""Seconds of attention on one GPU: its projections, and the core between them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Attention(NamedTuple):
     """Seconds of one layer's attention."""
 
     matmuls_s: Floats
-    """The matrices, forward."""
+    """The projections, forward."""
     streams_s: Floats
-    """What moves bytes alone, forward: rotary positions, and norms inside."""
+    """Kernels that only move bytes, forward: rotary positions and inner norms."""
     core_s: Floats
     core_backward_s: Floats
 
@@ -41,7 +41,7 @@ def attention(work: Work) -> Attention:
 
 
 def _matmuls_s(work: Work) -> Floats:
-    model, tp, linear_s = work.model, work.shards.tp, work.machine.linear_s
+    model, tp, linear_s = work.model, work.shards.tp, work.gpu.linear_s
     output = linear_s(work.tokens, model.d_model, output_width(model) / tp)
     if model.mla is not None:
         return _latent_matmuls_s(work, model.mla) + output
@@ -51,21 +51,21 @@ def _matmuls_s(work: Work) -> Floats:
 
 
 def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
-    """Return the seconds to project down, each GPU its own tokens, and up by heads."""
-    model, tp, linear_s = work.model, work.shards.tp, work.machine.linear_s
+    """Return the seconds to project down by tokens, and up by heads."""
+    model, tp, linear_s = work.model, work.shards.tp, work.gpu.linear_s
     width = model.d_model
-    seconds = linear_s(work.own_tokens, latent_down_width(model), width)
+    seconds = linear_s(work.gpu_tokens, latent_down_width(model), width)
     seconds += linear_s(work.tokens, latent_up_width(model) / tp, mla.kv_rank)
     if mla.q_rank:
-        seconds += linear_s(work.own_tokens, mla.q_rank, width)
+        seconds += linear_s(work.gpu_tokens, mla.q_rank, width)
     return seconds + linear_s(work.tokens, query_width(model) / tp, mla.q_rank or width)
 
 
 BACKWARD_SHARE = 0.8
-"""The rate of a fused backward against its forward's (Dao 2023, figures 4 and 5)."""
+"""Rate of a fused backward over that of its forward (Dao 2023, figures 4 and 5)."""
 
 DROPOUT_PASSES = 2.5
-"""Dropout reads scores, writes them and a mask of one byte each."""
+"""Passes over the scores: dropout reads and writes them, and a mask of one byte."""
 
 
 def _fused_s(work: Work) -> tuple[Floats, Floats]:
@@ -73,16 +73,16 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
 
     A causal kernel skips the masked half of the matmuls. The forward has two, the
     backward five (Dao 2023, FlashAttention-2, 3.1), three of them over the width of
-    the keys and two over that of the values. Under context parallelism queries meet
-    the keys and values of one GPU after the other, a kernel each (Liu et al. 2023,
-    Ring Attention, section 3), with the causal half spread evenly.
+    the keys and two over that of the values. Under context parallelism one kernel after
+    another takes the keys and values of one GPU (Liu et al. 2023, Ring Attention,
+    section 3), with the causal half spread evenly.
     """
     model, tp, hops = work.model, work.shards.tp, work.shards.cp
     keys, values = query_width(model) / tp, output_width(model) / tp
     pairs = work.tokens / hops * work.spec.training.seq_len
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     moved = work.tokens * (keys + values + held)
-    core_s = work.machine.attention_s
+    core_s = work.gpu.attention_s
     forward = hops * core_s(pairs * (keys + values), moved)
     backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
     return forward, hops * core_s(backward_flops, 2 * moved)
@@ -90,26 +90,26 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
 
 def _plain_s(work: Work) -> tuple[Floats, Floats]:
     """Return forward and backward seconds of a core that stores all scores."""
-    model, machine, seq_len = work.model, work.machine, work.spec.training.seq_len
+    model, gpu, seq_len = work.model, work.gpu, work.spec.training.seq_len
     heads = model.n_heads / work.shards.tp
     queries = seq_len / work.shards.cp
     scores = work.tokens / queries * heads
-    matmuls = machine.matmul_s(queries, seq_len, model.head_dim)
-    matmuls = matmuls + machine.matmul_s(queries, value_dim(model), seq_len)
+    matmuls = gpu.matmul_s(queries, seq_len, model.head_dim)
+    matmuls = matmuls + gpu.matmul_s(queries, value_dim(model), seq_len)
     if model.head_dim % 8:
         matmuls = MISALIGNED * matmuls
     # Scores are written, read and written by softmax, and read by the second matmul.
     passes = 4 + DROPOUT_PASSES * model.dropout
-    softmax = machine.stream_s(passes * work.tokens * seq_len * heads)
+    softmax = gpu.stream_s(passes * work.tokens * seq_len * heads)
     forward = scores * matmuls + softmax
     return forward, 2 * forward
 
 
 def _rotary_s(work: Work) -> Floats:
-    """Return the seconds to turn queries and keys, which latent attention also builds.
+    """Return the seconds of rotary positions on queries and keys.
 
-    It turns the rotary part of its queries, and joins every head's key from what is
-    projected up and from the one rotary key of all heads.
+    Latent attention turns only the rotary part of its queries. It also joins the key of
+    every head from a projection and from the rotary key that all heads share.
     """
     model, tp = work.model, work.shards.tp
     if model.learned_positions or model.alibi:
@@ -118,7 +118,7 @@ def _rotary_s(work: Work) -> Floats:
     queries = query_width(model) / tp
     if model.mla is not None:
         queries = model.n_heads * model.mla.rope_dim / tp
-    return work.machine.stream_s(2 * work.tokens * (queries + keys))
+    return work.gpu.stream_s(2 * work.tokens * (queries + keys))
 
 
 def _inner_norms_s(work: Work) -> Floats:
@@ -126,8 +126,8 @@ def _inner_norms_s(work: Work) -> Floats:
     model, tp = work.model, work.shards.tp
     if model.mla is not None:
         latent = model.mla.q_rank + model.mla.kv_rank
-        return work.machine.stream_s(2 * work.own_tokens * latent)
+        return work.gpu.stream_s(2 * work.gpu_tokens * latent)
     if not model.qk_norm:
         return np.zeros(len(work.shards))
     width = query_width(model) / tp + kv_width(model) / kv_shards(model, tp)
-    return work.machine.stream_s(2 * work.tokens * width)
+    return work.gpu.stream_s(2 * work.tokens * width)

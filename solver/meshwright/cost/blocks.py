@@ -1,6 +1,6 @@
-"""What the blocks of a model pass on: layers, embedding and head.
+"""The blocks of a model, layers, embedding and head, with their collectives.
 
-Time, link loads and the ledger of collectives are all read off these lists.
+Step time, link loads and the ledger of collectives all come from these lists.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ Operations = list[Collective]
 
 @dataclass(frozen=True)
 class Block:
-    """The weights of a block, and its collectives, a row per skeleton.
-
-    Each pass of a micro-batch has those of its parts, the end of a step `end`.
-    """
+    """The weights and collectives of a block, one row per skeleton."""
 
     weights: list[Weights]
     tp: Operations
-    """Of a forward."""
+    """Tensor parallelism in a forward."""
     tp_back: Operations
-    """Of a backward; a layer's are those of its forward."""
+    """Tensor parallelism in a backward."""
     ep: Operations
-    """Of a forward, and as many of a backward."""
+    """Expert parallelism in a forward, and again in a backward."""
     ring: Operations
+    """Context parallelism in a forward."""
     ring_back: Operations
+    """Context parallelism in a backward."""
     gather: Operations
-    """Of weights, before either pass."""
+    """All-gathers of weights, before a forward and again before a backward."""
     reduce: Operations
-    """Of gradients, after a backward."""
+    """Reductions of gradients after a backward."""
     end: Operations
+    """Operations at the end of a step."""
 
     @property
     def forward(self) -> dict[str, Operations]:
-        """Return a forward's, by the part of the step in which their time counts."""
+        """Return the collectives of a forward, by the part of the step."""
         return {"tp": self.tp, "ep": self.ep, "cp": self.ring, "zero": self.gather}
 
     @property
     def backward(self) -> dict[str, Operations]:
-        """Return a backward's, likewise."""
+        """Return the collectives of a backward, likewise."""
         zero = [*self.gather, *self.reduce]
         return {"tp": self.tp_back, "ep": self.ep, "cp": self.ring_back, "zero": zero}
 
     @property
     def recompute(self) -> dict[str, Operations]:
-        """Return what a forward has again that is recomputed: the weights are there."""
-        return {name: own for name, own in self.forward.items() if name != "zero"}
+        """Return the collectives of a recomputed forward, whose weights are there."""
+        return {name: ops for name, ops in self.forward.items() if name != "zero"}
 
 
 def layer(job: Job, rows: Skeletons) -> Block:
-    """Return the layer that the model repeats."""
+    """Return the repeated layer of the model."""
     calls = traffic.reductions(job.spec.model)
     exchange = traffic.expert_exchange(job, rows, 2)
     return _layer(job, rows, layer_weights(job, rows), calls, exchange)
@@ -91,9 +91,10 @@ def _layer(
 
 
 def embedding(job: Job, rows: Skeletons) -> Block:
-    """Return the embedding, whose shards of the vocabulary are summed forward.
+    """Return the embedding.
 
-    Under sequence parallelism they are scattered, and their gradients gathered.
+    The results of its shards of the vocabulary are summed in the forward. Under
+    sequence parallelism they are scattered, and their gradients gathered.
     """
     whole, gathered, scattered = traffic.tensor_parallel(job, rows, 1)
     held = embedding_weights(job, rows)
@@ -101,7 +102,7 @@ def embedding(job: Job, rows: Skeletons) -> Block:
 
 
 def head(job: Job, rows: Skeletons) -> Block:
-    """Return the head, whose shards' gradients of its input are summed backward."""
+    """Return the head; the gradients of its input are summed in the backward."""
     whole, gathered, scattered = traffic.tensor_parallel(job, rows, 1)
     held = head_weights(job, rows)
     return _end(job, rows, held, [gathered], [whole, scattered])
@@ -132,7 +133,7 @@ LAYER, DENSE_LAYER, EMBEDDING, HEAD = "layer", "dense layer", "embedding", "head
 
 
 def blocks(job: Job, rows: Skeletons) -> dict[str, Block]:
-    """Return the blocks of a model by name; dense layers where some lead."""
+    """Return the blocks of a model by name, the leading dense layer if there is one."""
     leading = job.spec.model.first_dense_layers
     dense = {DENSE_LAYER: dense_layer(job, rows)} if leading else {}
     ends = {EMBEDDING: embedding(job, rows), HEAD: head(job, rows)}

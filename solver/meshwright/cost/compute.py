@@ -17,8 +17,8 @@ from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
 
 MOE_DISPATCH = 3
-"""Kernels of a layer with experts against those of a dense one: router, permutation
-and a matmul for every local expert come on top."""
+"""Number of kernels of a layer with experts over that of a dense layer: router,
+permutation and a matmul for every local expert are added."""
 
 
 @dataclass(frozen=True)
@@ -28,31 +28,33 @@ class LayerKernels(Columns):
     forward_s: Floats
     backward_s: Floats
     attention_s: Floats
-    """Of the forward, the core of attention."""
+    """The core of attention, part of the forward."""
     attention_backward_s: Floats
+    """The core of attention, part of the backward."""
     weight_s: Floats
-    """Of the backward, the matmuls of weight gradients."""
+    """The matmuls of weight gradients, part of the backward."""
     wait_s: Floats
-    """Of the forward, what the GPU waits for a slower host."""
+    """The time that the GPU waits for a slower host, part of the forward."""
     wait_backward_s: Floats
+    """The same, part of the backward."""
 
 
 @dataclass(frozen=True)
 class Kernels(Columns):
-    """Seconds per layer and micro-batch on one GPU, and of the ends of the model."""
+    """Seconds of kernels per micro-batch on one GPU, one row per set of shards."""
 
     layer: LayerKernels
     dense: LayerKernels
-    """A leading dense layer; as all layers where there are no experts."""
+    """A leading dense layer; the same as `layer` without experts."""
     selective_s: Floats
-    """What selective recomputation runs again."""
+    """The kernels of a layer that selective recomputation repeats."""
     embedding_s: Floats
     head_s: Floats
     """Final norm, head and loss, forward and backward."""
 
 
 def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
-    """Return the kernel times of a layer."""
+    """Return the kernel times of the blocks of a model."""
     share = work(spec, efficiency, shards)
     heads, experts = attention(share), mlp(share)
     layer = leading = _layer_s(share, heads, experts)
@@ -68,26 +70,26 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
 
 
 def _selective_s(share: Work, heads: Attention, inner: Mlp) -> Floats:
-    """Return the seconds of what selective recomputation runs again in a layer."""
-    spec, own = share.spec, framework_of(share.spec).selective
-    # Norms before a matmul run again, no others.
+    """Return the seconds of a layer's kernels that selective recomputation repeats."""
+    spec, selective = share.spec, framework_of(share.spec).selective
+    # Only norms before a matmul are repeated.
     cheap_s = input_norms(spec.model) * _norm_s(share) + inner.activation_s
-    if own is None:
+    if selective is None:
         return heads.core_s if spec.training.attention == "plain" else cheap_s
-    matmuls_s = own.matmul_share * (heads.matmuls_s + inner.matmuls_s)
-    return cheap_s + matmuls_s + own.repeats_attention * heads.core_s
+    matmuls_s = selective.matmul_share * (heads.matmuls_s + inner.matmuls_s)
+    return cheap_s + matmuls_s + selective.repeats_attention * heads.core_s
 
 
 def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
     """Return the seconds of a layer.
 
-    Kernels queue up behind the host: the slower of the two sets the pace.
+    The host dispatches the kernels; the slower of host and GPU sets the pace.
     """
-    model, dispatch_s = share.model, share.machine.efficiency.dispatch_s
+    model, dispatch_s = share.model, share.gpu.efficiency.dispatch_s
     if inner.routing_s.any():
         dispatch_s *= MOE_DISPATCH
     norms = input_norms(model) + output_norms(model)
-    residual_s = 2 * share.machine.stream_s(3 * share.own_tokens * model.d_model)
+    residual_s = 2 * share.gpu.stream_s(3 * share.gpu_tokens * model.d_model)
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
@@ -99,7 +101,7 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
         backward_s=backward_s,
         attention_s=heads.core_s,
         attention_backward_s=heads.core_backward_s,
-        # Each matmul takes the FLOPs and the shape of its forward.
+        # A matmul of weight gradients has the FLOPs and the shape of its forward.
         weight_s=heads.matmuls_s + inner.matmuls_s,
         wait_s=forward_s - passes_s[0],
         wait_backward_s=backward_s - passes_s[1],
@@ -107,30 +109,30 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
 
 
 def _norm_s(share: Work) -> Floats:
-    return share.machine.stream_s(2 * share.own_tokens * share.model.d_model)
+    return share.gpu.stream_s(2 * share.gpu_tokens * share.model.d_model)
 
 
 def _embedding_s(share: Work) -> Floats:
-    """Return the seconds of look-up and a norm after it, forward and twice backward."""
+    """Return the seconds of look-up and norm; the backward counts twice."""
     kernels_s = (1 + share.model.embedding_norm) * 3 * _norm_s(share)
-    return kernels_s + share.machine.efficiency.microbatch_s / 2
+    return kernels_s + share.gpu.efficiency.microbatch_s / 2
 
 
 def _head_s(share: Work) -> Floats:
     """Return the seconds of final norm, head and loss, forward and backward."""
-    machine, rows = share.machine, share.model.vocab / share.shards.tp
+    gpu, rows = share.gpu, share.model.vocab / share.shards.tp
     # The loss reads and writes the logits in fp32 forward and backward.
-    logits_s = 4 * machine.stream_s(FP32_BYTES / machine.element * share.tokens * rows)
-    matmul_s = machine.matmul_s(share.tokens, rows, share.model.d_model)
+    logits_s = 4 * gpu.stream_s(FP32_BYTES / gpu.element * share.tokens * rows)
+    matmul_s = gpu.matmul_s(share.tokens, rows, share.model.d_model)
     matmuls_s = (1 + 2 * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
-    return kernels_s + machine.efficiency.microbatch_s / 2
+    return kernels_s + gpu.efficiency.microbatch_s / 2
 
 
 def _slow_down(share: Work) -> Floats:
-    """Return how much longer matmuls take that read gradients of the logits.
+    """Return the slowdown of matmuls that read gradients of the logits.
 
-    Their rows are as long as the vocabulary, which is padded where it is split.
+    Their rows have the length of the vocabulary, which is padded where it is split.
     """
     is_padded = framework_of(share.spec).pads_vocabulary or share.model.vocab % 8 == 0
     return np.where(is_padded | (share.shards.tp > 1), 1.0, MISALIGNED)

@@ -1,4 +1,4 @@
-"""How much of the rated hardware real kernels and collectives reach.
+"""Efficiency: the share of its rating that hardware reaches in practice.
 
 The defaults come from published microbenchmarks, the same for every GPU and framework;
 `meshwright calibrate` fits them to measured runs.
@@ -22,9 +22,9 @@ def _number(default: float, least: float, most: float, meaning: str) -> float:
 
 
 class Efficiency(SpecModel):
-    """A handful of numbers between the data sheet and the step time.
+    """Factors between the data sheet and real kernels and collectives.
 
-    The limits of each are those of calibration too.
+    Calibration keeps to the limits of each factor.
     """
 
     gemm: float = _number(
@@ -101,11 +101,13 @@ class Efficiency(SpecModel):
 
 
 _COSTS = ("gemm_half_size", "launch_s", "dispatch_s", "microbatch_s", "latency")
-"""Numbers that are the better the smaller they are."""
+"""Numbers of which smaller is better."""
 
 
 @cache
 def _limits() -> dict[str, tuple[float, float]]:
-    """Return the least and the most that each number may be."""
+    """Return the limits of each number."""
     fields = Efficiency.model_json_schema()["properties"]
-    return {name: (own["minimum"], own["maximum"]) for name, own in fields.items()}
+    return {
+        name: (field["minimum"], field["maximum"]) for name, field in fields.items()
+    }

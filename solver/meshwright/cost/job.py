@@ -1,4 +1,4 @@
-"""A spec with everything that the formulas need, worked out once."""
+"""A job: a spec with what the cost formulas need, computed once."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from meshwright.topology.fabric_builder import build_fabric
 
 @dataclass(frozen=True)
 class Job:
-    """A spec, its cluster compiled, and how efficient its kernels are taken to be."""
+    """A spec, the fabric of its cluster, and the efficiency of its kernels."""
 
     spec: Spec
     fabric: Fabric
     efficiency: Efficiency = field(default_factory=Efficiency)
-    kinds: tuple[Job, ...] = ()
-    """The same job as if all GPUs were of one kind, for each kind that stages lie on,
-    in the order of the stages; empty where all GPUs are alike."""
+    gpu_kinds: tuple[Job, ...] = ()
+    """For each kind of GPU that stages lie on, in the order of the stages, the same job
+    on GPUs of that kind alone; empty where all GPUs are of one kind."""
 
     def at(self, precision: Precision) -> Job:
-        """Return the job with one precision decided."""
+        """Return the job with the precision fixed."""
         return replace(self, spec=self.spec.at(precision))
 
-    def kind_of_stage(self, stages: int) -> Ints:
-        """Return which kind of GPU each stage lies on, (stages,)."""
+    def gpu_kind_of_stage(self, stages: int) -> Ints:
+        """Return the index of the kind of GPU that each stage lies on, (stages,)."""
         cluster = self.spec.cluster
         if not isinstance(cluster, StagedCluster):
             return np.zeros(stages, dtype=np.int64)
@@ -42,15 +42,15 @@ class Job:
 
 
 def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:
-    """Return the job of a spec, at default efficiency unless told otherwise."""
+    """Return the job of a spec, at default efficiency if none is given."""
     return Job(spec, build_fabric(spec.cluster), efficiency or Efficiency())
 
 
 def make_mixed_job(spec: Spec, of_gpu: Callable[[str], Efficiency]) -> Job:
-    """Return the job of a cluster of parts: as slow as its slowest GPUs.
+    """Return the job of a spec whose cluster may have several kinds of GPU.
 
-    Where stages lie on parts, each is priced by its own kind too. `of_gpu` tells how
-    efficient kernels are on a GPU, by its name.
+    Its efficiency is the worst of all kinds. Where each stage lies on one part, the
+    job of each kind comes too. `of_gpu` returns the efficiency of a GPU by its name.
     """
     cluster = spec.cluster
     parts = [part.topology for part in cluster.parts] or [cluster.topology]
@@ -60,6 +60,6 @@ def make_mixed_job(spec: Spec, of_gpu: Callable[[str], Efficiency]) -> Job:
         return job
     kinds = []
     for topology in cluster.kinds:
-        own = spec.model_copy(update={"cluster": Cluster(topology=topology)})
-        kinds.append(make_job(own, of_gpu(topology.gpu.name)))
-    return replace(job, kinds=tuple(kinds))
+        alone = spec.model_copy(update={"cluster": Cluster(topology=topology)})
+        kinds.append(make_job(alone, of_gpu(topology.gpu.name)))
+    return replace(job, gpu_kinds=tuple(kinds))

@@ -1,4 +1,4 @@
-"""What a plan puts on every link, per step and direction."""
+"""The load of every link under a plan, per step and direction."""
 
 from __future__ import annotations
 
@@ -22,30 +22,33 @@ from meshwright.topology.groups import GROUPS, group_loads
 
 
 def group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
-    """Return bytes per step that a GPU passes on, (rows, stages, groups).
+    """Return the bytes per step that a GPU passes on, (rows, stages, groups).
 
-    All rows have one number of stages, their split is (rows, stages). Bytes are per
+    All rows have the same pp; their split is (rows, stages). Bytes are per
     direction: a pipeline stage sends activations one way and gradients the other.
     """
     result = np.zeros((*split.layers.shape, len(GROUPS)))
     for code in np.unique(rows.precision).tolist():
-        own = np.flatnonzero(rows.precision == code)
-        part = Split(split.layers[own], split.recomputed[own])
-        result[own] = _group_bytes(job.at(PRECISIONS[code]), rows.take(own), part)
+        index = np.flatnonzero(rows.precision == code)
+        part = Split(split.layers[index], split.recomputed[index])
+        in_precision = job.at(PRECISIONS[code])
+        result[index] = _group_bytes(in_precision, rows.take(index), part)
     return result
 
 
 def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
-    """Return the same of rows with one precision, at which the job is."""
+    """Return the same for rows in the precision of the job."""
     counts, m = block_counts(job, split), rows.microbatches[:, None]
     onward, back = sends(split.layers.shape[-1], rows.vpp[:, None])
-    sent, gathered = (_passed(rows, [own]) for own in traffic.pipeline_send(job, rows))
+    sent, gathered = (
+        _passed(rows, [operation]) for operation in traffic.pipeline_send(job, rows)
+    )
     result = _on_stages(np.maximum(onward, back), m * sent)
-    # What either neighbour sends is gathered the same way round.
+    # Sends from either neighbour are gathered in the same direction.
     result = result + _on_stages(onward + back, m * gathered)
     for name, block in blocks(job, rows).items():
-        each = _passed(rows, _all(block.forward, block.backward))
-        passed = m * each + _passed(rows, block.end)
+        microbatch = _passed(rows, _all(block.forward, block.backward))
+        passed = m * microbatch + _passed(rows, block.end)
         result = result + _on_stages(counts[name], passed)
         if name == LAYER:
             passed = m * _passed(rows, _all(block.recompute))
@@ -54,15 +57,15 @@ def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
 
 
 def _on_stages(counts: Ints, passed: Floats) -> Floats:
-    """Return what stages pass on: (rows, groups) as often as each stage has it."""
+    """Return (rows, stages) counts times (rows, groups) bytes."""
     return np.asarray(counts[..., None] * passed[:, None])
 
 
 def link_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Floats:
-    """Return how long links carry traffic per step, (stages, groups, links).
+    """Return how long each group keeps each link busy, (stages, groups, links).
 
-    At the links' rated bandwidth, every group of a kind at once; there is one row, its
-    split is (stages,).
+    Links have their rated bandwidth, and all groups of one axis are active at once.
+    There is one row; its split is (stages,).
     """
     one = Split(split.layers[None], split.recomputed[None])
     loads = link_loads(job, rows, place)
@@ -70,7 +73,7 @@ def link_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Float
 
 
 def busy_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Floats:
-    """Return how long links are busy per step with all groups, (rows, stages, links).
+    """Return the seconds per step that links are busy, (rows, stages, links).
 
     All rows are on one mesh; their split is (rows, stages).
     """
@@ -87,10 +90,7 @@ def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
 
 
 def block_counts(job: Job, split: Split) -> dict[str, Ints]:
-    """Return how many of each block of a model every stage holds.
-
-    (stages,), or (rows, stages) where the split is.
-    """
+    """Return how many of each block every stage holds, in the shape of the split."""
     index = np.arange(split.layers.shape[-1])
     leading = job.spec.model.first_dense_layers * (index == 0)
     return {
@@ -102,17 +102,17 @@ def block_counts(job: Job, split: Split) -> dict[str, Ints]:
 
 
 def recomputed_layers(rows: Skeletons, split: Split) -> Ints:
-    """Return how many layers of every stage have all of their forward again."""
+    """Return how many layers of every stage repeat their whole forward."""
     is_full = per_row(rows.recompute == FULL, split.recomputed)
     return np.where(is_full, split.recomputed, 0)
 
 
 def _all(*passes: dict[str, list[Collective]]) -> Iterable[Collective]:
-    return chain.from_iterable(chain(*(own.values() for own in passes)))
+    return chain.from_iterable(chain(*(parts.values() for parts in passes)))
 
 
 def _passed(rows: Skeletons, operations: Iterable[Collective]) -> Floats:
-    """Return the bytes passed on, (rows, groups)."""
+    """Return the bytes that a GPU passes on in operations, (rows, groups)."""
     result = np.zeros((len(rows), len(GROUPS)))
     for operation in operations:
         result[:, operation.group] += operation.ring_bytes

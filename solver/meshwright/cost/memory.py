@@ -1,4 +1,4 @@
-"""Bytes per GPU: what a layer, the ends of the model and the step itself hold."""
+"""Memory costs: bytes per GPU of layers, ends of the model, and workspace."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from meshwright.spec.units import GIB
 
 @dataclass(frozen=True)
 class MemoryCosts(Columns):
-    """Bytes on one GPU, a row per skeleton.
+    """Bytes on one GPU, one row per skeleton.
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
     n x layer + f x (n x activations - r x freed + outputs) + fixed, and `first` or
@@ -52,17 +52,17 @@ class MemoryCosts(Columns):
     layer: Parts
     activations: Floats
     freed: Floats
-    """What recomputing a layer saves per micro-batch."""
+    """Bytes per micro-batch that recomputing a layer frees."""
     outputs: Floats
-    """What a stage keeps per micro-batch of what it has sent on."""
+    """Bytes per micro-batch that a stage keeps of the results that it has sent on."""
     first: Parts
     first_activations: Floats
-    """What leading layers without experts save more, or less if negative."""
+    """Difference of leading dense layers to repeated ones, which may be negative."""
     last: Parts
     last_activations: Floats
     fixed: Parts
     host_layer: Floats
-    """On the host of the GPU, as for the next two: of a layer."""
+    """Bytes of a layer on the host of the GPU; the next two are those of the ends."""
     host_first: Floats
     host_last: Floats
 
@@ -72,8 +72,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     spec, framework = job.spec, framework_of(job.spec)
     tokens = rows.shards.tokens(spec.training.seq_len)
     saved, kept = _activation_bytes(job, rows, saved_bytes)
-    alike, inverse = rows.distinct_in_state()
-    held = _held(job, alike).take(inverse)
+    distinct, inverse = rows.distinct_in_state()
+    held = _held(job, distinct).take(inverse)
     logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * (saved - kept))
     shared = _shared(rows, logits, working)
@@ -100,7 +100,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
 
 @dataclass(frozen=True)
 class _Held(Columns):
-    """What does not depend on micro-batches: the state, on the GPU and on the host."""
+    """The state, on the GPU and on the host; it does not depend on micro-batches."""
 
     layer: Parts
     first: Parts
@@ -112,16 +112,17 @@ class _Held(Columns):
 
 
 def _held(job: Job, rows: Skeletons) -> _Held:
-    state, own = state_bytes(job.spec), layer_weights(job, rows)
-    layer = _layer_state(job, state, rows, own)
+    state, weights = state_bytes(job.spec), layer_weights(job, rows)
+    layer = _layer_state(job, state, rows, weights)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
-    lead, host_layer = _leading(job, state, rows, layer), host_bytes(job, rows, own)
+    lead = _leading(job, state, rows, layer)
+    host_layer = host_bytes(job, rows, weights)
     lead_host = _leading_host(job, rows, host_layer)
     return _Held(
         layer=layer,
         first=added([lead, _state(job, state, rows, embedding)]),
         last=_state(job, state, rows, head),
-        in_transit=_in_transit(job, state, rows, own),
+        in_transit=_in_transit(job, state, rows, weights),
         host_layer=host_layer,
         host_first=host_bytes(job, rows, embedding) + lead_host,
         host_last=host_bytes(job, rows, head),
@@ -131,18 +132,18 @@ def _held(job: Job, rows: Skeletons) -> _Held:
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
-    for own in held:
-        shards = own.sharding
+    for block in held:
+        shards = block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
-            # fp32 parameters are sharded like gradients; the cast copy only in 3.
+            # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
             cast = np.where(shards.shards_weights, 0.0, state.gathered)
             weights = state.weights / shards.gradients + cast
         parts.append(
             {
-                "weights": own.params * weights,
-                "gradients": own.params * gradients,
-                "optimizer": own.params * optimizer,
+                "weights": block.params * weights,
+                "gradients": block.params * gradients,
+                "optimizer": block.params * optimizer,
             }
         )
     return kept_state(job, rows, held, added(parts))
@@ -151,15 +152,15 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) ->
 def _layer_state(
     job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
 ) -> Parts:
-    """Return the same of a layer, with copies of weights that stay on the GPU."""
+    """Return the same for a layer, with the fp8 copies that stay on the GPU."""
     stays = ~rows.sharding.shards_weights & ~streams_weights(rows)
     copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
-    cast = sum(own.params for own in held) * copies
+    cast = sum(block.params for block in held) * copies
     return added([_state(job, state, rows, held), {"weights": cast}])
 
 
 def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Parts:
-    """Return the state that leading dense layers hold more than repeated ones."""
+    """Return the difference in state of leading dense layers to repeated ones."""
     count = job.spec.model.first_dense_layers
     if not count:
         return {}
@@ -170,21 +171,21 @@ def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Part
 def _leading_activations(
     job: Job, rows: Skeletons, saved: Floats, kept: Floats
 ) -> Floats:
-    """Return the bytes per token that leading dense layers save more likewise.
+    """Return the difference in saved bytes per token to repeated layers.
 
-    A recomputed layer counts as freeing what a repeated one does. Leading layers that
-    free less are taken to be among the recomputed ones, which is safe: no stage holds
-    less than its layers keep.
+    Every recomputed layer counts as freeing what a repeated layer frees. Leading layers
+    that free less are taken to be among the recomputed ones, which is safe: no stage
+    holds less than its layers keep.
     """
     count = job.spec.model.first_dense_layers
     if not count:
         return np.zeros(len(rows))
-    own_saved, own_kept = _activation_bytes(job, rows, dense_saved_bytes)
-    return count * np.maximum(own_saved - saved, own_kept - kept)
+    dense_saved, dense_kept = _activation_bytes(job, rows, dense_saved_bytes)
+    return count * np.maximum(dense_saved - saved, dense_kept - kept)
 
 
 def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
-    """Return what leading dense layers hold on the host more than repeated ones."""
+    """Return the difference in bytes on the host to repeated layers."""
     count = job.spec.model.first_dense_layers
     if not count:
         return np.zeros(len(rows))
@@ -195,7 +196,7 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
 def _activation_bytes(
     job: Job, rows: Skeletons, of_layer: Callable[[Spec, Shards, bool], Floats]
 ) -> tuple[Floats, Floats]:
-    """Return bytes per token and layer: saved without recompute, kept with it."""
+    """Return bytes per token and layer: saved, and kept under recomputation."""
     spec, shards = job.spec, rows.shards
     saved, selective = of_layer(spec, shards, False), of_layer(spec, shards, True)
     full = layer_input_bytes(spec, shards)
@@ -214,17 +215,17 @@ def _logits(job: Job, rows: Skeletons) -> Floats:
 
 
 def _shared(rows: Skeletons, logits: Floats, working: Floats) -> Parts:
-    """Return what logits and workspace need less on the last stage than their sum.
+    """Return the memory that logits and workspace share on the last stage.
 
-    The loss is over before the first layer is recomputed: where layers are, the larger
-    of both is held, and else their sum, which is safe.
+    The loss is done before the first layer is recomputed. Where layers are fully
+    recomputed, only the larger of both is held; elsewhere their sum, which is safe.
     """
     is_full = rows.recompute == FULL
     return {"workspace": -np.where(is_full, np.minimum(logits, working), 0.0)}
 
 
 def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
-    """Return the bytes of one recomputed layer, and of gradients on their way up."""
+    """Return the bytes of one recomputed layer and of its gradients in the backward."""
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
     widest = model.d_model + mlp_inputs(model) * model.d_ff / rows.tp
@@ -234,18 +235,18 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
 def _in_transit(
     job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
 ) -> Floats:
-    """Return the bytes of gathered weights and of gradients that wait for reduction.
+    """Return the bytes of gathered weights, and of gradients that wait for reduction.
 
-    ZeRO-3 holds the weights of a layer and what is prefetched; from stage 2 on the
-    gradients of one layer wait to be reduced, and elsewhere, where they are stored
-    apart, to be added up. It is no different where either lives on the host.
+    ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
+    gradients of one layer wait to be reduced; elsewhere they wait to be added up, if
+    the framework stores them separately. The same holds for state on the host.
     """
     framework = framework_of(job.spec)
-    params = sum(own.params for own in held)
+    params = sum(block.params for block in held)
     ahead = np.minimum(params, framework.prefetched_params)
     visits = rows.sharding.shards_weights | streams_weights(rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
-    is_apart = framework.has_separate_gradients
-    waiting = ELEMENT_BYTES[job.spec.training.precision] if is_apart else 0
+    element = ELEMENT_BYTES[job.spec.training.precision]
+    waiting = element if framework.has_separate_gradients else 0
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     return gathered + params * np.where(passes, state.gradients, waiting)

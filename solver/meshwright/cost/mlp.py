@@ -1,4 +1,4 @@
-"""Seconds of an MLP, or of the experts in its place, on one GPU, forward."""
+"""Seconds of an MLP or of experts on one GPU, forward."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mlp(NamedTuple):
     matmuls_s: Floats
     activation_s: Floats
     routing_s: Floats
-    """What moves tokens to experts and back inside the GPU."""
+    """Router scores, and moves of tokens to experts and back inside the GPU."""
 
 
 def mlp(work: Work) -> Mlp:
@@ -39,21 +39,21 @@ def dense_mlp(work: Work) -> Mlp:
 def _mlp_s(work: Work, tokens: Sizes, inner: Sizes) -> tuple[Floats, Floats]:
     """Return the seconds of the matmuls and of the activation function."""
     width, inputs = work.model.d_model, mlp_inputs(work.model)
-    matmuls_s = work.machine.linear_s(tokens, inputs * inner, width)
-    matmuls_s = matmuls_s + work.machine.linear_s(tokens, width, inner)
-    return matmuls_s, work.machine.stream_s((inputs + 1) * tokens * inner)
+    matmuls_s = work.gpu.linear_s(tokens, inputs * inner, width)
+    matmuls_s = matmuls_s + work.gpu.linear_s(tokens, width, inner)
+    return matmuls_s, work.gpu.stream_s((inputs + 1) * tokens * inner)
 
 
 def _experts(work: Work, moe: Experts) -> Mlp:
     """Return the seconds of router, routed and shared experts.
 
-    Routing is balanced: the experts on a GPU see as many copies as it sends out,
-    padded to their capacity where they have one, each its share of them.
+    Routing is balanced: the experts on a GPU get as many copies of tokens as the GPU
+    sends out, in equal shares, padded to their capacity if they have one.
     """
     local = moe.n_experts / work.shards.ep
-    copies = work.own_tokens * moe.top_k * (moe.capacity_factor or 1.0)
+    copies = work.gpu_tokens * moe.top_k * (moe.capacity_factor or 1.0)
     one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff)
-    router_s = work.machine.matmul_s(work.own_tokens, moe.n_experts, work.model.d_model)
+    router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
     matmuls_s = router_s + local * one_matmuls_s
     # One kernel over the copies of all experts.
     _, activation_s = _mlp_s(work, copies, moe.d_ff)
@@ -64,14 +64,14 @@ def _experts(work: Work, moe: Experts) -> Mlp:
 
 
 def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
-    """Return the seconds of the choice of experts, and to gather and scatter copies.
+    """Return the seconds to choose experts, and to gather and scatter copies of tokens.
 
-    Each reads and writes every copy once; where copies come from other GPUs for more
-    than one expert, they are put in order by expert and back again (Megatron-LM's
+    Gather and scatter each read and write every copy once. If copies come from other
+    GPUs for several experts, they are also sorted by expert and back (Megatron-LM's
     all-to-all dispatcher). The router's scores are read and written in fp32.
     """
-    machine, ep = work.machine, work.shards.ep
-    scores = work.own_tokens * moe.n_experts * FP32_BYTES / machine.element
+    gpu, ep = work.gpu, work.shards.ep
+    scores = work.gpu_tokens * moe.n_experts * FP32_BYTES / gpu.element
     passes = 2 + 2 * ((ep > 1) & (ep < moe.n_experts))
-    pass_s = machine.stream_s(2 * copies * work.model.d_model)
-    return machine.stream_s(2 * scores) + passes * pass_s
+    pass_s = gpu.stream_s(2 * copies * work.model.d_model)
+    return gpu.stream_s(2 * scores) + passes * pass_s

@@ -1,4 +1,4 @@
-"""State in host memory: what leaves the GPU, and what its way there and back takes.
+"""Offload: the state in host memory, and the seconds to move and update it.
 
 Sources: Ren et al. 2021 (ZeRO-Offload), sections 3 and 4; Rajbhandari et al. 2021
 (ZeRO-Infinity), sections 5 and 6; PyTorch fully_shard: CPUOffloadPolicy.
@@ -28,18 +28,18 @@ from meshwright.plans.skeletons import (
 )
 
 UPDATE_SHARE = 0.5
-"""Of the rated host memory bandwidth, what a fused update on the CPU reaches: an
-estimate, for it reads and writes seven streams at once."""
+"""Share of the rated host memory bandwidth that a fused update on the CPU reaches: an
+estimate, since the update reads and writes seven streams at once."""
 
 
 def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
-    """Return what stays on the GPU of weights, gradients and optimizer state, bytes.
+    """Return the bytes of weights, gradients and optimizer that stay on the GPU.
 
-    ZeRO-2 keeps gathered weights on the GPU until the step ends, and only the shards
-    leave. Whatever comes and goes is workspace; what an update makes for itself is part
-    of the optimizer, and made where that lives.
+    ZeRO-2 keeps gathered weights on the GPU until the step ends; only the shards leave.
+    Weights that come and go count as workspace. Temporaries of an update are part of
+    the optimizer, and live where it lives.
     """
-    gathered = sum(own.params for own in held) * state_bytes(job.spec).gathered
+    gathered = sum(block.params for block in held) * state_bytes(job.spec).gathered
     stays = np.where(_gathers_once(rows), gathered, 0.0)
     leaves = rows.offload
     return {
@@ -50,30 +50,30 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
 
 
 def streams_weights(rows: Skeletons) -> Bools:
-    """Return which rows bring a layer's weights to the GPU for each use of them."""
+    """Return which rows copy a layer's weights to the GPU for each use."""
     return np.asarray((rows.offload == PARAMETERS) & ~_gathers_once(rows))
 
 
 def _gathers_once(rows: Skeletons) -> Bools:
-    """Return which rows, if weights are offloaded, gather them once per step."""
+    """Return which rows gather offloaded weights once per step, if they have any."""
     return np.asarray(rows.sharding.shards_gradients & ~rows.sharding.shards_weights)
 
 
 def host_bytes(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes that a GPU has on its host, (rows,)."""
     result = np.zeros(len(rows))
-    for own in held:
-        result = result + own.params * total(_offloaded(job, rows, own))
+    for block in held:
+        result = result + block.params * total(_offloaded(job, rows, block))
     return result
 
 
-def _offloaded(job: Job, rows: Skeletons, own: Weights) -> Parts:
-    """Return the bytes per parameter on the host, by what they are.
+def _offloaded(job: Job, rows: Skeletons, held: Weights) -> Parts:
+    """Return the bytes per parameter on the host, by part of the state.
 
-    The host holds shards: of weights under ZeRO-2 too, which gathers them on the GPU.
+    The host holds shards, also of weights under ZeRO-2, which the GPU gathers.
     """
     is_whole = (rows.offload == PARAMETERS) & _gathers_once(rows)
-    shards = replace(own.sharding, zero=np.where(is_whole, 3, rows.zero))
+    shards = replace(held.sharding, zero=np.where(is_whole, 3, rows.zero))
     sizes = sharded_bytes(state_bytes(job.spec), shards)
     codes = (PARAMETERS, GRADIENTS, OPTIMIZER)
     names = ("weights", "gradients", "optimizer")
@@ -85,51 +85,52 @@ def _offloaded(job: Job, rows: Skeletons, own: Weights) -> Parts:
 
 @dataclass(frozen=True)
 class Copies:
-    """Seconds over PCIe, one way each, and of the update; nothing hidden yet."""
+    """Seconds of copies over PCIe and of the update, before anything is hidden."""
 
     up_s: Floats
-    """Weights to the GPU, once per forward and once per backward."""
+    """Copy of weights to the GPU, once per forward and once per backward."""
     down_s: Floats
-    """Gradients of one micro-batch."""
+    """Copy of gradients to the host, after every micro-batch."""
     end_down_s: Floats
-    """Gradients of the whole step."""
+    """Copy of gradients to the host, at the end of the step."""
     update_s: Floats
-    """The optimizer, and new weights on their way up behind it."""
+    """Update by the optimizer, new weights copied to the GPU beside it."""
 
     @property
     def forward_s(self) -> Floats:
-        """Return what a forward copies."""
+        """Return the seconds of copies in a forward."""
         return self.up_s
 
     @property
     def backward_s(self) -> Floats:
-        """Return what a backward copies; PCIe carries both ways at once."""
+        """Return the seconds of copies in a backward; PCIe works both ways at once."""
         return np.maximum(self.up_s, self.down_s)
 
 
 def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
-    """Return what the offloaded state of some weights takes.
+    """Return the seconds that the offloaded state of some weights takes.
 
-    - optimizer: once per step gradients go down and new weights come up, tile by tile
-      beside the update (ZeRO-Offload, section 4.1);
-    - gradients: those of every micro-batch go down as they are reduced;
-    - parameters: weights come up for every forward and backward (ZeRO-Infinity,
-      section 5); under ZeRO-2 once per step.
+    - optimizer: once per step gradients go to the host and new weights come back, tile
+      by tile beside the update (ZeRO-Offload, section 4.1);
+    - gradients: those of every micro-batch go to the host as they are reduced;
+    - parameters: weights come to the GPU for every forward and backward
+      (ZeRO-Infinity, section 5); under ZeRO-2 once per step.
     """
     host = job.spec.cluster.topology.host
     if host is None or (rows.offload == KEEPS_ALL).all():
-        none = np.zeros(len(rows))
-        return Copies(none, none, none, none)
+        zeros = np.zeros(len(rows))
+        return Copies(zeros, zeros, zeros, zeros)
     state, code = state_bytes(job.spec), rows.offload
-    shares = [w.params / w.sharding.optimizer for w in held]
-    own = np.sum(shares, axis=0)
-    up = own * np.where(code == PARAMETERS, state.weights, state.gathered)
-    down, summed = own * state.gradients, own * summed_gradients(state, rows.sharding)
+    shards = [block.params / block.sharding.optimizer for block in held]
+    params = np.sum(shards, axis=0)
+    up = params * np.where(code == PARAMETERS, state.weights, state.gathered)
+    down = params * state.gradients
+    summed = params * summed_gradients(state, rows.sharding)
     streams = streams_weights(rows)
     path_s = 1 / (host.pcie_gb_s * 1e9)
     way_s = max(path_s, _drive_s_per_byte(job))
     update_s = np.maximum(
-        _update_s(job, own, state), np.where(streams, 0.0, up * path_s)
+        _update_s(job, params, state), np.where(streams, 0.0, up * path_s)
     )
     return Copies(
         up_s=np.where(streams, up * way_s, 0.0),
@@ -140,7 +141,7 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
 
 
 def is_never_faster(job: Job) -> bool:
-    """Return whether an update on the host takes as long as on the GPU, or longer."""
+    """Return whether an update on the host is no faster than one on the GPU."""
     host, gpu = job.spec.cluster.topology.host, job.spec.cluster.topology.gpu
     if host is None:
         return True
@@ -148,22 +149,22 @@ def is_never_faster(job: Job) -> bool:
     return on_host <= job.efficiency.memory * gpu.memory_gb_s
 
 
-def _update_s(job: Job, own: Floats, state: StateBytes) -> Floats:
-    """Return the seconds of the update of `own` parameters on the host.
+def _update_s(job: Job, params: Floats, state: StateBytes) -> Floats:
+    """Return the seconds of the update of some parameters on the host.
 
-    Its GPUs share the memory, and the drives where the state lives there: these are
-    read and written beside the update (ZeRO-Infinity, section 6.2).
+    The GPUs of a host share its memory, and its drives if the state lives on them; the
+    drives are read and written beside the update (ZeRO-Infinity, section 6.2).
     """
     host, gpus = job.spec.cluster.topology.host, job.spec.cluster.gpus_per_host
     if host is None:
-        return np.zeros_like(own)
+        return np.zeros_like(params)
     rate = UPDATE_SHARE * host.memory_gb_s * 1e9 / gpus
     drive_s = 2 * state.optimizer * _drive_s_per_byte(job)
-    return np.maximum(own * state.updated / rate, own * drive_s)
+    return np.maximum(params * state.updated / rate, params * drive_s)
 
 
 def _drive_s_per_byte(job: Job) -> float:
-    """Return a GPU's seconds per byte on its share of the drives; 0 without."""
+    """Return the seconds per byte on a GPU's share of the drives; 0 without drives."""
     host, gpus = job.spec.cluster.topology.host, job.spec.cluster.gpus_per_host
     if host is None or host.nvme_gb_s is None or job.spec.training.offload_to == "cpu":
         return 0.0

@@ -1,10 +1,10 @@
-"""All costs of skeletons, and what a split of layers over stages makes of them."""
+"""Costs of skeletons, and the time and memory of their stages under a split."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Columns)
 
 @dataclass(frozen=True)
 class Prices:
-    """Skeletons with their costs, a row each."""
+    """Skeletons with their costs, one row per skeleton."""
 
     rows: Skeletons
     time: TimeCosts
@@ -45,22 +45,22 @@ class Prices:
 
 
 def price(job: Job, rows: Skeletons) -> Prices:
-    """Return the costs of skeletons, each at its own precision."""
+    """Return the costs of skeletons, each in its precision."""
     return Prices(rows, price_time(job, rows), price_memory(job, rows))
 
 
 def price_memory(job: Job, rows: Skeletons) -> MemoryCosts:
-    """Return what skeletons hold alone."""
+    """Return the memory costs of skeletons."""
     return _by_precision(job, rows, memory_costs)
 
 
 def price_time(job: Job, rows: Skeletons) -> TimeCosts:
-    """Return what skeletons take alone."""
+    """Return the time costs of skeletons."""
     return _by_precision(job, rows, time_costs)
 
 
 def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T]) -> T:
-    """Return costs of rows, those of each precision at that precision."""
+    """Return costs of rows, computed for each precision that occurs."""
     codes = np.unique(rows.precision).tolist()
     if len(codes) < 2:
         name = PRECISIONS[codes[0]] if codes else job.spec.training.precisions[0]
@@ -74,15 +74,15 @@ def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T
 
 
 def per_row(column: Bools, split: Ints) -> Bools:
-    """Return a column beside splits: (stages,) of one row, or (rows, stages)."""
+    """Return a column that broadcasts against a split: (stages,) or (rows, stages)."""
     return column.reshape(-1, *[1] * (split.ndim - 1))
 
 
 def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
     """Return seconds per micro-batch of every stage of one skeleton, by part.
 
-    `time` has one row and each part shape (stages,); or both have (rows, 1) and
-    (rows, stages).
+    `time` has one row and each part has shape (stages,), or `time` has shape (rows, 1)
+    and each part (rows, stages).
     """
     stages = split.layers.shape[-1]
     ends, (onward, back) = _Ends(stages), sends(stages, vpp)
@@ -99,7 +99,7 @@ def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
 
 
 def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
-    """Return seconds at the end of the step, shaped as `stage_seconds`."""
+    """Return seconds at the end of the step, in the shape of `stage_seconds`."""
     ends = _Ends(split.layers.shape[-1])
     return added(
         [
@@ -111,16 +111,16 @@ def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
 
 
 def stage_weight_seconds(time: TimeCosts, split: Split) -> Floats:
-    """Return seconds of weight gradients that may wait, shaped as `stage_seconds`."""
+    """Return seconds of weight gradients that may wait, as `stage_seconds`."""
     first = _Ends(split.layers.shape[-1]).first
     at_first = np.where(first, time.first_weight_s, 0.0)
     return np.asarray(time.weight_s * split.layers + at_first)
 
 
 def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
-    """Return the step time of skeletons with one number of stages, (rows,).
+    """Return the step time of skeletons that all have the same pp, (rows,).
 
-    Layers of the split have shape (rows, stages).
+    The split is (rows, stages).
     """
     column = time.take((slice(None), None))
     tau_s = total(stage_seconds(column, split, rows.vpp[:, None]))
@@ -132,14 +132,14 @@ def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
 
 @dataclass(frozen=True)
 class StageTimes:
-    """What every stage of one skeleton takes, (stages,)."""
+    """The times of every stage of one skeleton, (stages,)."""
 
     seconds: Parts
     """Per micro-batch, by part."""
     forward_s: Floats
-    """Of that, the forward."""
+    """The forward part of `seconds`."""
     weight_s: Floats
-    """And the backward for weights."""
+    """The part of `seconds` in weight gradients that may wait."""
     sync: Parts
     """At the end of the step, by part."""
 
@@ -147,7 +147,7 @@ class StageTimes:
 def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     """Return the times of stages; `rows` and `time` have one row."""
     vpp, forward_s = int(rows.vpp[0]), split.layers * total(time.forward)
-    # What is sent onward is forward, and a third of the ends.
+    # Sends onward belong to the forward, and so does a third of the ends.
     onward, _ = sends(len(split.layers), vpp)
     at_ends = onward * float(time.send_s[0])
     at_ends[-1] += float(total(time.last)[0]) / 3
@@ -161,27 +161,33 @@ def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
 
 
 def times_on_kinds(kinds: Sequence[StageTimes], kind: Ints) -> StageTimes:
-    """Return the times of stages that each lie on their own kind of GPU.
+    """Return the times of stages that each lie on one kind of GPU.
 
-    `kinds` has all of them on each kind, `kind` says which it is, (stages,).
+    `kinds` holds the times of all stages on each kind, `kind` the kind of each stage,
+    (stages,).
     """
-    stages, every = np.arange(len(kind)), [vars(own) for own in kinds]
+    stages = np.arange(len(kind))
 
-    def chosen(own: Sequence[Any]) -> Any:
-        if isinstance(own[0], dict):
-            return {name: chosen([parts[name] for parts in own]) for name in own[0]}
-        return np.stack(own)[kind, stages]
+    def chosen(by_kind: Sequence[Floats]) -> Floats:
+        return np.asarray(np.stack(by_kind)[kind, stages])
+
+    def chosen_parts(by_kind: Sequence[Parts]) -> Parts:
+        names = by_kind[0]
+        return {name: chosen([parts[name] for parts in by_kind]) for name in names}
 
     return StageTimes(
-        **{name: chosen([own[name] for own in every]) for name in every[0]}
+        seconds=chosen_parts([times.seconds for times in kinds]),
+        forward_s=chosen([times.forward_s for times in kinds]),
+        weight_s=chosen([times.weight_s for times in kinds]),
+        sync=chosen_parts([times.sync for times in kinds]),
     )
 
 
 def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
-    """Return the step time by part; the parts of the slowest stage, and the rest.
+    """Return the step time by part: the parts of the slowest stage, and the bubble.
 
-    The rest is the bubble: of 1F1B and even stages (p - 1) / (m + p - 1) of the
-    pipeline's time. `rows` has one row.
+    The bubble is the rest. For 1F1B and even stages it is (p - 1) / (m + p - 1) of the
+    time of the pipeline. `rows` has one row.
     """
     seconds, sync = total(times.seconds), total(times.sync)
     slowest, longest = int(seconds.argmax()), int(sync.argmax())
@@ -196,7 +202,7 @@ def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
 
 
 def stage_bytes(prices: Prices, split: Split) -> Parts:
-    """Return bytes on a GPU of every stage, by part, (stages,)."""
+    """Return the bytes on a GPU of every stage, by part, (stages,)."""
     rows, stages = prices.rows, len(split.layers)
     memory, ends = prices.memory, _Ends(stages)
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp

@@ -1,7 +1,7 @@
-"""Profiles: what was fitted to measured runs, and how far predictions lay from others.
+"""Profiles: efficiencies fitted to measured runs, and the errors on runs left out.
 
 An efficiency is the default times a factor of the GPU times a factor of the framework,
-so that pairs that nobody measured together learn from both.
+so that a pair without measured runs learns from both.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ class Profile(SpecModel):
 
     def efficiency_of(self, gpu: str, framework: str) -> Efficiency:
         """Return the efficiency for a GPU with a framework."""
-        own = Efficiency().times(self.gpus.get(gpu, {}))
-        return own.times(self.frameworks.get(framework, {}))
+        on_gpu = Efficiency().times(self.gpus.get(gpu, {}))
+        return on_gpu.times(self.frameworks.get(framework, {}))
 
     def job(self, spec: Spec) -> Job:
-        """Return the job of a spec, whose GPUs and parts are as efficient as fitted."""
+        """Return the job of a spec, with the fitted efficiency of each kind of GPU."""
         return make_mixed_job(spec, lambda gpu: self.efficiency_of(gpu, spec.framework))
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
-        """Return whose runs tell how far predictions lie off, and how far that is."""
+        """Return the runs most like a spec, in words, and the errors on them."""
         gpu, framework = spec.cluster.topology.gpu.name, spec.framework
-        for own in self.measured:
-            if (own.gpu, own.framework) == (gpu, framework) and own.left_out:
-                return f"{gpu} with {framework}", own.left_out
+        for pair in self.measured:
+            if (pair.gpu, pair.framework) == (gpu, framework) and pair.left_out:
+                return f"{gpu} with {framework}", pair.left_out
         return ("any GPU and framework", self.left_out) if self.left_out else None
 
 

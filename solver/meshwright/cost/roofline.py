@@ -1,7 +1,7 @@
-"""Seconds of one kernel on one GPU, by roofline.
+"""Seconds of one kernel on one GPU, by roofline (Williams et al. 2009, 'Roofline').
 
-A kernel takes the longest of its FLOPs at the rate its shape reaches, its bytes at
-the memory's rate, and the launch floor (Williams et al. 2009, 'Roofline').
+A kernel takes the longest of three times: its FLOPs at the rate that its shape reaches,
+its bytes at the rate of the memory, and the least time of a launch.
 """
 
 from __future__ import annotations
@@ -22,41 +22,42 @@ from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
 Sizes = NDArray[np.floating[Any]] | float
-"""A dimension of a kernel: a column, or the same in every row."""
+"""A dimension of a kernel: a column, or one number for all rows."""
 
 MISALIGNED = 4
-"""How much longer a matmul takes that reads rows of no multiple of 8 numbers, so that
-tensor cores are hardly used (NVIDIA, Matrix Multiplication Background, section 'Tensor
-Core Requirements')."""
+"""Slowdown of a matmul whose rows are not a multiple of 8 numbers, so that tensor cores
+are hardly used (NVIDIA, Matrix Multiplication Background, section 'Tensor Core
+Requirements')."""
 
 AMPERE_KERNEL_SHARE = 0.63
-"""What the instructions of A100 reach of H100's peak (Luo et al. 2024, 'Benchmarking
-and dissecting the Nvidia Hopper GPU architecture', mma against wgmma)."""
+"""Share of H100's peak that the instructions of A100 reach (Luo et al. 2024,
+'Benchmarking and dissecting the Nvidia Hopper GPU architecture', mma against wgmma)."""
 
 AMPERE_KERNEL_FLOPS = 5e14
-"""GPUs beyond need instructions of their own for their peak: Hopper and data-centre
-Blackwell (756e12 and more), and CDNA 3; Ada and workstation Blackwell do not."""
+"""Peak above which a GPU needs newer instructions than those of A100: Hopper,
+data-centre Blackwell (756e12 and more) and CDNA 3, not Ada or workstation Blackwell."""
 
 
 @dataclass(frozen=True)
-class Machine:
-    """One GPU as kernels see it."""
+class GpuRates:
+    """The rates that kernels reach on one GPU."""
 
     attention_flops: float
-    """What is open to fused attention of the peak."""
+    """The part of the peak that fused attention can use."""
     matmul_flops: float
-    """What the best matmul was measured to reach of the peak."""
+    """The rate of the best measured matmul."""
     memory_bytes_per_s: float
     element: int
+    """Bytes of a number."""
     efficiency: Efficiency
     fp8_flops: float | None = None
-    """What the best matmul with 8-bit inputs reaches, where those of weights are so."""
+    """The rate of the best measured fp8 matmul, where matmuls of weights are in fp8."""
 
     def linear_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
         """Return the seconds of (m, k) inputs times (k, n) weights.
 
-        In fp8 the inputs are cast before, from 2 bytes to two copies of 1 byte, as
-        stored and transposed; a backward casts as much for either of its matmuls.
+        In fp8 the inputs are first cast from 2 bytes to two copies of 1 byte, one as
+        stored and one transposed; a backward casts as much for each of its matmuls.
         """
         if self.fp8_flops is None:
             return self.matmul_s(m, n, k)
@@ -75,7 +76,7 @@ class Machine:
         return self.padded_s(m + half, n, k, best_flops)
 
     def padded_s(self, padded_m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
-        """Return the seconds of a matmul's FLOPs, its rows padded as tiles ask.
+        """Return the seconds of a matmul's FLOPs, its rows padded to whole tiles.
 
         A dimension of size s reaches s / (s + gemm_half_size) of the rate: the matmul
         takes as long as one with that much more of each dimension at the full rate.
@@ -90,22 +91,22 @@ class Machine:
         return np.maximum(flops_s, self.stream_s(elements))
 
     def stream_s(self, elements: Sizes) -> Floats:
-        """Return the seconds to read and write `elements`, one kernel at least."""
+        """Return the seconds of one kernel that reads and writes `elements` numbers."""
         rate = self.memory_bytes_per_s * self.efficiency.memory
         return np.maximum(elements * self.element / rate, self.efficiency.launch_s)
 
 
 @dataclass(frozen=True)
 class Work:
-    """One GPU's share of a micro-batch, a row per set of degrees."""
+    """The work of one GPU on a micro-batch, one row per set of shards."""
 
     spec: Spec
-    machine: Machine
+    gpu: GpuRates
     shards: Shards
     tokens: Floats
-    """What a tensor-parallel group works on together."""
-    own_tokens: Floats
-    """What one GPU works on between the group's matmuls."""
+    """Tokens that a tensor-parallel group works on together."""
+    gpu_tokens: Floats
+    """Tokens that one GPU works on between the matmuls of the group."""
 
     @property
     def model(self) -> Model:
@@ -113,16 +114,16 @@ class Work:
         return self.spec.model
 
 
-def machine_of(
+def gpu_rates(
     gpu: Gpu, precision: Precision, efficiency: Efficiency, attention_share: float = 1.0
-) -> Machine:
-    """Return a GPU as kernels of a precision see it, which it must have.
+) -> GpuRates:
+    """Return the rates of a GPU in a precision that it has.
 
-    `attention_share` is what of its peak is open to fused attention.
+    `attention_share` is the part of the peak that fused attention can use.
     """
     form, is_fp8 = FORMATS[precision], precision == "fp8"
     peak_flops = gpu.peak_tflops.flops(form.core)
-    return Machine(
+    return GpuRates(
         peak_flops * attention_share,
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
@@ -137,15 +138,15 @@ def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     gpu, precision = spec.cluster.topology.gpu, spec.training.precision
     peak_flops = gpu.peak_tflops.flops(FORMATS[precision].core)
     share = _attention_share(spec, peak_flops)
-    machine = machine_of(gpu, precision, efficiency, share)
+    rates = gpu_rates(gpu, precision, efficiency, share)
     tokens = shards.tokens(spec.training.seq_len)
-    return Work(spec, machine, shards, tokens, tokens / shards.sequence_shards)
+    return Work(spec, rates, shards, tokens, tokens / shards.sequence_shards)
 
 
 def _attention_share(spec: Spec, peak_flops: float) -> float:
-    """Return the share of the peak that is open to kernels of fused attention.
+    """Return the part of the peak that fused attention can use.
 
-    FlashAttention-2 keeps to A100's instructions (Shah et al. 2024, FlashAttention-3,
+    FlashAttention-2 uses only instructions of A100 (Shah et al. 2024, FlashAttention-3,
     section 1); a framework may have kernels that are written for the GPU instead.
     """
     if framework_of(spec).has_native_attention:

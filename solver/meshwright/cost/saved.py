@@ -1,4 +1,4 @@
-"""What a norm or an MLP saves for its backward, by how it is implemented."""
+"""Tensors that a norm or an MLP saves for its backward, by implementation."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from meshwright.spec.model import Model
 from meshwright.spec.training import FusedKernels
 
 Split = Literal["tensor", "kv", "sequence"]
-"""Over the tensor-parallel group always, over as many of it as there are key and value
-heads, or only under sequence parallelism."""
+"""Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
+there are key and value heads, or the group only under sequence parallelism."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """One saved tensor, or several alike."""
+    """One saved tensor, or several of one kind."""
 
     name: str
     bytes_per_token: float
     split: Split
     kept_per_token: float
-    """Bytes that are left under selective recomputation."""
+    """Bytes that selective recomputation keeps."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer and how its tensors are computed."""
+    """The implementation of a layer, which decides what it saves."""
 
     model: Model
     element: int
     cast: int
-    """Bytes of the copy that a matmul casts of its input and saves, if it does."""
+    """Bytes per number of the copy that a matmul casts and saves; 0 without a copy."""
     seq_len: int
     flash: bool
     fused: FusedKernels
 
     @property
     def norms_in_fp32(self) -> bool:
-        """Return whether norms are PyTorch operations; layer norm is always fused."""
+        """Return whether norms are plain PyTorch operations; layer norm never is."""
         return self.fused == "none" and self.model.norm == "rmsnorm"
 
     @property
     def matmul_input(self) -> int:
-        """Return the bytes of a number that nothing but a matmul saves."""
+        """Return the bytes of a number that only a matmul saves."""
         return self.cast or self.element
 
     def saved(self, name: str, width: float, split: Split) -> Saved:
@@ -52,7 +52,7 @@ class Layer:
         return Saved(name, size, split, size)
 
     def matmul_only(self, name: str, width: float, split: Split) -> Saved:
-        """Return a tensor that nothing but a matmul saves, never recomputed."""
+        """Return a tensor that only a matmul saves, never recomputed."""
         size = self.matmul_input * width
         return Saved(name, size, split, size)
 
@@ -63,7 +63,7 @@ class Layer:
     def input_norms(
         self, name: str, width: int, norms: int, inputs: int, split: Split
     ) -> list[Saved]:
-        """Return what norms before a matmul save: as others, but recomputed cheaply.
+        """Return what norms before a matmul save; selective recomputation repeats them.
 
         Recomputation starts from the inputs in the compute precision.
         """
@@ -82,10 +82,10 @@ class Layer:
     ) -> list[Saved]:
         """Return what norms that read `inputs` different tensors save of them.
 
-        A kernel saves what it reads. RMSNorm out of PyTorch operations computes in
-        fp32, and saves its input and the normalised input for the weight's gradient:
-        `torch.nn.functional.rms_norm` on CPUs. Llama in Hugging Face's Transformers
-        casts before it applies the weight, and saves 2 bytes less per number.
+        A fused kernel saves what it reads. RMSNorm as plain PyTorch operations computes
+        in fp32, and saves its input and the normalised input for the gradient of the
+        weight (`torch.nn.functional.rms_norm` on CPUs). Llama in Hugging Face's
+        Transformers casts before it applies the weight, and saves 2 bytes less.
         """
         if not self.norms_in_fp32:
             return [self.saved(f"{name} input", inputs * width, split)]
@@ -99,7 +99,7 @@ class Layer:
     def mlp(self, name: str, width: float, split: Split) -> list[Saved]:
         """Return what an MLP of an inner width saves beside its input.
 
-        A gated activation saves gate and value, and out of PyTorch operations also
+        A gated activation saves gate and value, and as plain PyTorch operations also
         the activated gate. Its result is the input of the last matmul.
         """
         gated = self.model.gated_mlp

@@ -1,6 +1,6 @@
 """Pipeline schedules: chunks in flight, and the time of a whole step in closed form.
 
-`cost.tasks` walks the same schedules task by task.
+`cost.schedule_tasks` computes the same schedules on their task graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meshwright.schedules.table import by_schedule
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:
-    """Return the chunks of activations that stages hold at most, (rows, stages)."""
+    """Return the most chunks of activations that stages hold, (rows, stages)."""
     after = np.arange(stages - 1, -1, -1)
     columns = (schedule[:, None], microbatches[:, None], vpp[:, None])
     return in_flight_before(after, *columns, stages)
@@ -23,34 +23,36 @@ def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Int
 def in_flight_before(
     after: Ints, schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
 ) -> Ints:
-    """Return the same of the stage before the last `after` ones, columns of any shape.
+    """Return the same for stages with `after` stages behind them, in any shape.
 
     A chunk is one micro-batch's activations of 1/vpp of the stage's layers.
     """
     columns = (after, microbatches, vpp, stages)
-    held: Ints = by_schedule(schedule, lambda own: own.in_flight(*columns))
+    held: Ints = by_schedule(schedule, lambda rules: rules.in_flight(*columns))
     return held
 
 
 def heads_in_flight(schedule: Ints, microbatches: Ints) -> Ints:
     """Return the micro-batches whose logits the last stage holds, (rows,)."""
-    heads: Ints = by_schedule(schedule, lambda own: own.heads_in_flight(microbatches))
+    heads: Ints = by_schedule(
+        schedule, lambda rules: rules.heads_in_flight(microbatches)
+    )
     return heads
 
 
 def most_in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
-    """Return micro-batches that no stage passes, its chunks counted together."""
+    """Return the most micro-batches in flight on any stage, all chunks together."""
     columns = (microbatches, vpp, stages)
-    most: Ints = by_schedule(schedule, lambda own: own.most_in_flight(*columns))
+    most: Ints = by_schedule(schedule, lambda rules: rules.most_in_flight(*columns))
     return most
 
 
 def sends(stages: int, vpp: Ints | int) -> tuple[Ints, Ints]:
     """Return how often each stage sends a micro-batch on, and its gradients back.
 
-    Once per chunk, but the last stage has nobody for its last chunk, and the first
-    nobody for the gradients of its first. Shape (stages,), or (rows, stages) where
-    `vpp` is (rows, 1).
+    Each does so once per chunk, except that the last stage sends nothing after its last
+    chunk and the first stage sends no gradients of its first. The shape is (stages,),
+    or (rows, stages) if `vpp` is (rows, 1).
     """
     index = np.arange(stages)
     chunks = (vpp if stages > 1 else 1) * np.ones(stages, dtype=np.int64)
@@ -59,7 +61,7 @@ def sends(stages: int, vpp: Ints | int) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class StepWeights:
-    """How often a stage's seconds count in the step, (rows,).
+    """How often the seconds of a stage count in the step, (rows,).
 
     With tau = F + B + W, the seconds of a stage's forward, backward for inputs and
     backward for weights of one micro-batch, the step takes
@@ -74,27 +76,29 @@ class StepWeights:
     deferred: Floats
 
     def fill_s(self, tau_s: Floats, weight_s: Floats) -> Floats:
-        """Return what a stage adds to the fill, (rows,) or (rows, stages)."""
+        """Return the seconds that a stage adds to the fill."""
         return self.fill_share * tau_s - self.deferred * weight_s
 
     def pace_s(self, tau_s: Floats, weight_s: Floats) -> Floats:
-        """Return what a stage adds to the pace."""
+        """Return the seconds that a stage adds to the pace."""
         return self.pace_count * tau_s + self.deferred * weight_s
 
 
 def step_weights(
     schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints
 ) -> StepWeights:
-    """Return how often a stage's seconds count in the step.
+    """Return how often the seconds of a stage count in the step.
 
-    Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred: see
-    each schedule of `schedules/`.
+    Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred; see
+    the schedules in `schedules/`.
     """
-    fill_share = by_schedule(schedule, lambda own: own.fill_share(vpp, stages))
+    fill_share = by_schedule(schedule, lambda rules: rules.fill_share(vpp, stages))
     return StepWeights(
         fill_share=fill_share,
         pace_count=microbatches - fill_share,
-        deferred=by_schedule(schedule, lambda own: own.deferred(microbatches, stages)),
+        deferred=by_schedule(
+            schedule, lambda rules: rules.deferred(microbatches, stages)
+        ),
     )
 
 
@@ -103,14 +107,17 @@ def closed_form_s(
 ) -> Floats:
     """Return the pipeline's seconds from those of each stage, (rows, stages).
 
-    `tau_s` is all of a stage's seconds per micro-batch, `weight_s` those of its weight
-    gradients, which ZB-H1 puts off. Exact for even stages; under ZB-H1 where W is not
-    above F or B, else below, since no more than min(F, B, W) fills a bubble. Where
-    stages are uneven but alike in their shares of F, B and W, exact for GPipe, an upper
-    bound for 1F1B and, with m >= p, ZB-H1, and for all but rare cases interleaved.
-    Where shares differ, `tasks.longest_path_s` can be on either side; GPipe's is never
-    below, for its slowest forward and its slowest backward count on their own.
-    Measured gaps: tests/cost/test_schedule.py: GAPS.
+    `tau_s` is all seconds of a stage per micro-batch, `weight_s` those of its weight
+    gradients, which ZB-H1 defers. Against the longest path of the task graph the result
+
+    - is exact for even stages; under ZB-H1 only if W is not above F or B, else it is
+      too low, since no more than min(F, B, W) fills a bubble;
+    - for uneven stages with equal shares of F, B and W is exact for GPipe, and an upper
+      bound for 1F1B, for ZB-H1 with m >= p, and, rare cases aside, for interleaved;
+    - for stages with different shares can be on either side; for GPipe it is never too
+      high, since the slowest forward and the slowest backward count separately.
+
+    `GAPS` in tests/cost/test_schedule.py holds the measured gaps.
     """
     stages = np.array(tau_s.shape[1])
     column = (schedule[:, None], microbatches[:, None], vpp[:, None])

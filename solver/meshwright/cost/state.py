@@ -1,6 +1,6 @@
-"""Bytes that a parameter's state and a logit's loss take: formulas of all frameworks.
+"""Bytes of the state of a parameter and of the loss of a logit, for all frameworks.
 
-What a framework keeps of a parameter in mixed precision is its `mixed_state`.
+The state of a parameter in mixed precision is the framework's `mixed_state`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADAMW_BYTES = 8
 
 
 def moment_bytes(spec: Spec) -> float:
-    """Return the bytes per parameter that an optimizer knows beside the weight.
+    """Return the bytes per parameter that an optimizer holds beside the weight.
 
     AdamW has two fp32 moments, SGD the momentum; bitsandbytes' AdamW two of a byte.
     Adafactor without momentum has the mean square of every row and of every column in
@@ -70,28 +70,30 @@ def summed_gradients(state: StateBytes, sharding: Sharding) -> Floats:
 
 
 FP8_WEIGHT_COPIES = 2
+"""As stored, and transposed."""
 
 
 def fp8_input_bytes(spec: Spec) -> int:
-    """Return the bytes of the copy that a matmul saves of a number, 0 without one."""
+    """Return the bytes of the fp8 copy of a matmul's input, 0 without one."""
     is_fp8 = spec.training.precision == "fp8"
     return int(is_fp8 and framework_of(spec).keeps_fp8_copies)
 
 
 def fp8_weight_bytes(spec: Spec) -> int:
-    """Return the bytes of the copies of a layer's weight, 0 without any."""
+    """Return the bytes of the fp8 copies of a weight of a layer, 0 without any."""
     return FP8_WEIGHT_COPIES * fp8_input_bytes(spec)
 
 
 FUSED_LOSS_BYTES = 4
+"""A fused loss leaves the softmax in fp32."""
 
 
 def loss_bytes(spec: Spec) -> int:
     """Return the bytes per logit of the loss at its peak, beside the logit itself.
 
-    One kernel leaves the softmax in fp32.
+    The spec says whether the loss is fused, else the framework.
     """
-    own, is_fused = framework_of(spec), spec.training.fused_loss
+    framework, is_fused = framework_of(spec), spec.training.fused_loss
     if is_fused is None:
-        is_fused = own.has_fused_loss
-    return FUSED_LOSS_BYTES if is_fused else own.loss_bytes
+        is_fused = framework.has_fused_loss
+    return FUSED_LOSS_BYTES if is_fused else framework.loss_bytes

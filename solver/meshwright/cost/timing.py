@@ -1,4 +1,4 @@
-"""Seconds per layer, micro-batch and step, by part, a row per skeleton."""
+"""Time costs: seconds per layer, micro-batch and step, by part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 @dataclass(frozen=True)
 class TimeCosts(Columns):
-    """Seconds, a row per skeleton.
+    """Seconds that make up a step, one row per skeleton.
 
     A stage of n layers, r of them recomputed, takes n x (forward + backward) + r x
     recompute per micro-batch, with `send` for each neighbour it sends to, and `first`
@@ -42,12 +42,12 @@ class TimeCosts(Columns):
     forward: Parts
     backward: Parts
     weight_s: Floats
-    """Of a layer's backward: what only gradients of weights need, and may wait."""
+    """The part of a layer's backward for gradients of weights, which may wait."""
     recompute_s: Floats
     first: Parts
-    """What leading layers without experts take less or more is in here."""
+    """Includes the difference of leading dense layers to repeated ones."""
     first_weight_s: Floats
-    """And what of their backward may wait less or more."""
+    """The difference of leading dense layers to repeated ones in `weight_s`."""
     last: Parts
     send_s: Floats
     sync_layer: Parts
@@ -57,34 +57,34 @@ class TimeCosts(Columns):
 
 @dataclass(frozen=True)
 class BlockTimes:
-    """Seconds of one block by part: of a micro-batch, and at the end of the step."""
+    """Seconds of one block by part, per micro-batch and at the end of the step."""
 
     forward: Parts
-    """Of embedding and head, of both passes."""
+    """Of embedding and head this includes the backward."""
     backward: Parts
     sync: Parts
     weight_s: Floats
-    """Of the backward: what only gradients of weights need, and may wait."""
+    """The part of the backward for gradients of weights, which may wait."""
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     """Return the seconds that make up every stage of every skeleton."""
-    own = _layer_kernels(job, rows)
-    times = _block_times(job, rows, own)
-    each, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
+    seconds = _layer_kernels(job, rows)
+    times = _block_times(job, rows, seconds)
+    repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
     count = job.spec.model.first_dense_layers
     none = BlockTimes({}, {}, {}, np.zeros(len(rows)))
-    lead = _leading(times[DENSE_LAYER], each, count) if count else none
+    lead = _leading(times[DENSE_LAYER], repeated, count) if count else none
     return TimeCosts(
-        forward=each.forward,
-        backward=each.backward,
-        weight_s=each.weight_s,
-        recompute_s=_recompute_s(rows, own, each.forward),
+        forward=repeated.forward,
+        backward=repeated.backward,
+        weight_s=repeated.weight_s,
+        recompute_s=_recompute_s(rows, seconds, repeated.forward),
         first=added([lead.forward, first.forward]),
         first_weight_s=lead.weight_s,
         last=last.forward,
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
-        sync_layer=each.sync,
+        sync_layer=repeated.sync,
         sync_first=added([lead.sync, first.sync]),
         sync_last=last.sync,
     )
@@ -96,28 +96,32 @@ def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
 
 
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
-    """Return kernel times, worked out once per distinct degree and micro-batch."""
+    """Return kernel times, computed once per distinct set of shards."""
     distinct, inverse = rows.shards.distinct()
     return kernels(job.spec, job.efficiency, distinct).take(inverse)
 
 
-def _block_times(job: Job, rows: Skeletons, own: Kernels) -> dict[str, BlockTimes]:
-    """Return the seconds of blocks; one at a time is built, for columns are long."""
-    result = {LAYER: _layer(job, rows, layer(job, rows), own.layer)}
+def _block_times(job: Job, rows: Skeletons, seconds: Kernels) -> dict[str, BlockTimes]:
+    """Return the seconds of blocks, built one by one since their columns are long."""
+    result = {LAYER: _layer(job, rows, layer(job, rows), seconds.layer)}
     if job.spec.model.first_dense_layers:
-        result[DENSE_LAYER] = _layer(job, rows, dense_layer(job, rows), own.dense)
-    # Nothing runs beside the first gather and the last reduction of a step.
+        result[DENSE_LAYER] = _layer(job, rows, dense_layer(job, rows), seconds.dense)
+    # Nothing hides the first gather and the last reduction of a step.
     alone = np.zeros(len(rows))
-    result[EMBEDDING] = _end(job, rows, embedding(job, rows), own.embedding_s, alone)
-    result[HEAD] = _end(job, rows, head(job, rows), own.head_s, own.head_s)
+    result[EMBEDDING] = _end(
+        job, rows, embedding(job, rows), seconds.embedding_s, alone
+    )
+    result[HEAD] = _end(job, rows, head(job, rows), seconds.head_s, seconds.head_s)
     return result
 
 
-def _layer(job: Job, rows: Skeletons, block: Block, own: LayerKernels) -> BlockTimes:
-    """Return the seconds of a layer of such kernels.
+def _layer(
+    job: Job, rows: Skeletons, block: Block, compute: LayerKernels
+) -> BlockTimes:
+    """Return the seconds of a layer with these kernels.
 
-    The end of the step hides behind what one backward has left: a second of compute
-    hides one second of traffic, once over the whole step.
+    The end of the step hides behind the compute that one backward has left: a second of
+    compute hides one second of traffic, once over the whole step.
     """
     moved = copies(job, rows, block.weights)
     zero_s, zero_back_s = _zero_s(job, rows, block)
@@ -126,30 +130,30 @@ def _layer(job: Job, rows: Skeletons, block: Block, own: LayerKernels) -> BlockT
         "ep": traffic.seconds(job, rows, block.ep),
     }
     hiding = traffic.seconds(job, rows, block.ring), zero_s, moved.forward_s
-    behind_s = own.attention_s + own.wait_s
-    forward = _pass(job, exposed, own.forward_s, behind_s, *hiding)
+    behind_s = compute.attention_s + compute.wait_s
+    forward = _pass(job, exposed, compute.forward_s, behind_s, *hiding)
     hiding = traffic.seconds(job, rows, block.ring_back), zero_back_s, moved.backward_s
-    behind_s = own.attention_backward_s + own.wait_backward_s
-    backward = _pass(job, exposed, own.backward_s, behind_s, *hiding)
+    behind_s = compute.attention_backward_s + compute.wait_backward_s
+    backward = _pass(job, exposed, compute.backward_s, behind_s, *hiding)
     return BlockTimes(
         forward=forward.parts,
         backward=backward.parts,
         sync=_sync(job, rows, block, backward.left_s),
         # Half of a wait for the host is one for the kernels of weight gradients. What
-        # is put off leaves the backward and fills a bubble: twice as much compute must
-        # hide no traffic.
+        # is deferred leaves the backward and fills a bubble, so that twice as much
+        # compute must hide no traffic.
         weight_s=np.minimum(
-            own.weight_s + own.wait_backward_s / 2, backward.left_s / 2
+            compute.weight_s + compute.wait_backward_s / 2, backward.left_s / 2
         ),
     )
 
 
 class _Pass(NamedTuple):
-    """One pass of a layer."""
+    """A forward or backward of a layer."""
 
     parts: Parts
     left_s: Floats
-    """Compute that hides no traffic yet."""
+    """Compute that does not hide traffic yet."""
 
 
 def _pass(
@@ -161,12 +165,12 @@ def _pass(
     zero_s: Floats,
     copies_s: Floats,
 ) -> _Pass:
-    """Return one pass; each second of compute hides one of traffic.
+    """Return a forward or backward in which one second of compute hides one of traffic.
 
-    What is `exposed` waits for compute, and compute for it. The ring hides behind
-    `behind_s`: the attention that it feeds (Liu et al. 2023, section 3), and where the
-    GPU waits for the host. ZeRO hides behind what is left of the pass, copies to and
-    from the host behind the rest.
+    `exposed` traffic and compute wait for each other. The ring of context parallelism
+    hides behind `behind_s`: the attention that it feeds (Liu et al. 2023, section 3)
+    and the wait for the host. ZeRO hides behind the rest of the pass, and copies to and
+    from the host behind what ZeRO leaves.
     """
     overlap = job.efficiency.gather_overlap
     hidden_ring_s = hidden_s(ring_s, behind_s, overlap)
@@ -184,7 +188,7 @@ def _pass(
 
 
 def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
-    """Return what the leading dense layers take more than as many repeated ones."""
+    """Return the difference of the leading dense layers to as many repeated ones."""
     more = [scaled(parts, count) for parts in (dense.forward, dense.backward)]
     less = [scaled(parts, -count) for parts in (layer.forward, layer.backward)]
     sync = added([scaled(dense.sync, count), scaled(layer.sync, -count)])
@@ -192,14 +196,14 @@ def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
     return BlockTimes(added([*more, *less]), {}, sync, weight_s)
 
 
-def _recompute_s(rows: Skeletons, own: Kernels, forward: Parts) -> Floats:
+def _recompute_s(rows: Skeletons, seconds: Kernels, forward: Parts) -> Floats:
     """Return the extra seconds of a recomputed layer: its forward, or cheap parts.
 
-    Weights are there already: the backward gathers or fetches them anyway.
+    The weights are there already, since the backward gathers or fetches them.
     """
     fetched = ("zero", "offload")
     forward_s = sum(s for name, s in forward.items() if name not in fetched)
-    again = [own.selective_s, forward_s]
+    again = [seconds.selective_s, forward_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 
@@ -218,7 +222,7 @@ def _end(
 ) -> BlockTimes:
     """Return the seconds of the embedding or the head.
 
-    Nothing hides their traffic at the end of the step.
+    Their traffic at the end of the step is exposed.
     """
     moved, overlap = copies(job, rows, block.weights), job.efficiency.gather_overlap
     forward_s, backward_s = _zero_s(job, rows, block)
@@ -237,7 +241,7 @@ def _end(
 
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
-    """Return the end of the step: traffic left after `hide_s`, and the update."""
+    """Return the end of the step: traffic not hidden by `hide_s`, and the update."""
     ends = traffic.seconds(job, rows, block.end)
     overlap, moved = job.efficiency.grad_overlap, copies(job, rows, block.weights)
     ends_s, down_s, _ = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
@@ -249,9 +253,9 @@ def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
 
 
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
-    """Return the seconds of updates on the GPU; the host's are in `cost.offload`."""
+    """Return the seconds of updates on the GPU; for the host see `cost.offload`."""
     moved = np.where(rows.offload == KEEPS_ALL, state_bytes(job.spec).updated, 0.0)
-    own = sum(w.params / w.sharding.optimizer for w in held)
+    params = sum(w.params / w.sharding.optimizer for w in held)
     gpu = job.spec.cluster.topology.gpu
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
-    return np.asarray(own * moved / rate)
+    return np.asarray(params * moved / rate)

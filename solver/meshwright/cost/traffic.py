@@ -1,7 +1,7 @@
-"""Every collective of a step: on which axis, what it moves, how often.
+"""The collectives of a step: their groups, bytes and number of calls.
 
-Time and link loads are both read off these lists, so that no traffic is timed that is
-not on a link, or the other way round.
+Time and link loads both come from these lists, so that all traffic that takes time is
+also on a link, and the other way round.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", 
 
 @dataclass(frozen=True)
 class Collective:
-    """One operation of every group of a kind, a row per skeleton.
+    """One operation of all groups of one axis, one row per skeleton.
 
-    `whole_bytes` is what an all-gather leaves and a reduction takes on each member,
-    or what is sent; 0 where the row has no such operation.
+    `whole_bytes` is the result of an all-gather or the input of a reduction on each
+    member, or the message sent; it is 0 where a row has no such operation.
     """
 
     group: int
-    """Column of the paths."""
+    """Column of the group in `PathCosts`."""
     operation: Operation
     whole_bytes: Floats
     members: Ints
     calls: int = 1
 
     def seconds(self, job: Job, rows: Skeletons) -> Floats:
-        """Return the seconds of all calls, at the efficiency of real links."""
+        """Return the seconds of all calls."""
         if not self.whole_bytes.any():
             return np.zeros(len(rows))
         s_per_byte = rows.paths.s_per_byte[:, self.group] / job.efficiency.link
@@ -78,7 +78,7 @@ _FORMULAS = {
 
 
 def seconds(job: Job, rows: Skeletons, operations: Iterable[Collective]) -> Floats:
-    """Return the seconds of operations one after the other."""
+    """Return the seconds of operations, one after another."""
     result = np.zeros(len(rows))
     for operation in operations:
         result = result + operation.seconds(job, rows)
@@ -108,16 +108,16 @@ def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
 
 
 def reductions(model: Model) -> int:
-    """Return how many all-reduces over the tensor axis a layer's forward has.
+    """Return the number of all-reduces over the tensor axis in a layer's forward.
 
-    Attention and MLP have one each (Shoeybi et al. 2019, section 3), and the backward
-    as many. Routed experts are not split over the tensor axis, shared ones are.
+    Attention and MLP have one each (Shoeybi et al. 2019, section 3), and so has the
+    backward. Routed experts are not split over the tensor axis, but shared ones are.
     """
     return 2 if model.moe is None or model.moe.shared_d_ff else 1
 
 
 def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
-    """Return `calls` all-to-alls of tokens over the GPUs that share out experts.
+    """Return `calls` all-to-alls of tokens over the expert-parallel group.
 
     A layer has two forward, to the experts and back, and two backward (Lepikhin et al.
     2020, GShard, section 3.2). Each token goes to top_k experts.
@@ -125,16 +125,16 @@ def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
     moe = job.spec.model.moe
     if moe is None:
         return []
-    own = hidden_bytes(job, rows) / rows.shards.sequence_shards
+    hidden = hidden_bytes(job, rows) / rows.shards.sequence_shards
     copies = moe.top_k * (moe.capacity_factor or 1.0)
-    sent = np.where(rows.ep > 1, own * copies, 0.0)
+    sent = np.where(rows.ep > 1, hidden * copies, 0.0)
     return [Collective(EP, "all_to_all", sent, rows.ep, calls)]
 
 
 def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Collective]:
-    """Return what a layer's attention passes round the ring of the context axis.
+    """Return the collectives of a layer's attention over the context axis.
 
-    Every GPU sees the keys and values of all; the backward sees them again and sums
+    Every GPU gets the keys and values of all; the backward gets them again and sums
     their gradients (Liu et al. 2023, Ring Attention, section 3).
     """
     training, model = job.spec.training, job.spec.model
@@ -150,8 +150,8 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
 def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:
     """Return the send of one micro-batch to a neighbouring stage, one way.
 
-    Each tensor-parallel rank sends its own share. Without sequence parallelism all
-    have the whole, so that the receivers gather it (Narayanan et al. 2021, section
+    Each tensor-parallel rank sends its share. Without sequence parallelism the
+    receivers then gather the whole (Narayanan et al. 2021, section
     4.1; DeepSpeed's pipeline partitions what it sends likewise).
     """
     whole = np.where(rows.pp > 1, hidden_bytes(job, rows), 0.0)
@@ -166,7 +166,7 @@ def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Colle
     """Return ZeRO-3's all-gather of weights, once per forward and per backward."""
     is_sharded = rows.sharding.shards_weights
     gathered = np.where(is_sharded, state_bytes(job.spec).gathered, 0.0)
-    return [_in_shards(own, "all_gather", gathered) for own in held]
+    return [_in_shards(block, "all_gather", gathered) for block in held]
 
 
 def reduce_gradients(
@@ -175,34 +175,34 @@ def reduce_gradients(
     """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch."""
     is_sharded = rows.sharding.shards_gradients
     reduced = np.where(is_sharded, state_bytes(job.spec).reduced, 0.0)
-    return [_in_shards(own, "reduce_scatter", reduced) for own in held]
+    return [_in_shards(block, "reduce_scatter", reduced) for block in held]
 
 
-def _in_shards(own: Weights, operation: Operation, per_param: Floats) -> Collective:
-    """Return what the GPUs that shard some weights do with so many bytes of each."""
-    shards = own.sharding
-    return Collective(shards.group, operation, own.params * per_param, shards.members)
+def _in_shards(held: Weights, operation: Operation, per_param: Floats) -> Collective:
+    """Return an operation on some weights, in the group that shards them."""
+    shards = held.sharding
+    return Collective(shards.group, operation, held.params * per_param, shards.members)
 
 
 def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
-    """Return what data parallelism does once per step (Rajbhandari et al. 2019, 7).
+    """Return the collectives at the end of a step (Rajbhandari et al. 2019, 7).
 
-    ZeRO-0 all-reduces gradients, over the ranks of one sequence in two halves; ZeRO-1
-    reduce-scatters them and gathers weights; ZeRO-2 has reduced them already; ZeRO-3
-    has no weights to gather. Replicas of a shard all-reduce what it holds.
+    ZeRO-0 all-reduces gradients, in the group that would shard as a reduce-scatter and
+    an all-gather; ZeRO-1 reduce-scatters them and gathers weights; ZeRO-2 has reduced
+    them already; ZeRO-3 has no weights to gather. Replicas of a shard all-reduce it.
     """
     state, shards = state_bytes(job.spec), rows.sharding
     reduced = np.where(shards.shards_gradients, 0.0, state.reduced)
     summed = np.where(shards.shards_optimizer, state.gathered, state.reduced)
     gathered = np.where(shards.shards_weights, 0.0, summed)
     operations = []
-    for own in held:
-        shard = own.params * state.reduced / own.sharding.members
-        shared = np.where(own.replicas > 1, shard, 0)
+    for block in held:
+        shard = block.params * state.reduced / block.sharding.members
+        shared = np.where(block.replicas > 1, shard, 0)
         operations += [
-            _in_shards(own, "reduce_scatter", reduced),
-            _in_shards(own, "all_gather", gathered),
-            Collective(own.replica_group, "all_reduce", shared, own.replicas),
+            _in_shards(block, "reduce_scatter", reduced),
+            _in_shards(block, "all_gather", gathered),
+            Collective(block.replica_group, "all_reduce", shared, block.replicas),
         ]
     return operations
 

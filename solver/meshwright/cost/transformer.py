@@ -1,8 +1,8 @@
-"""Parameters and FLOPs of a decoder-only transformer, exactly.
+"""Exact parameters and FLOPs of a decoder-only transformer.
 
-Every function takes the tensor-parallel degree as a column and returns what one GPU
-of a tensor-parallel group holds; with tp = 1 that is the whole. Routed experts are
-split by the expert-parallel degree alone.
+Functions that take the tensor-parallel degree as a column return what one GPU of the
+group holds; with tp = 1 that is the whole. Routed experts are split only by the
+expert-parallel degree.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ ONE = np.ones(1, dtype=np.int64)
 
 
 class Held(NamedTuple):
-    """Parameters by how a tensor-parallel group holds them."""
+    """Parameters, by how a tensor-parallel group splits them."""
 
     split: int
     kv: int
-    """Split over as many of the group as there are key and value heads."""
+    """Split over as many GPUs of the group as there are key and value heads."""
     whole: int
 
     def on_one_gpu(self, model: Model, tp: Ints) -> Floats:
-        """Return how many of them one GPU holds."""
+        """Return the number of parameters on one GPU."""
         return self.split / tp + self.kv / kv_shards(model, tp) + self.whole
 
 
@@ -41,7 +41,7 @@ def kv_width(model: Model) -> int:
 
 
 def value_dim(model: Model) -> int:
-    """Return the width of a value head: a key head's but in latent attention."""
+    """Return the width of a value head: that of a key head, except with latents."""
     return model.head_dim if model.mla is None else model.mla.v_dim
 
 
@@ -51,25 +51,25 @@ def value_width(model: Model) -> int:
 
 
 def output_width(model: Model) -> int:
-    """Return the width of what attention puts out, before its last matrix."""
+    """Return the width of the output of attention, before its last projection."""
     return model.n_heads * value_dim(model)
 
 
 def kv_shards(model: Model, tp: Ints) -> Ints:
-    """Return over how many GPUs key and value heads are split; then they repeat."""
+    """Return over how many GPUs key and value heads are split before they repeat."""
     return np.minimum(tp, model.n_kv_heads)
 
 
 def mlp_inputs(model: Model) -> int:
-    """Return how many matrices of an MLP read its input: a gate is the second."""
+    """Return how many matrices of an MLP read its input: two with a gate."""
     return 2 if model.gated_mlp else 1
 
 
 def layer_params(model: Model, tp: Ints) -> Floats:
-    """Return the parameters of one repeating layer on one GPU, but routed experts.
+    """Return the parameters on one GPU of one repeated layer without routed experts.
 
-    Column-parallel matrices and their biases are split, row-parallel biases, norms
-    and the router are whole (Shoeybi et al. 2019, section 3).
+    Column-parallel matrices and their biases are split; row-parallel biases, norms and
+    the router are whole (Shoeybi et al. 2019, section 3).
     """
     if model.moe is None:
         return dense_layer_params(model, tp)
@@ -79,7 +79,7 @@ def layer_params(model: Model, tp: Ints) -> Floats:
 
 
 def dense_layer_params(model: Model, tp: Ints) -> Floats:
-    """Return the parameters on one GPU of one leading layer, which has no experts."""
+    """Return the parameters on one GPU of one leading dense layer."""
     mlp = _mlp_params(model, model.d_ff).on_one_gpu(model, tp)
     return _outside_mlp(model, tp) + mlp
 
@@ -96,7 +96,7 @@ def _one_expert_params(model: Model) -> int:
 
 
 def _mlp_params(model: Model, inner: int) -> Held:
-    """Return the parameters of an MLP; without inner width there is none."""
+    """Return the parameters of an MLP; an inner width of 0 means no MLP."""
     inputs, has_bias = mlp_inputs(model), model.bias == "all" and inner > 0
     split = (inputs + 1) * model.d_model * inner + has_bias * inputs * inner
     return Held(split, 0, has_bias * model.d_model)
@@ -113,7 +113,7 @@ def attention_matrices(model: Model) -> Held:
     """Return the weights of attention that take part in matmuls.
 
     Latent attention projects down to the latent vectors on every GPU of the group, and
-    up from them to its own heads (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1;
+    up from them to its heads (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1;
     whole down-projections as in Megatron-LM).
     """
     d, queries, output = model.d_model, query_width(model), output_width(model)
@@ -125,12 +125,12 @@ def attention_matrices(model: Model) -> Held:
 
 
 def latent_down_width(model: Model) -> int:
-    """Return the width of keys' and values' latent vector and the rotary key."""
+    """Return the width of the latent vector of keys and values and the rotary key."""
     return 0 if model.mla is None else model.mla.kv_rank + model.mla.rope_dim
 
 
 def latent_up_width(model: Model) -> int:
-    """Return the width of all that is projected up from that latent vector."""
+    """Return the width of keys and values projected up from that latent vector."""
     head = 0 if model.mla is None else model.mla.nope_dim + model.mla.v_dim
     return model.n_heads * head
 
@@ -155,10 +155,11 @@ def _norm_params(model: Model, width: int) -> int:
 
 
 def input_norms(model: Model) -> int:
-    """Return how many norms of a layer feed a matmul: one is shared, four pair up.
+    """Return how many norms of a layer feed a matmul.
 
-    Of four norms two follow attention and MLP: what they put out is only added to the
-    residual stream (Gemma Team 2024, arXiv 2408.00118, section 2).
+    A single norm is shared. Of four norms two follow attention and MLP, and their
+    results are only added to the residual stream (Gemma Team 2024, arXiv 2408.00118,
+    section 2).
     """
     return min(model.norms_per_layer, 2)
 
@@ -183,11 +184,10 @@ def table_params(model: Model, tp: Ints) -> Floats:
 def head_params(model: Model, tp: Ints, pp: Ints) -> Floats:
     """Return the parameters after the last layer on one GPU: final norm and head.
 
-    A tied head is the embedding table itself where both stand on one stage, and a
-    copy of it where they do not.
+    A tied head is the embedding table itself if both are on one stage, else a copy.
     """
-    is_own = (pp > 1) | np.bool_(not model.tied_embeddings)
-    return norm_params(model) + np.where(is_own, table_params(model, tp), 0.0)
+    has_table = (pp > 1) | np.bool_(not model.tied_embeddings)
+    return norm_params(model) + np.where(has_table, table_params(model, tp), 0.0)
 
 
 def total_params(model: Model) -> int:
@@ -201,7 +201,7 @@ def total_params(model: Model) -> int:
 
 
 def active_params(model: Model) -> int:
-    """Return the parameters that one token meets: of routed experts, top_k."""
+    """Return the parameters that one token uses; of routed experts, top_k."""
     if model.moe is None:
         return total_params(model)
     idle = model.moe.n_experts - model.moe.top_k
@@ -210,7 +210,7 @@ def active_params(model: Model) -> int:
 
 
 def layer_matmul_params(model: Model) -> int:
-    """Return the weights of one repeating layer that a token's matmuls meet."""
+    """Return the weights of one repeated layer in the matmuls of a token."""
     if model.moe is None:
         return dense_layer_matmul_params(model)
     inner = model.moe.top_k * model.moe.d_ff + model.moe.shared_d_ff
@@ -230,10 +230,10 @@ def _mlp_matmul_params(model: Model, inner: int) -> int:
 def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     """Return the model FLOPs of one step: no recomputation, causal attention once.
 
-    6 FLOPs per matmul weight and token, head and router included (Kaplan et al. 2020,
-    table 1), of routed experts the top_k of a token. And 3 x seq_len x (query width +
-    output width) per layer and token for the half of the scores that a causal mask
-    keeps (Korthikanti et al. 2022, appendix A, halved).
+    They are 6 FLOPs per matmul weight and token, with head, router and top_k experts
+    (Kaplan et al. 2020, table 1), and 3 x seq_len x (query width + output width) per
+    layer and token for the half of the scores that a causal mask keeps (Korthikanti et
+    al. 2022, appendix A, halved).
     """
     leading = model.first_dense_layers
     matmul = leading * dense_layer_matmul_params(model)
@@ -244,11 +244,11 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
 
 
 def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:
-    """Return the FLOPs of one repeating layer's forward in a step."""
+    """Return the FLOPs of one repeated layer's forward in a step."""
     macs = layer_matmul_params(model) + _attention_macs(model, seq_len)
     return 2.0 * macs * seq_len * global_batch
 
 
 def _attention_macs(model: Model, seq_len: int) -> float:
-    """Return the products per layer and token of scores under a causal mask."""
+    """Return the multiply-adds per layer and token in scores under a causal mask."""
     return seq_len * (query_width(model) + output_width(model)) / 2

@@ -1,4 +1,4 @@
-"""Which parameters one GPU holds, and who else holds or shards them."""
+"""The parameters that one GPU holds, and the groups that shard and replicate them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from meshwright.topology.groups import (
 
 @dataclass(frozen=True)
 class Weights:
-    """Parameters on one GPU before ZeRO, a row per skeleton, and their two groups."""
+    """Parameters on one GPU before ZeRO, and their groups, one row per skeleton."""
 
     params: Floats
     sharding: Sharding
     replicas: Ints
+    """Members of the group that holds replicas."""
     replica_group: int
-    """Column of the paths."""
+    """Column of that group in `PathCosts`."""
 
 
 def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
-    """Return the weights of one layer, its experts apart."""
+    """Return the weights of one layer, those of its experts separately."""
     weights = [_common(rows, layer_params(job.spec.model, rows.tp))]
     if job.spec.model.moe:
         weights.append(_experts(rows, expert_params(job.spec.model, rows.ep)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.roofline import machine_of
+from meshwright.cost.roofline import gpu_rates
 from meshwright.economics.gemm_memory import Matmul, needed, overhead, training
 from meshwright.economics.gemm_splits import splits
 from meshwright.results.gemm import GemmAnswer, Roofline
@@ -55,7 +55,7 @@ def roofline(matmul: Matmul, gpu: Gpu) -> Roofline:
     flops = 2.0 * matmul.m * matmul.k * matmul.n
     moved = matmul.bytes.a + matmul.bytes.w + matmul.bytes.y
     peak, memory = gpu.peak_tflops.flops(matmul.dtype), gpu.memory_gb_s * 1e9
-    machine = machine_of(gpu, matmul.dtype, Efficiency())
+    machine = gpu_rates(gpu, matmul.dtype, Efficiency())
     sizes = (np.array([float(size)]) for size in (matmul.m, matmul.n, matmul.k))
     return Roofline(
         flops=flops,

@@ -47,7 +47,7 @@ def ledger(job: Job, plan: Plan) -> Ledger:
         for part_job, part_rows in rows_by_kind(job, rows, place)
     ]
     stages_of: dict[tuple[LedgerEntry, ...], list[int]] = defaultdict(list)
-    for stage, kind in enumerate(job.kind_of_stage(plan.pp).tolist()):
+    for stage, kind in enumerate(job.gpu_kind_of_stage(plan.pp).tolist()):
         entries = (
             _all_calls(call, counts[call.block, call.phase][stage])
             for call in single_calls[kind]
@@ -95,7 +95,7 @@ def _busiest_links(job: Job, part_job: Job, place: Place, ep: int) -> list[str]:
     Stages of different parts send to each other over the whole cluster.
     """
     whole = job.fabric.placed(place.order)
-    links = _most_loaded(part_job.fabric if job.kinds else whole, place, ep)
+    links = _most_loaded(part_job.fabric if job.gpu_kinds else whole, place, ep)
     links[PP] = _most_loaded(whole, place, ep)[PP]
     return links
 

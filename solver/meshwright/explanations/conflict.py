@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from meshwright.bounds.memory_fit import Memory
+from meshwright.bounds.memory_fit import MemoryFit
 from meshwright.cost.job import make_job
 from meshwright.errors import InternalError
 from meshwright.explanations.correction_sets import (
@@ -106,7 +106,7 @@ def any_skeleton_fits(spec: Spec) -> bool:
     """Return whether at least one skeleton of the lattice fits in memory."""
     job = make_job(spec)
     lattice = build_lattice(job)
-    return bool(len(lattice) and Memory(job, lattice).fits().any())
+    return bool(len(lattice) and MemoryFit(job, lattice).is_fitting().any())
 
 
 def smallest_hitting_set(sets: Sequence[int], count: int) -> int:

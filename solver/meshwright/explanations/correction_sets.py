@@ -14,7 +14,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from meshwright.bounds.memory_fit import Memory
+from meshwright.bounds.memory_fit import MemoryFit
 from meshwright.cost.job import Job, make_job
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
@@ -72,7 +72,10 @@ def correction_sets(spec: Spec, decisions: NamedBits) -> list[int]:
             if not is_tested.any():
                 continue
             rows = lattice.take(np.flatnonzero(is_tested))
-            broken, fits = variant.broken[is_tested], Memory(variant.job, rows).fits()
+            broken, fits = (
+                variant.broken[is_tested],
+                MemoryFit(variant.job, rows).is_fitting(),
+            )
             pairs = zip(rows.degree[fits].tolist(), broken[fits].tolist(), strict=True)
             sets = {b | mesh for d, b in set(pairs) for mesh in broken_by_meshes[d]}
             found = minimal_sets([*found, *sets])

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from meshwright.bounds.memory_fit import Memory
+from meshwright.bounds.memory_fit import MemoryFit
 from meshwright.cost.job import Job, make_job
 from meshwright.explanations.conflict import smallest_hitting_set, solve_only_decisions
 from meshwright.explanations.correction_sets import (
@@ -30,7 +30,7 @@ from meshwright.explanations.decisions import (
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import MeshTable, legal_meshes
-from meshwright.lattice.unplaced_choices import coarse_rows, even_chunks, with_choices
+from meshwright.lattice.unplaced_choices import even_chunks, list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.results.explanation import Constraint
@@ -74,7 +74,7 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     if not len(lattice) and "pins.vpp" in kept:
         return (EVEN_CHUNKS,)
     if kept & {MEMORY, HOST_MEMORY}:
-        lattice = lattice.take(np.flatnonzero(Memory(job, lattice).fits()))
+        lattice = lattice.take(np.flatnonzero(MemoryFit(job, lattice).is_fitting()))
     rules = [(rule.name, rule) for rule in _legality_rules(relaxed)]
     sentences = {name: rule.sentence for name, rule in reversed(rules)}
     names = NamedBits(tuple(dict.fromkeys(name for name, _ in rules)))
@@ -103,9 +103,9 @@ def _skeletons_within_pins(job: Job, degrees: Ints) -> Lattice:
     need no less memory and break no fewer rules.
     """
     spec = _with_plain_pins(job.spec)
-    layouts = coarse_rows(spec, degrees)
+    layouts = list_layouts(spec, degrees)
     chunks = even_chunks(spec, layouts.rows)
-    rows = with_choices(spec, layouts, plan_pins(spec), chunks)
+    rows = list_unplaced(spec, layouts, plan_pins(spec), chunks)
     copies = np.ones(len(degrees), dtype=np.int64)
     return Lattice(job.fabric, rows, degrees, copies, MeshTable(job))
 

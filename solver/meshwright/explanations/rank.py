@@ -13,13 +13,13 @@ import numpy as np
 from meshwright.bounds.integer_costs import TICK_S
 from meshwright.bounds.lower import lower_bound
 from meshwright.bounds.memory_fit import (
-    Memory,
-    by_stages,
-    scale_job,
-    stages_by_count,
-    timed,
+    MemoryFit,
+    measure_stages,
+    scaled_costs,
+    stages_by_pp,
+    with_times,
 )
-from meshwright.bounds.upper import pinned_split, split_ticks
+from meshwright.bounds.upper import construct_pinned_split, split_ticks
 from meshwright.cost.job import Job
 from meshwright.explanations.conflict import solve_only_decisions
 from meshwright.lattice.lattice import Lattice, build_lattice
@@ -37,12 +37,12 @@ def rank(job: Job, step_s: float) -> Rank | None:
     if solve_only_decisions(job.spec) or job.spec.cluster.parts:
         return None
     lattice = build_lattice(job)
-    memory = Memory(job, lattice)
-    index = np.flatnonzero(memory.fits())
-    costs = timed(job, memory.of(index), memory.which[index])
+    memory = MemoryFit(job, lattice)
+    index = np.flatnonzero(memory.is_fitting())
+    costs = with_times(job, memory.costs(index), memory.price_group[index])
     # A nanosecond is rounding, not a difference.
     ticks = step_s / TICK_S - 1
-    least_ticks = by_stages(job, costs, lambda rows: lower_bound(rows, ticks))
+    least_ticks = measure_stages(job, costs, lambda rows: lower_bound(rows, ticks))
     may_be_faster = least_ticks < ticks
     achieved_ticks = _achieved_ticks(job, lattice, index[may_be_faster])
     first = 1 + int((achieved_ticks < ticks).sum())
@@ -59,8 +59,10 @@ def _achieved_ticks(job: Job, lattice: Lattice, index: Ints) -> Floats:
     meshes = np.array(first, dtype=np.int64).reshape(shape)[number]
     rows = lattice.take(index).rows
     paths = price_groups(job.fabric, meshes, rows.ep if job.spec.model.moe else None)
-    costs = scale_job(job, rows.on_meshes(paths, np.arange(len(rows))))
+    costs = scaled_costs(job, rows.on_meshes(paths, np.arange(len(rows))))
     ticks = np.empty(len(costs))
-    for same_pp, stages in stages_by_count(job, costs):
-        ticks[same_pp] = split_ticks(stages, *pinned_split(job.spec.pins, stages))
+    for same_pp, stages in stages_by_pp(job, costs):
+        ticks[same_pp] = split_ticks(
+            stages, *construct_pinned_split(job.spec.pins, stages)
+        )
     return ticks

@@ -1,4 +1,4 @@
-"""DeepSpeed, and Megatron-DeepSpeed and Colossal-AI, which are most like it."""
+"""DeepSpeed; also used for Megatron-DeepSpeed and Colossal-AI, which are like it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from meshwright.spec.training import Training
 
 
 def _has_stage_for_drives(spec: Spec, rows: Skeletons) -> Bools:
-    is_third = (rows.zero == 3) | (is_alone(rows) & (rows.pp == 1))
-    return keeps_or(rows, np.asarray(is_third | has_no_drives(spec)))
+    has_zero_3 = (rows.zero == 3) | (is_alone(rows) & (rows.pp == 1))
+    return keeps_or(rows, np.asarray(has_zero_3 | has_no_drives(spec)))
 
 
 DRIVES_NEED_ZERO_3 = Rule(
@@ -41,15 +41,15 @@ DRIVES_NEED_ZERO_3 = Rule(
 
 
 def _state(training: Training, moments: float) -> StateBytes:
-    """Return the state of a parameter, with what an update holds beside it.
+    """Return the state of a parameter, with the temporaries of an update.
 
-    fp16, and any ZeRO from stage 2 on: the update flattens a rank's gradients, 2
-    bytes, and casts them to fp32, 4 (runtime/zero/stage_1_and_2.py, `step`). bf16 up to
-    stage 1: `BF16_Optimizer` adds gradients up in fp32 and does not shard the sums
+    In fp16, and from ZeRO-2 on, the update flattens the gradients of a rank, 2 bytes,
+    and casts them to fp32, 4 bytes (runtime/zero/stage_1_and_2.py, `step`). In bf16 up
+    to ZeRO-1, `BF16_Optimizer` adds gradients up in fp32 and does not shard the sums
     (runtime/bf16_optimizer.py, `fp32_groups_gradients_flat`).
     """
-    usual = "bf16" if training.precision == "fp16" else "fp32"
-    main = 4 if (training.gradients or usual) == "fp32" else 0
+    default = "bf16" if training.precision == "fp16" else "fp32"
+    main = 4 if (training.gradients or default) == "fp32" else 0
     return StateBytes(2, 2, 4 + moments, 2, 2, main_gradients=main, copied=6)
 
 

@@ -54,6 +54,6 @@ FRAMEWORK = Framework(
     offloads=(PARAMETERS,),
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
-    # the last has parameters in fp32 under autocast, one replica per GPU
+    # flash-attention trains fp32 parameters under autocast, one replica per GPU
     published_as=("fsdp", "flash-attention"),
 )

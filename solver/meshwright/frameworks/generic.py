@@ -1,8 +1,7 @@
 """No framework in particular: the mathematics of parallel training alone.
 
-Its plans keep the rules that every plan keeps, and offload nothing that they could
-shard and do not; its code is plain PyTorch. Runs of a code base of which nothing is
-known are priced as this.
+Plans keep only the universal rules, and shard what they offload if they can. Code is
+plain PyTorch. Published runs of an unknown code base are priced under this framework.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""No framework's limits: what any plan could reach with the best of all code bases.
+"""No framework's limits: what a plan could reach with the best of all code bases.
 
-Its plans keep the rules that every plan keeps, and offload nothing that they could
-shard and do not; whatever one framework fuses, drops or reads at full speed, it does
-too. A solve under it says what a framework costs.
+Plans keep only the universal rules, and shard what they offload if they can. Whatever
+some framework fuses, drops or runs at full speed, this one does too. The difference of
+a solve under it is the cost of a framework.
 """
 
 from __future__ import annotations

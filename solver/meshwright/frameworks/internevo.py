@@ -25,11 +25,11 @@ OFFLOADS_NOTHING = Rule(
 
 
 def _state(training: Training, moments: float) -> StateBytes:
-    """Return the state of a parameter, with what an update holds beside it.
+    """Return the state of a parameter, with the temporaries of an update.
 
     InternEvo's optimizers cast gradients to fp32, 4 bytes, and update flat tensors at
     once, so that AdamW's root and quotient are as large as its moments (InternEvo,
-    solver/optimizer/fsdp_optimizer.py; of HybridZero the same is inferred).
+    solver/optimizer/fsdp_optimizer.py; the same is inferred for HybridZero).
     """
     return StateBytes(2, 2, 4 + moments, 2, 2, copied=4 + moments)
 

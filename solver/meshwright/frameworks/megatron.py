@@ -1,4 +1,4 @@
-"""Megatron-LM, and NeMo and Megatron-Bridge, which run its core."""
+"""Megatron-LM; also used for NeMo and Megatron-Bridge, which run its core."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ OFFLOADS_OPTIMIZER = Rule(
 
 
 def _state(training: Training, moments: float) -> StateBytes:
-    """Return the state of a parameter, whose gradients are added up in fp32.
+    """Return the state of a parameter; gradients are added up in fp32.
 
-    That is 2 + 4 + 12 bytes (Megatron-LM, docs on the distributed optimizer). NeMo adds
-    gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false).
+    That is 2 + 4 + 12 bytes with Adam (Megatron-LM, docs on the distributed optimizer).
+    NeMo adds gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false).
     """
     main = 2 if training.gradients == "bf16" else 4
     return StateBytes(2, main, 4 + moments, 2, main)

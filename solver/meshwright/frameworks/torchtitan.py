@@ -1,4 +1,4 @@
-"""torchtitan; MaxText and Paxml, whose XLA shards parameters the same way."""
+"""torchtitan; also used for MaxText and Paxml: XLA shards parameters the same way."""
 
 from __future__ import annotations
 

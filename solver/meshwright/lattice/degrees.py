@@ -1,4 +1,4 @@
-"""Degrees: how many GPUs each axis of a mesh has, over all levels together."""
+"""Degrees: the size of each axis of a mesh, over all levels together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meshwright.topology.groups import GROUPS
 def legal_degrees(job: Job) -> tuple[Ints, Ints]:
     """Return the degrees that the rules allow, and how many meshes have them."""
     spec = job.spec
-    inherited = [own for own in framework_degree_rules(spec) if own.is_inherited]
+    inherited = [rule for rule in framework_degree_rules(spec) if rule.is_inherited]
     degrees, copies = enumerate_degrees(
         job.fabric.sizes, lambda grown: holding(inherited, spec, degree_rows(grown))
     )
@@ -35,8 +35,8 @@ def enumerate_degrees(
 ) -> tuple[Ints, Ints]:
     """Return all degrees, (degrees, axes), and the number of meshes of each.
 
-    Levels are taken in one after the other; meshes of the same degrees so far are
-    counted, not listed. `keep` is asked after each level, about the degrees so far.
+    Levels are added one after another; meshes with equal degrees so far are counted,
+    not listed. After each level `keep` says which degrees to go on with.
     """
     known = divisors(int(np.prod(sizes)))
     degrees = np.ones((1, len(AXES)), dtype=np.int64)
@@ -59,8 +59,8 @@ def enumerate_degrees(
 def factorisations(size: int) -> Ints:
     """Return the ordered factorisations of a level over the axes, (options, axes).
 
-    The innermost axes take the largest factors first, so that the first ones are those
-    that people would write.
+    Inner axes get the largest factors first, so that the first factorisations are the
+    ones that people write.
     """
     return np.array(list(_factorisations(size, len(AXES))), dtype=np.int64)
 
@@ -73,18 +73,18 @@ def _factorisations(size: int, parts: int) -> list[tuple[int, ...]]:
         for divisor in reversed(divisors(size))
     )
     pairs = itertools.chain.from_iterable(
-        itertools.product([own], rest) for own, rest in rests
+        itertools.product([first], rest) for first, rest in rests
     )
-    return [own + rest for own, rest in pairs]
+    return [first + rest for first, rest in pairs]
 
 
 def degree_rows(degrees: Ints) -> Skeletons:
-    """Return rows with degrees alone, for rules where links do not matter yet."""
+    """Return plain skeletons with these degrees, for rules that ignore links."""
     return mesh_rows(degrees[:, :, None], free_paths(len(degrees), len(GROUPS)))
 
 
 def mesh_rows(meshes: Meshes, paths: PathCosts) -> Skeletons:
-    """Return rows with the degrees of meshes, for rules on meshes."""
+    """Return plain skeletons with the degrees of meshes, for rules on meshes."""
     degrees = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
     columns = plain_columns(len(meshes)) | degrees
     return Skeletons(**columns, paths=paths, mesh=np.arange(len(meshes)))

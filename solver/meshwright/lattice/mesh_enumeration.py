@@ -1,4 +1,4 @@
-"""Lists the meshes of many degrees at once: every one, or one of each price."""
+"""Enumerates the meshes of given degrees: every mesh, or one of each price."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from meshwright.topology.fabric import Fabric, Meshes, PathCosts
 from meshwright.topology.groups import price_groups
 
 MOST_LISTED = 10_000
-"""Degrees on a fabric whose meshes are kept; a thousand are 4 MiB on three levels."""
+"""Keys per fabric whose meshes are cached; a thousand take 4 MiB on three levels."""
 
 MOST_FABRICS = 4
 
 AT_ONCE = 64
-"""Degrees whose meshes are listed at once: more save little time, and take memory."""
+"""Keys enumerated at once: more save little time, and take memory."""
 
 Key = tuple[tuple[int, ...], ExpertDegree]
-"""Degrees of the axes, and among how many GPUs experts are shared out."""
+"""Degrees of the axes, and the expert-parallel degree if the model has experts."""
 
 
 def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
@@ -32,7 +32,7 @@ def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
 
 
 def _every_mesh(sizes: Sequence[int], degrees: Ints) -> tuple[Meshes, Ints]:
-    """Return every mesh with any of some degrees, and which of them it has."""
+    """Return every mesh of any of the degrees, and the index of its degrees."""
     number = np.arange(len(degrees))
     left, meshes = degrees, np.ones((*degrees.shape, 0), dtype=np.int64)
     for size in sizes[:-1]:
@@ -40,20 +40,20 @@ def _every_mesh(sizes: Sequence[int], degrees: Ints) -> tuple[Meshes, Ints]:
         row, option = np.nonzero((left[:, None] % options[None] == 0).all(axis=2))
         left, number = left[row] // options[option], number[row]
         meshes = np.concatenate([meshes[row], options[option][:, :, None]], axis=2)
-    # What is left is for the last level, if it has that many.
+    # The last level takes what is left, if that is its size.
     whole = left.prod(axis=1) == sizes[-1]
     every = np.concatenate([meshes[whole], left[whole][:, :, None]], axis=2)
     return every, number[whole]
 
 
 def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, PathCosts]]:
-    """Return one mesh of each price, where the order of GPUs is no matter.
+    """Return one mesh of each price for each key, where GPU orders do not matter.
 
-    Many specs on one fabric, and solves of one spec with changes, share them.
+    Specs on one fabric share the cache, and so do repeated solves of one spec.
     """
     known = _known(fabric)
-    # Other threads may forget what is known in the meantime.
-    found = {key: own for key in keys if (own := known.get(key)) is not None}
+    # Another thread may clear the cache in the meantime.
+    found = {key: meshes for key in keys if (meshes := known.get(key)) is not None}
     new = [key for key in dict.fromkeys(keys) if key not in found]
     for start in range(0, len(new), AT_ONCE):
         part = new[start : start + AT_ONCE]
@@ -66,23 +66,23 @@ def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, PathCosts]
 
 @lru_cache(maxsize=MOST_FABRICS)
 def _known(fabric: Fabric) -> dict[Key, tuple[Meshes, PathCosts]]:
-    """Return what was listed on a fabric so far."""
+    """Return the cache of one fabric."""
     return {}
 
 
 def _listed(fabric: Fabric, keys: list[Key]) -> list[tuple[Meshes, PathCosts]]:
-    """Return one mesh of each price for each key; either all have experts or none."""
-    meshes, number = _every_mesh(fabric.sizes, np.array([own for own, _ in keys]))
+    """Return one mesh of each price for each key; all keys have experts, or none."""
+    meshes, number = _every_mesh(fabric.sizes, np.array([sizes for sizes, _ in keys]))
     shares = np.array([share or 1 for _, share in keys])
     paths = price_groups(fabric, meshes, None if keys[0][1] is None else shares[number])
     first = first_of_equal([number[:, None], paths.s_per_byte, paths.latency_s])
     edges = np.searchsorted(number[first], np.arange(len(keys) + 1))
     parts = (first[start:end] for start, end in pairwise(edges.tolist()))
-    return [(meshes[own], paths.take(own)) for own in parts]
+    return [(meshes[part], paths.take(part)) for part in parts]
 
 
 def first_of_equal(columns: Iterable[Ints | np.ndarray]) -> Ints:
-    """Return the first row of each kind, in order; columns are (rows, any)."""
+    """Return the first of each set of equal rows, in order; columns are (rows, any)."""
     first: dict[bytes, int] = {}
     for index, row in enumerate(np.concatenate(list(columns), axis=1)):
         first.setdefault(row.tobytes(), index)

@@ -41,149 +41,149 @@ from meshwright.topology.groups import (
 from meshwright.topology.routed_fabric import RoutedFabric
 
 
-class Placed(NamedTuple):
-    """The meshes of some degrees, one of each price."""
+class PricedMeshes(NamedTuple):
+    """The meshes of one key, one mesh of each price."""
 
     start: int
-    """Number of the first one; the others follow."""
+    """Number of the first mesh in the table; the others follow."""
     meshes: Meshes
     orders: list[HostOrders]
-    """Of each mesh: where its ranks sit on their hosts."""
+    """GPU order of each mesh: which GPU of its host each rank has."""
     paths: PathCosts
-    """What groups pay on each mesh."""
+    """What the groups of each mesh pay."""
     kind_paths: tuple[PathCosts, ...]
-    """The same as each kind of GPU sees it."""
+    """The same for each kind of GPU, between GPUs of that kind."""
     bound: float
-    """Ticks of plans on other orders, at least; infinite if those are too slow."""
+    """Lower bound on the ticks of plans with any other GPU order; inf if too slow."""
 
 
 FindAll = Callable[[Placer, Meshes, ExpertDegree, Cutoff], list[Placements]]
 
 
-class Budget(NamedTuple):
-    """How slow plans may be to be of interest, and how hard to look for orders."""
+class OrderSearch(NamedTuple):
+    """How GPU orders are searched: up to which step time, and how thoroughly."""
 
     best: float
-    """Ticks up to which plans are of interest."""
+    """Ticks of the best plan known; slower plans are of no interest."""
     ticks: Callable[[int, ExpertDegree, PathCosts], Floats]
-    """What plans of some degrees take at least, by what groups pay."""
+    """Lower bound on step time, for an index of degrees, ep, and what groups pay."""
     find: FindAll
     reach: float
-    """Ticks up to which no plan is missed."""
+    """Ticks up to which `find` misses no plan."""
     deadline: Deadline = NEVER
 
 
-AS_LISTED = Budget(
-    -np.inf,
-    lambda *own: np.zeros(len(own[-1].latency_s)),
-    Placer.quick_placements,
-    -np.inf,
-)
-"""No order of GPUs but the one in which they are listed is of interest."""
-
-
 class MeshTable:
-    """The meshes that the rules allow, of the degrees that were asked for so far."""
+    """The meshes that the rules allow, priced when a key is first asked for."""
 
     def __init__(self, job: Job) -> None:
         """Start with no meshes."""
         self.job = job
-        self._known: dict[Key, tuple[float, Placed]] = {}
-        self._in_order: list[Placed] = []
+        self._known: dict[Key, tuple[float, PricedMeshes]] = {}
+        self._in_order: list[PricedMeshes] = []
         fabric = job.fabric
         self._placer = Placer(fabric) if isinstance(fabric, RoutedFabric) else None
 
     @property
     def has_choice(self) -> bool:
-        """Return whether ranks may sit on their hosts in other orders than listed."""
+        """Return whether the order of GPUs on a host is a choice."""
         return self._placer is not None and self._placer.has_choice
 
     def open_bound(self, key: Key) -> float:
-        """Return ticks of plans on orders that nobody looked at, at least.
+        """Return a lower bound on the ticks of plans with GPU orders not looked at.
 
-        Infinite where none is left that is fast enough.
+        It is infinite where every order left is too slow.
         """
         return self._known[key][1].bound if key in self._known else np.inf
 
-    def of(self, asked: Sequence[tuple[int, Key]], budget: Budget) -> list[Placed]:
-        """Return the meshes of some degrees that may be worth it within a budget.
+    def meshes_of(
+        self, wanted: Sequence[tuple[int, Key]], search: OrderSearch | None
+    ) -> list[PricedMeshes]:
+        """Return the meshes of some keys, each given with its index of degrees.
 
-        Each comes with the number by which the budget knows it.
+        Without a search, the GPUs of a host keep the order in which they are listed.
         """
-        new = [own for own in asked if not self._is_known(own[1], budget)]
-        if self.has_choice or self.job.kinds or has_mesh_rules(self.job):
-            for number, key in new:
-                self._keep(key, budget, self._placed(number, key, budget))
+        new = [(degree, key) for degree, key in wanted if not self._has(key, search)]
+        if self.has_choice or self.job.gpu_kinds or has_mesh_rules(self.job):
+            for degree, key in new:
+                self._keep(key, search, self._price(degree, key, search))
         else:
             every = listed(self.job.fabric, [key for _, key in new])
             for (_, key), (meshes, paths) in zip(new, every, strict=True):
                 orders: list[HostOrders] = [()] * len(meshes)
-                placed = Placed(self._count, meshes, orders, paths, (), np.inf)
-                self._keep(key, budget, placed)
-        return [self._known[key][1] for _, key in asked]
+                priced = PricedMeshes(self._count, meshes, orders, paths, (), np.inf)
+                self._keep(key, search, priced)
+        return [self._known[key][1] for _, key in wanted]
 
     @property
     def _count(self) -> int:
-        """Return how many meshes there are so far."""
+        """Return the number of meshes in the table."""
         last = self._in_order[-1] if self._in_order else None
         return last.start + len(last.meshes) if last else 0
 
-    def _keep(self, key: Key, budget: Budget, placed: Placed) -> None:
-        self._known[key] = budget.reach, placed
-        self._in_order.append(placed)
+    def _keep(self, key: Key, search: OrderSearch | None, priced: PricedMeshes) -> None:
+        self._known[key] = search.reach if search else -np.inf, priced
+        self._in_order.append(priced)
 
-    def _is_known(self, key: Key, budget: Budget) -> bool:
+    def _has(self, key: Key, search: OrderSearch | None) -> bool:
+        """Return whether the meshes of a key were searched as far as asked."""
         if key not in self._known:
             return False
-        return not self.has_choice or budget.reach <= self._known[key][0]
+        if search is None or not self.has_choice:
+            return True
+        return search.reach <= self._known[key][0]
 
-    def _placed(self, number: int, key: Key, budget: Budget) -> Placed:
-        """Return what rules and orders leave of the meshes of some degrees."""
+    def _price(self, degree: int, key: Key, search: OrderSearch | None) -> PricedMeshes:
+        """Return the legal meshes of a key, in every GPU order that may be worth it."""
         job, (degrees, share) = self.job, key
         meshes = legal_meshes(job, np.array(degrees))
         orders: list[HostOrders] = [()] * len(meshes)
         bound = np.inf
-        if self._placer and self.has_choice:
-            ticks = partial(budget.ticks, number, share)
-            cutoff = Cutoff(budget.best, ticks, budget.deadline)
-            found = budget.find(self._placer, meshes, share, cutoff)
-            bound = min((own.bound for own in found), default=np.inf)
+        if search and self._placer and self.has_choice:
+            ticks = partial(search.ticks, degree, share)
+            cutoff = Cutoff(search.best, ticks, search.deadline)
+            found = search.find(self._placer, meshes, share, cutoff)
+            bound = min((placements.bound for placements in found), default=np.inf)
             if job.spec.limits.max_link_utilisation is not None:
-                # An order that is no worse for any group may fill one link with all.
+                # An order that is no worse for any group may still load one link more.
                 bound = -np.inf
-            meshes = meshes.repeat([len(own.orders) for own in found], axis=0)
-            orders = [order for own in found for order in own.orders]
+            meshes = meshes.repeat([len(on_mesh.orders) for on_mesh in found], axis=0)
+            orders = [order for on_mesh in found for order in on_mesh.orders]
         ep = None if share is None else np.full(len(meshes), share)
         paths = price_placed(job.fabric, meshes, orders, ep)
-        fabrics = [kind.fabric for kind in job.kinds]
-        kinds = price_groups_by_gpu_kind(fabrics, meshes, paths, ep)
-        prices = [(own.s_per_byte, own.latency_s) for own in (paths, *kinds)]
-        first = first_of_equal(column for own in prices for column in own)
+        fabrics = [kind.fabric for kind in job.gpu_kinds]
+        kind_paths = price_groups_by_gpu_kind(fabrics, meshes, paths, ep)
+        every = (paths, *kind_paths)
+        first = first_of_equal(
+            column for p in every for column in (p.s_per_byte, p.latency_s)
+        )
         rules = mesh_rules(job.spec, meshes)
         if rules:
             rows = mesh_rows(meshes, paths)
             first = first[holding(rules, job.spec, rows)[first]]
         orders = [orders[row] for row in first]
-        own, seen = paths.take(first), take(kinds, first)
-        return Placed(self._count, meshes[first], orders, own, seen, bound)
+        paths, kind_paths = paths.take(first), take(kind_paths, first)
+        return PricedMeshes(
+            self._count, meshes[first], orders, paths, kind_paths, bound
+        )
 
     def place(self, number: int) -> Place:
         """Return a mesh by its number."""
-        starts = [placed.start for placed in self._in_order]
-        placed = self._in_order[bisect_right(starts, number) - 1]
-        own = number - placed.start
-        return Place(placed.meshes[own], placed.orders[own])
+        starts = [priced.start for priced in self._in_order]
+        priced = self._in_order[bisect_right(starts, number) - 1]
+        index = number - priced.start
+        return Place(priced.meshes[index], priced.orders[index])
 
 
 def has_mesh_rules(job: Job) -> bool:
-    """Return whether rules tell where axes may lie."""
+    """Return whether some rule depends on the mesh, not only on its degrees."""
     return bool(mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)))
 
 
 def price_placed(
     fabric: Fabric, meshes: Meshes, orders: Sequence[HostOrders], ep: Ints | None
 ) -> PathCosts:
-    """Return what groups pay on meshes, each with its ranks in its own order."""
+    """Return what groups pay on meshes, each with its GPU order."""
     if not any(orders):
         return price_groups(fabric, meshes, ep)
     paths = free_paths(len(meshes), len(GROUPS))
@@ -192,13 +192,14 @@ def price_placed(
         rows_of.setdefault(order, []).append(row)
     for order, rows in rows_of.items():
         experts = None if ep is None else ep[rows]
-        own = price_groups(fabric.placed(order), meshes[rows], experts)
-        paths.s_per_byte[rows], paths.latency_s[rows] = own.s_per_byte, own.latency_s
+        ordered = price_groups(fabric.placed(order), meshes[rows], experts)
+        paths.s_per_byte[rows] = ordered.s_per_byte
+        paths.latency_s[rows] = ordered.latency_s
     return paths
 
 
 def legal_meshes(job: Job, degrees: Ints) -> Meshes:
-    """Return the meshes of some degrees that rules may allow, in the best order."""
+    """Return the meshes of given degrees that the rules allow in some GPU order."""
     meshes, fabric = enumerate_meshes(job.fabric.sizes, degrees), job.fabric
     rules = mesh_rules(job.spec, meshes)
     if not rules:

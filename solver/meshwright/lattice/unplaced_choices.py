@@ -1,4 +1,4 @@
-"""Coarse rows: degrees times all other choices, without a mesh."""
+"""Unplaced skeletons: degrees times all other choices, without a mesh."""
 
 from __future__ import annotations
 
@@ -28,89 +28,99 @@ from meshwright.topology.fabric import free_paths
 Columns = dict[str, Any]
 
 ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
-"""By whether there are no shards of the state, always, or if one wants."""
+"""Stages to try where nothing can be sharded, is always sharded, or may be."""
 
 OFF_OR_ON = {0: [0], 1: [0, 1]}
-"""By whether there is a choice."""
+"""Values to try where the choice is absent or present."""
 
 
 class Layouts(NamedTuple):
-    """Rows without chunks, precision, offload and recomputation, at their plainest."""
+    """Skeletons without chunks, precision, offload and recomputation."""
 
     rows: Skeletons
     degree: Ints
-    """Of each row: the index of its degrees."""
-    alike: Ints
-    """Of each row: a number shared by those that differ in schedule alone."""
+    """Index of the degrees of each layout."""
+    price_group: Ints
+    """Group id; layouts in one group differ only in schedule."""
 
 
 @dataclass(frozen=True)
-class Choices:
-    """Rows that are others but for a few codes; each is one number until asked for."""
+class UnplacedSkeletons:
+    """Skeletons without a mesh, each held as one number until its columns are needed.
 
-    plain: Skeletons
-    """What rows are but for those codes."""
-    plain_degree: Ints
-    plain_alike: Ints
-    codes: dict[str, Ints]
-    """Of some columns: the codes of every way to choose them."""
-    frees: int
-    """How many ways, one after another, differ in what they free alone."""
+    Each is a base skeleton with one of the ways to choose precision, offload and
+    recomputation. Its number is that of the base times the count of ways, plus its way.
+    """
+
+    base: Skeletons
+    """The skeletons with the plainest way."""
+    base_degree: Ints
+    base_price_group: Ints
+    ways: dict[str, Ints]
+    """Codes of precision, offload and recompute, by name, one entry per way."""
+    ways_to_free: int
+    """How many consecutive ways differ only in offload and recomputation."""
     number: Ints
-    """Of each row: its plain one, times all ways, plus its way."""
+    """Number of each skeleton."""
 
     def __len__(self) -> int:
-        """Return the number of rows."""
+        """Return the number of skeletons."""
         return len(self.number)
 
-    def take(self, index: Ints) -> Choices:
-        """Return the rows of `index`."""
+    def take(self, index: Ints) -> UnplacedSkeletons:
+        """Return the skeletons of `index`."""
         return replace(self, number=self.number[index])
 
     @cached_property
     def rows(self) -> Skeletons:
-        """Return the rows themselves."""
-        ways: dict[str, Any] = take(self.codes, self.number % self._ways)
-        return replace(self.plain.take(self._which), **ways)
+        """Return the columns of the skeletons."""
+        codes: dict[str, Any] = take(self.ways, self.number % self._way_count)
+        return replace(self.base.take(self._base_index), **codes)
 
     @cached_property
     def degree(self) -> Ints:
-        """Return of each row the index of its degrees."""
-        return self.plain_degree[self._which]
+        """Return the index of the degrees of each skeleton."""
+        return self.base_degree[self._base_index]
 
     @property
-    def alike(self) -> Ints:
-        """Return a number shared by rows that differ in schedule and chunks alone."""
-        return self.plain_alike[self._which] * self._ways + self.number % self._ways
+    def price_group(self) -> Ints:
+        """Return the price group of each skeleton.
 
-    @property
-    def kin(self) -> Ints:
-        """Return a number shared by rows that differ in what they free alone.
-
-        Those stand together, the one that frees the least first.
+        Skeletons in one group differ only in schedule and chunks, which no price
+        depends on.
         """
-        return self.number // self.frees
+        group = self.base_price_group[self._base_index]
+        return group * self._way_count + self.number % self._way_count
 
     @property
-    def _ways(self) -> int:
-        return len(next(iter(self.codes.values())))
+    def family(self) -> Ints:
+        """Return the family of each skeleton.
+
+        Skeletons of one family differ only in recomputation and offload. They stand
+        together, the one that frees the least memory first.
+        """
+        return self.number // self.ways_to_free
 
     @property
-    def _which(self) -> Ints:
-        return self.number // self._ways
+    def _way_count(self) -> int:
+        return len(next(iter(self.ways.values())))
+
+    @property
+    def _base_index(self) -> Ints:
+        return self.number // self._way_count
 
 
-def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layouts:
-    """Return the degrees times choices of layout that the rules allow.
+def list_layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layouts:
+    """Return the layouts that the rules allow for some degrees.
 
-    `degrees` is (degrees, axes). What a choice presupposes is kept here: ZeRO needs
-    shards, sequence parallelism a tensor axis, a schedule stages. `with_choices` adds
-    the others, at their plainest here.
+    `degrees` is (degrees, axes). ZeRO is tried only with shards, sequence parallelism
+    only with a tensor axis, a schedule only with stages. `list_unplaced` adds chunks,
+    precision, offload and recomputation, which have their plainest values here.
     """
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
     dp = columns["dp_shard"] * columns["dp_replicate"]
-    # A rank has a sequence, also where rules are to tell that there are too few.
+    # Where there are too few sequences, the rules say so: every rank has one here.
     per_rank = np.maximum(spec.training.global_batch // dp, 1)
     columns = _with_divisors(columns, "micro_batch", per_rank)
     columns["microbatches"] = per_rank[columns["degree"]] // columns["micro_batch"]
@@ -118,106 +128,108 @@ def coarse_rows(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layout
     columns = _with(columns, "sequence_parallel", columns["tp"] > 1, OFF_OR_ON)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
     columns["sequence_parallel"] = columns["sequence_parallel"].astype(bool)
-    number = columns.pop("degree")
-    count = len(number)
+    degree = columns.pop("degree")
+    count = len(degree)
     columns["precision"] = np.full(count, _precisions(spec)[0])
     columns = plain_columns(count) | columns
     rows = Skeletons(**columns, paths=free_paths(count, 0), mesh=np.full(count, -1))
     schedules = {"schedule": np.arange(len(SCHEDULES))}
-    allowed = _beside(spec, rows, schedules, rules)
-    # A schedule presupposes stages.
+    allowed = _holding(spec, rows, schedules, rules)
+    # Only a pipeline has a schedule to choose.
     allowed &= (rows.pp > 1)[:, None] | (schedules["schedule"] == ONE_F_ONE_B)
     row, schedule = np.nonzero(allowed)
-    return Layouts(replace(rows.take(row), schedule=schedule), number[row], row)
+    return Layouts(replace(rows.take(row), schedule=schedule), degree[row], row)
 
 
-def with_choices(
+def list_unplaced(
     spec: Spec, layouts: Layouts, rules: Sequence[Rule], most_chunks: Ints
-) -> Choices:
-    """Return rows times chunks, precision, offload and recompute modes, by the rules.
+) -> UnplacedSkeletons:
+    """Return the legal layouts times chunks, precision, offload and recompute mode.
 
-    `most_chunks` says of each row how many a stage may have: any divisor is tried.
-    Offload presupposes a host.
+    `most_chunks` is the largest number of chunks of a stage for each layout; all its
+    divisors are tried.
     """
-    rows = {"row": np.arange(len(layouts.rows))}
-    columns = _with_divisors(rows, "vpp", most_chunks)
-    row = columns["row"]
-    plain = replace(layouts.rows.take(row), vpp=columns["vpp"])
+    columns = {"layout": np.arange(len(layouts.rows))}
+    columns = _with_divisors(columns, "vpp", most_chunks)
+    layout = columns["layout"]
+    base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
     offloads, modes = _offloads(spec), range(len(RECOMPUTE_MODES))
-    ways = np.array(list(product(_precisions(spec), offloads, modes)))
-    codes = dict(zip(("precision", "offload", "recompute"), ways.T, strict=True))
-    return Choices(
-        plain,
-        layouts.degree[row],
-        layouts.alike[row],
-        codes,
-        len(offloads) * len(modes),
-        np.flatnonzero(_beside(spec, plain, codes, rules)),
+    codes = np.array(list(product(_precisions(spec), offloads, modes)))
+    ways = dict(zip(("precision", "offload", "recompute"), codes.T, strict=True))
+    return UnplacedSkeletons(
+        base,
+        layouts.degree[layout],
+        layouts.price_group[layout],
+        ways,
+        ways_to_free=len(offloads) * len(modes),
+        number=np.flatnonzero(_holding(spec, base, ways, rules)),
     )
 
 
-def _beside(
+def _holding(
     spec: Spec, rows: Skeletons, codes: dict[str, Ints], rules: Sequence[Rule]
 ) -> Bools:
-    """Return which rows hold the rules with which codes, (rows, codes).
+    """Return which rows keep the rules with which codes, (rows, codes).
 
-    A rule that does not look at the codes is asked once.
+    Rows and codes are broadcast against each other, so that a rule that ignores the
+    codes is computed once per row.
     """
-    own: dict[str, Any] = {name: each[None] for name, each in codes.items()}
-    beside = replace(rows.take((slice(None), None)), **own)
+    code_columns: dict[str, Any] = {name: code[None] for name, code in codes.items()}
+    crossed = replace(rows.take((slice(None), None)), **code_columns)
     count = len(next(iter(codes.values())))
     allowed = np.empty((len(rows), count), dtype=bool)
-    allowed[:] = holding(rules, spec, beside)
+    allowed[:] = holding(rules, spec, crossed)
     return allowed
 
 
 def _with(
-    columns: Columns, name: str, kinds: Ints, choices: dict[int, list[int]]
+    columns: Columns, name: str, case: Ints, choices: dict[int, list[int]]
 ) -> Columns:
-    """Return the rows times the choices for their kind."""
-    known = np.array(sorted(choices), dtype=np.int64)
-    lists = [choices[kind] for kind in known.tolist()]
+    """Return the rows, each times the values that `choices` lists for its case."""
+    cases = np.array(sorted(choices), dtype=np.int64)
+    lists = [choices[key] for key in cases.tolist()]
     lengths = np.array([len(values) for values in lists], dtype=np.int64)
     flat = np.array([value for values in lists for value in values], dtype=np.int64)
-    kind = np.searchsorted(known, kinds)
-    row = np.repeat(np.arange(len(kinds)), lengths[kind])
+    which = np.searchsorted(cases, case)
+    row = np.repeat(np.arange(len(case)), lengths[which])
     first = np.cumsum(lengths) - lengths
-    place = ranges(first[kind], lengths[kind])
-    return {**take(columns, row), name: flat[place]}
+    value = ranges(first[which], lengths[which])
+    return {**take(columns, row), name: flat[value]}
 
 
 def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
-    """Return the rows times the divisors of a number of their own."""
+    """Return the rows, each times the divisors of its number in `wholes`."""
     choices = {whole: divisors(whole) for whole in np.unique(wholes).tolist()}
     return _with(columns, name, wholes, choices)
 
 
 def _shards(rows: Columns) -> Ints:
-    """Return a kind of `ZERO_STAGES`.
+    """Return the case of each row in `ZERO_STAGES`.
 
-    Shards of data mean ZeRO; without, the ranks of one sequence may shard alone.
+    Sharded data parallelism means ZeRO; without it, the ranks that share one sequence
+    may still shard among themselves.
     """
     may_shard = (rows["dp_replicate"] == 1) & (rows["cp"] > 1)
     return np.where(rows["dp_shard"] > 1, 1, np.where(may_shard, 2, 0))
 
 
 def even_chunks(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the layers of a stage where it may be cut into equal chunks, else 1."""
+    """Return the layers of a stage where they can be cut into equal chunks, else 1."""
     layers, pp = spec.model.n_layers, rows.pp
     is_even = (layers % pp == 0) & (pp > 1) & (rows.schedule == ONE_F_ONE_B)
     return np.where(is_even, layers // pp, 1)
 
 
 def whole_chunks(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the same where whole rounds of micro-batches pass, as rules ask for."""
+    """Return the same, but 1 where micro-batches do not fill whole rounds."""
     return np.where(rows.microbatches % rows.pp == 0, even_chunks(spec, rows), 1)
 
 
 def _offloads(spec: Spec) -> list[int]:
-    """Offloading presupposes a host, and a framework that does it; or a pin."""
-    known = framework_of(spec).offloads if spec.cluster.topology.host else ()
-    codes = (OFFLOADS.index(name) for name in spec.pins.offload or ())
-    return sorted({KEEPS_ALL, *known, *codes})
+    """Return the codes of offload that host and framework allow, or pins name."""
+    allowed = framework_of(spec).offloads if spec.cluster.topology.host else ()
+    pinned = (OFFLOADS.index(name) for name in spec.pins.offload or ())
+    return sorted({KEEPS_ALL, *allowed, *pinned})
 
 
 def _precisions(spec: Spec) -> list[int]:
@@ -225,9 +237,10 @@ def _precisions(spec: Spec) -> list[int]:
 
 
 def _most_experts(spec: Spec, rows: Columns) -> Ints:
-    """Return over how many GPUs experts can be shared out at most.
+    """Return the largest expert-parallel degree of each row.
 
-    Those are folded out of tp x cp x shards, or replicas where none shard.
+    Expert-parallel groups are folded out of tp x cp x dp_shard, or dp_replicate where
+    nothing is sharded.
     """
     experts = spec.model.moe.n_experts if spec.model.moe else 1
     shard, replicate = rows["dp_shard"], rows["dp_replicate"]

@@ -1,4 +1,4 @@
-"""The column types that cost formulas pass around."""
+"""Columns: the arrays, one entry per row, that formulas compute with."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Index = Ints | slice | tuple[slice, None]
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of equal length: what stands in one row of each belongs together.
+    """A table: columns of equal length, of which each row belongs together.
 
-    A subclass is a frozen dataclass whose fields are arrays, parts, further columns, or
+    A subclass is a frozen dataclass whose fields are arrays, parts, other tables, or
     tuples of those.
     """
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return next(len(own) for own in self.columns if not isinstance(own, dict))
+        return next(len(c) for c in self.columns if not isinstance(c, dict))
 
     @property
     def columns(self) -> list[Any]:
@@ -46,12 +46,12 @@ class Columns:
 
     def take(self, index: Index) -> Self:
         """Return the rows of `index`."""
-        # This is most of what columns cost: arrays are not worth a call each.
+        # This is a hot path: plain arrays are indexed without a call.
         rows = {
-            name: own[index] if type(own) is np.ndarray else take(own, index)
-            for name, own in self.__dict__.items()
+            name: column[index] if type(column) is np.ndarray else take(column, index)
+            for name, column in self.__dict__.items()
         }
-        # Constructors of frozen dataclasses take longer than all of the above.
+        # The constructor of a frozen dataclass takes longer than all of the above.
         result = object.__new__(type(self))
         result.__dict__.update(rows)
         return result
@@ -60,39 +60,41 @@ class Columns:
     def joined(cls, tables: Sequence[Self]) -> Self:
         """Return the rows of all tables, one after another."""
         names = cls.__dataclass_fields__
-        return cls(**{n: joined([getattr(own, n) for own in tables]) for n in names})
+        return cls(
+            **{n: joined([getattr(table, n) for table in tables]) for n in names}
+        )
 
     def distinct(self) -> tuple[Self, Ints]:
-        """Return the distinct rows of plain columns, and which of them each row is."""
+        """Return the distinct rows, and which of them each row is."""
         one_of_each, inverse = distinct(self.columns)
         return self.take(one_of_each), inverse
 
 
 def take(columns: T, index: Index) -> T:
     """Return rows of columns: of an array, of parts, of a tuple, or of `Columns`."""
-    own: Any = columns
-    if type(own) is np.ndarray:
-        if own.ndim > 1 and isinstance(index, np.ndarray):
-            # Numbered rows of a table are copied as a whole.
-            return cast("T", own.take(index, axis=0))
-        return cast("T", own[index])
-    if isinstance(own, dict):
-        return cast("T", {name: take(part, index) for name, part in own.items()})
-    if isinstance(own, tuple):
-        return cast("T", tuple(take(part, index) for part in own))
-    return cast("T", own.take(index))
+    whole: Any = columns
+    if type(whole) is np.ndarray:
+        if whole.ndim > 1 and isinstance(index, np.ndarray):
+            # `take` copies each row of a 2-D array as a whole, which is faster.
+            return cast("T", whole.take(index, axis=0))
+        return cast("T", whole[index])
+    if isinstance(whole, dict):
+        return cast("T", {name: take(part, index) for name, part in whole.items()})
+    if isinstance(whole, tuple):
+        return cast("T", tuple(take(part, index) for part in whole))
+    return cast("T", whole.take(index))
 
 
 def joined(tables: Sequence[T]) -> T:
-    """Return the rows of all of some columns, of one kind that `take` knows."""
-    own: Any = tables
-    if isinstance(own[0], np.ndarray):
-        return cast("T", np.concatenate(own))
-    if isinstance(own[0], dict):
-        return cast("T", {n: joined([parts[n] for parts in own]) for n in own[0]})
-    if isinstance(own[0], tuple):
-        return cast("T", tuple(map(joined, zip(*own, strict=True))))
-    return cast("T", own[0].joined(own))
+    """Return the rows of all columns, one after another; types as in `take`."""
+    every: Any = tables
+    if isinstance(every[0], np.ndarray):
+        return cast("T", np.concatenate(every))
+    if isinstance(every[0], dict):
+        return cast("T", {n: joined([parts[n] for parts in every]) for n in every[0]})
+    if isinstance(every[0], tuple):
+        return cast("T", tuple(map(joined, zip(*every, strict=True))))
+    return cast("T", every[0].joined(every))
 
 
 def ranges(start: Ints, length: Ints) -> Ints:
@@ -103,13 +105,13 @@ def ranges(start: Ints, length: Ints) -> Ints:
 
 
 SPARSE = 16
-"""Times as many numbers as entries, which take longer to count than to sort."""
+"""Ratio of the largest number to the entries above which sorting beats counting."""
 
 
 def representatives(number: Ints) -> tuple[Ints, Ints]:
-    """Return one entry of each number that occurs, and which of them each entry has.
+    """Return the index of one entry of each number, and which of them each entry has.
 
-    Numbers are not negative; those much larger than there are entries are sorted.
+    Numbers are not negative.
     """
     most = int(number.max(initial=-1)) + 1
     if most > SPARSE * len(number):
@@ -125,21 +127,21 @@ def representatives(number: Ints) -> tuple[Ints, Ints]:
 
 
 FEW = 1_000
-"""Rows that are sooner worked on than told apart."""
+"""Number of rows up to which looking for equal rows takes longer than it saves."""
 
 
 def distinct(columns: list[Ints | Bools]) -> tuple[Ints, Ints]:
-    """Return one row of each kind that occurs, and which kind each row is.
+    """Return the index of one of each set of equal rows, and the set of each row.
 
-    Few rows each count as a kind of their own.
+    Of few rows each counts as distinct.
     """
     if len(columns[0]) <= FEW:
-        each = np.arange(len(columns[0]))
-        return each, each
+        every = np.arange(len(columns[0]))
+        return every, every
     code = np.zeros(1, dtype=np.int64)
     for column in columns:
-        _, kind = representatives(column.astype(np.int64))
-        _, code = representatives(code * (int(kind.max(initial=0)) + 1) + kind)
+        _, value = representatives(column.astype(np.int64))
+        _, code = representatives(code * (int(value.max(initial=0)) + 1) + value)
     return representatives(code)
 
 

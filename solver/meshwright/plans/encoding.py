@@ -1,4 +1,4 @@
-"""Turns a row of the lattice and a split into the plan they stand for, and back."""
+"""Encodes plans as rows of columns with a split, and decodes them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from meshwright.topology.groups import price_groups
 def to_plan(
     rows: Skeletons, row: int, split: Split, place: Place, gpus: Sequence[str] = ()
 ) -> Plan:
-    """Return the plan of one row, whose ranks are in a place.
+    """Return the plan of one row with its split and its place.
 
-    `gpus` are the GPUs of each stage, where they differ.
+    `gpus` names the GPU of each stage, where stages differ in it.
     """
     values: dict[str, Any] = {
-        own.name: own.decoded(int(getattr(rows, own.name)[row])) for own in FIELDS
+        field.name: field.decoded(int(getattr(rows, field.name)[row]))
+        for field in FIELDS
     }
     counts = zip(split.layers.tolist(), split.recomputed.tolist(), strict=True)
     stages = zip(counts, gpus or [""] * len(split.layers), strict=True)
@@ -38,11 +39,11 @@ def to_plan(
 
 
 def to_row(fabric: Fabric, plan: Plan) -> tuple[Skeletons, Place]:
-    """Return a plan as a skeleton column of length one, and where its ranks are."""
+    """Return a plan as one row, and the place of its ranks."""
     mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
-    codes = {own: own.encoded(getattr(plan, own.name)) for own in FIELDS}
     columns: dict[str, Any] = {
-        own.name: np.array([code], own.dtype) for own, code in codes.items()
+        field.name: np.array([field.encoded(getattr(plan, field.name))], field.dtype)
+        for field in FIELDS
     }
     paths = price_groups(fabric.placed(plan.seats), mesh, columns["ep"])
     rows = Skeletons(**columns, paths=paths, mesh=np.array([0]))

@@ -69,24 +69,24 @@ class Plan(SpecModel):
     @property
     def recomputes_all_layers(self) -> bool:
         """Return whether every layer is recomputed."""
-        return all(own.recompute_layers == own.layers for own in self.stages)
+        return all(stage.recompute_layers == stage.layers for stage in self.stages)
 
     def __str__(self) -> str:
         """Return the plan in one line, as `--plan` reads it.
 
-        Layers of stages and the mesh are left out, and fields that others decide.
+        It leaves out the layers of stages, the mesh, and fields that others decide.
         """
         return self._written(
-            own.name
-            for own in FIELDS
-            if not own.beside or getattr(self, own.beside) > 1
+            field.name
+            for field in FIELDS
+            if not field.beside or getattr(self, field.beside) > 1
         )
 
     @property
     def brief(self) -> str:
-        """Return what is not plain in the plan, as `--plan` reads it."""
+        """Return the fields that are not at their plainest, as `--plan` reads them."""
         return self._written(
-            own.name for own in FIELDS if getattr(self, own.name) != own.plain
+            field.name for field in FIELDS if getattr(self, field.name) != field.plain
         )
 
     def _written(self, names: Iterable[str]) -> str:

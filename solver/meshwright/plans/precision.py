@@ -1,8 +1,8 @@
-"""What a precision means in bytes and rates: the one table of it.
+"""The table of precisions: bytes and rates of each.
 
-fp8 is what NVIDIA's Transformer Engine and PyTorch's torchao call so: the matmuls of
-weights take 8-bit inputs and return 16 bits, the core of attention and everything
-between matmuls stay in bf16, and so do weights, gradients and messages.
+fp8 is as in NVIDIA's Transformer Engine and PyTorch's torchao. Matmuls of weights take
+8-bit inputs and return 16 bits. The core of attention, everything between matmuls,
+weights, gradients and messages stay in bf16.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Format(NamedTuple):
     element: int
     """Bytes of an activation, of a weight in a matmul, of a number in a message."""
     core: Precision
-    """Whose peak attention, router and head reach."""
+    """Precision whose peak rate holds for attention, router and head."""
     is_mixed: bool
-    """Whether an optimizer keeps fp32 weights beside those in `element`."""
+    """Whether an optimizer keeps fp32 weights beside those of `element` bytes."""
 
 
 FORMATS: dict[Precision, Format] = {

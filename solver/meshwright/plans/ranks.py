@@ -1,4 +1,4 @@
-"""Where each rank of a plan runs: host, GPU, and what launchers need to put it there.
+"""The host and GPU of each rank of a plan, and the files that launchers read.
 
 Global ranks count tensor-parallel ranks fastest, then context, sharded and replicated
 data parallelism, pipeline stages last. That is the order of Megatron-LM
@@ -26,7 +26,7 @@ from meshwright.spec.plan_fields import AXES
 
 @dataclass(frozen=True)
 class RankMap:
-    """Of every global rank, in order: its place on the mesh, its host and GPU."""
+    """The mesh coordinates, host and GPU of every global rank, in order."""
 
     coordinates: Ints
     """(ranks, axes), axes as in `AXES`."""
@@ -49,14 +49,15 @@ def rank_map(cluster: Cluster, plan: Plan) -> RankMap:
         np.unravel_index(np.arange(plan.world_size), degrees[::-1])[::-1], axis=1
     )
     place, hosts = _places(plan, coordinates), [*_hosts(cluster)]
-    seated = [_seated(plan, own) for own in hosts]
-    host = np.arange(len(hosts)).repeat([len(own) for own in seated])[place]
-    device = np.concatenate(seated)[place]
-    return RankMap(coordinates, host, device, tuple(own.name for own in hosts))
+    gpus = [_gpus_in_order(plan, host) for host in hosts]
+    host_of_rank = np.arange(len(hosts)).repeat([len(order) for order in gpus])[place]
+    device = np.concatenate(gpus)[place]
+    names = tuple(host.name for host in hosts)
+    return RankMap(coordinates, host_of_rank, device, names)
 
 
 def _places(plan: Plan, coordinates: Ints) -> Ints:
-    """Return the place of ranks on the cluster: innermost level fastest, then axes."""
+    """Return the number of the GPU of each rank, counted from the innermost level."""
     levels = len(plan.mesh[AXES[0]])
     left, place, below = coordinates.copy(), np.zeros(len(coordinates), np.int64), 1
     for level in range(levels):
@@ -76,31 +77,31 @@ class _Host:
     devices: list[int]
 
 
-def _seated(plan: Plan, host: _Host) -> Ints:
-    """Return the GPUs of a host in the order in which places count them."""
-    seats = plan.seats[host.kind] if plan.seats else range(len(host.devices))
-    return np.array([host.devices[gpu] for gpu in seats])
+def _gpus_in_order(plan: Plan, host: _Host) -> Ints:
+    """Return the GPUs of a host in the GPU order of the plan."""
+    order = plan.seats[host.kind] if plan.seats else range(len(host.devices))
+    return np.array([host.devices[gpu] for gpu in order])
 
 
 def _hosts(cluster: Cluster) -> Iterator[_Host]:
-    """Yield the hosts of a cluster in the order in which places count them."""
+    """Yield the hosts of a cluster in the order in which their GPUs are counted."""
     parts = cluster.order if isinstance(cluster, StagedCluster) else cluster.parts
     for part, name in zip(parts, _part_names(parts), strict=True):
         for i in range(part.count):
             devices = list(range(part.gpus_per_machine))
             yield _Host(f"{name}-{i}", 0, devices)
     if not parts and cluster.is_tree:
-        each = min(cluster.gpus_per_host, cluster.gpus)
-        for i in range(cluster.gpus // each):
-            yield _Host(f"node{i}", 0, list(range(each)))
+        per_host = min(cluster.gpus_per_host, cluster.gpus)
+        for i in range(cluster.gpus // per_host):
+            yield _Host(f"node{i}", 0, list(range(per_host)))
     elif not parts:
         yield from _hosts_of_graphs(cluster)
 
 
 def _part_names(parts: Sequence[Part]) -> list[str]:
-    """Return a name for each part, of what host files and shells take for one word.
+    """Return a name for each part that host files and shells read as one word.
 
-    Parts that would have one name are told apart by their numbers.
+    If two parts would have the same name, every name gets a number.
     """
     strange = re.compile(r"[^A-Za-z0-9_.]+")
     names = [strange.sub("-", part.topology.name).strip("-.") for part in parts]
@@ -126,13 +127,13 @@ def _number(name: str, place: int) -> int:
 
 
 def ranks_csv(ranks: RankMap) -> str:
-    """Return a line for each rank: host, GPU, and its place on the mesh."""
+    """Return a line for each rank: its host, GPU and mesh coordinates."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("rank", "host", "device", *AXES))
-    for rank, own in enumerate(ranks.coordinates.tolist()):
+    for rank, coordinates in enumerate(ranks.coordinates.tolist()):
         host = ranks.hosts[int(ranks.host[rank])]
-        writer.writerow((rank, host, int(ranks.device[rank]), *own))
+        writer.writerow((rank, host, int(ranks.device[rank]), *coordinates))
     return file.getvalue()
 
 
@@ -168,4 +169,4 @@ FILES = {
     "hostfile": hostfile,
     "visible_devices": visible_devices,
 }
-"""What `solve --ranks` writes."""
+"""Files that `solve --ranks` writes."""

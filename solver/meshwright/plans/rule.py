@@ -1,4 +1,4 @@
-"""A rule: a named test of the ways to run a job, with the sentence that explains it."""
+"""A rule: a named test of plans, with the sentence that explains it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BrokenRule(SpecModel):
 
     @property
     def numbers(self) -> str:
-        """Return what is needed and what there is, to be read after the sentence."""
+        """Return the numbers needed and available, to be printed after the sentence."""
         if self.need is None or self.have is None:
             return ""
         told = f": needs {self.need:,.4g}, has {self.have:,.4g} {self.unit}".rstrip()
@@ -40,7 +40,7 @@ class BrokenRule(SpecModel):
 
 
 class Degrees(Protocol):
-    """Rows of anything that is split over GPUs."""
+    """Rows that are split over GPUs, of training or serving."""
 
     @property
     def tp(self) -> Ints:
@@ -57,7 +57,7 @@ R = TypeVar("R", bound=Degrees, contravariant=True)
 
 @dataclass(frozen=True)
 class RuleOf(Generic[S, R]):
-    """A named test of rows of a kind, under specs of a kind."""
+    """A named test of rows of one type under a spec of one type."""
 
     name: str
     sentence: str
@@ -66,12 +66,12 @@ class RuleOf(Generic[S, R]):
     numbers: str = ""
     """The values compared, as a format of `spec` and the fields of a plan."""
     is_inherited: bool = False
-    """Whether degrees that break it still do after any further factor."""
+    """Whether degrees that break it break it with any further factor too."""
     concerns: Callable[[S], bool] = lambda _spec: True
-    """Whether a spec has what the rule is about."""
+    """Whether the rule applies to a spec."""
 
     def told(self, spec: S, rows: R) -> str:
-        """Return the sentence with the values that it compares on the first row."""
+        """Return the sentence with the values of the first row."""
         names = [name for _, name, _, _ in Formatter().parse(self.numbers) if name]
         fields = [name for name in names if not name.startswith("spec.")]
         values = {name: getattr(rows, name)[0] for name in fields}
@@ -93,7 +93,7 @@ def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
 
 
 def holding(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> Bools:
-    """Return which rows hold every rule, in the shape that their columns have."""
+    """Return which rows keep every rule, in the shape of their columns."""
     result: Bools = np.ones(rows.tp.shape, dtype=bool)
     for rule in rules:
         result = result & rule.holds(spec, rows)

@@ -1,4 +1,4 @@
-"""What ZeRO shards of the state of some parameters, over how many GPUs, and where."""
+"""Sharding: what ZeRO shards of the state of parameters, and over which group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshwright.topology.groups import DP_SHARD
 
 @dataclass(frozen=True)
 class Sharding:
-    """How ZeRO shards the state of some parameters in a group, a row per skeleton.
+    """How ZeRO shards the state of some parameters, one row per skeleton.
 
     Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
     2019, section 5 and figure 1).
@@ -20,9 +20,9 @@ class Sharding:
 
     zero: Ints
     members: Ints
-    """Of the group that shards."""
+    """Size of the group that shards."""
     group: int = DP_SHARD
-    """Its column of the paths."""
+    """Column of that group in `PathCosts`."""
 
     @property
     def shards_optimizer(self) -> Bools:
@@ -46,10 +46,10 @@ class Sharding:
 
     @property
     def gradients(self) -> Ints:
-        """Return over how many GPUs gradients are."""
+        """Return over how many GPUs gradients are sharded."""
         return np.where(self.shards_gradients, self.members, 1)
 
     @property
     def weights(self) -> Ints:
-        """Return over how many GPUs weights are."""
+        """Return over how many GPUs weights are sharded."""
         return np.where(self.shards_weights, self.members, 1)

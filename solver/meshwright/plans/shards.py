@@ -1,4 +1,4 @@
-"""How the work on one micro-batch is cut up among GPUs, as columns."""
+"""Shards: how the work on one micro-batch is split over GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meshwright.plans.columns import Bools, Columns, Floats, Ints
 
 @dataclass(frozen=True)
 class Shards(Columns):
-    """What one GPU's share of a layer depends on, a row each."""
+    """The columns on which one GPU's share of a layer depends."""
 
     tp: Ints
     cp: Ints
@@ -24,6 +24,6 @@ class Shards(Columns):
 
     @property
     def sequence_shards(self) -> Ints:
-        """Return over how many of the group those tokens are split between matmuls."""
+        """Return over how many GPUs those tokens are split between matmuls."""
         result: Ints = 1 + (self.tp - 1) * self.sequence_parallel
         return result

@@ -30,17 +30,21 @@ KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(len(OFFLOADS))
 
 
 def plain_columns(count: int) -> dict[str, Any]:
-    """Return the column of every field where rows use nothing beyond data parallelism.
+    """Return the columns of rows with every field at its plainest.
 
-    Batches, of which none is plainer than others, are 0.
+    Fields without a plainest value, such as the micro-batch, are 0.
     """
-    plain = {own: 0 if own.plain is None else own.encoded(own.plain) for own in FIELDS}
-    return {own.name: np.full(count, code, own.dtype) for own, code in plain.items()}
+    return {
+        field.name: np.full(
+            count, 0 if field.plain is None else field.encoded(field.plain), field.dtype
+        )
+        for field in FIELDS
+    }
 
 
 @dataclass(frozen=True)
 class Skeletons(Columns):
-    """Columns of equal length, a skeleton per row, by the fields of a plan."""
+    """Skeletons, one per row, with a column for each field of a plan."""
 
     tp: Ints
     cp: Ints
@@ -58,15 +62,15 @@ class Skeletons(Columns):
     offload: Ints
     precision: Ints
     paths: PathCosts
-    """What each group pays on the links of the row's mesh, or in the best case."""
+    """What each group pays on the links of the mesh, or in the best case."""
     mesh: Ints
-    """Row of the mesh in the lattice's table, or -1 for a best case over many."""
+    """Number of the mesh in the lattice's table, or -1 for unplaced skeletons."""
     kind_paths: tuple[PathCosts, ...] = ()
-    """On the row's mesh, as the GPUs of each kind see it that stages lie on."""
+    """The same for each kind of GPU that stages lie on."""
 
     @property
     def is_placed(self) -> bool:
-        """Return whether it is known what groups pay."""
+        """Return whether `paths` says what groups pay."""
         return bool(self.paths.s_per_byte.shape[1])
 
     @property
@@ -76,18 +80,18 @@ class Skeletons(Columns):
 
     @property
     def sharding(self) -> Sharding:
-        """Return how ZeRO shards the state of what is not an expert's."""
+        """Return how ZeRO shards the state of all parameters but those of experts."""
         return Sharding(self.zero, self.cp * self.dp_shard)
 
     @property
     def expert_copies(self) -> Ints:
-        """Return how many GPUs hold the same experts."""
+        """Return the number of GPUs that hold the same experts."""
         result: Ints = self.tp * self.cp * self.dp // self.ep
         return result
 
     @property
     def expert_sharding(self) -> Sharding:
-        """Return how those shard the state of experts; see `topology.groups`."""
+        """Return how ZeRO shards the state of experts; see `topology.groups`."""
         folds_shards = (self.dp_shard > 1) | (self.dp_replicate == 1)
         within = self.expert_copies // self.dp_replicate
         return Sharding(self.zero, np.where(folds_shards, within, 1), EXPERT_SHARD)
@@ -96,24 +100,24 @@ class Skeletons(Columns):
     def group_degrees(self) -> list[Ints]:
         """Return the members of every group, in the order of `topology.groups`."""
         shards = self.expert_sharding.members
-        own = [self.tp, self.cp, self.sharding.members, self.dp_replicate, self.pp]
-        return [*own, self.ep, shards, self.expert_copies // shards]
+        replicas = self.expert_copies // shards
+        dense = [self.tp, self.cp, self.sharding.members, self.dp_replicate, self.pp]
+        return [*dense, self.ep, shards, replicas]
 
     @property
     def shards(self) -> Shards:
-        """Return what one GPU's share of a layer depends on."""
+        """Return the columns on which one GPU's share of a layer depends."""
         return Shards(
             self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
         )
 
     def distinct_in_state(self) -> tuple[Skeletons, Ints]:
-        """Return the rows that differ in what state their GPUs hold.
-
-        With them, for each row, which of them it is.
-        """
+        """Return rows that differ in state per GPU, and which of them each row is."""
         degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
-        own, inverse = distinct([*degrees, self.pp > 1, self.zero, self.offload])
-        return self.take(own), inverse
+        one_of_each, inverse = distinct(
+            [*degrees, self.pp > 1, self.zero, self.offload]
+        )
+        return self.take(one_of_each), inverse
 
     def on_meshes(
         self, paths: PathCosts, mesh: Ints, kind_paths: tuple[PathCosts, ...] = ()

@@ -1,4 +1,4 @@
-"""Kinds of plans: which of TP, PP, DP and CP they use."""
+"""Techniques: which of TP, PP, DP and CP a plan uses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from meshwright.plans.skeletons import Skeletons
 NAMES = ("TP", "PP", "DP/ZeRO", "CP")
 
 
-def kind_of(rows: Skeletons) -> Ints:
-    """Return a number for the axes that rows use, one bit each, as in `NAMES`."""
+def techniques_of(rows: Skeletons) -> Ints:
+    """Return the set of techniques of each row, one bit for each of `NAMES`."""
     bits = np.stack([rows.tp > 1, rows.pp > 1, rows.dp > 1, rows.cp > 1])
     result: Ints = bits.T @ np.array([1, 2, 4, 8])
     return result
 
 
-def kind_name(kind: int) -> str:
-    """Return the axes of a kind, such as 'TP + DP/ZeRO'."""
-    used = [name for i, name in enumerate(NAMES) if kind >> i & 1]
+def name_of(techniques: int) -> str:
+    """Return the name of a set of techniques, such as 'TP + DP/ZeRO'."""
+    used = [name for i, name in enumerate(NAMES) if techniques >> i & 1]
     return " + ".join(used) or "one GPU"

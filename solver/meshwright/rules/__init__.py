@@ -1,1 +1,1 @@
-"""The rules that a plan must keep: the framework's, the cluster's, the user's own."""
+"""The rules that a plan must keep: those of framework, cluster, pins and limits."""

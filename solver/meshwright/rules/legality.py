@@ -1,4 +1,4 @@
-"""Which rules apply to a spec: everyone's, its framework's, its cluster's, its pins."""
+"""The rules that apply to a spec: universal ones, its framework's, its pins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
 
-TOLD_IN_ORDER = (
+PRINTED_ORDER = (
     "heads_divisible",
     "kv_heads_divisible",
     "mlp_divisible",
@@ -42,8 +42,10 @@ TOLD_IN_ORDER = (
     "offload_supported",
     "drives_supported",
 )
-"""Names of rules in the order in which explanations prefer and print them: shapes,
-degrees, state, activations, schedules, host memory. Names that are not here come last.
+"""Names of rules in the order in which explanations prefer and print them.
+
+Shapes come first, then degrees, state, activations, schedules, host memory, and last
+the names that are not listed here.
 """
 
 
@@ -70,16 +72,16 @@ def framework_rules(spec: Spec) -> list[Rule]:
 
 
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
-    """Return the rules on where axes lie; rows point into `meshes`."""
+    """Return the rules on the levels of axes; the column `mesh` indexes `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
     return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec.pins, meshes)]
 
 
 def _in_order(rules: tuple[Rule, ...]) -> list[Rule]:
-    """Return rules as they are told, those of one name as they are given."""
-    last = len(TOLD_IN_ORDER)
-    places = {name: place for place, name in enumerate(TOLD_IN_ORDER)}
-    return sorted(rules, key=lambda rule: places.get(rule.name, last))
+    """Return rules in the printed order; those of one name keep their order."""
+    last = len(PRINTED_ORDER)
+    order = {name: place for place, name in enumerate(PRINTED_ORDER)}
+    return sorted(rules, key=lambda rule: order.get(rule.name, last))
 
 
 def _concerning(rules: list[Rule], spec: Spec) -> list[Rule]:
@@ -96,11 +98,11 @@ class Listed(NamedTuple):
 def rules_of(name: str | None) -> list[Listed]:
     """Return the rules of one framework, or of all."""
     holders: dict[Rule, list[str]] = {}
-    for known in framework_names():
-        own = framework(known)
-        every = (*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules)
-        for rule in every:
-            holders.setdefault(rule, []).append(known)
+    for holder in framework_names():
+        added = framework(holder)
+        rules = (*DEGREE_RULES, *added.degree_rules, *PLAN_RULES, *added.plan_rules)
+        for rule in rules:
+            holders.setdefault(rule, []).append(holder)
     found = {rule: names for rule, names in holders.items() if name in (None, *names)}
     return [Listed(rule, tuple(found[rule])) for rule in _in_order(tuple(found))]
 

@@ -1,4 +1,4 @@
-"""Rules that a plan breaks by how much it takes, with the numbers."""
+"""Broken limits of a plan, on memory, host memory and links, with the numbers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ LINK_SHARE = "no link is busy for more than limits.max_link_utilisation of the s
 
 
 def memory_rule(needed_gib: float, usable_gib: float, stage: int) -> BrokenRule:
-    """Return the rule that every stage fits in a GPU's memory, broken."""
-    own = BrokenRule(rule="memory", sentence=MEMORY, unit="GiB", where=f"stage {stage}")
-    return _by(own, needed_gib, usable_gib)
+    """Return the broken rule that every stage fits in the memory of a GPU."""
+    where = f"stage {stage}"
+    rule = BrokenRule(rule="memory", sentence=MEMORY, unit="GiB", where=where)
+    return _with_numbers(rule, needed_gib, usable_gib)
 
 
 def host_memory_rule(needed_gib: float, usable_gib: float, stage: int) -> BrokenRule:
-    """Return the rule that GPUs of the fullest stage fit on one host, broken."""
+    """Return the broken rule that the GPUs of the fullest stage fit on their host."""
     where = f"hosts of stage {stage}"
-    own = BrokenRule(rule="host_memory", sentence=HOST_MEMORY, unit="GiB", where=where)
-    return _by(own, needed_gib, usable_gib)
+    rule = BrokenRule(rule="host_memory", sentence=HOST_MEMORY, unit="GiB", where=where)
+    return _with_numbers(rule, needed_gib, usable_gib)
 
 
 def link_share_rule(used: float, limit: float, link: str) -> BrokenRule:
-    """Return the rule on how long a link may be busy, broken."""
+    """Return the broken rule on how long a link may be busy."""
     name, unit = "link_utilisation", "of the step"
-    own = BrokenRule(rule=name, sentence=LINK_SHARE, unit=unit, where=link)
-    return _by(own, used, limit)
+    rule = BrokenRule(rule=name, sentence=LINK_SHARE, unit=unit, where=link)
+    return _with_numbers(rule, used, limit)
 
 
-def _by(rule: BrokenRule, need: float, have: float) -> BrokenRule:
+def _with_numbers(rule: BrokenRule, need: float, have: float) -> BrokenRule:
     return rule.model_copy(update={"need": need, "have": have})

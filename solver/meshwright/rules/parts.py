@@ -16,12 +16,12 @@ SOURCE = "the parts of the cluster"
 
 
 def part_degree_rules(spec: Spec) -> list[Rule]:
-    """Return the rule that stages share out the parts evenly, where it applies."""
+    """Return the rule that each part holds whole stages, where stages lie on parts."""
     return [STAGES_FILL_PARTS] if isinstance(spec.cluster, StagedCluster) else []
 
 
 def part_mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
-    """Return the rule that no host holds stages of two parts, where it applies."""
+    """Return the rule that no host holds stages of two parts, likewise."""
     cluster = spec.cluster
     if not isinstance(cluster, StagedCluster):
         return []
@@ -29,15 +29,15 @@ def part_mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
 
     def holds(_spec: Spec, rows: Skeletons) -> Bools:
         inside = meshes[rows.mesh, AXES.index("pp"), 0]
-        own = [_stages(spec, rows, part.gpus) % inside == 0 for part in parts]
-        return np.asarray(np.all(own, axis=0))
+        whole = [_stages(spec, rows, part.gpus) % inside == 0 for part in parts]
+        return np.asarray(np.all(whole, axis=0))
 
     sentence = "the stages that share hosts are of one part"
     return [Rule("hosts_of_one_part", sentence, SOURCE, holds, "pp {pp}")]
 
 
 def _stages(spec: Spec, rows: Skeletons, gpus: int) -> Bools:
-    """Return how many stages a part of so many GPUs holds."""
+    """Return the number of stages on a part with this many GPUs."""
     return np.asarray(rows.pp * gpus // spec.cluster.gpus)
 
 

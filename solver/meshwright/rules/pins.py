@@ -1,4 +1,4 @@
-"""Pins as rules: what the user has decided, told apart from what is impossible."""
+"""Pins as rules, so that explanations can tell them from what is impossible."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 
 Pin = RuleOf[object, Degrees]
-"""A rule of whatever is pinned."""
+"""A pin of training or serving, as a rule."""
 
 
-class Placed(Degrees, Protocol):
-    """Rows that lie on meshes."""
+class OnMeshes(Degrees, Protocol):
+    """Rows of which each has a mesh."""
 
     @property
     def mesh(self) -> Ints:
-        """Return the row of each one's mesh in its table."""
+        """Return the index of the mesh of each row."""
 
 
 DEGREES = (*AXES, "dp")
-"""Pins that a plan's degrees alone tell whether they hold."""
+"""Pinned fields that the degrees decide."""
 
 
 def degree_pins(spec: Spec) -> list[Rule]:
@@ -37,26 +37,28 @@ def degree_pins(spec: Spec) -> list[Rule]:
 
 
 def plan_pins(spec: Spec) -> list[Rule]:
-    """Return the pins on everything else but the mesh, and the precisions asked for."""
+    """Return the pins on all other fields, and the precisions that the spec allows."""
     names = FIELD.keys() - set(DEGREES)
     return [*field_pins(spec.pins, names), _precision_rule(spec)]
 
 
 def field_pins(pins: Pins, names: Container[str]) -> list[Pin]:
-    """Return the pins on some fields that a plan has one value in."""
+    """Return the pins on some fields that have one value in a plan."""
     given = {name: pin for name, pin in pins if name in names and pin is not None}
     return [_field_pin(name, pin) for name, pin in given.items()]
 
 
 def stage_pins(counts: Mapping[str, tuple[int, ...] | None]) -> list[Pin]:
-    """Return the pins that say how many of something each stage has."""
+    """Return the pins on the number of stages, from counts that are given per stage."""
     return [
-        _stage_pin(name, len(own)) for name, own in counts.items() if own is not None
+        _stage_pin(name, len(count))
+        for name, count in counts.items()
+        if count is not None
     ]
 
 
-def mesh_pins(pins: Pins, meshes: Meshes) -> list[RuleOf[object, Placed]]:
-    """Return the pins on the mesh; rows point into `meshes`."""
+def mesh_pins(pins: Pins, meshes: Meshes) -> list[RuleOf[object, OnMeshes]]:
+    """Return the pins on the mesh; the column `mesh` indexes `meshes`."""
     given = {name: getattr(pins.mesh, name) for name in AXES} if pins.mesh else {}
     return [_mesh_pin(meshes, name, wanted) for name, wanted in given.items() if wanted]
 
@@ -101,12 +103,12 @@ def _stage_pin(name: str, stages: int) -> Pin:
 
 def _mesh_pin(
     meshes: Meshes, axis: str, wanted: tuple[int, ...]
-) -> RuleOf[object, Placed]:
-    def holds(_spec: object, rows: Placed) -> Bools:
-        own = meshes[rows.mesh, AXES.index(axis)]
-        # Some parts of a cluster may have other levels than all of them together.
-        if own.shape[1] != len(wanted):
-            return np.zeros(len(own), dtype=bool)
-        return np.asarray((own == wanted).all(axis=1))
+) -> RuleOf[object, OnMeshes]:
+    def holds(_spec: object, rows: OnMeshes) -> Bools:
+        factors = meshes[rows.mesh, AXES.index(axis)]
+        # A part of a cluster may have other levels than all parts together.
+        if factors.shape[1] != len(wanted):
+            return np.zeros(len(factors), dtype=bool)
+        return np.asarray((factors == wanted).all(axis=1))
 
     return _pin(f"mesh.{axis}: {list(wanted)}", holds)

@@ -1,4 +1,4 @@
-"""The rules that training and serving have in common."""
+"""The rules that training and serving share."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LAYERS_COVER_STAGES = Shared(
 
 
 def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[Question, R]:
-    """Return the rule on links under TP, for rows whose TP groups pay `s_per_byte`."""
+    """Return the rule on links of TP; `s_per_byte` is what TP groups pay."""
 
     def is_fast(spec: Question, rows: R) -> Bools:
         least = spec.limits.tp_min_link_gb_s or 0.0
-        # A link of just the limit is fast enough, whatever its reciprocal rounds to.
+        # A link exactly at the limit is fast enough, however its reciprocal rounds.
         return np.asarray(s_per_byte(rows) * least * 1e9 <= 1 + 1e-9)
 
     return RuleOf(

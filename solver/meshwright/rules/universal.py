@@ -1,7 +1,7 @@
-"""The rules that every plan keeps, whatever the framework, as data.
+"""The rules that every plan keeps, under any framework.
 
-Degree rules look at the degrees alone and are applied before anything else is
-enumerated; plan rules look at the whole skeleton.
+Degree rules depend only on the degrees, and are applied before anything else is
+enumerated; plan rules depend on the whole skeleton.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meshwright.spec.spec import Spec
 
 
 def _shared_width(spec: Spec) -> int:
-    """Return the inner width of the experts that see every token; 0 without."""
+    """Return the inner width of the shared experts; 0 without any."""
     return spec.model.moe.shared_d_ff if spec.model.moe else 0
 
 

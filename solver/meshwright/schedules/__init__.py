@@ -1,4 +1,4 @@
-"""Pipeline schedules: what each holds, how long it takes, and its order of tasks.
+"""Pipeline schedules: their memory, their time, and the order of their tasks.
 
 A schedule is one module here and one entry of `schedules/table.py`.
 """

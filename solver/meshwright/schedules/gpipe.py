@@ -10,7 +10,7 @@ from meshwright.schedules.tasks import Tasks
 
 
 class GPipe(Schedule):
-    """All forwards before the first backward, so that all activations are held.
+    """All forwards run before the first backward, so that all activations are held.
 
     Its time is that of 1F1B: even stages that take tau per micro-batch take m tau and a
     bubble of (p - 1) tau (Huang et al. 2019, section 2.3).
@@ -38,5 +38,5 @@ class GPipe(Schedule):
         return tasks.microbatches
 
     def rate_s(self, stage_s: Floats, forward_s: Floats) -> float:
-        """Return the slowest forward and the slowest backward, stages apart."""
+        """Return the slowest forward plus the slowest backward of any stages."""
         return float(forward_s.max() + (stage_s - forward_s).max())

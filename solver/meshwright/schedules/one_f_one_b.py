@@ -13,8 +13,8 @@ class OneFOneB(Schedule):
     """One forward, one backward, after a warm-up that is longest on the first stage.
 
     Even stages that take tau per micro-batch take m tau and a bubble of (p - 1) tau
-    (Narayanan et al. 2021, section 2.2); interleaved (p - 1) tau / v, where p divides m
-    (there, section 2.2.2).
+    (Narayanan et al. 2021, section 2.2). The interleaved bubble is (p - 1) tau / v, if
+    p divides m (section 2.2.2).
     """
 
     name = "1f1b"
@@ -23,18 +23,18 @@ class OneFOneB(Schedule):
     def in_flight(
         self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
     ) -> Ints:
-        """Return the chunks that a stage holds at most.
+        """Return the most chunks that a stage holds.
 
-        Stage e of p holds min(m, p - e) (Narayanan et al. 2021, section 2.2);
-        interleaved a warm-up of 2 (p - e - 1) + (v - 1) p and one more, of m v chunks
-        in all (Megatron-LM schedules.py: get_pp_rank_microbatches).
+        Stage e of p holds min(m, p - e) (Narayanan et al. 2021, section 2.2).
+        Interleaved it holds a warm-up of 2 (p - e - 1) + (v - 1) p and one more, at
+        most all m v (Megatron-LM schedules.py: get_pp_rank_microbatches).
         """
         warm = np.where(vpp > 1, 2 * after + (vpp - 1) * stages, after)
         held: Ints = np.minimum(microbatches * vpp, warm + 1)
         return held
 
     def most_in_flight(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
-        """Return p, and 2 p where interleaved, or all micro-batches."""
+        """Return p, interleaved 2 p, and at most all micro-batches."""
         warm = np.where(vpp > 1, 2, 1) * stages
         most: Ints = np.minimum(warm, microbatches)
         return most
@@ -42,7 +42,7 @@ class OneFOneB(Schedule):
     def warm_up(self, tasks: Tasks, after: int) -> int:
         """Return the forwards before the first pair.
 
-        Interleaved: Megatron-LM schedules.py: get_pp_rank_microbatches.
+        Interleaved as in Megatron-LM schedules.py: get_pp_rank_microbatches.
         """
         more = (tasks.vpp - 1) * tasks.stages
         return 2 * after + more if tasks.vpp > 1 else after

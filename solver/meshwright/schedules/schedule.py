@@ -1,4 +1,4 @@
-"""What a pipeline schedule declares about itself."""
+"""The base class of pipeline schedules."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from meshwright.schedules.tasks import Tasks
 class Schedule(ABC):
     """A pipeline schedule of p stages, m micro-batches, and v chunks a stage.
 
-    What it holds and how long it takes are formulas over columns of skeletons. The
-    order of its tasks is a list for each stage, which is walked to check the formulas.
+    Memory and time are formulas over columns of skeletons. The order of tasks is a list
+    per stage, from which the task graph is built that checks the formulas.
     """
 
     name: str
-    """As users write it."""
+    """Name that users write."""
     title: str
-    """As reports print it."""
+    """Name that reports print."""
     splits_backward = False
-    """Whether the gradients of weights are tasks apart from those of inputs."""
+    """Whether gradients of weights are tasks separate from those of inputs."""
 
     @abstractmethod
     def in_flight(
         self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
     ) -> Ints:
-        """Return the chunks that the stage before the last `after` holds at most.
+        """Return the most chunks that a stage with `after` stages behind it holds.
 
         A chunk is one micro-batch's activations of 1/v of the stage's layers, held from
         its forward until its weight gradients.
@@ -36,9 +36,9 @@ class Schedule(ABC):
 
     @abstractmethod
     def most_in_flight(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
-        """Return micro-batches that no stage passes, all its chunks counted together.
+        """Return an upper bound on the micro-batches of a stage, all chunks together.
 
-        It need not be tight: it only lets rows be seen to fit without their stages.
+        It need not be tight: it only shows that skeletons fit without their stages.
         """
 
     def heads_in_flight(self, microbatches: Ints) -> Ints:
@@ -46,20 +46,20 @@ class Schedule(ABC):
         return np.ones_like(microbatches)
 
     def fill_share(self, vpp: Ints, stages: Ints) -> Floats:
-        """Return which share of its time a stage adds to filling the pipeline."""
+        """Return the share of its time that a stage adds to filling the pipeline."""
         return np.asarray(1 / vpp)
 
     def deferred(self, microbatches: Ints, stages: Ints) -> Floats:
-        """Return how many W's of a stage the closed form takes from fill to pace.
+        """Return how many W of a stage the closed form moves from fill to pace.
 
-        W is a stage's time of weight gradients per micro-batch; see
+        W is the time of a stage's weight gradients per micro-batch; see
         `cost.schedule.StepWeights`.
         """
         return np.zeros(np.shape(microbatches))
 
     @abstractmethod
     def warm_up(self, tasks: Tasks, after: int) -> int:
-        """Return the forwards before the first backward, `after` stages from last."""
+        """Return the forwards of a stage before its first backward."""
 
     def order(self, tasks: Tasks, stage: int) -> list[int]:
         """Return a stage's tasks: warm-up forwards, pairs, the last backwards."""
@@ -71,10 +71,10 @@ class Schedule(ABC):
         return order + backwards[len(forwards) - warm :]
 
     def rate_s(self, stage_s: Floats, forward_s: Floats) -> float:
-        """Return seconds per micro-batch of a full pipeline, from those of stages.
+        """Return the seconds per micro-batch of a full pipeline.
 
         Args:
             stage_s: seconds of each stage per micro-batch.
-            forward_s: those of its forward among them.
+            forward_s: the part of them in the forward.
         """
         return float(stage_s.max())

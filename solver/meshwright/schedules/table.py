@@ -18,14 +18,14 @@ SCHEDULES: tuple[Schedule, ...] = (OneFOneB(), GPipe(), ZeroBubbleH1())
 
 def schedule_named(name: str) -> Schedule:
     """Return a schedule by the name that users write."""
-    return next(own for own in SCHEDULES if own.name == name)
+    return next(schedule for schedule in SCHEDULES if schedule.name == name)
 
 
 def by_schedule(schedule: Ints, formula: Callable[[Schedule], Any]) -> Any:
-    """Return a formula of every row's own schedule, for a column of their codes."""
+    """Return a formula for every row, by the code of its schedule."""
     result = formula(SCHEDULES[0])
-    for code, own in enumerate(SCHEDULES[1:], 1):
-        has_it = schedule == code
-        if has_it.any():
-            result = np.where(has_it, formula(own), result)
+    for code, other in enumerate(SCHEDULES[1:], 1):
+        has_code = schedule == code
+        if has_code.any():
+            result = np.where(has_code, formula(other), result)
     return result

@@ -1,32 +1,24 @@
-"""The tasks of a pipeline step by number, and which task waits for which."""
+"""The tasks of a pipeline step, by number, and the task that each waits for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Kind = Literal["F", "B", "W"]
-"""Forward; backward, for inputs alone where W stands apart; weight gradients."""
+"""Forward; backward, only for inputs where W is a task; weight gradients."""
 
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
 
 
-class Task(NamedTuple):
-    """One micro-batch's pass through one chunk of a stage's layers."""
-
-    kind: Kind
-    microbatch: int
-    chunk: int
-
-
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of a schedule by number: steps of a micro-batch's way, m tasks each.
+    """The tasks of a step by number: m tasks for each chunk that a micro-batch passes.
 
-    It goes down p v chunks and up again, past the last stage to the first and back: a
-    task waits for the one m before it. Weight gradients come p v steps after their
-    backward, and wait for that.
+    A micro-batch passes p v chunks forward and the same chunks backward, so that a task
+    waits for the task m numbers before it. The tasks of weight gradients come p v m
+    numbers after their backwards, and wait for those.
     """
 
     stages: int
@@ -34,32 +26,21 @@ class Tasks:
     vpp: int
 
     @property
-    def of_a_kind(self) -> int:
-        """Return how many tasks of each kind there are."""
+    def per_kind(self) -> int:
+        """Return the number of tasks of each kind."""
         return self.stages * self.vpp * self.microbatches
-
-    def task(self, number: int) -> Task:
-        """Return a task by its number."""
-        kind, own = divmod(number, self.of_a_kind)
-        step, microbatch = divmod(own, self.microbatches)
-        chunk = step // self.stages
-        return Task(KINDS[kind], microbatch, self.vpp - 1 - chunk if kind else chunk)
 
     @property
     def sources(self) -> tuple[int, int, int]:
-        """Return how far before a task of each kind that stands which it waits for."""
-        return self.microbatches, self.microbatches, self.of_a_kind
-
-    def source(self, number: int) -> int:
-        """Return the task that a task waits for; below 0 where there is none."""
-        return number - self.sources[number // self.of_a_kind]
+        """Return, for each kind, how many numbers before a task its source is."""
+        return self.microbatches, self.microbatches, self.per_kind
 
     @cached_property
     def first_forwards(self) -> list[int]:
         """Return the forwards of the first stage in order.
 
-        Where interleaved, p divides m, and p micro-batches at a time go through one
-        chunk after the other (Narayanan et al. 2021, section 2.2.2; Megatron-LM
+        Interleaved, p divides m, and p micro-batches at a time pass one chunk after
+        another (Narayanan et al. 2021, section 2.2.2; Megatron-LM
         schedules.py: get_schedule_table).
         """
         m = self.microbatches
@@ -77,5 +58,5 @@ class Tasks:
 
     def backwards(self, stage: int) -> list[int]:
         """Return the backwards of a stage in order."""
-        up = self.of_a_kind + (self.stages - stage - 1) * self.microbatches
+        up = self.per_kind + (self.stages - stage - 1) * self.microbatches
         return [number + up for number in self.first_forwards]

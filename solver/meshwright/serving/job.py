@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from meshwright.cost.efficiency import Efficiency
-from meshwright.cost.roofline import Machine
+from meshwright.cost.roofline import GpuRates
 from meshwright.plans.precision import FORMATS
 from meshwright.spec.inference import CachePrecision, Inference, WeightPrecision
 from meshwright.spec.model import Model
@@ -35,7 +35,7 @@ class ServingJob:
 
     spec: ServingSpec
     fabric: Fabric
-    machine: Machine
+    machine: GpuRates
 
     @property
     def model(self) -> Model:
@@ -79,7 +79,7 @@ def make_serving_job(
     return ServingJob(spec, build_fabric(spec.cluster), machine)
 
 
-def _machine(spec: ServingSpec, efficiency: Efficiency) -> Machine:
+def _machine(spec: ServingSpec, efficiency: Efficiency) -> GpuRates:
     """Return the GPU as the kernels of a serving engine see it.
 
     Engines have attention kernels written for the GPU: vLLM and TensorRT-LLM use
@@ -89,7 +89,7 @@ def _machine(spec: ServingSpec, efficiency: Efficiency) -> Machine:
     peaks = gpu.peak_tflops
     peak_flops = peaks.flops(FORMATS[precision].core)
     is_fp8 = precision == "fp8"
-    return Machine(
+    return GpuRates(
         attention_flops=peak_flops,
         matmul_flops=peak_flops * gpu.matmul_share,
         memory_bytes_per_s=gpu.memory_gb_s * 1e9,

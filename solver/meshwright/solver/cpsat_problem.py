@@ -1,4 +1,4 @@
-"""States the choice among candidates as whole numbers for CP-SAT."""
+"""States the choice among candidates for CP-SAT, in whole numbers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.integer_costs import AMOUNTS, ticks_up
-from meshwright.bounds.lower import most_ticks
-from meshwright.bounds.memory_fit import by_stages, stages_by_count
+from meshwright.bounds.lower import slowest_split_ticks
+from meshwright.bounds.memory_fit import measure_stages, stages_by_pp
 from meshwright.bounds.stages import Stages, recomputes
-from meshwright.bounds.upper import pinned_split, real_split
+from meshwright.bounds.upper import construct_pinned_split, unfold_pinned_recompute
 from meshwright.cost.job import Job
 from meshwright.cost.links import busy_seconds
 from meshwright.cpsat.problem import (
@@ -29,24 +29,25 @@ from meshwright.spec.plan_fields import BY_PREFERENCE
 def preference(rows: Skeletons) -> Ints:
     """Return the rows in the order of preference among plans of equal time.
 
-    Simple first: nothing offloaded, little recomputation, low ZeRO stages, few
-    pipeline stages, narrow tensor parallelism, then large micro-batches and compact
-    meshes.
+    Simple plans come first: nothing offloaded, little recomputation, low ZeRO stages,
+    few pipeline stages, narrow tensor parallelism, large micro-batches, compact meshes.
     """
     keys = [
-        -getattr(rows, own.name) if own.prefers_large else getattr(rows, own.name)
-        for own in BY_PREFERENCE
+        -getattr(rows, field.name) if field.prefers_large else getattr(rows, field.name)
+        for field in BY_PREFERENCE
     ]
     return np.lexsort((rows.mesh, *reversed(keys)))
 
 
 def first_of_equals(job: Job, candidates: Candidates) -> Ints:
-    """Return the first candidates of each price: the solver need not see their twins.
+    """Return the first candidate of each price: CP-SAT need not see its equals.
 
-    Under a limit on links twins may differ after all, in what they load.
+    Under a limit on links all are kept, since equals may load links differently.
     """
     costs, rows = candidates.costs, candidates.costs.rows
-    columns = [getattr(own, n) for own in (costs, *costs.kinds) for n in AMOUNTS]
+    columns = [
+        getattr(each, n) for each in (costs, *costs.by_gpu_kind) for n in AMOUNTS
+    ]
     columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
     columns += [rows.recompute != NONE]
     if job.spec.limits.max_link_utilisation is not None:
@@ -55,22 +56,24 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     return np.sort(first)
 
 
-def constructed(job: Job, candidates: Candidates, row: int) -> Pairs:
-    """Return layers and recomputed layers of a candidate's constructive split."""
+def constructed_split(job: Job, candidates: Candidates, row: int) -> Pairs:
+    """Return the layers and recomputed layers of a candidate's constructed split."""
     one = candidates.take(np.array([row]))
-    ((_, stages),) = stages_by_count(job, one.costs)
-    layers, recomputed = pinned_split(job.spec.pins, stages)
+    ((_, stages),) = stages_by_pp(job, one.costs)
+    layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     return tuple(zip(layers[0].tolist(), recomputed[0].tolist(), strict=True))
 
 
 def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
     """Return the problem of choosing among candidates, in their order."""
     choices = {
-        int(own): _choice(job, lattice, stages, row)
-        for index, stages in stages_by_count(job, candidates.costs)
-        for row, own in enumerate(index)
+        int(candidate): _choice(job, lattice, stages, row)
+        for index, stages in stages_by_pp(job, candidates.costs)
+        for row, candidate in enumerate(index)
     }
-    slowest = by_stages(job, candidates.costs, lambda own: most_ticks(own, own.layers))
+    slowest = measure_stages(
+        job, candidates.costs, lambda stages: slowest_split_ticks(stages, stages.layers)
+    )
     best = int(np.argmin(candidates.upper))
     has_plan = bool(np.isfinite(candidates.upper[best]))
     worst = np.where(np.isfinite(candidates.upper), candidates.upper, slowest)
@@ -79,7 +82,7 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
         skeletons=tuple(choices[row] for row in range(len(choices))),
         layers=job.spec.model.n_layers,
         horizon=int(horizon),
-        hint=(best, constructed(job, candidates, best)) if has_plan else None,
+        hint=(best, constructed_split(job, candidates, best)) if has_plan else None,
         pinned_layers=job.spec.pins.layers,
         pinned_recompute=job.spec.pins.stage_recompute,
         link_share=job.spec.limits.max_link_utilisation,
@@ -112,7 +115,7 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
                     per_layer=int(stages.per_layer[row, e]),
                     per_recomputed=-int(stages.freed[row, e]),
                 ),
-                capacity=int(stages.room[row, e]),
+                capacity=int(stages.layer_capacity[row, e]),
                 fewest_layers=int(stages.least[e]),
                 most_layers=int(stages.full_cap[row, e]),
                 links=uses[e] if uses else (),
@@ -125,17 +128,17 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
 def _link_uses(
     job: Job, lattice: Lattice, stages: Stages, row: int
 ) -> list[tuple[StageAmount, ...]]:
-    """Return how each stage loads each link, where a limit asks for it.
+    """Return how each stage loads each link, where links are limited.
 
-    The load is affine in layers and recomputed layers: three points give it.
+    The load is affine in layers and recomputed layers, so that three points give it.
     """
     if job.spec.limits.max_link_utilisation is None:
         return []
     rows = stages.costs.rows.take(np.full(3, row))
     points = np.repeat(np.array([[0, 0], [1, 0], [0, 1]])[..., None], stages.count, 2)
-    split = real_split(job, rows, points[:, 0], points[:, 1])
+    split = unfold_pinned_recompute(job, rows, points[:, 0], points[:, 1])
     base, *more = busy_seconds(job, rows, split, lattice.place(rows))
-    per_layer, per_recomputed = (own - base for own in more)
+    per_layer, per_recomputed = (point - base for point in more)
     return [
         tuple(
             StageAmount(

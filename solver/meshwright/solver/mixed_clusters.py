@@ -1,4 +1,4 @@
-"""Ways to lay a job over unlike parts: on some of them, on all, stages on each."""
+"""Arrangements of a job on a cluster of unlike parts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PARTS_OPEN = "It was stopped before all ways to use the parts were looked at."
 
 
 class Arrangement(NamedTuple):
-    """One way: a spec of its own, and what it does with the parts."""
+    """One way to use the parts: the spec to solve, and a sentence that says it."""
 
     spec: Spec
     sentence: str
 
 
 def arrangements(spec: Spec) -> Iterator[Arrangement]:
-    """Yield the ways to lay a job over the parts of its cluster, simple ones first.
+    """Yield the arrangements of a job on the parts of its cluster, simple ones first.
 
-    A part can be left out. Several can be used as if all of their GPUs were the least
-    of them: so fast is every step that waits for all. Or each pipeline stage lies on
-    one part, in any order of the parts.
+    Parts can be left out. Several parts can be used as if all GPUs were as slow and as
+    small as the least of them, since a step waits for the slowest. Or each pipeline
+    stage lies on one part, in any order of the parts.
     """
     for chosen, cluster in spec.cluster.part_choices():
         used = set(map(id, chosen))
@@ -55,47 +55,46 @@ def _names(parts: Sequence[Part], between: str) -> str:
 
 
 def best_of(found: Sequence[tuple[str, Outcome]], is_whole: bool = True) -> Outcome:
-    """Return the best outcome of all arrangements, as proven as they all are.
+    """Return the best outcome, the simplest of equals, with a proof over all of them.
 
-    The simplest of equals: that is the order in which they come. `is_whole` says
-    whether all arrangements were looked at.
+    `is_whole` says whether all arrangements were solved.
     """
     ways = [
-        PricedArrangement(sentence=own, step_s=_step_s(outcome))
-        for own, outcome in found
+        PricedArrangement(sentence=sentence, step_s=_step_s(outcome))
+        for sentence, outcome in found
     ]
     order = sorted(range(len(found)), key=lambda i: _rank(found[i][1]))
     best = found[order[0]][1]
     update: dict[str, Any] = {"arrangements": tuple(ways[i] for i in order)}
     if best.best and best.certificate:
-        update |= _certified(best, [own for _, own in found], is_whole)
-    elif not is_whole or any(own.status == "unknown" for _, own in found):
+        update |= _certified(best, [outcome for _, outcome in found], is_whole)
+    elif not is_whole or any(outcome.status == "unknown" for _, outcome in found):
         update["status"] = "unknown"
     return best.model_copy(update=update)
 
 
 def _certified(best: Outcome, every: list[Outcome], is_whole: bool) -> dict[str, Any]:
-    """Return status and certificate over all arrangements."""
+    """Return the status and certificate of the best outcome over all arrangements."""
     certificate, plan = best.certificate, best.best
     assert certificate is not None
     assert plan is not None
-    known = [own.certificate for own in every if own.certificate]
-    is_open = not is_whole or any(own.status == "unknown" for own in every)
-    bound_s = 0.0 if is_open else min(own.bound_s for own in known)
+    proofs = [outcome.certificate for outcome in every if outcome.certificate]
+    is_open = not is_whole or any(outcome.status == "unknown" for outcome in every)
+    bound_s = 0.0 if is_open else min(proof.bound_s for proof in proofs)
     is_proven = is_whole and all(
-        own.status in ("optimal", "infeasible")
-        or (own is not best and _is_slower(own, certificate.bound_s))
-        for own in every
+        outcome.status in ("optimal", "infeasible")
+        or (outcome is not best and _is_slower(outcome, certificate.bound_s))
+        for outcome in every
     )
     gap = 0.0 if is_proven else max(0.0, 1 - bound_s / plan.step_s)
     counts = Counts(
         **{
-            name: sum(getattr(own.counts, name) for own in known)
+            name: sum(getattr(proof.counts, name) for proof in proofs)
             for name in Counts.model_fields
         }
     )
     left_open = certificate.left_open or next(
-        (own.left_open for own in known if own.left_open), PARTS_OPEN
+        (proof.left_open for proof in proofs if proof.left_open), PARTS_OPEN
     )
     changed = {"bound_s": bound_s, "gap": gap, "counts": counts}
     changed["left_open"] = "" if is_proven else left_open
@@ -106,7 +105,7 @@ def _certified(best: Outcome, every: list[Outcome], is_whole: bool) -> dict[str,
 
 
 def _is_slower(outcome: Outcome, step_s: float) -> bool:
-    """Return whether no plan of an arrangement takes less than a step time."""
+    """Return whether no plan of an arrangement is faster than a step time."""
     return outcome.certificate is not None and outcome.certificate.bound_s >= step_s
 
 
@@ -115,6 +114,6 @@ def _step_s(outcome: Outcome) -> float | None:
 
 
 def _rank(outcome: Outcome) -> tuple[float, int]:
-    """Return the step time, and how many rules the nearest miss breaks without one."""
+    """Return the step time; without one, infinity and the rules the miss breaks."""
     miss = outcome.near_miss
     return _step_s(outcome) or math.inf, len(miss.broken_rules) if miss else 0

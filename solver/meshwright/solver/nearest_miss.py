@@ -1,4 +1,4 @@
-"""The nearest miss: where nothing fits, the plan that breaks least, with numbers."""
+"""The nearest miss: where no plan fits, the one that breaks the fewest rules."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.bounds.integer_costs import Scaled, capacity_chunks
-from meshwright.bounds.memory_fit import Memory, by_count, scale_job, scale_room
+from meshwright.bounds.memory_fit import (
+    MemoryFit,
+    costs_by_pp,
+    scaled_costs,
+    scaled_memory,
+)
 from meshwright.bounds.stages import fits, stages_of
-from meshwright.bounds.upper import pinned_split, real_split
+from meshwright.bounds.upper import construct_pinned_split, unfold_pinned_recompute
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees, mesh_rows
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
-from meshwright.lattice.mesh_table import AS_LISTED
-from meshwright.lattice.unplaced_choices import coarse_rows, even_chunks, with_choices
+from meshwright.lattice.unplaced_choices import even_chunks, list_layouts, list_unplaced
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, Rule, broken
 from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.techniques import kind_of
+from meshwright.plans.techniques import techniques_of
 from meshwright.results.outcome import NearMiss
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.plan_fields import AXES, FIELD
@@ -31,9 +35,10 @@ from meshwright.topology.fabric import Place
 from meshwright.topology.groups import price_groups
 
 BISECTIONS = 48
+"""Halvings of a range of chunks per GPU, up to 2^48."""
 
 STATE = ("weights", "gradients", "optimizer")
-"""Parts of memory that a model has whatever its batch."""
+"""Parts of memory that do not depend on the batch."""
 
 
 def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
@@ -59,9 +64,9 @@ def describe(job: Job, plan: Plan) -> NearMiss:
 
 def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     """Return the plan that needs the least memory on its fullest GPU."""
-    costs = Memory(job, lattice).of(np.arange(len(lattice)))
+    costs = MemoryFit(job, lattice).costs(np.arange(len(lattice)))
     row = np.array([_least_full(job, costs)])
-    placed, _ = lattice.on_meshes(row, AS_LISTED)
+    placed, _ = lattice.on_meshes(row, None)
     if not len(placed):
         return nearest_legal(job)
     one = placed.take(np.array([0]))
@@ -69,45 +74,50 @@ def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
 
 
 def _least_full(job: Job, costs: Scaled) -> int:
-    """Return the first of the rows that need the least memory on their fullest GPU.
+    """Return the first row of those that need the least memory on their fullest GPU.
 
-    Among plans that fit, which break another rule, the first is as good as any. Rows
-    that do not fit where others do are left out: those need less.
+    Rows that fit in the usable memory break another rule; the first is as good as any.
+    Bisection drops rows that do not fit in a capacity in which others do.
     """
     left, low = np.arange(len(costs)), capacity_chunks(job.spec.usable_gib)
     high = low
-    while not len(own := left[_fit(job, costs.take(left), high)]):
+    while not len(fitting := left[_fit(job, costs.take(left), high)]):
         if high >= 2**BISECTIONS:
             return int(left[0])
         low, high = high, 2 * high + 1
-    left = own
+    left = fitting
     while high - low > 1 and len(left) > 1:
         middle = (low + high) // 2
-        own = left[_fit(job, costs.take(left), middle)]
-        left, low, high = (own, low, middle) if len(own) else (left, middle, high)
+        fitting = left[_fit(job, costs.take(left), middle)]
+        if len(fitting):
+            left, high = fitting, middle
+        else:
+            low = middle
     return int(left[0])
 
 
 def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
-    """Return which rows fit in so many chunks per GPU."""
+    """Return which rows fit in a capacity, in chunks per GPU."""
     result = np.empty(len(costs), dtype=bool)
-    for index, own in by_count(costs):
-        result[index] = fits(stages_of(own, job.spec.model, capacity))
+    for index, part in costs_by_pp(costs):
+        result[index] = fits(stages_of(part, job.spec.model, capacity))
     return result
 
 
 def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
-    """Return the plan of one row, as full as it must be."""
-    costs = scale_job(job, one)
+    """Return the plan of one row, with a split that needs the least memory."""
+    costs = scaled_costs(job, one)
     needed = int(_least_capacity(job, costs)[0])
     capacity = max(needed, capacity_chunks(job.spec.usable_gib))
     stages = stages_of(costs, job.spec.model, capacity)
-    layers, recomputed = pinned_split(job.spec.pins, stages)
-    return to_plan(one, 0, real_split(job, one, layers[0], recomputed[0]), place)
+    layers, recomputed = construct_pinned_split(job.spec.pins, stages)
+    return to_plan(
+        one, 0, unfold_pinned_recompute(job, one, layers[0], recomputed[0]), place
+    )
 
 
 def _least_capacity(job: Job, costs: Scaled) -> Floats:
-    """Return the chunks per GPU with which each row fits; all rows have one pp."""
+    """Return the least chunks per GPU in which each row fits; all have the same pp."""
     low = np.zeros(len(costs), dtype=np.int64)
     high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
     for _ in range(BISECTIONS):
@@ -118,39 +128,39 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
     return high.astype(np.float64)
 
 
-def nearest_legal(job: Job, kind: int | None = None) -> NearMiss:
-    """Return the plan that breaks the fewest rules, of one kind or of any.
+def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
+    """Return the plan that breaks the fewest rules, of given techniques or of any.
 
-    Of those with as few it is the one that needs the least memory.
+    Of several it is the one that needs the least memory.
     """
     spec, gpus = job.spec, math.prod(job.fabric.sizes)
-    misfit = _misfit(job, gpus) if kind is None else None
+    misfit = _misfit(job, gpus) if techniques is None else None
     if misfit is not None:
         return misfit
     degrees, _ = enumerate_degrees((gpus,))
     rows = degree_rows(degrees)
-    if kind is not None:
-        rows = rows.take(np.flatnonzero(kind_of(rows) == kind))
+    if techniques is not None:
+        rows = rows.take(np.flatnonzero(techniques_of(rows) == techniques))
     counts = _broken_counts(job, degree_rules(spec), rows)
     degrees = degrees[rows.mesh[counts == counts.min()]]
-    layouts = coarse_rows(spec, degrees)
-    every = with_choices(spec, layouts, [], even_chunks(spec, layouts.rows))
-    again = _broken_counts(job, plan_rules(spec), every.rows)
+    layouts = list_layouts(spec, degrees)
+    unplaced = list_unplaced(spec, layouts, [], even_chunks(spec, layouts.rows))
+    again = _broken_counts(job, plan_rules(spec), unplaced.rows)
     best = np.flatnonzero(again == again.min())
     if counts.min() + again.min() == 0:
-        return _nearest_on_meshes(job, degrees[np.unique(every.degree[best])])
-    return _nearest_of(job, every.rows.take(best))
+        return _nearest_on_meshes(job, degrees[np.unique(unplaced.degree[best])])
+    return _nearest_of(job, unplaced.rows.take(best))
 
 
 def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
-    """Return the row that needs the least memory, whatever rules it breaks."""
+    """Return the row that needs the least memory as a near miss."""
     spec = job.spec
     can_split = np.flatnonzero(rows.pp <= spec.model.n_layers)
-    # Where stages lie on parts, plans that leave one out have no price.
-    if not len(can_split) or job.kinds:
+    # On unlike parts, a plan with no stage on some part has no price.
+    if not len(can_split) or job.gpu_kinds:
         return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
     rows = rows.take(can_split)
-    one = rows.take(np.array([_least_full(job, scale_room(job, rows))]))
+    one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))
     degrees = np.concatenate([getattr(one, axis) for axis in AXES])
     place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
     paths = price_groups(job.fabric, place.mesh[None], one.ep)
@@ -159,18 +169,22 @@ def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
 
 
 def _split_freely(job: Job, one: Skeletons) -> Job:
-    """Return the job without the pinned layers of other numbers of stages."""
-    own = {
+    """Return the job without pinned layers that are of another number of stages."""
+    pinned = {
         "layers": job.spec.pins.layers,
         "recompute_layers": job.spec.pins.stage_recompute,
     }
-    wrong = {n: None for n, each in own.items() if each and len(each) != one.pp[0]}
+    wrong = {
+        name: None
+        for name, layers in pinned.items()
+        if layers and len(layers) != one.pp[0]
+    }
     pins = job.spec.pins.model_copy(update=wrong)
     return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
 
 
 def _misfit(job: Job, gpus: int) -> NearMiss | None:
-    """Return the pinned degrees as they are, where they do not divide the GPUs."""
+    """Return the pinned degrees as a near miss, where they do not divide the GPUs."""
     pins = {axis: getattr(job.spec.pins, axis) for axis in AXES}
     sizes = [pin.single if pin else None for pin in pins.values()]
     product = math.prod(size or 1 for size in sizes)
@@ -185,15 +199,15 @@ def _misfit(job: Job, gpus: int) -> NearMiss | None:
         need=gpus,
         unit="GPUs",
     )
-    own = _describe_row(job, degree_rules(job.spec), rows)
-    rules = (world, *own.broken_rules)
-    return own.model_copy(update={"broken_rules": rules})
+    miss = _describe_row(job, degree_rules(job.spec), rows)
+    rules = (world, *miss.broken_rules)
+    return miss.model_copy(update={"broken_rules": rules})
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
     sizes = job.fabric.sizes
-    meshes = np.concatenate([enumerate_meshes(sizes, own) for own in degrees])
+    meshes = np.concatenate([enumerate_meshes(sizes, axes) for axes in degrees])
     rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
     rules = mesh_rules(job.spec, meshes)
     counts = _broken_counts(job, rules, rows)
@@ -203,9 +217,9 @@ def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
 
 
 def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
-    """Return how many rules each row breaks; a pin weighs more than all others.
+    """Return how many rules each row breaks; a pin counts more than all others.
 
-    Who pins something asks what stands in its way, not what else there is.
+    A user who pins a field asks what is in its way, not for another value.
     """
     counts = np.zeros(len(rows), dtype=np.int64)
     for rule in rules:

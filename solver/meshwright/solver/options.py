@@ -1,4 +1,4 @@
-"""How to solve, beside what to solve."""
+"""How to solve a spec: limits of time and effort, and what the outcome holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshwright.deadline import Interrupt
 
 @dataclass(frozen=True)
 class Options:
-    """How to solve, beside what to solve."""
+    """How to solve a spec: limits of time and effort, and what the outcome holds."""
 
     time_limit_s: float = np.inf
     seed: int = 0
@@ -21,15 +21,15 @@ class Options:
     top: int = 1
     """How many plans to return, best first; they differ in more than the mesh."""
     is_by_kind: bool = False
-    """Whether to prove the best plan of each kind (TP, PP, DP and their mixtures)."""
+    """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
     most_effort: float = np.inf
-    """Deterministic seconds that CP-SAT may take, the same on every machine."""
+    """Deterministic seconds that CP-SAT may take, equal on every machine."""
     is_brief: bool = False
-    """Whether to leave out what says how sure one answer is: rival and runner-up."""
+    """Whether to leave out rival, error band and runner-up."""
     is_pruning: bool = True
-    """Whether bounds leave out skeletons; without, CP-SAT gets all that fit."""
+    """Whether bounds exclude skeletons; else CP-SAT gets all that fit in memory."""
     profile: Profile = field(default_factory=Profile)
-    """Fitted efficiencies and how far they lay off; the defaults if none is given."""
+    """Fitted efficiencies and their errors on measured runs."""
     on_progress: Callable[[str], None] = lambda _: None
     interrupt: Interrupt = field(default_factory=Interrupt)
-    """Brings on the end of the time limit."""
+    """Ends the solve as the time limit would."""

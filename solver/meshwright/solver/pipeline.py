@@ -12,7 +12,7 @@ from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees
 from meshwright.plans.encoding import to_row
-from meshwright.plans.techniques import kind_name, kind_of
+from meshwright.plans.techniques import name_of, techniques_of
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.training_run import RunReport
 from meshwright.solver.mixed_clusters import arrangements, best_of
@@ -22,9 +22,12 @@ from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
 from meshwright.spec.spec import Spec
 
-EFFORT_OF_KINDS = 0.25
-"""Deterministic seconds for the best plan of a kind: that is no answer, but tells how
-far it is from the one that is. Pipelines of very many stages take minutes to prove."""
+EFFORT_OF_TECHNIQUES = 0.25
+"""Deterministic seconds for the best plan of a set of techniques.
+
+Such plans are only compared with the best plan of all, and pipelines of very many
+stages take minutes to prove.
+"""
 
 
 def solve(
@@ -32,7 +35,7 @@ def solve(
 ) -> Outcome:
     """Return the fastest plan of a spec with its certificate, or why there is none.
 
-    Who has the spec's job prepared already gives it.
+    `prepared` is the prepared job of the spec, if it exists already.
 
     Raises:
         SpecError: steps take days, so that their times do not fit the solver.
@@ -44,9 +47,9 @@ def solve(
         outcome = _best_arrangement(spec, options, deadline)
     else:
         options.on_progress("enumerating the lattice")
-        own = prepared or prepare(options.profile.job(spec))
-        outcome = _solve(own, options, deadline)
-    # Who asked for the end gets what there is.
+        prepared = prepared or prepare(options.profile.job(spec))
+        outcome = _solve(prepared, options, deadline)
+    # An interrupt has done its work: the outcome found so far is returned.
     options.interrupt.is_heeded = True
     return outcome.model_copy(
         update={
@@ -58,7 +61,7 @@ def solve(
 
 
 def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
-    """Return the run around the best plan, where the spec has one."""
+    """Return the training run with the best plan, where the spec has a run."""
     if outcome.best is None or not spec.run.model_fields_set:
         return None
     from meshwright.economics.training_run import run_report
@@ -68,18 +71,18 @@ def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
 
 
 def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:
-    """Return the best of all ways to lay a job over unlike parts."""
+    """Return the best outcome of all arrangements on unlike parts."""
     ways, found = list(arrangements(spec)), list[tuple[str, Outcome]]()
-    for own in ways:
-        options.on_progress(own.sentence)
+    for arrangement in ways:
+        options.on_progress(arrangement.sentence)
         try:
-            job = options.profile.job(own.spec)
+            job = options.profile.job(arrangement.spec)
             outcome = _solve(prepare(job), options, deadline)
         except KeyboardInterrupt:
             if not (found and options.interrupt.is_asked):
                 raise
             break
-        found.append((own.sentence, outcome))
+        found.append((arrangement.sentence, outcome))
         if options.interrupt.is_asked:
             break
     return best_of(found, is_whole=len(found) == len(ways))
@@ -90,41 +93,41 @@ def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
         outcome = best_outcome(prepared, options, deadline)
         if not options.is_by_kind or outcome.best is None:
             return outcome
-        each = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_KINDS)
-        kinds = tuple(_by_kind(prepared, each, deadline, outcome))
+        brief = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES)
+        kinds = tuple(_by_techniques(prepared, brief, deadline, outcome))
         return outcome.model_copy(update={"by_kind": kinds})
 
 
-def _by_kind(
+def _by_techniques(
     prepared: Prepared, options: Options, deadline: Deadline, whole: Outcome
 ) -> Iterator[KindResult]:
-    """Yield the best plan of every kind that the cluster has room for.
+    """Yield the best plan of every set of techniques that the number of GPUs allows.
 
-    The proven best plan of the `whole` lattice is that of its own kind too. Kinds that
-    an interrupt leaves no time for are left out.
+    The proven best plan of the `whole` lattice is also the best with its techniques.
+    After an interrupt, the techniques not yet solved are left out.
     """
     job, lattice = prepared.job, prepared.lattice
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
-    legal = kind_of(degree_rows(lattice.degrees))[lattice.degree]
-    solved = _kind_solved(job, whole)
-    for kind in np.unique(kind_of(degree_rows(degrees))).tolist():
+    legal = techniques_of(degree_rows(lattice.degrees))[lattice.degree]
+    solved = _techniques_solved(job, whole)
+    for techniques in np.unique(techniques_of(degree_rows(degrees))).tolist():
         if options.interrupt.is_asked:
             return
-        if kind == solved:
+        if techniques == solved:
             best, miss, is_proven = whole.best, None, True
-        elif kind in legal:
-            own = prepared.among(legal == kind)
-            outcome = best_outcome(own, options, deadline)
+        elif techniques in legal:
+            part = prepared.among(legal == techniques)
+            outcome = best_outcome(part, options, deadline)
             best, miss = outcome.best, outcome.near_miss
             is_proven = outcome.status != "feasible"
         else:
-            best, miss, is_proven = None, nearest_legal(job, kind), True
-        name = kind_name(kind)
+            best, miss, is_proven = None, nearest_legal(job, techniques), True
+        name = name_of(techniques)
         yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)
 
 
-def _kind_solved(job: Job, whole: Outcome) -> int | None:
-    """Return the kind of the best plan, if that is proven."""
+def _techniques_solved(job: Job, whole: Outcome) -> int | None:
+    """Return the techniques of the best plan, if that is proven."""
     if whole.best is None or whole.status != "optimal":
         return None
-    return int(kind_of(to_row(job.fabric, whole.best.plan)[0])[0])
+    return int(techniques_of(to_row(job.fabric, whole.best.plan)[0])[0])

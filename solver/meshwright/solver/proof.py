@@ -1,4 +1,4 @@
-"""From one lattice to its outcome: bounds, proof, check."""
+"""The proof of one lattice: bounds, CP-SAT, check, and the outcome."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from meshwright import __version__
 from meshwright.bounds.branch_and_bound import Pruned, prune
 from meshwright.bounds.candidates import Candidates
-from meshwright.bounds.families import Kin
+from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
-from meshwright.bounds.upper import real_split
+from meshwright.bounds.upper import unfold_pinned_recompute
 from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
@@ -36,18 +36,17 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.cpsat_problem import (
-    constructed,
+    constructed_split,
     first_of_equals,
     make_problem,
     preference,
 )
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
-from meshwright.solver.sequential_proof import prove_in_turn
+from meshwright.solver.sequential_proof import prove_sequentially
 
 MOST_RIVALS = 16
-"""Survivors that are walked through the schedule's task graph, fastest first."""
-
+"""Survivors whose schedule is computed on its task graph, fastest first."""
 
 ORDERS_OPEN = (
     "Left open are orders of GPUs in which no group of ranks pays less: one of them "
@@ -56,17 +55,16 @@ ORDERS_OPEN = (
 
 
 @dataclass(frozen=True)
-class Run:
-    """One lattice on its way to an outcome."""
+class LatticeProof:
+    """The proof of the best plans of one lattice."""
 
     job: Job
     lattice: Lattice
     options: Options
     deadline: Deadline
-    kin: Kin | None = None
-    """The families of the lattice, if they are known."""
-    floor: float = 0.0
-    """Ticks below which no plan gets, as is known beforehand."""
+    families: Families
+    known_bound: float = 0.0
+    """Lower bound on the ticks of every plan that is known beforehand."""
 
     def outcome(self) -> Outcome:
         """Return the best plans of the lattice with their certificate, or why none is.
@@ -84,7 +82,7 @@ class Run:
             self.deadline,
             options.on_progress,
             options.is_pruning,
-            self.kin,
+            self.families,
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
@@ -93,14 +91,14 @@ class Run:
             return self._no_plan(pruned)
         plans = [plan for plan, _ in found]
         proof = found[0][1]
-        bound = max(min(proof.bound, pruned.open_bound), self.floor)
+        bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
         bound = min(bound, proof.ticks)
         is_optimal = bound == proof.ticks
         return self._outcome(
             "optimal" if is_optimal else "feasible",
             best=plans[0],
             others=tuple(plans[1:]),
-            **self._how_sure(pruned.candidates, plans[0]),
+            **self._alternatives(pruned.candidates, plans[0]),
             certificate=Certificate(
                 bound_s=seconds(bound),
                 gap=1 - bound / proof.ticks,
@@ -112,15 +110,15 @@ class Run:
         )
 
     def _left_open(self) -> str:
-        """Return what a proof leaves open, in a sentence."""
+        """Return why the proof is incomplete, as a sentence."""
         if self.deadline.has_passed:
             return "It was stopped before all plans were looked at."
         if self.lattice.table.has_choice and self.job.spec.limits.max_link_utilisation:
             return ORDERS_OPEN
         return "Its effort was spent before all plans were proven slower."
 
-    def _how_sure(self, left: Candidates, best: PricedPlan) -> dict[str, object]:
-        """Return what else might be the best plan, if that is asked for."""
+    def _alternatives(self, left: Candidates, best: PricedPlan) -> dict[str, object]:
+        """Return the plans that might be better than the best one, if wanted."""
         if self.options.is_brief:
             return {}
         return {
@@ -130,7 +128,7 @@ class Run:
         }
 
     def _refuse_endless(self, candidates: Candidates) -> None:
-        """Refuse specs whose steps take days: their times do not fit the solver.
+        """Refuse specs whose steps take days: such times are too large for CP-SAT.
 
         Raises:
             SpecError: even the fastest skeleton is bounded by more than the horizon.
@@ -143,7 +141,7 @@ class Run:
             )
 
     def _best_plans(self, left: Candidates) -> list[tuple[PricedPlan, Proof]]:
-        """Return the best plans, each proven among what the ones before leave."""
+        """Return the best plans, each proven among the skeletons not yet taken."""
         left = left.take(preference(left.costs.rows))
         left = left.take(first_of_equals(self.job, left))
         found: list[tuple[PricedPlan, Proof]] = []
@@ -152,47 +150,54 @@ class Run:
             if proof.status not in ("optimal", "feasible"):
                 break
             found.append((self._checked(left, proof), proof))
-            taken = left.coarse[proof.skeleton]
-            left = left.take(np.flatnonzero(left.coarse != taken))
+            taken = left.unplaced[proof.skeleton]
+            left = left.take(np.flatnonzero(left.unplaced != taken))
         return found
 
     def _prove(self, left: Candidates) -> Proof:
-        """Return the proof of the best plan among candidates, in their order."""
+        """Return the proof of the best plan; of equals, the first candidate wins."""
         if not self.options.is_pruning:
-            return self._settled(left, self._prove_together(left))
+            return self._with_unique_split(left, self._prove_together(left))
 
         def prove_one(row: int) -> Proof:
             return self._prove_together(left.take(np.array([row])))
 
-        bounds, settle = (left.lower, left.upper), partial(self._settled, left)
-        return prove_in_turn(*bounds, prove_one, settle, self.deadline)
+        unique = partial(self._with_unique_split, left)
+        return prove_sequentially(
+            left.lower, left.upper, prove_one, unique, self.deadline
+        )
 
     def _prove_together(self, left: Candidates) -> Proof:
-        """Return CP-SAT's proof, or the constructive plan where its time is up."""
+        """Return CP-SAT's proof, or the constructed plan once the time is up."""
         problem = make_problem(self.job, self.lattice, left)
         options = self.options
-        own = (options.seed, options.workers, options.most_effort)
-        proof = prove(problem, self.deadline, *own)
+        proof = prove(
+            problem,
+            self.deadline,
+            options.seed,
+            options.workers,
+            options.most_effort,
+        )
         best = float(left.upper.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
             return proof
         index, split = problem.hint
         return Proof("feasible", index, split, int(best), float(left.lower.min()))
 
-    def _settled(self, left: Candidates, proof: Proof) -> Proof:
-        """Return a proof with the one split of its skeleton that wins among equals."""
+    def _with_unique_split(self, left: Candidates, proof: Proof) -> Proof:
+        """Return a proof with the split that the tie-break picks among equals."""
         if proof.skeleton < 0:
             return proof
         row = np.array([proof.skeleton])
         problem = make_problem(self.job, self.lattice, left.take(row))
         options, alone = self.options, replace(proof, skeleton=0)
-        own = with_unique_split(
+        unique = with_unique_split(
             problem, alone, self.deadline, options.seed, options.workers
         )
-        return replace(own, skeleton=proof.skeleton)
+        return replace(unique, skeleton=proof.skeleton)
 
     def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:
-        """Return a proven plan re-scored in floats.
+        """Return a proven plan, priced in floats by the checker.
 
         Raises:
             InternalError: it breaks a rule, or its time is not what was proven.
@@ -206,26 +211,26 @@ class Run:
             raise InternalError(f"{plan}: checked {off_s:.3g} s off what was proven")
         return priced
 
-    def _plan(self, candidates: Candidates, row: int, split: Pairs) -> Plan:
+    def _plan(self, candidates: Candidates, row: int, pairs: Pairs) -> Plan:
         rows = candidates.costs.rows.take(np.array([row]))
-        layers, recomputed = np.array(split, dtype=np.int64).T
-        own = real_split(self.job, rows, layers, recomputed)
-        return to_plan(rows, 0, own, self.lattice.place(rows), self._gpus(rows))
+        layers, recomputed = np.array(pairs, dtype=np.int64).T
+        split = unfold_pinned_recompute(self.job, rows, layers, recomputed)
+        return to_plan(rows, 0, split, self.lattice.place(rows), self._gpus(rows))
 
     def _gpus(self, rows: Skeletons) -> list[str]:
-        """Return the GPUs of each stage of one row, where they differ."""
-        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.kinds]
+        """Return the GPU of each stage of a skeleton, where stages differ in it."""
+        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.gpu_kinds]
         if not names:
             return []
-        return [names[kind] for kind in self.job.kind_of_stage(int(rows.pp[0]))]
+        return [names[kind] for kind in self.job.gpu_kind_of_stage(int(rows.pp[0]))]
 
     def _rounding_s(self, plan: Plan) -> float:
         return rounding_error_s(self.job.spec.model.n_layers, plan.pp, plan.vpp)
 
     def _rival(self, survivors: Candidates, best: PricedPlan) -> Rival | None:
-        """Return the survivor that the task graph puts before the best, if any.
+        """Return the survivor that is faster than the best on the task graph, if any.
 
-        Only survivors within the gap between closed form and task graph can be.
+        Only survivors within the gap between closed form and task graph can be faster.
         """
         gap_s = abs(best.step_s - best.schedule_s)
         horizon = (best.step_s + gap_s) / TICK_S
@@ -233,28 +238,28 @@ class Run:
         rivals = []
         for row in order[survivors.upper[order] <= horizon]:
             plan = self._plan(
-                survivors, int(row), constructed(self.job, survivors, int(row))
+                survivors, int(row), constructed_split(self.job, survivors, int(row))
             )
-            walked_s = schedule_s(self.job, plan)
-            if walked_s < best.schedule_s * (1 - 1e-9):
-                rivals.append(Rival(plan=plan, schedule_s=walked_s))
+            rival_s = schedule_s(self.job, plan)
+            if rival_s < best.schedule_s * (1 - 1e-9):
+                rivals.append(Rival(plan=plan, schedule_s=rival_s))
         return min(rivals, key=lambda rival: rival.schedule_s, default=None)
 
     def _band(self) -> Band | None:
-        """Return how far predictions for such a spec lay from measured runs."""
-        known = self.options.profile.errors(self.job.spec)
-        if known is None:
+        """Return the errors of predictions for measured runs like this spec."""
+        measured = self.options.profile.errors(self.job.spec)
+        if measured is None:
             return None
-        whose, errors = known
+        runs_of, errors = measured
         return Band(
-            runs_of=whose, runs=errors.rows, median=errors.median, p90=errors.p90
+            runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90
         )
 
     def _runner_up(self, left: Candidates, best: PricedPlan) -> RunnerUp | None:
-        """Return the next plan that is built, of another time than the best."""
+        """Return the fastest constructed plan that is slower than the best."""
         order = np.argsort(left.upper, kind="stable")
         for row in order[np.isfinite(left.upper[order])].tolist():
-            plan = self._plan(left, row, constructed(self.job, left, row))
+            plan = self._plan(left, row, constructed_split(self.job, left, row))
             step_s, _ = predict(self.job, plan)
             if step_s > best.step_s + self._rounding_s(plan):
                 both = joined([self._row(best.plan), self._row(plan)])
@@ -271,11 +276,11 @@ class Run:
         return self._outcome("infeasible", near_miss=self._near_miss(pruned.candidates))
 
     def _near_miss(self, left: Candidates) -> NearMiss:
-        """Return the nearest miss; what memory admits breaks a pin or a limit."""
+        """Return the nearest miss: a candidate that breaks a pin or limit."""
         if not len(left.lower):
             return nearest_miss(self.job, self.lattice)
         row = int(np.argmin(left.floor))
-        split = constructed(self.job, left, row)
+        split = constructed_split(self.job, left, row)
         return describe(self.job, self._plan(left, row, split))
 
     def _outcome(self, status: Status, **fields: object) -> Outcome:

@@ -1,10 +1,10 @@
-"""Proves plans under a limit on links by the problem without it.
+"""Proves plans under a limit on links by the relaxation without the limit.
 
-Where ranks may sit in many orders, only those are looked for in which some group pays
-less than in others. One that is no faster may load links more evenly and keep a limit
-that faster ones break, so those orders prove little under a limit. The problem without
-the limit they prove. If its best plan keeps the limit, no plan that keeps it is faster;
-and if not, none takes less than that one.
+Where the GPU order of a host is a choice, only orders are searched in which some group
+of ranks pays less than in others. An order that is no faster may load links more evenly
+and so keep a limit that faster ones break, which is why these orders prove little under
+a limit. They do prove the problem without it. If its best plan keeps the limit, that is
+the best plan under the limit too; if not, its step time is a lower bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared
-from meshwright.solver.proof import Run
+from meshwright.solver.proof import LatticeProof
 
 
 def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
@@ -30,37 +30,43 @@ def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Ou
         SpecError: steps take days.
         InternalError: the checker disagrees with the solver about a plan.
     """
-    job, lattice, kin = prepared.job, prepared.lattice, prepared.kin
-    own = Run(job, lattice, options, deadline, kin)
+    job, lattice = prepared.job, prepared.lattice
+    proof = LatticeProof(job, lattice, options, deadline, prepared.families)
     if job.spec.limits.max_link_utilisation is None or not lattice.table.has_choice:
-        return own.outcome()
-    free_job = _without_limit(job)
-    free_lattice = replace(lattice, table=MeshTable(free_job))
-    free = Run(free_job, free_lattice, options, deadline, kin).outcome()
-    if free.status == "infeasible":
-        return free
-    if free.best and all(_keeps(job, each.plan) for each in (free.best, *free.others)):
-        return _within_limit(job, free)
-    floor = ticks_down(free.certificate.bound_s) if free.certificate else 0.0
-    return replace(own, floor=floor).outcome()
+        return proof.outcome()
+    relaxed_job = _without_limit(job)
+    relaxed = replace(
+        proof,
+        job=relaxed_job,
+        lattice=replace(lattice, table=MeshTable(relaxed_job)),
+    ).outcome()
+    if relaxed.status == "infeasible":
+        return relaxed
+    if relaxed.best:
+        plans = (relaxed.best.plan, *(other.plan for other in relaxed.others))
+        if all(_keeps(job, plan) for plan in plans):
+            return _within_limit(job, relaxed)
+    bound = ticks_down(relaxed.certificate.bound_s) if relaxed.certificate else 0.0
+    return replace(proof, known_bound=bound).outcome()
 
 
 def _without_limit(job: Job) -> Job:
-    free = {"max_link_utilisation": None}
-    limits = job.spec.limits.model_copy(update=free)
-    kinds = tuple(map(_without_limit, job.kinds))
+    limits = job.spec.limits.model_copy(update={"max_link_utilisation": None})
+    kinds = tuple(map(_without_limit, job.gpu_kinds))
     spec = job.spec.model_copy(update={"limits": limits})
-    return replace(job, spec=spec, kinds=kinds)
+    return replace(job, spec=spec, gpu_kinds=kinds)
 
 
 def _keeps(job: Job, plan: Plan) -> bool:
     return not broken_rules(job, plan)
 
 
-def _within_limit(job: Job, free: Outcome) -> Outcome:
-    """Return an outcome without the plans beside the best one that break the limit."""
-    beside = {"rival": free.rival, "runner_up": free.runner_up}
+def _within_limit(job: Job, outcome: Outcome) -> Outcome:
+    """Return an outcome without a rival or runner-up that breaks the limit."""
+    others = {"rival": outcome.rival, "runner_up": outcome.runner_up}
     broken = {
-        name: None for name, own in beside.items() if own and not _keeps(job, own.plan)
+        name: None
+        for name, other in others.items()
+        if other and not _keeps(job, other.plan)
     }
-    return free.model_copy(update=broken)
+    return outcome.model_copy(update=broken)

@@ -1,1 +1,1 @@
-"""What frameworks are made of, rules that several share, and how one is found."""
+"""The `Framework` class, rules that several frameworks share, and the registry."""

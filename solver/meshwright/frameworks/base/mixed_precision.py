@@ -1,4 +1,4 @@
-"""State of a parameter in mixed precision as the literature counts it."""
+"""State of a parameter in mixed precision, as in the literature."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from meshwright.spec.training import Training
 
 
 def mixed_precision_state(training: Training, moments: float) -> StateBytes:
-    """Return 2 bytes of weight and gradient each, and an fp32 copy beside the moments.
+    """Return the state with 16-bit weights and gradients, and an fp32 copy of weights.
 
-    That is 2 + 2 + 12 with Adam (Rajbhandari et al. 2019, section 3.1); gradients have
-    4 bytes where a spec asks for sums in fp32.
+    That is 2 + 2 + 12 bytes with Adam (Rajbhandari et al. 2019, section 3.1). Gradients
+    have 4 bytes if the spec asks for sums in fp32.
     """
     gradients = 4 if training.gradients == "fp32" else 2
     return StateBytes(2, gradients, 4 + moments, 2, gradients)

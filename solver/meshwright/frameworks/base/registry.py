@@ -1,4 +1,4 @@
-"""Finds a framework by its name."""
+"""Frameworks by their names."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_n
 from meshwright.spec.spec import Spec
 
 GENERIC = "generic"
-"""The framework of a code base of which nothing is known."""
+"""The framework of a code base about which nothing is known."""
 
 
 @cache
 def framework(name: str) -> Framework:
-    """Return the framework of a name that a spec may give."""
+    """Return a framework by the name that a spec gives."""
     if name in bundled():
         found = import_module(f"{PACKAGE}.{name}").FRAMEWORK
     else:
@@ -25,16 +25,16 @@ def framework(name: str) -> Framework:
 
 
 def framework_published_as(text: str) -> str | None:
-    """Return the name of the framework whose word a text has, None where it has none.
+    """Return the name of the framework that a text names, None if it names none.
 
-    The longest word decides: what forks write has the word of what they fork in it.
+    The longest word decides, since the name of a fork contains that of its origin.
     """
-    own = text.lower()
+    lower = text.lower()
     found = [
         (len(word), name)
         for name in framework_names()
         for word in framework(name).published_as
-        if word in own
+        if word in lower
     ]
     return max(found)[1] if found else None
 

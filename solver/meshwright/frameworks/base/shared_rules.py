@@ -1,4 +1,4 @@
-"""Rules that several frameworks have; each framework lists those that it has."""
+"""Rules that several frameworks share; each framework lists those that it has."""
 
 from __future__ import annotations
 
@@ -87,17 +87,17 @@ NO_INTERLEAVING = Rule(
 
 
 def is_alone(rows: Skeletons) -> Bools:
-    """Return which rows shard over nobody: any ZeRO stage is the same to them."""
+    """Return which rows have a single GPU to shard over: ZeRO stages do not differ."""
     return np.asarray(rows.dp * rows.cp == 1)
 
 
 def keeps_or(rows: Skeletons, allowed: Bools | np.bool_) -> Bools:
-    """Return which rows offload nothing, or what is allowed."""
+    """Return which rows offload nothing, or are allowed to offload."""
     return np.asarray((rows.offload == KEEPS_ALL) | allowed)
 
 
 def has_no_drives(spec: Spec) -> np.bool_:
-    """Return whether offloaded state goes to host memory."""
+    """Return whether offloaded state goes to host memory, not to drives."""
     return np.bool_(spec.training.offload_to == "cpu")
 
 
