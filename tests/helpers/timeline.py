@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshwright.cost.schedule_tasks import chunk_seconds, end_times_s
-from meshwright.schedules.table import SCHEDULES
-from meshwright.schedules.tasks import KINDS, Kind, Tasks
+from meshwright.plans.schedules.table import SCHEDULES
+from meshwright.plans.schedules.tasks import KINDS, Kind, Tasks
 
 
 class Task(NamedTuple):

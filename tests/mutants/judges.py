@@ -18,7 +18,7 @@ JUDGES: dict[str, list[str]] = {
         "recomputed/test_recomputed.py",
         "cost/test_schedule.py",
     ],
-    "schedules/*.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
+    "plans/schedules/*.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
     "plans/columns.py": [
         "cost/test_prices_of_rows.py",
         "recomputed/test_recomputed.py",

@@ -29,13 +29,13 @@ from meshwright.plans.columns import Floats, Parts, total
 from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
+from meshwright.plans.schedules.table import schedule_named
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
 from meshwright.rules.splits import split_rules
-from meshwright.schedules.table import schedule_named
 from meshwright.spec.units import GIB
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import GROUPS, price_groups_by_gpu_kind

@@ -29,6 +29,6 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a kind of file."""
     check_writable(output)
-    from meshwright.schemas.file_schemas import schema_text
+    from meshwright.api.file_schemas import schema_text
 
     write(schema_text(kind.value), output)

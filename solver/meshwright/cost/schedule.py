@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.schedules.table import by_schedule
+from meshwright.plans.schedules.table import by_schedule
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:
@@ -90,7 +90,7 @@ def step_weights(
     """Return how often the seconds of a stage count in the step.
 
     Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred; see
-    the schedules in `schedules/`.
+    the schedules in `plans/schedules/`.
     """
     fill_share = by_schedule(schedule, lambda rules: rules.fill_share(vpp, stages))
     return StepWeights(

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from math import inf
 
-from meshwright.schedules.schedule import Schedule
-from meshwright.schedules.table import SCHEDULES
-from meshwright.schedules.tasks import KINDS, Tasks
+from meshwright.plans.schedules.schedule import Schedule
+from meshwright.plans.schedules.table import SCHEDULES
+from meshwright.plans.schedules.tasks import KINDS, Tasks
 
 
 def longest_path_s(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from meshwright.plans.columns import Ints
-from meshwright.schedules.gpipe import GPipe
-from meshwright.schedules.one_f_one_b import OneFOneB
-from meshwright.schedules.schedule import Schedule
-from meshwright.schedules.zero_bubble_h1 import ZeroBubbleH1
+from meshwright.plans.schedules.gpipe import GPipe
+from meshwright.plans.schedules.one_f_one_b import OneFOneB
+from meshwright.plans.schedules.schedule import Schedule
+from meshwright.plans.schedules.zero_bubble_h1 import ZeroBubbleH1
 
 SCHEDULES: tuple[Schedule, ...] = (OneFOneB(), GPipe(), ZeroBubbleH1())
 

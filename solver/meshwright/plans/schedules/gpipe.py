@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.schedules.schedule import Schedule
-from meshwright.schedules.tasks import Tasks
+from meshwright.plans.schedules.schedule import Schedule
+from meshwright.plans.schedules.tasks import Tasks
 
 
 class GPipe(Schedule):

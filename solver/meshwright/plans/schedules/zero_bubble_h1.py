@@ -7,8 +7,8 @@ from collections import deque
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.schedules.one_f_one_b import OneFOneB
-from meshwright.schedules.tasks import Tasks
+from meshwright.plans.schedules.one_f_one_b import OneFOneB
+from meshwright.plans.schedules.tasks import Tasks
 
 
 class ZeroBubbleH1(OneFOneB):

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.schedules.tasks import Tasks
+from meshwright.plans.schedules.tasks import Tasks
 
 
 class Schedule(ABC):

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from meshwright.api.written_form import Schema, as_written, named, ref
 from meshwright.cost.profile import Profile
 from meshwright.evidence.run import Run
 from meshwright.results.comparison import Comparison
@@ -15,7 +16,6 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome
 from meshwright.results.printed_serving import PrintedServing
 from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.schemas.written_form import Schema, as_written, named, ref
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import meshwright as mw
+from meshwright.api.file_schemas import KINDS, schema_text
 from meshwright.cli.schema import Kind
 from meshwright.evidence.read_runs import RUNS
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.schemas.file_schemas import KINDS, schema_text
 from tests.helpers.command import run
 
 jsonschema = pytest.importorskip("jsonschema")
