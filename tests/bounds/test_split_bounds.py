@@ -42,7 +42,7 @@ def experts() -> Spec:
 
 
 def some_rows(spec: Spec, count: int) -> Scaled:
-    """Return the costs of some rows that have room."""
+    """Return the costs of some rows that fit in memory."""
     job = make_job(spec)
     lattice = build_lattice(job)
     some = np.random.default_rng(3).choice(len(lattice), count, replace=False)
