@@ -49,7 +49,7 @@ MODELS = {
     "run file.config": "evidence.run:RunConfig",
     "run file.measured": "evidence.run:Measured",
     "run file.check": "evidence.run:RunCheck",
-    "efficiency": "cost.efficiency:Efficiency",
+    "efficiency": "cost.hardware_efficiency:Efficiency",
 }
 """Section of a file to the model that reads it."""
 

@@ -16,7 +16,7 @@ The way through the house, each room importing only those above it:
     imports/      files of other tools about a cluster, as facts and as topologies
     loading/      from files, presets and imported clusters to a spec
     topology/     the cluster as a NetworkX graph; what groups pay on its links
-    plans/        what a plan is, alone and as columns
+    plans/        what a plan is, alone and as columns; pipeline schedules
     results/      what Meshwright answers, as data
     frameworks/   what each training framework launches, keeps and fuses
     rules/        the rules that a plan must keep
@@ -33,8 +33,7 @@ The way through the house, each room importing only those above it:
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and calibration
-    schemas/      JSON Schema of all kinds of files, for editors and programs
-    api/          the functions of `import meshwright`
+    api/          the functions of `import meshwright`, and JSON Schema of all files
     cli/          the commands
 """
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
 from meshwright.bounds.families import find_families
-from meshwright.bounds.lower import least_pace, time_only_bound
+from meshwright.bounds.lower_bounds import least_pace, time_only_bound
 from meshwright.bounds.memory_fit import measure_stages, scaled_costs, stages_by_pp
 from meshwright.bounds.stages import Stages, fits
 from meshwright.cost.job import Job, make_job

@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.bounds.integer_costs import Scaled, capacity_chunks
 from meshwright.bounds.link_limit import LinkLimit
-from meshwright.bounds.lower import lower_bound, slowest_split_ticks
+from meshwright.bounds.lower_bounds import lower_bound, slowest_split_ticks
 from meshwright.bounds.memory_fit import (
     measure_stages,
     scaled_costs,
@@ -18,7 +18,7 @@ from meshwright.bounds.memory_fit import (
     stages_by_pp,
 )
 from meshwright.bounds.stages import Stages, fits
-from meshwright.bounds.upper import construct_split, split_fits, split_ticks
+from meshwright.bounds.upper_bounds import construct_split, split_fits, split_ticks
 from meshwright.cost.job import make_job
 from meshwright.cpsat.problem import Proof
 from meshwright.deadline import NEVER

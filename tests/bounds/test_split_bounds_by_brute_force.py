@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from meshwright.bounds.integer_costs import Scaled, zero_costs
-from meshwright.bounds.lower import lower_bound, time_only_bound
+from meshwright.bounds.lower_bounds import lower_bound, time_only_bound
 from meshwright.bounds.stages import Stages, fits, on_gpu_kinds, stages_of
-from meshwright.bounds.upper import construct_split, split_fits, split_ticks
+from meshwright.bounds.upper_bounds import construct_split, split_fits, split_ticks
 from meshwright.lattice.degrees import degree_rows
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import FULL, GPIPE, NONE, ONE_F_ONE_B

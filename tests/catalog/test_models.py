@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from meshwright import catalog
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     embedding_params,
     head_params,
     kv_width,

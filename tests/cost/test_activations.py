@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.compute import Kernels, kernels
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.lattice.lattice import build_lattice

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.compute import kernels
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
 

@@ -11,7 +11,7 @@ import meshwright as mw
 from meshwright import catalog
 from meshwright.cost.activations import saved_bytes
 from meshwright.cost.compute import kernels
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.cost.roofline import GpuRates, work

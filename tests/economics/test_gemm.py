@@ -10,7 +10,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.cli.gemm import Dtype
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import work
 from meshwright.economics.gemm_memory import Matmul, needed, reserved
 from meshwright.economics.gemm_splits import splits

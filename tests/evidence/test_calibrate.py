@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.check.check import check
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Measured, Profile, load_profile
 from meshwright.errors import SpecError

@@ -12,7 +12,7 @@ import pytest
 import meshwright.frameworks
 from meshwright.cost.activations import saved_bytes
 from meshwright.cost.compute import Kernels, kernels
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.frameworks.base.registry import framework
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec

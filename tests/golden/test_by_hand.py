@@ -16,7 +16,7 @@ import pytest
 
 from meshwright.check.check import check
 from meshwright.cost.collectives import all_reduce_s, hidden_s
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.state import state_bytes
 from meshwright.economics.compute_budget import chinchilla, six_nd

@@ -32,9 +32,12 @@ JUDGES: dict[str, list[str]] = {
         "economics/test_gemm.py::test_overhead_is_itemised_and_adds_up",
         "evidence/test_runs.py::test_memory_is_scored_by_what_was_counted",
     ],
-    "cost/efficiency.py": ["cost/test_efficiency.py", "recomputed/test_recomputed.py"],
-    "cost/transformer.py": [
-        "cost/test_transformer.py",
+    "cost/hardware_efficiency.py": [
+        "cost/test_hardware_efficiency.py",
+        "recomputed/test_recomputed.py",
+    ],
+    "cost/parameters_and_flops.py": [
+        "cost/test_parameters_and_flops.py",
         "recomputed/test_recomputed.py",
     ],
     "cost/offload.py": [
@@ -47,7 +50,7 @@ JUDGES: dict[str, list[str]] = {
         "cost/test_prices_of_rows.py",
         "golden/test_published_numbers.py",
     ],
-    "bounds/lower.py": [
+    "bounds/lower_bounds.py": [
         "bounds/test_split_bounds_by_brute_force.py",
         "bounds/test_admissible.py",
     ],
@@ -56,7 +59,12 @@ JUDGES: dict[str, list[str]] = {
     "cpsat/local_search.py": ORDERS,
     "cpsat/order_*.py": ORDERS,
     "cpsat/pareto_orders.py": ORDERS,
-    "cpsat/*.py": ["cpsat/test_model.py", "golden/test_two_gpus.py"],
+    "cpsat/interruptible.py": ["cli/test_interrupts.py"],
+    "cpsat/*.py": [
+        "cpsat/test_constraints.py",
+        "cpsat/test_model.py",
+        "golden/test_two_gpus.py",
+    ],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/compare*.py": [
         "explanations/test_compare.py",

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.plans.encoding import to_plan

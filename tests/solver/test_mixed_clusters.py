@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from meshwright.check.check import broken_rules, check
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.lattice.lattice import build_lattice
 from meshwright.loading.load import load_spec

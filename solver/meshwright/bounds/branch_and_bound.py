@@ -26,7 +26,7 @@ from meshwright.bounds.candidates import (
 from meshwright.bounds.dominated import is_dominated
 from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import Scaled, zero_costs
-from meshwright.bounds.lower import time_only_bound
+from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline

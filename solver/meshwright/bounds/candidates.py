@@ -9,10 +9,14 @@ import numpy as np
 
 from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.link_limit import LinkLimit
-from meshwright.bounds.lower import lower_bound, time_only_bound
+from meshwright.bounds.lower_bounds import lower_bound, time_only_bound
 from meshwright.bounds.memory_fit import measure_stages, stages_by_pp, with_times
 from meshwright.bounds.stages import Stages, has_one_split
-from meshwright.bounds.upper import construct_pinned_split, split_fits, split_ticks
+from meshwright.bounds.upper_bounds import (
+    construct_pinned_split,
+    split_fits,
+    split_ticks,
+)
 from meshwright.cost.job import Job
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import OrderSearch

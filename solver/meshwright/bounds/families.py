@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.bounds.integer_costs import zero_costs
-from meshwright.bounds.lower import time_only_bound
+from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import with_times
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster

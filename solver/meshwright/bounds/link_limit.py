@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from meshwright.bounds.integer_costs import TICK_S
-from meshwright.bounds.lower import round_up_to_tick, slowest_split_ticks
+from meshwright.bounds.lower_bounds import round_up_to_tick, slowest_split_ticks
 from meshwright.bounds.stages import Stages, has_one_split
-from meshwright.bounds.upper import unfold_pinned_recompute
+from meshwright.bounds.upper_bounds import unfold_pinned_recompute
 from meshwright.cost.job import Job
 from meshwright.cost.links import group_bytes, link_loads
 from meshwright.lattice.lattice import Lattice

@@ -13,6 +13,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.links import link_seconds
+from meshwright.cost.parameters_and_flops import step_flops
 from meshwright.cost.price import (
     Prices,
     StageTimes,
@@ -24,7 +25,6 @@ from meshwright.cost.price import (
     times_on_kinds,
 )
 from meshwright.cost.schedule_tasks import longest_path_s
-from meshwright.cost.transformer import step_flops
 from meshwright.plans.columns import Floats, Parts, total
 from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan

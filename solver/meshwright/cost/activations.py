@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.saved import Layer, Saved
-from meshwright.cost.state import fp8_input_bytes
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     input_norms,
     kv_shards,
     kv_width,
     output_norms,
     query_width,
 )
+from meshwright.cost.saved import Layer, Saved
+from meshwright.cost.state import fp8_input_bytes
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import ELEMENT_BYTES

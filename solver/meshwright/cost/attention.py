@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.roofline import MISALIGNED, Work
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     kv_shards,
     kv_width,
     latent_down_width,
@@ -17,6 +16,7 @@ from meshwright.cost.transformer import (
     value_dim,
     value_width,
 )
+from meshwright.cost.roofline import MISALIGNED, Work
 from meshwright.plans.columns import Floats
 from meshwright.spec.model import LatentAttention
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.attention import Attention, attention
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
+from meshwright.cost.parameters_and_flops import input_norms, output_norms
 from meshwright.cost.roofline import MISALIGNED, Work, work
-from meshwright.cost.transformer import input_norms, output_norms
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats
 from meshwright.plans.shards import Shards

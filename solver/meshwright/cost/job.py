@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.plans.columns import Ints
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision

@@ -14,6 +14,7 @@ from meshwright.cost.activations import (
 )
 from meshwright.cost.job import Job
 from meshwright.cost.offload import host_bytes, kept_state, streams_weights
+from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
     fp8_weight_bytes,
     loss_bytes,
@@ -21,7 +22,6 @@ from meshwright.cost.state import (
     state_bytes,
 )
 from meshwright.cost.traffic import hidden_bytes
-from meshwright.cost.transformer import mlp_inputs
 from meshwright.cost.weights import (
     Weights,
     dense_layer_weights,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.roofline import Sizes, Work
-from meshwright.cost.transformer import mlp_inputs
 from meshwright.plans.columns import Floats
 from meshwright.spec.model import Experts
 

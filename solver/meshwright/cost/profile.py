@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from meshwright import catalog
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.errors import SpecError
 from meshwright.reading.messages import explain

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import FORMATS

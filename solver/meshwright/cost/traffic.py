@@ -14,13 +14,13 @@ import numpy as np
 
 from meshwright.cost import collectives
 from meshwright.cost.job import Job
-from meshwright.cost.state import state_bytes
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     kv_shards,
     kv_width,
     table_params,
     value_width,
 )
+from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES

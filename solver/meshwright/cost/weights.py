@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.job import Job
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     dense_layer_params,
     embedding_params,
     expert_params,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from meshwright.cpsat.constraints import RULES
 from meshwright.cpsat.ortools_import import CpModel
 from meshwright.cpsat.problem import Pairs, Problem
-from meshwright.cpsat.rules import RULES
 from meshwright.cpsat.variables import SkeletonVars, make_variables
 
 

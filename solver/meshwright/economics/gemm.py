@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import gpu_rates
 from meshwright.economics.gemm_memory import Matmul, needed, overhead, training
 from meshwright.economics.gemm_splits import splits

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.profile import Profile
 from meshwright.evidence.timed_runs import RunClass, TimedRuns
 from meshwright.plans.columns import Floats

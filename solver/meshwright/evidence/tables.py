@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.profile import Measured, Profile
 from meshwright.evidence.score import (
     FitScore,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.efficiency import Efficiency
+from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import step_seconds
 from meshwright.cost.timing import time_costs

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from meshwright.cost.job import make_job
-from meshwright.cost.transformer import kv_shards
+from meshwright.cost.parameters_and_flops import kv_shards
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.explanations.conflict import (
     analyse_infeasibility,

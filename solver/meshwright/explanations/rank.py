@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.bounds.integer_costs import TICK_S
-from meshwright.bounds.lower import lower_bound
+from meshwright.bounds.lower_bounds import lower_bound
 from meshwright.bounds.memory_fit import (
     MemoryFit,
     measure_stages,
@@ -19,7 +19,7 @@ from meshwright.bounds.memory_fit import (
     stages_by_pp,
     with_times,
 )
-from meshwright.bounds.upper import construct_pinned_split, split_ticks
+from meshwright.bounds.upper_bounds import construct_pinned_split, split_ticks
 from meshwright.cost.job import Job
 from meshwright.explanations.conflict import solve_only_decisions
 from meshwright.lattice.lattice import Lattice, build_lattice

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.collectives import all_gather_s, all_reduce_s, send_s
-from meshwright.cost.roofline import Sizes
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     input_norms,
     kv_shards,
     kv_width,
@@ -26,6 +25,7 @@ from meshwright.cost.transformer import (
     query_width,
     value_width,
 )
+from meshwright.cost.roofline import Sizes
 from meshwright.plans.columns import Floats, Parts
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.forward_pass import ForwardPass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     dense_layer_params,
     embedding_params,
     expert_params,

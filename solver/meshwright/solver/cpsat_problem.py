@@ -6,10 +6,13 @@ import numpy as np
 
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.integer_costs import AMOUNTS, ticks_up
-from meshwright.bounds.lower import slowest_split_ticks
+from meshwright.bounds.lower_bounds import slowest_split_ticks
 from meshwright.bounds.memory_fit import measure_stages, stages_by_pp
 from meshwright.bounds.stages import Stages, recomputes
-from meshwright.bounds.upper import construct_pinned_split, unfold_pinned_recompute
+from meshwright.bounds.upper_bounds import (
+    construct_pinned_split,
+    unfold_pinned_recompute,
+)
 from meshwright.cost.job import Job
 from meshwright.cost.links import busy_seconds
 from meshwright.cpsat.problem import (

@@ -15,7 +15,10 @@ from meshwright.bounds.memory_fit import (
     scaled_memory,
 )
 from meshwright.bounds.stages import fits, stages_of
-from meshwright.bounds.upper import construct_pinned_split, unfold_pinned_recompute
+from meshwright.bounds.upper_bounds import (
+    construct_pinned_split,
+    unfold_pinned_recompute,
+)
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees, mesh_rows

@@ -13,7 +13,7 @@ from meshwright.bounds.branch_and_bound import Pruned, prune
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
-from meshwright.bounds.upper import unfold_pinned_recompute
+from meshwright.bounds.upper_bounds import unfold_pinned_recompute
 from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof

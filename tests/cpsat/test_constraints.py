@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 from ortools.sat.python.cp_model import CpModel, CpSolver
 
+from meshwright.cpsat.constraints import RULES
 from meshwright.cpsat.problem import Problem, SkeletonChoice, StageAmount, StageChoice
-from meshwright.cpsat.rules import RULES
 from meshwright.cpsat.variables import make_variables
 
 STAGE = StageChoice(

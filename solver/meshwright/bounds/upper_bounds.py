@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.bounds.lower import least_pace
+from meshwright.bounds.lower_bounds import least_pace
 from meshwright.bounds.stages import Stages, most_layers, recomputes
 from meshwright.cost.job import Job
 from meshwright.cost.price import per_row

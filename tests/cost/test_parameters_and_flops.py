@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.cost.transformer import (
+from meshwright.cost.parameters_and_flops import (
     active_params,
     dense_layer_params,
     expert_params,
