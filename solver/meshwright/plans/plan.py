@@ -76,21 +76,30 @@ class Plan(SpecModel):
 
         It leaves out the layers of stages, the mesh, and fields that others decide.
         """
-        return self._written(
-            field.name
-            for field in FIELDS
-            if not field.beside or getattr(self, field.beside) > 1
+        return ",".join(
+            self._written(
+                field.name
+                for field in FIELDS
+                if not field.beside or getattr(self, field.beside) > 1
+            )
         )
 
     @property
     def brief(self) -> str:
-        """Return the fields that are not at their plainest, as `--plan` reads them."""
-        return self._written(
-            field.name for field in FIELDS if getattr(self, field.name) != field.plain
+        """Return the fields that are not at their plainest, as `--plan` reads them.
+
+        Blanks after commas let cells of tables wrap between fields.
+        """
+        return ", ".join(
+            self._written(
+                field.name
+                for field in FIELDS
+                if getattr(self, field.name) != field.plain
+            )
         )
 
-    def _written(self, names: Iterable[str]) -> str:
+    def _written(self, names: Iterable[str]) -> list[str]:
         written = [f"{name}={getattr(self, name)}".lower() for name in names]
         if self.recompute != "none" and not self.recomputes_all_layers:
             written.append("recompute_layers=any")
-        return ",".join(written)
+        return written

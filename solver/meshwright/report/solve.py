@@ -61,7 +61,7 @@ def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]
     if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
         loss = next_best.step_s / best.step_s - 1
         simpler = "simpler, " if next_best.is_simpler else ""
-        yield f"Within that error ({simpler}{loss:+.1%}): {next_best.plan}"
+        yield f"Within that error ({simpler}{loss:+.1%}): {next_best.plan.brief}"
 
 
 def _time_table(best: PricedPlan) -> Table:
