@@ -34,7 +34,7 @@ _ON_EACH_GPU = (
     "bash srun.sh"
 )
 
-_NODE_RANK = "\"${NODE_RANK:?the line of this host in `hosts`, from 0}\""
+_NODE_RANK = '"${NODE_RANK:?the line of this host in the file hosts, from 0}"'
 _MASTER = '"${MASTER_ADDR:?the name of the first host}"'
 
 _SRUN = """#!/usr/bin/env bash
@@ -137,17 +137,12 @@ def _devices(seats: Seats) -> list[str]:
     comment = "# Local rank i sits on the ith of these GPUs: the plan's seats.\n"
     if len({*own}) == 1:
         return [f"{comment}export CUDA_VISIBLE_DEVICES={own[0]}\n"]
+    names = [*map(str, range(len(own)))] if seats.is_in_order else seats.hosts
+    host = _NODE_RANK if seats.is_in_order else '"$SLURMD_NODENAME"'
     cases = "".join(
-        f"  {number}) export CUDA_VISIBLE_DEVICES={gpus} ;;\n"
-        for number, gpus in enumerate(own)
+        f"  {name}) export CUDA_VISIBLE_DEVICES={gpus} ;;\n"
+        for name, gpus in zip(names, own, strict=True)
     )
-    host = _NODE_RANK if seats.is_in_order else '"$(cat host_number)"'
-    if not seats.is_in_order:
-        names = "".join(
-            f"  {name}) export CUDA_VISIBLE_DEVICES={gpus} ;;\n"
-            for name, gpus in zip(seats.hosts, own, strict=True)
-        )
-        return [f'{comment}case "$SLURMD_NODENAME" in\n{names}esac\n']
     return [f"{comment}case {host} in\n{cases}esac\n"]
 
 

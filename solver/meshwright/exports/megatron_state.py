@@ -9,7 +9,6 @@ from meshwright.exports.refusals import Refusal
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
-ARGUMENTS = "megatron/training/arguments.py: validate_args"
 OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
 
 
@@ -19,9 +18,9 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
-    if plan.offload == "optimizer" and plan.zero >= 2:
-        sentence = f"optimizer beside zero {plan.zero}, which is Megatron-FSDP"
-        check = "megatron/core/optimizer/__init__.py: get_megatron_optimizer"
+    elif plan.offload == "optimizer" and optimizer != "adamw":
+        sentence = f"optimizer, and it is {optimizer}: only Adam's is precision-aware"
+        check = "megatron/core/optimizer/optimizer_config.py: __post_init__"
         yield Refusal("offload", sentence, check)
 
 
