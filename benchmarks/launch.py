@@ -92,7 +92,7 @@ def exported(name: str, target: str, spec: mw.Spec) -> Case:
 
 def validate(target: str, own: list[Case], given: argparse.Namespace) -> None:
     """Put the scripts of a target through its framework's checks."""
-    script = VALIDATORS / f"{target.replace('-', '_')}.py"
+    script = VALIDATORS / f"check_{target.replace('-', '_')}.py"
     ready = [case for case in own if case.files is not None]
     if not ready or not script.is_file():
         return

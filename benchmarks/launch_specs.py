@@ -55,8 +55,12 @@ VARIED: tuple[tuple[str, str, int, int, int], ...] = (
     ("deepseek-v3", "dgx-h100", 256, 4096, 4096),
 )
 
-PINNED = ({}, {"recompute": "none"}, {"recompute": "full"})
-"""The best plan of all, and those that another recomputation leaves."""
+PINS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("", {}),
+    ("-no-recompute", {"recompute": "none"}),
+    ("-all-recompute", {"recompute": "full"}),
+)
+"""The best plan of all, and those that recompute nothing, or every layer."""
 
 
 def cases() -> Iterator[tuple[str, str, mw.Spec]]:
@@ -67,10 +71,11 @@ def cases() -> Iterator[tuple[str, str, mw.Spec]]:
             yield name, target, spec
     for framework, targets in TARGETS.items():
         for model, machine, count, sequence, batch in VARIED:
-            spec = mw.load(_spec(framework, model, machine, count, sequence, batch))
-            assert isinstance(spec, mw.Spec)
-            for target in targets:
-                yield f"{model}-{spec.cluster.gpus}-{framework}", target, spec
+            for more, pins in PINS:
+                own = _spec(framework, model, machine, count, sequence, batch)
+                spec = mw.load({**own, "pins": pins}, mw.Spec)
+                for target in targets:
+                    yield f"{model}-{spec.cluster.gpus}{more}", target, spec
 
 
 def _spec(

@@ -36,7 +36,8 @@ class Launch:
         from torch.distributed.run import get_args_parser
 
         parsed = get_args_parser().parse_args(words)
-        world = int(parsed.nnodes) * int(parsed.nproc_per_node)
+        most = str(parsed.nnodes).split(":")[-1]  # 1:1 where it is not given
+        world = int(most) * int(parsed.nproc_per_node)
         expect(world == self.gpus, f"torchrun starts {world} ranks for {self.gpus} GPUs")
         return [parsed.training_script, *parsed.training_script_args]
 
