@@ -144,6 +144,7 @@ def caught(folder: Path, ranks: dict[str, str]) -> dict[str, Any]:
         (commands / name).write_text(CATCHER.format(python=sys.executable))
         (commands / name).chmod(0o755)
     clean = {"NODE_RANK": "0", "MASTER_ADDR": "node0", "SLURMD_NODENAME": "node0", **ranks}
+    clean |= {"PROGRAM": "program.py"}
     clean |= {"PATH": f"{commands}:{os.environ['PATH']}", "CAUGHT": str(folder / "caught")}
     subprocess.run(["bash", "launch.sh"], cwd=folder, env=clean, check=True)
     started = json.loads((folder / "caught").read_text())

@@ -86,6 +86,30 @@ class Seats:
 
 
 @dataclass(frozen=True)
+class Launcher:
+    """A command that starts the ranks of one host, and its options."""
+
+    words: str
+    alone: str
+    """The words that stand for the rest where there is one host."""
+    counts: tuple[str, str] | None
+    """Options for the hosts and for the ranks of each; None if a file has them."""
+    rank: str
+    address: str
+    port: str
+
+
+TORCHRUN = Launcher(
+    words="torchrun",
+    alone=" --standalone",
+    counts=("--nnodes", "--nproc-per-node"),
+    rank="--node-rank",
+    address="--master-addr",
+    port="--master-port",
+)
+
+
+@dataclass(frozen=True)
 class Program:
     """What is started, beside where."""
 
@@ -95,6 +119,7 @@ class Program:
     """Words of bash after the launcher; `$` means what it means to bash."""
     arguments: Sequence[Setting] = ()
     environment: Sequence[Setting] = ()
+    launcher: Launcher = TORCHRUN
     needs: str = ""
     """Comment lines on what is the user's to give, behind the arguments."""
 
@@ -148,16 +173,18 @@ def _devices(seats: Seats) -> list[str]:
 
 def _start(seats: Seats, program: Program) -> str:
     words = " ".join([*program.command, *_rest(program)])
-    if not seats.is_in_order and len(seats.hosts) > 1:
+    if not seats.is_in_order:
         return f"exec python {words}\n"
-    own = f"  --nproc-per-node {seats.counts[0]} \\\n"
-    if len(seats.hosts) == 1:
-        return f"exec torchrun --standalone \\\n{own}  {words}\n"
-    return (
-        f"exec torchrun \\\n  --nnodes {len(seats.hosts)} \\\n{own}"
-        f"  --node-rank {_NODE_RANK} \\\n  --master-addr {_MASTER} \\\n"
-        f'  --master-port "${{MASTER_PORT:-{MASTER_PORT}}}" \\\n  {words}\n'
-    )
+    own, hosts = program.launcher, len(seats.hosts)
+    options = []
+    if own.counts:
+        options += [f"{own.counts[0]} {hosts}"] if hosts > 1 else []
+        options += [f"{own.counts[1]} {seats.counts[0]}"]
+    if hosts > 1:
+        options += [f"{own.rank} {_NODE_RANK}", f"{own.address} {_MASTER}"]
+        options += [f'{own.port} "${{MASTER_PORT:-{MASTER_PORT}}}"']
+    start = own.words + (own.alone if hosts == 1 else "")
+    return "exec " + " \\\n  ".join([start, *options, words]) + "\n"
 
 
 def _rest(program: Program) -> list[str]:
