@@ -124,6 +124,8 @@ def job(case: Case, folder: Path) -> dict[str, Any]:
         "global_batch": case.spec.training.global_batch,
         "seq_len": case.spec.training.seq_len,
         "n_layers": case.spec.model.n_layers,
+        "d_model": case.spec.model.d_model,
+        "vocab": case.spec.model.vocab,
     }
     started = caught(folder, ranks)
     return {"folder": str(folder), "gpus": plan.world_size, "facts": facts, **started}
