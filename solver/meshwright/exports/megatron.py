@@ -66,7 +66,7 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("--pipeline-model-parallel-size", plan.pp, "plan.pp")
     if len({*layers(plan)}) > 1:
         why = "plan.stages: layers t of each, embedding E, loss L"
-        yield Setting("--pipeline-model-parallel-layout", _layout(plan), why)
+        yield Setting("--pipeline-model-parallel-layout", layout(plan), why)
     elif plan.vpp > 1:
         name = "--num-virtual-stages-per-pipeline-rank"
         yield Setting(name, plan.vpp, "plan.vpp")
@@ -131,7 +131,8 @@ DATA=(
 """
 
 
-def _environment(plan: Plan) -> list[Setting]:
+def environment(plan: Plan) -> list[Setting]:
+    """Return the variables that Megatron Core checks or reads."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     if plan.zero >= 2:
         return [Setting(name, 8, "Megatron-FSDP overlaps only above 1")]
@@ -146,7 +147,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         plan=plan,
         command=['"${PROGRAM:-pretrain_gpt.py}"', '"${DATA[@]}"'],
         arguments=[*arguments(spec, plan)],
-        environment=_environment(plan),
+        environment=environment(plan),
         needs=_NEEDS.format(vocab=spec.model.vocab),
     )
     notes = [
