@@ -28,7 +28,9 @@ from meshwright.exports.refusals import NotLaunchableError
 
 VALIDATORS = Path(__file__).parent / "validators"
 
-PACKAGES = "megatron-core==0.19.2 deepspeed==0.19.8 torchtitan==0.3.0 accelerate==1.15.0"
+PACKAGES = (
+    "megatron-core==0.19.2 deepspeed==0.19.8 torchtitan==0.3.0 accelerate==1.15.0"
+)
 """Of the environment that `--python` is the Python of, with torch 2.13, on Python 3.12."""
 
 CATCHER = """#!{python}
@@ -145,9 +147,17 @@ def caught(folder: Path, ranks: dict[str, str]) -> dict[str, Any]:
     for name in CAUGHT_COMMANDS:
         (commands / name).write_text(CATCHER.format(python=sys.executable))
         (commands / name).chmod(0o755)
-    clean = {"NODE_RANK": "0", "MASTER_ADDR": "node0", "SLURMD_NODENAME": "node0", **ranks}
+    clean = {
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "node0",
+        "SLURMD_NODENAME": "node0",
+        **ranks,
+    }
     clean |= {"PROGRAM": "program.py"}
-    clean |= {"PATH": f"{commands}:{os.environ['PATH']}", "CAUGHT": str(folder / "caught")}
+    clean |= {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "CAUGHT": str(folder / "caught"),
+    }
     subprocess.run(["bash", "launch.sh"], cwd=folder, env=clean, check=True)
     started = json.loads((folder / "caught").read_text())
     kept = {"PATH", "CAUGHT", "_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE"}

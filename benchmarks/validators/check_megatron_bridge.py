@@ -84,7 +84,9 @@ def _stand_in() -> None:
         TransformerConfig,
     )
 
-    plain = dataclasses.make_dataclass("GPTModelProvider", [], bases=(_Added, TransformerConfig))
+    plain = dataclasses.make_dataclass(
+        "GPTModelProvider", [], bases=(_Added, TransformerConfig)
+    )
     latent = dataclasses.make_dataclass(
         "MLAModelProvider", [], bases=(_Added, MLATransformerConfig)
     )
@@ -106,7 +108,15 @@ def _module(name: str, **names: Any) -> None:
 
 
 def _container() -> types.SimpleNamespace:
-    sections = ("train", "dataset", "tokenizer", "ddp", "optimizer", "checkpoint", "dist")
+    sections = (
+        "train",
+        "dataset",
+        "tokenizer",
+        "ddp",
+        "optimizer",
+        "checkpoint",
+        "dist",
+    )
     return types.SimpleNamespace(**{name: types.SimpleNamespace() for name in sections})
 
 

@@ -38,7 +38,9 @@ class Launch:
         parsed = get_args_parser().parse_args(words)
         most = str(parsed.nnodes).split(":")[-1]  # 1:1 where it is not given
         world = int(most) * int(parsed.nproc_per_node)
-        expect(world == self.gpus, f"torchrun starts {world} ranks for {self.gpus} GPUs")
+        expect(
+            world == self.gpus, f"torchrun starts {world} ranks for {self.gpus} GPUs"
+        )
         return [parsed.training_script, *parsed.training_script_args]
 
 

@@ -54,6 +54,8 @@ def export(
 def _plan_of(plan: Plan | PricedPlan | Outcome) -> Plan:
     if isinstance(plan, Outcome):
         if plan.best is None:
-            raise SpecError(f"plan: there is none to export, the answer is {plan.status}")
+            raise SpecError(
+                f"plan: there is none to export, the answer is {plan.status}"
+            )
         return plan.best.plan
     return plan.plan if isinstance(plan, PricedPlan) else plan

@@ -157,7 +157,9 @@ def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:
         write(content(ranks), folder / name, "--ranks")
 
 
-def _export(spec: Spec | ServingSpec, outcome: Outcome | ServingOutcome, to: Path) -> None:
+def _export(
+    spec: Spec | ServingSpec, outcome: Outcome | ServingOutcome, to: Path
+) -> None:
     from meshwright.api.export import export
     from meshwright.cli.export import write_files
 

@@ -99,10 +99,12 @@ def _experts(moe: Experts, n_layers: int) -> Iterator[Setting]:
         name = "moe_shared_expert_intermediate_size"
         yield Setting(name, moe.shared_d_ff, "model.moe.shared_d_ff, all of them")
     if dense := moe.first_dense_layers:
-        pattern = f"([0]*{dense}+[1]*{n_layers - dense})"
+        pattern = [0] * dense + [1] * (n_layers - dense)
         yield Setting("moe_layer_freq", pattern, "model.moe.first_dense_layers")
     if moe.router_bias:
-        yield Setting("moe_router_score_function", "sigmoid", "a router's bias needs it")
+        yield Setting(
+            "moe_router_score_function", "sigmoid", "a router's bias needs it"
+        )
         yield Setting("moe_router_enable_expert_bias", True, "model.moe.router_bias")
     if moe.capacity_factor is not None:
         name = "moe_expert_capacity_factor"

@@ -48,7 +48,9 @@ def config_text(spec: Spec, plan: Plan) -> str:
     text += "".join(commented(_json(_zero(plan)), indent="    "))
     text += "".join(_offload(spec, plan)) + "  }\n"
     if plan.tp > 1 and plan.pp == 1:
-        text += _section("tensor_parallel", [Setting("autotp_size", plan.tp, "plan.tp")])
+        text += _section(
+            "tensor_parallel", [Setting("autotp_size", plan.tp, "plan.tp")]
+        )
     if plan.ep > 1:
         text += _section(
             "expert_parallel",
@@ -83,12 +85,12 @@ def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
 def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
     kind = "bf16" if plan.precision == "fp8" else plan.precision
     if kind in ("bf16", "fp16"):
-        yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")  # type: ignore[arg-type]
+        yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")
     usual = "fp16" if kind == "fp16" else "fp32"
     sums = spec.training.gradients or usual
     if kind in ("bf16", "fp16") and stage(plan) <= 1:
         value = {"grad_accum_dtype": sums}
-        yield Setting("data_types", value, "training.gradients")  # type: ignore[arg-type]
+        yield Setting("data_types", value, "training.gradients")
 
 
 def _zero(plan: Plan) -> Iterator[Setting]:
@@ -99,7 +101,9 @@ def _zero(plan: Plan) -> Iterator[Setting]:
     if stage(plan) >= 1:
         yield Setting("overlap_comm", True, "overlap is counted on")
         yield Setting("contiguous_gradients", True, "DeepSpeed's default")
-        yield Setting("reduce_bucket_size", 500_000_000, "DeepSpeed's default, as counted")
+        yield Setting(
+            "reduce_bucket_size", 500_000_000, "DeepSpeed's default, as counted"
+        )
     if stage(plan) == 3:
         name = "stage3_prefetch_bucket_size"
         yield Setting(name, 50_000_000, "DeepSpeed's default, as counted")

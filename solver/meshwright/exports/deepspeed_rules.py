@@ -15,7 +15,9 @@ from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
 PIPE = "deepspeed/runtime/pipe/module.py"
-CHECKPOINTING = "deepspeed/runtime/activation_checkpointing/checkpointing.py: checkpoint"
+CHECKPOINTING = (
+    "deepspeed/runtime/activation_checkpointing/checkpointing.py: checkpoint"
+)
 
 
 def partition() -> str:
@@ -30,12 +32,18 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
         sentence = f"layers {listed(layers(plan))}: stages are balanced, not given"
         yield Refusal("stages", sentence, f"{PIPE}: _partition_layers")
     if plan.tp > spec.model.n_kv_heads and plan.pp == 1:
-        sentence = f"{plan.tp}, above {spec.model.n_kv_heads} KV heads: some ranks get none"
+        sentence = (
+            f"{plan.tp}, above {spec.model.n_kv_heads} KV heads: some ranks get none"
+        )
         check = "deepspeed/module_inject/tp_shard.py: get_shard_size"
         yield Refusal("tp", sentence, check)
     if spec.model.moe is not None:
         yield from _expert_refusals(plan)
-    if spec.training.gradients == "bf16" and plan.zero <= 1 and plan.precision == "fp16":
+    if (
+        spec.training.gradients == "bf16"
+        and plan.zero <= 1
+        and plan.precision == "fp16"
+    ):
         check = "deepspeed/runtime/engine.py: _configure_optimizer"
         yield Refusal("training.gradients", "bf16 beside fp16 weights", check)
 

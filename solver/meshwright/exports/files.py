@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -54,7 +55,7 @@ class Setting:
     """An argument, a key or a variable, its value, and where the value comes from."""
 
     name: str
-    value: str | int | float | bool | None = None
+    value: Any = None
     """None for an argument that has no value."""
     why: str = ""
 
@@ -87,5 +88,7 @@ def bash_array(name: str, settings: Iterable[Setting]) -> str:
 
 def bash_exports(settings: Iterable[Setting]) -> str:
     """Return the exported variables of a bash script, a line per setting."""
-    lines = [(f"export {own.name}={shlex.quote(own.text)}", own.why) for own in settings]
+    lines = [
+        (f"export {own.name}={shlex.quote(own.text)}", own.why) for own in settings
+    ]
     return "".join(commented(lines, indent=""))

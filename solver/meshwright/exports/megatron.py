@@ -29,11 +29,15 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     yield from _recompute_refusals(plan)
     yield from state_refusals(spec, plan)
     if plan.schedule != "1f1b":
-        check = "megatron/core/pipeline_parallel/schedules.py: get_forward_backward_func"
+        check = (
+            "megatron/core/pipeline_parallel/schedules.py: get_forward_backward_func"
+        )
         yield Refusal("schedule", f"{plan.schedule}: 1F1B is the only one", check)
     if plan.vpp > 1 and plan.microbatches % plan.pp:
         check = "megatron/core/pipeline_parallel/schedules.py: get_schedule_table"
-        yield Refusal("microbatches", f"{plan.microbatches}, not of pp {plan.pp}", check)
+        yield Refusal(
+            "microbatches", f"{plan.microbatches}, not of pp {plan.pp}", check
+        )
 
 
 def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
@@ -79,7 +83,8 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--expert-tensor-parallel-size", 1, why)
 
 
-def _layout(plan: Plan) -> str:
+def layout(plan: Plan) -> str:
+    """Return the layers of each stage as Megatron Core reads them."""
     stages = [f"t*{count}" if count > 1 else "t" * count for count in layers(plan)]
     return "E" + "|".join(stages) + "L"
 

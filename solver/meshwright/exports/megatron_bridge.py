@@ -71,10 +71,10 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
 
 def config_text(spec: Spec, plan: Plan) -> str:
     """Return the recipe, a line with its comment per number."""
-    model = [
-        (f"{own.name}={_code(own)},", own.why) for own in model_fields(spec, plan)
+    model = [(f"{own.name}={_code(own)},", own.why) for own in model_fields(spec, plan)]
+    settings = [
+        (f"cfg.{own.name} = {own.value!r}", own.why) for own in _sets(spec, plan)
     ]
-    settings = [(f"cfg.{own.name} = {own.value!r}", own.why) for own in _sets(spec, plan)]
     is_latent = spec.model.mla is not None
     return _TEXT.format(
         title=printable(spec.title),
@@ -126,7 +126,9 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
     yield Setting(name, words.get(plan.zero, "no_shard"), why)
     yield Setting("ddp.use_megatron_fsdp", plan.zero >= 2, why)
     if plan.zero >= 2:
-        yield Setting("ddp.average_in_collective", False, "Megatron-FSDP averages itself")
+        yield Setting(
+            "ddp.average_in_collective", False, "Megatron-FSDP averages itself"
+        )
         yield Setting("checkpoint.ckpt_format", "fsdp_dtensor", "Megatron-FSDP's own")
     if plan.zero >= 1 and plan.dp_replicate > 1:
         name = "ddp.num_distributed_optimizer_instances"

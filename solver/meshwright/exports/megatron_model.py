@@ -15,7 +15,9 @@ VOCABULARY_MULTIPLE = 128
 def model_refusals(model: Model) -> Iterator[Refusal]:
     """Yield what of a model `GPTModel` has no argument for."""
     positions = "megatron/training/arguments.py: choices of --position-embedding-type"
-    layer = "megatron/core/models/gpt/gpt_layer_specs.py: get_gpt_layer_local_submodules"
+    layer = (
+        "megatron/core/models/gpt/gpt_layer_specs.py: get_gpt_layer_local_submodules"
+    )
     if model.alibi:
         yield Refusal("model.alibi", "true: no linear biases on scores", positions)
     if model.parallel_residual:
@@ -62,7 +64,9 @@ def model_arguments(model: Model) -> Iterator[Setting]:
     for name in ("--attention-dropout", "--hidden-dropout"):
         yield Setting(name, share, "model.dropout; 0.1 is Megatron-LM's default")
     multiple = VOCABULARY_MULTIPLE
-    yield Setting("--make-vocab-size-divisible-by", multiple, "as its memory is counted")
+    yield Setting(
+        "--make-vocab-size-divisible-by", multiple, "as its memory is counted"
+    )
     if model.moe is not None:
         yield from _expert_arguments(model.moe, model.n_layers)
 
@@ -88,7 +92,9 @@ def _expert_arguments(moe: Experts, n_layers: int) -> Iterator[Setting]:
         pattern = f"([0]*{dense}+[1]*{n_layers - dense})"
         yield Setting("--moe-layer-freq", pattern, "model.moe.first_dense_layers")
     if moe.router_bias:
-        yield Setting("--moe-router-score-function", "sigmoid", "a router's bias needs it")
+        yield Setting(
+            "--moe-router-score-function", "sigmoid", "a router's bias needs it"
+        )
         yield Setting("--moe-router-enable-expert-bias", why="model.moe.router_bias")
     if moe.capacity_factor is not None:
         factor = moe.capacity_factor

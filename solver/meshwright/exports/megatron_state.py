@@ -27,7 +27,9 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
 def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the arguments on what is kept, in which format and where."""
     yield from _precision(spec, plan)
-    yield Setting("--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer")
+    yield Setting(
+        "--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer"
+    )
     yield from _sharding(plan)
     if plan.offload == "optimizer":
         yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
@@ -47,7 +49,9 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
             yield Setting("--grad-reduce-in-bf16", why="training.gradients")
         else:
             name = "--accumulate-allreduce-grads-in-fp32"
-            yield Setting(name, why="training.gradients; Megatron-LM's default for bf16")
+            yield Setting(
+                name, why="training.gradients; Megatron-LM's default for bf16"
+            )
 
 
 def _sharding(plan: Plan) -> Iterator[Setting]:
@@ -64,9 +68,13 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
         name = "--data-parallel-sharding-strategy"
         yield Setting(name, words[plan.zero], f"plan.zero {plan.zero}")
         yield Setting("--ckpt-format", "fsdp_dtensor", "Megatron-FSDP's checkpoints")
-        yield Setting("--init-model-with-meta-device", why="no GPU holds the whole model")
+        yield Setting(
+            "--init-model-with-meta-device", why="no GPU holds the whole model"
+        )
     if plan.zero >= 1 and plan.dp_replicate > 1:
         name = "--num-distributed-optimizer-instances"
         yield Setting(name, plan.dp_replicate, "plan.dp_replicate")
         if plan.zero >= 2:
-            yield Setting("--outer-dp-sharding-strategy", "no_shard", "replicas are whole")
+            yield Setting(
+                "--outer-dp-sharding-strategy", "no_shard", "replicas are whole"
+            )

@@ -126,13 +126,17 @@ def _training(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 
 def _parallelism(plan: Plan) -> Iterator[Setting]:
-    yield Setting("data_parallel_replicate_degree", plan.dp_replicate, "plan.dp_replicate")
+    yield Setting(
+        "data_parallel_replicate_degree", plan.dp_replicate, "plan.dp_replicate"
+    )
     yield Setting("data_parallel_shard_degree", plan.dp_shard, "plan.dp_shard")
     reshard = "always" if plan.zero == 3 else "never"
     yield Setting("fsdp_reshard_after_forward", reshard, f"plan.zero {plan.zero}")
     yield Setting("tensor_parallel_degree", plan.tp, "plan.tp")
     name = "enable_sequence_parallel"
-    yield Setting(name, plan.sequence_parallel or plan.tp == 1, "plan.sequence_parallel")
+    yield Setting(
+        name, plan.sequence_parallel or plan.tp == 1, "plan.sequence_parallel"
+    )
     yield Setting("context_parallel_degree", plan.cp, "plan.cp")
     yield Setting("expert_parallel_degree", plan.ep, "plan.ep")
     yield Setting("pipeline_parallel_degree", plan.pp, "plan.pp")

@@ -87,7 +87,9 @@ def _llama_lines(model: Model, seq_len: int, plan: Plan) -> list[Line]:
     ]
     if plan.precision == "fp8":
         converter = "Float8LinearConverter.Config(model_compile_enabled=False)"
-        lines.append((f"config = {converter}.build().convert(config)", "plan.precision"))
+        lines.append(
+            (f"config = {converter}.build().convert(config)", "plan.precision")
+        )
     lines += [
         ("model_spec = ModelSpec(", ""),
         ('    name="llama3",', ""),
