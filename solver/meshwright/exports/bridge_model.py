@@ -11,6 +11,14 @@ from meshwright.plans.plan import Plan
 from meshwright.spec.model import Experts, Model
 from meshwright.spec.spec import Spec
 
+DTYPES = {
+    "bf16": "torch.bfloat16",
+    "fp8": "torch.bfloat16",
+    "fp16": "torch.float16",
+    "fp32": "torch.float32",
+    "tf32": "torch.float32",
+}
+
 
 def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the fields of a provider, which holds the degrees of a plan too."""
@@ -35,6 +43,9 @@ def _degrees(model: Model, plan: Plan) -> Iterator[Setting]:
         yield Setting("pipeline_model_parallel_layout", layout(plan), why)
     elif plan.vpp > 1:
         yield Setting("virtual_pipeline_model_parallel_size", plan.vpp, "plan.vpp")
+    if plan.pp > 1:
+        why = f"plan.precision {plan.precision}: what stages send"
+        yield Setting("pipeline_dtype", DTYPES[plan.precision], why)
     yield Setting("context_parallel_size", plan.cp, "plan.cp")
     if plan.cp > 1:
         yield Setting("cp_comm_type", "p2p", "a ring, as its time is counted")

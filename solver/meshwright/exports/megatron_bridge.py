@@ -29,6 +29,7 @@ _TEXT = '''"""A plan for Megatron Bridge; launch.sh beside it starts it."""
 # {title}
 # {plan}
 
+import torch
 from megatron.bridge.models.{module} import {provider}
 from megatron.bridge.recipes.common import _pretrain_common
 from megatron.bridge.training.config import ConfigContainer
@@ -88,8 +89,9 @@ def config_text(spec: Spec, plan: Plan) -> str:
 
 
 def _code(own: Setting) -> str:
-    """Return a value as Python writes it; an activation is a function's name."""
-    return str(own.value) if own.name == "activation_func" else repr(own.value)
+    """Return a value as Python writes it; some are names."""
+    is_name = own.name in ("activation_func", "pipeline_dtype")
+    return str(own.value) if is_name else repr(own.value)
 
 
 def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
