@@ -31,7 +31,7 @@ class _Added:
 
 def prepare() -> None:
     """Import what takes long."""
-    import megatron.core.optimizer  # noqa: F401
+    import megatron.core.optimizer
     import megatron.core.transformer.transformer_config  # noqa: F401
 
 
