@@ -1,8 +1,8 @@
-"""Which best plans launch as printed: `python -m benchmarks.launch --python VALIDATORS`.
+"""Which best plans launch as printed: `python -m benchmarks.launch --python PYTHON`.
 
-Varied specs are solved and exported. Each script is run with a `torchrun` that only says
-how it was called, and what it was called with goes through the framework's own checks on
-CPU, in an environment of its own.
+Varied specs are solved and exported. Each script is run with a `torchrun` that only
+says how it was called, and what it was called with goes through the framework's own
+checks on CPU, in an environment of its own.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from meshwright.exports.refusals import NotLaunchableError
 
 VALIDATORS = Path(__file__).parent / "validators"
 
-PACKAGES = (
-    "megatron-core==0.19.2 deepspeed==0.19.8 torchtitan==0.3.0 accelerate==1.15.0"
-)
-"""Of the environment that `--python` is the Python of, with torch 2.13, on Python 3.12."""
+PACKAGES = VALIDATORS / "requirements.txt"
+"""What the environment of `--python` has, on Python 3.12."""
 
 CATCHER = """#!{python}
 import json, os, sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from itertools import pairwise
 from typing import Any
 
 from common import Launch, expect, main, same
@@ -85,7 +86,7 @@ def _check_stages(job: Launch, read: Any) -> None:
     same("ranks", topology.world_size(), job.gpus)
     weights = [0] + [1] * job.facts["n_layers"] + [0, 0]
     parts = partition_balanced(weights=weights, num_parts=plan["pp"])
-    layers = [sum(weights[a:b]) for a, b in zip(parts, parts[1:], strict=False)]
+    layers = [sum(weights[a:b]) for a, b in pairwise(parts)]
     same("layers of stages", layers, [own["layers"] for own in plan["stages"]])
 
 

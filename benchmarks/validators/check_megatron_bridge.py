@@ -46,7 +46,8 @@ def check(job: Launch) -> None:
     words = job.program_words()
     _stand_in()
     spec = importlib.util.spec_from_file_location("recipe", job.folder / words[0])
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     cfg = recipe.plan()

@@ -58,9 +58,9 @@ def same(what: str, read: Any, meant: Any) -> None:
 def main(check: Callable[[Launch], None], prepare: Callable[[], None]) -> None:
     """Check all launches of stdin, each in a process of its own, after imports."""
     jobs = [Launch(Path(job.pop("folder")), **job) for job in json.load(sys.stdin)]
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        with redirect_stderr(nowhere):
-            prepare()
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115
+    with nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        prepare()
     verdicts = [_verdict(check, job) for job in jobs]
     print(json.dumps(verdicts))
 
@@ -81,7 +81,7 @@ def _verdict(check: Callable[[Launch], None], job: Launch) -> str:
 
 
 def _checked(check: Callable[[Launch], None], job: Launch, verdict: Any) -> None:
-    said = open(os.devnull, "w") if not os.environ.get("VERBOSE") else sys.stderr
+    said = Path(os.devnull).open("w")  # noqa: SIM115
     os.environ.update(job.environment)
     os.chdir(job.folder)
     sys.stdout = sys.stderr = said

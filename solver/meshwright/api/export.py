@@ -34,8 +34,8 @@ def export(
             one that launches plans of the spec's framework.
 
     Raises:
-        SpecError: there is no plan, it is of another spec or framework, or the framework
-            cannot be told all of it.
+        SpecError: there is no plan, it is of another spec or framework, or the
+            framework cannot be told all of it.
 
     Example:
         >>> import meshwright as mw

@@ -127,17 +127,17 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         f"{spec.training.optimizer}, sequences are {spec.training.seq_len} tokens."
     )
     if plan.recompute == "full":
-        yield "Every layer is recomputed: wrap each in `deepspeed.checkpointing.checkpoint`."
+        yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
     if plan.offload in ("optimizer", "gradients", "parameters"):
         yield "The optimizer is `deepspeed.ops.adam.DeepSpeedCPUAdam`."
     if plan.zero == 2 and plan.offload == "optimizer":
-        yield "ZeRO-2 moves gradients to the host with the optimizer; the plan leaves them."
+        yield "ZeRO-2 moves gradients to the host too; the plan leaves them."
     if plan.precision == "fp8":
         yield "Linear layers are Transformer Engine's, under `fp8_autocast`."
     if plan.tp > 1 and plan.pp == 1:
         yield f"AutoTP splits the linear layers over {plan.tp} ranks: `autotp_size`."
     if plan.ep > 1:
-        yield f"AutoEP splits {plan.ep} ways; `preset_model` must know the model's layers."
+        yield f"AutoEP splits {plan.ep} ways: `preset_model` must know the layers."
     if plan.pp > 1:
         yield from _pipeline_notes(plan)
 
@@ -153,8 +153,9 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
     )
     if plan.tp > 1:
         yield (
-            f"Its layers split their weights over the {plan.tp} ranks of the topology's "
-            "`model` axis themselves, as Megatron-DeepSpeed's do: AutoTP has no pipeline."
+            f"Its layers split their weights over the {plan.tp} ranks of the "
+            "topology's `model` axis themselves, as Megatron-DeepSpeed's do: AutoTP has "
+            "no pipeline."
         )
 
 

@@ -63,7 +63,7 @@ class Seats:
 
     @property
     def is_in_order(self) -> bool:
-        """Return whether equal hosts are filled one after the other, as torchrun does."""
+        """Return whether equal hosts are filled in turn, as torchrun does."""
         host = self.ranks.host
         return len({*self.counts}) == 1 and bool((np.diff(host) >= 0).all())
 

@@ -125,7 +125,7 @@ def _kernels(spec: Spec) -> Iterator[Setting]:
         yield Setting("--cross-entropy-loss-fusion", why="training.fused_loss")
 
 
-_NEEDS = """# Yours: the data, the tokenizer, the schedule of the optimizer. These run on made-up data.
+_NEEDS = """# Yours: data, tokenizer, the rate of the optimizer. These run on made-up data.
 DATA=(
   --mock-data
   --tokenizer-type NullTokenizer
@@ -156,10 +156,10 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         needs=_NEEDS.format(vocab=spec.model.vocab),
     )
     notes = [
-        "`PROGRAM` is the path of Megatron-LM's `pretrain_gpt.py`; the arguments say all "
-        "of the model.",
-        "Ranks are in Megatron-LM's own order, tp-cp-ep-dp-pp: `--use-tp-pp-dp-mapping` "
-        "must not be given.",
+        "`PROGRAM` is the path of Megatron-LM's `pretrain_gpt.py`; the arguments say "
+        "all of the model.",
+        "Ranks are in Megatron-LM's own order, tp-cp-ep-dp-pp: "
+        "`--use-tp-pp-dp-mapping` must not be given.",
     ]
     page = model_page(spec, "Megatron-LM", notes)
     return [*launch_files(spec.cluster, program), page]

@@ -60,10 +60,11 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         environment=megatron.environment(plan),
     )
     notes = [
-        f"`{FILE}` builds the model from the spec's numbers; to start from Hugging Face "
-        "weights, let `AutoBridge.from_hf_pretrained(...).to_megatron_provider()` make "
-        "`cfg.model` and set the fields of the plan on it.",
-        "Data are made up: give `cfg.dataset`, `cfg.tokenizer` and the optimizer's rate.",
+        f"`{FILE}` builds the model from the spec's numbers; to start from Hugging "
+        "Face weights, let `AutoBridge.from_hf_pretrained(...).to_megatron_provider()` "
+        "make `cfg.model` and set the fields of the plan on it.",
+        "Data are made up: give `cfg.dataset`, `cfg.tokenizer` and the rate of the "
+        "optimizer.",
     ]
     page = model_page(spec, "Megatron Bridge", notes)
     config = ExportedFile(name=FILE, text=config_text(spec, plan))

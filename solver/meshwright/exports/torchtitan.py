@@ -26,7 +26,7 @@ POLICIES = {
     "full": "FullAC.Config()",
 }
 
-_HEAD = '''"""A plan for torchtitan: python -m torchtitan.train --module {module} --config plan."""
+_HEAD = '''"""A plan for torchtitan: --module {module} --config plan."""
 
 # {title}
 # {plan}
