@@ -154,8 +154,8 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
     if plan.tp > 1:
         yield (
             f"Its layers split their weights over the {plan.tp} ranks of the "
-            "topology's `model` axis themselves, as Megatron-DeepSpeed's do: AutoTP has "
-            "no pipeline."
+            "topology's `model` axis themselves, as Megatron-DeepSpeed's do: AutoTP "
+            "has no pipeline."
         )
 
 

@@ -125,7 +125,7 @@ def _kernels(spec: Spec) -> Iterator[Setting]:
         yield Setting("--cross-entropy-loss-fusion", why="training.fused_loss")
 
 
-_NEEDS = """# Yours: data, tokenizer, the rate of the optimizer. These run on made-up data.
+_NEEDS = """# Yours: data, tokenizer, learning rate. These run on made-up data.
 DATA=(
   --mock-data
   --tokenizer-type NullTokenizer
