@@ -1,4 +1,4 @@
-"""A small plan of each target, whose files stand word by word in `tests/data/exports`."""
+"""A small plan of each target; its files stand word by word in `tests/data/exports`."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ import meshwright as mw
 from meshwright.exports.files import ExportedFile, Setting, bash_array
 from meshwright.exports.table import TARGETS
 from tests.exports.small import DATA, exported
-from tests.helpers.command import refusal, run
+from tests.helpers.command import run
 
-HOSTILE = "$(touch hacked)`touch hacked`'\"\n; touch hacked #\\\u202e"
+HOSTILE = '$(touch hacked)`touch hacked`\'""" {x} %s; touch hacked #\\ | a'
+"""Control characters are refused where a spec is read."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -64,10 +65,10 @@ def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
 
 
 def test_words_are_quoted() -> None:
-    settings = [Setting("--name", HOSTILE.replace("\n", " "), HOSTILE)]
+    settings = [Setting("--name", HOSTILE, HOSTILE)]
     script = bash_array("WORDS", settings) + "printf '%s' \"${WORDS[1]}\""
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-    assert done.stdout == HOSTILE.replace("\n", " ")
+    assert done.stdout == HOSTILE
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/b", "", ".", "..", "a\nb", "-x"])
@@ -93,14 +94,20 @@ def test_solve_exports_too(tmp_path: Path) -> None:
     assert (one / "launch.sh").read_text() == (two / "launch.sh").read_text()
 
 
+def refusal(*arguments: str) -> str:
+    done = run("export", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    return done.stderr
+
+
 def test_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    assert "no such folder" in refusal("export", "gpt-1.3b-dgx-1v", "-o", "/nowhere")
-    said = refusal("export", "gpt-1.3b-dgx-1v", "--to", "torchtitan", "-o", folder)
+    assert "no such folder" in refusal("gpt-1.3b-dgx-1v", "-o", "/nowhere")
+    said = refusal("gpt-1.3b-dgx-1v", "--to", "torchtitan", "-o", folder)
     assert "launches plans of torchtitan" in said
-    said = refusal("export", "serve-llama3-8b-1xa100", "-o", folder)
+    said = refusal("serve-llama3-8b-1xa100", "-o", folder)
     assert "for specs with training" in said
-    said = refusal("export", "llama3-70b-128xa100", "-o", folder)
+    said = refusal("llama3-70b-128xa100", "-o", folder)
     assert "transformer_config.py: __post_init__" in said
     assert not [*tmp_path.iterdir()]
 
