@@ -30,6 +30,7 @@ The way through the house, each room importing only those above it:
     solver/       from a spec to the best plan and its proof
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference
+    exports/      plans as files that start a training framework
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and calibration
@@ -45,11 +46,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from meshwright.api.compare import compare as compare
     from meshwright.api.explain import explain as explain
+    from meshwright.api.export import export as export
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
     from meshwright.api.search import search as search
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
+    from meshwright.exports.files import Export as Export
     from meshwright.plans.plan import Plan as Plan
     from meshwright.results.comparison import Comparison as Comparison
     from meshwright.results.explanation import Explanation as Explanation
@@ -72,6 +75,7 @@ _ROOMS = {
     "load": "api.load",
     "solve": "api.solve",
     "explain": "api.explain",
+    "export": "api.export",
     "compare": "api.compare",
     "search": "api.search",
     "price": "api.price",
@@ -85,6 +89,7 @@ _ROOMS = {
     "ServingExplanation": "results.serving_explanation",
     "Comparison": "results.comparison",
     "SearchResult": "sweeps.summary",
+    "Export": "exports.files",
     "SpecError": "errors",
 }
 """The module that has each public name; it is loaded when the name is first used."""

@@ -74,10 +74,10 @@ def price(
         return _of_serving(spec, plan)
     if not isinstance(plan, Plan):
         raise SpecError("plan: is of serving; this spec has training")
-    return check(_job(spec, plan, read_profile(profile)), plan)
+    return check(job_of(spec, plan, read_profile(profile)), plan)
 
 
-def _job(spec: Spec, plan: Plan, profile: Profile) -> Job:
+def job_of(spec: Spec, plan: Plan, profile: Profile) -> Job:
     """Return the job that a plan is for; with unlike parts, as the plan uses them.
 
     Raises:

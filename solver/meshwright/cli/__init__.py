@@ -17,6 +17,7 @@ from meshwright.cli import (
     compare,
     evidence,
     explain,
+    export,
     gemm,
     imports,
     schema,
@@ -62,6 +63,7 @@ def _main(
 VERBS = (
     solve.solve,
     explain.explain,
+    export.export,
     compare.compare,
     search.search,
     gemm.gemm,

@@ -69,13 +69,21 @@ def solve(
             "visible_devices. A folder."
         ),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the plan here as files that start the framework; see "
+            "`meshwright export`. A folder."
+        ),
+    ] = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
     """Find the fastest plan that fits, and prove it."""
     check_writable(output)
-    if ranks is not None and not is_folder(ranks):
-        raise SpecError(f"--ranks {printable(str(ranks))}: no such folder")
+    for option, folder in (("--ranks", ranks), ("--export", export)):
+        if folder is not None and not is_folder(folder):
+            raise SpecError(f"{option} {printable(str(folder))}: no such folder")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)
         from meshwright.api.options import refuse_beside_inference
@@ -84,6 +92,7 @@ def solve(
 
         is_fitted = profile != DEFAULT_PROFILE
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
+        given["--export"] = export is not None
         refuse_beside_inference(loaded, given)
         with Progress() as progress:
             outcome = solve_spec(
@@ -101,6 +110,8 @@ def solve(
         write(text, output)
         if ranks is not None:
             _write_ranks(outcome, ranks)
+        if export is not None and outcome.best is not None:
+            _export(loaded, outcome, export)
     raise typer.Exit(_exit_code(outcome, interrupt))
 
 
@@ -144,3 +155,12 @@ def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:
     ranks = rank_map(outcome.cluster, outcome.best.plan)
     for name, content in FILES.items():
         write(content(ranks), folder / name, "--ranks")
+
+
+def _export(
+    spec: Spec | ServingSpec, outcome: Outcome | ServingOutcome, to: Path
+) -> None:
+    from meshwright.api.export import export
+    from meshwright.cli.export import write_files
+
+    write_files(export(spec, outcome), to, "--export")

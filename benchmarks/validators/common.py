@@ -1,0 +1,96 @@
+"""What the validators share: launches from stdin, one process each, verdicts to stdout.
+
+This runs under the frameworks' Python and imports nothing of Meshwright.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a script of an export started, caught before it ran."""
+
+    folder: Path
+    words: list[str]
+    """The command, `torchrun` or `accelerate` first."""
+    environment: dict[str, str]
+    gpus: int
+    facts: dict[str, Any]
+    """What Meshwright says of the plan, to compare with what the framework read."""
+
+    def program_words(self) -> list[str]:
+        """Return the words of the program behind torchrun, whose own are checked."""
+        launcher, *words = self.words
+        if launcher == "python":
+            return words
+        from torch.distributed.run import get_args_parser
+
+        parsed = get_args_parser().parse_args(words)
+        most = str(parsed.nnodes).split(":")[-1]  # 1:1 where it is not given
+        world = int(most) * int(parsed.nproc_per_node)
+        expect(
+            world == self.gpus, f"torchrun starts {world} ranks for {self.gpus} GPUs"
+        )
+        return [parsed.training_script, *parsed.training_script_args]
+
+
+def expect(is_so: bool, otherwise: str) -> None:
+    """Refuse what is not so."""
+    if not is_so:
+        raise AssertionError(otherwise)
+
+
+def same(what: str, read: Any, meant: Any) -> None:
+    """Refuse what the framework read otherwise than it was meant."""
+    expect(read == meant, f"{what}: the framework reads {read}, the plan says {meant}")
+
+
+def main(check: Callable[[Launch], None], prepare: Callable[[], None]) -> None:
+    """Check all launches of stdin, each in a process of its own, after imports."""
+    jobs = [Launch(Path(job.pop("folder")), **job) for job in json.load(sys.stdin)]
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115
+    with nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        prepare()
+    verdicts = [_verdict(check, job) for job in jobs]
+    print(json.dumps(verdicts))
+
+
+def _verdict(check: Callable[[Launch], None], job: Launch) -> str:
+    """Return what is wrong, empty where nothing is."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_checked, args=(check, job, theirs))
+    process.start()
+    theirs.close()
+    try:
+        verdict = str(ours.recv())
+    except EOFError:
+        verdict = "the process died"
+    process.join()
+    return verdict
+
+
+def _checked(check: Callable[[Launch], None], job: Launch, verdict: Any) -> None:
+    said = Path(os.devnull).open("w")  # noqa: SIM115
+    os.environ.update(job.environment)
+    os.chdir(job.folder)
+    sys.stdout = sys.stderr = said
+    try:
+        check(job)
+    except SystemExit as error:
+        verdict.send(f"exit {error.code}" if error.code else "")
+    except BaseException as error:
+        verdict.send(f"{type(error).__name__}: {error}")
+    else:
+        verdict.send("")
+    os._exit(0)

@@ -1,0 +1,88 @@
+"""`meshwright export`: the fastest plan as files that start a training framework."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.cli.exit_codes import OF_STATUS
+from meshwright.cli.interrupts import interruptible
+from meshwright.cli.options import ProfileOption, tell, write
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.reading.files import is_folder
+
+if TYPE_CHECKING:
+    from meshwright.exports.files import Export
+
+
+class TargetOption(StrEnum):
+    """What plans are written for."""
+
+    megatron = "megatron"
+    megatron_bridge = "megatron-bridge"
+    deepspeed = "deepspeed"
+    torchtitan = "torchtitan"
+    accelerate = "accelerate"
+
+
+def export(
+    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write files here. A folder.")
+    ],
+    to: Annotated[
+        TargetOption | None,
+        typer.Option(help="What starts the plan. Default: by the spec's framework."),
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Stop after so many seconds with the best so far."),
+    ] = None,
+    profile: ProfileOption = DEFAULT_PROFILE,
+) -> None:
+    """Write the fastest plan as files that start a training framework."""
+    if not is_folder(output):
+        raise SpecError(f"--output {printable(str(output))}: no such folder")
+    with interruptible() as interrupt:
+        from meshwright.api.export import export as export_plan
+        from meshwright.api.load import load
+        from meshwright.api.options import refuse_beside_inference
+        from meshwright.api.solve import solve
+        from meshwright.cli.progress import Progress
+
+        notes: list[str] = []
+        loaded = load(spec, pins=pin, notes=notes)
+        tell(notes)
+        refuse_beside_inference(loaded, {"export": True})
+        with Progress() as progress:
+            outcome = solve(
+                loaded,
+                time_limit_s=time_limit,
+                by_kind=False,
+                profile=profile,
+                on_progress=progress.say,
+                interrupt=interrupt,
+            )
+        if outcome.best is None:
+            tell([f"nothing is written: the answer is {outcome.status}"])
+            raise typer.Exit(OF_STATUS[outcome.status])
+        files = export_plan(loaded, outcome, to=to.value if to else None)
+        write_files(files, output, "--output")
+    print(f"plan: {outcome.best.plan}")
+    for file in files.files:
+        print(f"wrote {file.name}")
+
+
+def write_files(files: Export, folder: Path, option: str) -> None:
+    """Write files into a folder; their names are plain, never paths."""
+    for file in files.files:
+        write(file.text, folder / file.name, option)

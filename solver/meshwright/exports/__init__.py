@@ -1,0 +1,5 @@
+"""Plans as files that start a training framework: one module for each target.
+
+A target either says all of a plan in the framework's own words, with a comment on where
+each number comes from, or refuses it and names the check that would fail.
+"""

@@ -1,0 +1,152 @@
+"""Plans as a configuration file of Hugging Face Accelerate, for FSDP2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.launch import Launcher, Program, Seats, launch_files
+from meshwright.exports.model_page import model_page
+from meshwright.exports.refusals import Refusal
+from meshwright.exports.target import (
+    Target,
+    layers,
+    listed,
+    recomputed_layers,
+    recomputes_some,
+)
+from meshwright.plans.plan import Plan
+from meshwright.plans.ranks import rank_map
+from meshwright.spec.spec import Spec
+
+CONFIG = "accelerate.yaml"
+
+LAUNCHER = Launcher(
+    words=f"accelerate launch --config_file {CONFIG}",
+    alone="",
+    counts=None,
+    rank="--machine_rank",
+    address="--main_process_ip",
+    port="--main_process_port",
+)
+
+PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
+
+STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+
+
+def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield what of a plan Accelerate cannot be told."""
+    said = f"{listed(recomputed_layers(plan))} of {listed(layers(plan))} layers"
+    if plan.recompute == "selective":
+        check = "accelerate/utils/fsdp_utils.py: fsdp2_apply_ac"
+        sentence = f"selective on {said}: it recomputes whole layers"
+        yield Refusal("recompute", sentence, check)
+    elif recomputes_some(plan):
+        check = "accelerate/utils/fsdp_utils.py: fsdp2_apply_ac"
+        sentence = f"full on {said}: it recomputes every layer, or none"
+        yield Refusal("recompute", sentence, check)
+    if not Seats(rank_map(spec.cluster, plan)).is_in_order:
+        check = "accelerate/commands/launch.py: multi_gpu_launcher"
+        yield Refusal("mesh", "does not fill equal hosts one after the other", check)
+
+
+def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    """Return the configuration of a plan, the script that starts it, and its model."""
+    why = "plan.microbatches; Accelerator() reads it"
+    program = Program(
+        title=f"{spec.title}: Accelerate",
+        plan=plan,
+        command=['"${PROGRAM:?the path of your training script}"'],
+        environment=[Setting(STEPS, plan.microbatches, why)],
+        launcher=LAUNCHER,
+    )
+    config = ExportedFile(name=CONFIG, text=config_text(spec, plan))
+    page = model_page(spec, "Accelerate", _notes(spec, plan))
+    return [config, *launch_files(spec.cluster, program), page]
+
+
+def config_text(spec: Spec, plan: Plan) -> str:
+    """Return the configuration, a line with its comment per number."""
+    text = "".join(commented(_yaml(_job(spec, plan)), indent=""))
+    if plan.zero >= 2:
+        text += "fsdp_config:\n" + "".join(commented(_yaml(_sharding(plan))))
+        text += "parallelism_config:\n" + "".join(commented(_yaml(_degrees(plan))))
+    return text
+
+
+def _yaml(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
+    for own in settings:
+        yield f"{own.name}: {own.text}", own.why
+
+
+def _job(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    seats = Seats(rank_map(spec.cluster, plan))
+    yield Setting("compute_environment", "LOCAL_MACHINE", "no cloud service")
+    kind = "FSDP" if plan.zero >= 2 else "MULTI_GPU"
+    kind = "'NO'" if plan.world_size == 1 and plan.zero < 2 else kind
+    yield Setting("distributed_type", kind, f"plan.zero {plan.zero}")
+    precision = PRECISIONS[plan.precision]
+    text = f"'{precision}'" if precision == "no" else precision
+    yield Setting("mixed_precision", text, f"plan.precision {plan.precision}")
+    yield Setting("num_machines", len(seats.hosts), "hosts of the cluster")
+    yield Setting("num_processes", plan.world_size, "GPUs of the plan, all together")
+    yield Setting("machine_rank", 0, "launch.sh gives each host its own")
+    yield Setting("rdzv_backend", "static", "hosts keep their order")
+    yield Setting("same_network", True, "hosts reach each other")
+    yield Setting("main_training_function", "main", "Accelerate's default")
+    yield Setting("use_cpu", False, "GPUs")
+
+
+def _sharding(plan: Plan) -> Iterator[Setting]:
+    yield Setting("fsdp_version", 2, "fully_shard")
+    why = f"plan.zero {plan.zero}: 3 gathers weights again, 2 keeps them"
+    yield Setting("fsdp_reshard_after_forward", plan.zero == 3, why)
+    wrap = "TRANSFORMER_BASED_WRAP"
+    yield Setting("fsdp_auto_wrap_policy", wrap, "a group per layer, as counted")
+    has_all = plan.recompute == "full"
+    why = f"plan.recompute {plan.recompute}"
+    yield Setting("fsdp_activation_checkpointing", has_all, why)
+    yield Setting("fsdp_offload_params", plan.offload == "parameters", "plan.offload")
+    yield Setting("fsdp_cpu_ram_efficient_loading", True, "one rank reads the weights")
+    yield Setting("fsdp_state_dict_type", "SHARDED_STATE_DICT", "FSDP2's checkpoints")
+
+
+def _degrees(plan: Plan) -> Iterator[Setting]:
+    name = "parallelism_config_{}_size"
+    yield Setting(name.format("dp_replicate"), plan.dp_replicate, "plan.dp_replicate")
+    yield Setting(name.format("dp_shard"), plan.dp_shard, "plan.dp_shard")
+    yield Setting(name.format("tp"), plan.tp, "plan.tp")
+    yield Setting(name.format("cp"), plan.cp, "plan.cp")
+
+
+def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
+    yield (
+        f"`PROGRAM` makes an `Accelerator()`, whose DataLoader has batches of "
+        f"{plan.micro_batch} sequences of {spec.training.seq_len} tokens per GPU; the "
+        f"optimizer is {spec.training.optimizer}."
+    )
+    if plan.microbatches > 1 and plan.zero >= 2:
+        yield (
+            f"A step is {plan.microbatches} micro-batches. `GradientAccumulationPlugin("
+            f"num_steps={plan.microbatches}, sync_each_batch=True)`: without it "
+            "gradients stay whole on every GPU until the last (`no_sync`)."
+        )
+    if plan.zero >= 2:
+        yield (
+            "The model names its layer's class in `_no_split_modules`, as those of "
+            "`transformers` do; otherwise give `fsdp_transformer_layer_cls_to_wrap`."
+        )
+    yield (
+        f"Attention is {spec.training.attention} "
+        "(`attn_implementation='flash_attention_2'` for flash)."
+    )
+
+
+TARGET = Target(
+    title="Accelerate",
+    version="accelerate 1.15.0",
+    framework="fsdp",
+    refusals=refusals,
+    files=files,
+)

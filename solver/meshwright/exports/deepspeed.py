@@ -1,0 +1,168 @@
+"""Plans as a configuration file of DeepSpeed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from meshwright.exports.deepspeed_rules import partition, refusals
+from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.launch import Program, launch_files
+from meshwright.exports.model_page import model_page
+from meshwright.exports.target import Target, data_parallel, layers
+from meshwright.plans.plan import Plan
+from meshwright.spec.plan_fields import OFFLOADS
+from meshwright.spec.spec import Spec
+
+CONFIG = "deepspeed.hjson"
+"""DeepSpeed reads its configuration as Hjson, which has comments."""
+
+STAGE_OF_OFFLOAD = {"none": 0, "optimizer": 1, "gradients": 2, "parameters": 3}
+
+
+def stage(plan: Plan) -> int:
+    """Return DeepSpeed's stage, of which offload needs some even on one GPU."""
+    return max(plan.zero, STAGE_OF_OFFLOAD[plan.offload])
+
+
+def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    """Return the configuration of a plan, the script that starts it, and its model."""
+    program = Program(
+        title=f"{spec.title}: DeepSpeed",
+        plan=plan,
+        command=[
+            '"${PROGRAM:?the path of your training script}"',
+            f"--deepspeed --deepspeed_config {CONFIG}",
+        ],
+    )
+    config = ExportedFile(name=CONFIG, text=config_text(spec, plan))
+    page = model_page(spec, "DeepSpeed", _notes(spec, plan))
+    return [config, *launch_files(spec.cluster, program), page]
+
+
+def config_text(spec: Spec, plan: Plan) -> str:
+    """Return the configuration, a line with its comment per number."""
+    lines = [*_batch(spec, plan), *_precision(spec, plan)]
+    text = "".join(commented(_json(lines)))
+    text += "  zero_optimization: {\n"
+    text += "".join(commented(_json(_zero(plan)), indent="    "))
+    text += "".join(_offload(spec, plan)) + "  }\n"
+    if plan.tp > 1 and plan.pp == 1:
+        text += _section(
+            "tensor_parallel", [Setting("autotp_size", plan.tp, "plan.tp")]
+        )
+    if plan.ep > 1:
+        text += _section(
+            "expert_parallel",
+            [
+                Setting("enabled", True, "plan.ep is above 1"),
+                Setting("autoep_size", plan.ep, "plan.ep"),
+            ],
+        )
+    return "{\n" + text + "}\n"
+
+
+def _json(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
+    for own in settings:
+        yield f"{own.name}: {json.dumps(own.value)}", own.why
+
+
+def _section(name: str, settings: Iterable[Setting]) -> str:
+    inner = "".join(commented(_json(settings), indent="    "))
+    return f"  {name}: {{\n{inner}  }}\n"
+
+
+def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    batch = spec.training.global_batch
+    why = f"training.global_batch, over {data_parallel(plan)} data-parallel ranks"
+    yield Setting("train_batch_size", batch, why)
+    name = "train_micro_batch_size_per_gpu"
+    yield Setting(name, plan.micro_batch, "plan.micro_batch")
+    name = "gradient_accumulation_steps"
+    yield Setting(name, plan.microbatches, "plan.microbatches")
+
+
+def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    kind = "bf16" if plan.precision == "fp8" else plan.precision
+    if kind in ("bf16", "fp16"):
+        yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")
+    usual = "fp16" if kind == "fp16" else "fp32"
+    sums = spec.training.gradients or usual
+    if kind in ("bf16", "fp16") and stage(plan) <= 1:
+        value = {"grad_accum_dtype": sums}
+        yield Setting("data_types", value, "training.gradients")
+
+
+def _zero(plan: Plan) -> Iterator[Setting]:
+    why = f"plan.zero {plan.zero}"
+    if stage(plan) != plan.zero:
+        why += f"; offload of {plan.offload} needs this stage, on one GPU the same"
+    yield Setting("stage", stage(plan), why)
+    if stage(plan) >= 1:
+        yield Setting("overlap_comm", True, "overlap is counted on")
+        yield Setting("contiguous_gradients", True, "DeepSpeed's default")
+        yield Setting(
+            "reduce_bucket_size", 500_000_000, "DeepSpeed's default, as counted"
+        )
+    if stage(plan) == 3:
+        name = "stage3_prefetch_bucket_size"
+        yield Setting(name, 50_000_000, "DeepSpeed's default, as counted")
+
+
+def _offload(spec: Spec, plan: Plan) -> Iterator[str]:
+    device = spec.training.offload_to
+    level = OFFLOADS.index(plan.offload)
+    for least, name in ((1, "offload_optimizer"), (3, "offload_param")):
+        if level >= least:
+            own: list[Setting] = [Setting("device", device, "training.offload_to")]
+            own.append(Setting("pin_memory", True, "copies overlap with compute"))
+            if device == "nvme":
+                own.append(Setting("nvme_path", "/local_nvme", "yours to change"))
+            yield "  " + _section(name, own).replace("\n", "\n  ").rstrip() + "\n"
+
+
+def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
+    yield (
+        "`PROGRAM` calls `deepspeed.initialize` with this model; the optimizer is "
+        f"{spec.training.optimizer}, sequences are {spec.training.seq_len} tokens."
+    )
+    if plan.recompute == "full":
+        yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
+    if plan.offload in ("optimizer", "gradients", "parameters"):
+        yield "The optimizer is `deepspeed.ops.adam.DeepSpeedCPUAdam`."
+    if plan.zero == 2 and plan.offload == "optimizer":
+        yield "ZeRO-2 moves gradients to the host too; the plan leaves them."
+    if plan.precision == "fp8":
+        yield "Linear layers are Transformer Engine's, under `fp8_autocast`."
+    if plan.tp > 1 and plan.pp == 1:
+        yield f"AutoTP splits the linear layers over {plan.tp} ranks: `autotp_size`."
+    if plan.ep > 1:
+        yield f"AutoEP splits {plan.ep} ways: `preset_model` must know the layers."
+    if plan.pp > 1:
+        yield from _pipeline_notes(plan)
+
+
+def _pipeline_notes(plan: Plan) -> Iterator[str]:
+    interval = 1 if plan.recompute == "full" else 0
+    yield (
+        "The model is `PipelineModule(layers, topology=PipeModelDataParallelTopology("
+        f"num_pp={plan.pp}, num_mp={plan.tp}, num_dp={data_parallel(plan)}), "
+        f"partition_method='type:{partition()}', "
+        f"activation_checkpoint_interval={interval})`, the class of a layer having "
+        f"`{partition()}` in its name: {layers(plan)[0]} layers on every stage."
+    )
+    if plan.tp > 1:
+        yield (
+            f"Its layers split their weights over the {plan.tp} ranks of the "
+            "topology's `model` axis themselves, as Megatron-DeepSpeed's do: AutoTP "
+            "has no pipeline."
+        )
+
+
+TARGET = Target(
+    title="DeepSpeed",
+    version="deepspeed 0.19.8",
+    framework="deepspeed",
+    refusals=refusals,
+    files=files,
+)

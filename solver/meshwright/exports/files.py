@@ -1,0 +1,94 @@
+"""What an export is made of: files, and the settings in them with their reasons."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from meshwright.escape import printable
+from meshwright.spec.base import SpecModel
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class ExportedFile(SpecModel):
+    """One file of an export."""
+
+    name: str = Field(description="Its name in the folder; never a path.")
+    text: str
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not _PLAIN_NAME.fullmatch(name):
+            raise ValueError("expected the plain name of a file")
+        return name
+
+
+class Export(SpecModel):
+    """A plan as files that start a training framework.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("gpt-1.3b-2xh100-nvlink")
+        >>> exported = mw.export(spec, mw.solve(spec), to="megatron")
+        >>> [file.name for file in exported.files]
+        ['launch.sh', 'model.md']
+    """
+
+    target: str
+    version: str = Field(description="The versions that the files are written for.")
+    files: tuple[ExportedFile, ...]
+
+    def __getitem__(self, name: str) -> str:
+        """Return the text of the file of a name."""
+        return next(file.text for file in self.files if file.name == name)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An argument, a key or a variable, its value, and where the value comes from."""
+
+    name: str
+    value: Any = None
+    """None for an argument that has no value."""
+    why: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of a command line."""
+        return [self.name] if self.value is None else [self.name, self.text]
+
+    @property
+    def text(self) -> str:
+        """Return the value as command lines, YAML and JSON write it."""
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        return str(self.value)
+
+
+def commented(lines: Iterable[tuple[str, str]], indent: str = "  ") -> Iterator[str]:
+    """Yield lines of code with their comments in one column, each ended."""
+    own = [(indent + code, printable(why)) for code, why in lines]
+    width = min(max((len(code) for code, _ in own), default=0), 60)
+    for code, why in own:
+        yield f"{code:<{width}}  # {why}\n" if why else f"{code}\n"
+
+
+def bash_array(name: str, settings: Iterable[Setting]) -> str:
+    """Return a bash array of quoted words, a line with its comment per setting."""
+    lines = [(shlex.join(own.words), own.why) for own in settings]
+    return f"{name}=(\n{''.join(commented(lines))})\n"
+
+
+def bash_exports(settings: Iterable[Setting]) -> str:
+    """Return the exported variables of a bash script, a line per setting."""
+    lines = [
+        (f"export {own.name}={shlex.quote(own.text)}", own.why) for own in settings
+    ]
+    return "".join(commented(lines, indent=""))

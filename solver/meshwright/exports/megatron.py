@@ -1,0 +1,174 @@
+"""Plans as arguments of Megatron-LM's `pretrain_gpt.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.exports.files import ExportedFile, Setting
+from meshwright.exports.launch import Program, launch_files
+from meshwright.exports.megatron_model import model_arguments, model_refusals
+from meshwright.exports.megatron_state import state_arguments, state_refusals
+from meshwright.exports.model_page import model_page
+from meshwright.exports.refusals import Refusal
+from meshwright.exports.target import (
+    Target,
+    layers,
+    listed,
+    recomputed_layers,
+    recomputes_some,
+)
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+
+CONFIG = "megatron/core/transformer/transformer_config.py: __post_init__"
+
+
+def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield what of a plan Megatron-LM has no arguments for."""
+    yield from model_refusals(spec.model)
+    yield from _recompute_refusals(plan)
+    yield from state_refusals(spec, plan)
+    if plan.schedule != "1f1b":
+        check = (
+            "megatron/core/pipeline_parallel/schedules.py: get_forward_backward_func"
+        )
+        yield Refusal("schedule", f"{plan.schedule}: 1F1B is the only one", check)
+    if plan.vpp > 1 and plan.microbatches % plan.pp:
+        check = "megatron/core/pipeline_parallel/schedules.py: get_schedule_table"
+        yield Refusal(
+            "microbatches", f"{plan.microbatches}, not of pp {plan.pp}", check
+        )
+
+
+def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
+    if not recomputes_some(plan):
+        return
+    recomputed, own = recomputed_layers(plan), layers(plan)
+    said = f"{listed(recomputed)} of {listed(own)} layers"
+    if plan.recompute == "selective":
+        sentence = f"selective on {said}: recompute_num_layers must be None with it"
+        yield Refusal("recompute", sentence, CONFIG)
+    elif len({*recomputed}) > 1 or recomputed[0] % plan.vpp:
+        sentence = f"full on {said}: recompute_num_layers is one number for all stages"
+        yield Refusal("recompute", sentence, CONFIG)
+
+
+def arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the arguments that say a plan and its model."""
+    yield from _degrees(spec, plan)
+    yield from _batch(spec, plan)
+    yield from _recompute(plan)
+    yield from state_arguments(spec, plan)
+    yield from model_arguments(spec.model)
+    yield from _kernels(spec)
+
+
+def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    yield Setting("--tensor-model-parallel-size", plan.tp, "plan.tp")
+    if plan.tp > 1 and plan.sequence_parallel:
+        yield Setting("--sequence-parallel", why="plan.sequence_parallel")
+    yield Setting("--pipeline-model-parallel-size", plan.pp, "plan.pp")
+    if len({*layers(plan)}) > 1:
+        why = "plan.stages: layers t of each, embedding E, loss L"
+        yield Setting("--pipeline-model-parallel-layout", layout(plan), why)
+    elif plan.vpp > 1:
+        name = "--num-virtual-stages-per-pipeline-rank"
+        yield Setting(name, plan.vpp, "plan.vpp")
+    yield Setting("--context-parallel-size", plan.cp, "plan.cp")
+    if plan.cp > 1:
+        yield Setting("--cp-comm-type", "p2p", "a ring, as its time is counted")
+    if spec.model.moe is not None:
+        yield Setting("--expert-model-parallel-size", plan.ep, "plan.ep")
+        why = "experts are whole; Megatron-LM's default is the tensor size"
+        yield Setting("--expert-tensor-parallel-size", 1, why)
+
+
+def layout(plan: Plan) -> str:
+    """Return the layers of each stage as Megatron Core reads them."""
+    stages = [f"t*{count}" if count > 1 else "t" * count for count in layers(plan)]
+    return "E" + "|".join(stages) + "L"
+
+
+def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    training = spec.training
+    yield Setting("--micro-batch-size", plan.micro_batch, "plan.micro_batch")
+    why = f"training.global_batch: {plan.microbatches} micro-batches per step"
+    yield Setting("--global-batch-size", training.global_batch, why)
+    yield Setting("--seq-length", training.seq_len, "training.seq_len")
+    most = max(training.seq_len, spec.model.learned_positions)
+    why = "training.seq_len, or model.learned_positions where there are more"
+    yield Setting("--max-position-embeddings", most, why)
+
+
+def _recompute(plan: Plan) -> Iterator[Setting]:
+    if plan.recompute == "none":
+        return
+    yield Setting("--recompute-granularity", plan.recompute, "plan.recompute")
+    if plan.recompute == "selective":
+        return
+    if plan.recomputes_all_layers:
+        yield Setting("--recompute-method", "uniform", "all layers of plan.stages")
+        yield Setting("--recompute-num-layers", 1, "each layer by itself")
+        return
+    count = recomputed_layers(plan)[0] // plan.vpp
+    yield Setting("--recompute-method", "block", "the first layers of each stage")
+    why = "plan.stages: recomputed layers of each, of each virtual stage with vpp"
+    yield Setting("--recompute-num-layers", count, why)
+
+
+def _kernels(spec: Spec) -> Iterator[Setting]:
+    training = spec.training
+    yield Setting("--transformer-impl", "transformer_engine", "its norms are fused")
+    backend = "flash" if training.attention == "flash" else "unfused"
+    yield Setting("--attention-backend", backend, "training.attention")
+    if training.fused_loss is not False:
+        yield Setting("--cross-entropy-loss-fusion", why="training.fused_loss")
+
+
+_NEEDS = """# Yours: data, tokenizer, learning rate. These run on made-up data.
+DATA=(
+  --mock-data
+  --tokenizer-type NullTokenizer
+  --vocab-size {vocab}  # model.vocab, before padding
+  --lr 1e-4
+  --train-iters 10
+)
+"""
+
+
+def environment(plan: Plan) -> list[Setting]:
+    """Return the variables that Megatron Core checks or reads."""
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    if plan.zero >= 2:
+        return [Setting(name, 8, "Megatron-FSDP overlaps only above 1")]
+    why = "orders kernels and messages of tensor and context parallelism"
+    return [Setting(name, 1, why)]
+
+
+def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    """Return the script that starts a plan, and what it needs."""
+    program = Program(
+        title=f"{spec.title}: Megatron-LM",
+        plan=plan,
+        command=['"${PROGRAM:-pretrain_gpt.py}"', '"${DATA[@]}"'],
+        arguments=[*arguments(spec, plan)],
+        environment=environment(plan),
+        needs=_NEEDS.format(vocab=spec.model.vocab),
+    )
+    notes = [
+        "`PROGRAM` is the path of Megatron-LM's `pretrain_gpt.py`; the arguments say "
+        "all of the model.",
+        "Ranks are in Megatron-LM's own order, tp-cp-ep-dp-pp: "
+        "`--use-tp-pp-dp-mapping` must not be given.",
+    ]
+    page = model_page(spec, "Megatron-LM", notes)
+    return [*launch_files(spec.cluster, program), page]
+
+
+TARGET = Target(
+    title="Megatron-LM",
+    version="megatron-core 0.19.2",
+    framework="megatron",
+    refusals=refusals,
+    files=files,
+)

@@ -1,0 +1,80 @@
+"""Precision, sharding and offload in the arguments of Megatron-LM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.exports.files import Setting
+from meshwright.exports.refusals import Refusal
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+
+OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
+
+
+def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield what of a plan's state Megatron-LM cannot be told."""
+    optimizer = spec.training.optimizer
+    if optimizer not in OPTIMIZERS:
+        check = "megatron/training/arguments.py: choices of --optimizer"
+        yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
+    elif plan.offload == "optimizer" and optimizer != "adamw":
+        sentence = f"optimizer, and it is {optimizer}: only Adam's is precision-aware"
+        check = "megatron/core/optimizer/optimizer_config.py: __post_init__"
+        yield Refusal("offload", sentence, check)
+
+
+def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the arguments on what is kept, in which format and where."""
+    yield from _precision(spec, plan)
+    yield Setting(
+        "--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer"
+    )
+    yield from _sharding(plan)
+    if plan.offload == "optimizer":
+        yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
+        yield Setting("--optimizer-offload-fraction", 1.0, "all of it")
+        yield Setting("--use-precision-aware-optimizer", why="the offload needs it")
+
+
+def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    if plan.precision == "fp8":
+        yield Setting("--bf16", why="plan.precision fp8: what is no matmul")
+        yield Setting("--fp8-format", "hybrid", "plan.precision fp8")
+        yield Setting("--fp8-recipe", "delayed", "one scale per tensor")
+    elif plan.precision in ("bf16", "fp16"):
+        yield Setting(f"--{plan.precision}", why="plan.precision")
+    if plan.precision in ("fp8", "bf16"):
+        if spec.training.gradients == "bf16":
+            yield Setting("--grad-reduce-in-bf16", why="training.gradients")
+        else:
+            name = "--accumulate-allreduce-grads-in-fp32"
+            yield Setting(
+                name, why="training.gradients; Megatron-LM's default for bf16"
+            )
+
+
+def _sharding(plan: Plan) -> Iterator[Setting]:
+    if plan.zero >= 1 or plan.offload == "optimizer":
+        yield Setting("--use-distributed-optimizer", why=f"plan.zero {plan.zero}")
+    if plan.zero >= 1:
+        yield Setting("--overlap-grad-reduce", why="overlap is counted on")
+        yield Setting("--overlap-param-gather", why="overlap is counted on")
+    if plan.zero == 0 and plan.dp_replicate > 1:
+        yield Setting("--overlap-grad-reduce", why="overlap is counted on")
+    if plan.zero >= 2:
+        yield Setting("--use-megatron-fsdp", why=f"plan.zero {plan.zero}")
+        words = {2: "optim_grads", 3: "optim_grads_params"}
+        name = "--data-parallel-sharding-strategy"
+        yield Setting(name, words[plan.zero], f"plan.zero {plan.zero}")
+        yield Setting("--ckpt-format", "fsdp_dtensor", "Megatron-FSDP's checkpoints")
+        yield Setting(
+            "--init-model-with-meta-device", why="no GPU holds the whole model"
+        )
+    if plan.zero >= 1 and plan.dp_replicate > 1:
+        name = "--num-distributed-optimizer-instances"
+        yield Setting(name, plan.dp_replicate, "plan.dp_replicate")
+        if plan.zero >= 2:
+            yield Setting(
+                "--outer-dp-sharding-strategy", "no_shard", "replicas are whole"
+            )

@@ -1,0 +1,66 @@
+"""The targets by name, and a plan as files of one of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Literal, get_args
+
+from meshwright.errors import SpecError
+from meshwright.exports.files import Export
+from meshwright.exports.refusals import NotLaunchableError, Refusal
+from meshwright.exports.target import Target
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+
+TargetName = Literal[
+    "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate"
+]
+TARGETS: tuple[TargetName, ...] = get_args(TargetName)
+
+
+def target(name: str) -> Target:
+    """Return the target of a name."""
+    if name not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise SpecError(f"to: {name!r} is no target; accepted: {known}")
+    module = import_module(f"meshwright.exports.{name.replace('-', '_')}")
+    found = module.TARGET
+    assert isinstance(found, Target)
+    return found
+
+
+def target_of(framework: str) -> str:
+    """Return the target that plans of a framework are written for unless told."""
+    for name in TARGETS:
+        if target(name).framework == framework:
+            return name
+    frameworks = ", ".join(dict.fromkeys(target(name).framework for name in TARGETS))
+    sentence = f"plans of {framework} cannot be exported; those of {frameworks} can"
+    raise SpecError(f"framework: {sentence}")
+
+
+def refusals(spec: Spec, plan: Plan, to: str) -> list[Refusal]:
+    """Return what of a plan a target cannot be told."""
+    return [*_target_for(spec, to).refusals(spec, plan)]
+
+
+def export_plan(spec: Spec, plan: Plan, to: str) -> Export:
+    """Return a plan as files.
+
+    Raises:
+        NotLaunchableError: the target cannot be told all of the plan.
+        SpecError: the plan is one of another framework.
+    """
+    own = _target_for(spec, to)
+    if refused := refusals(spec, plan, to):
+        raise NotLaunchableError(own.title, refused)
+    files = tuple(own.files(spec, plan))
+    return Export(target=to, version=own.version, files=files)
+
+
+def _target_for(spec: Spec, to: str) -> Target:
+    own = target(to)
+    if own.framework != spec.framework:
+        sentence = f"launches plans of {own.framework}, and the spec's are of "
+        raise SpecError(f"to: {to} {sentence}{spec.framework}")
+    return own

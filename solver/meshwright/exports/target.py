@@ -1,0 +1,51 @@
+"""A target: what turns a plan into files of one framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from meshwright.exports.files import ExportedFile
+from meshwright.exports.refusals import Refusal
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+
+
+@dataclass(frozen=True)
+class Target:
+    """One program that plans are written for."""
+
+    title: str
+    version: str
+    """Name and version of the packages whose checks accept the files."""
+    framework: str
+    """The framework whose plans it launches, by the name that specs give it."""
+    refusals: Callable[[Spec, Plan], Iterator[Refusal]]
+    """Yields what of a plan the program cannot be told."""
+    files: Callable[[Spec, Plan], list[ExportedFile]]
+    """Writes a plan that is not refused."""
+
+
+def data_parallel(plan: Plan) -> int:
+    """Return over how many ranks the sequences of a batch are spread."""
+    return plan.dp_replicate * plan.dp_shard
+
+
+def recomputed_layers(plan: Plan) -> list[int]:
+    """Return the recomputed layers of each stage."""
+    return [stage.recompute_layers for stage in plan.stages]
+
+
+def layers(plan: Plan) -> list[int]:
+    """Return the layers of each stage."""
+    return [stage.layers for stage in plan.stages]
+
+
+def recomputes_some(plan: Plan) -> bool:
+    """Return whether some layers are recomputed and others are not."""
+    return plan.recompute != "none" and not plan.recomputes_all_layers
+
+
+def listed(numbers: list[int]) -> str:
+    """Return numbers as text, one for all of them where they are equal."""
+    return ", ".join(map(str, numbers if len({*numbers}) > 1 else numbers[:1]))

@@ -1,0 +1,182 @@
+"""Plans as a configuration module of torchtitan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.escape import printable
+from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.launch import Program, launch_files
+from meshwright.exports.model_page import model_page
+from meshwright.exports.target import Target, layers
+from meshwright.exports.torchtitan_model_code import Line, imports, model_lines
+from meshwright.exports.torchtitan_models import flavor
+from meshwright.exports.torchtitan_rules import refusals
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+
+MODULE = "meshwright_plan"
+
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "InterleavedZeroBubble"}
+INTERLEAVED = "Interleaved1F1B"
+
+POLICIES = {
+    "none": "None",
+    "selective": "SelectiveAC.Config()",
+    "full": "FullAC.Config()",
+}
+
+_HEAD = '''"""A plan for torchtitan: --module {module} --config plan."""
+
+# {title}
+# {plan}
+
+{imports}
+
+
+def plan() -> Trainer.Config:
+    """Return the configuration of the plan."""
+'''
+
+_IMPORTS = (
+    "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
+    "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw",
+    "from torchtitan.config import ParallelismConfig, TrainingConfig",
+    "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
+    "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
+    "from torchtitan.models.common.config_utils import decoder_vocab_size",
+    "from torchtitan.trainer import Trainer",
+)
+
+
+def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    """Return the configuration of a plan, the script that starts it, and its model."""
+    program = Program(
+        title=f"{spec.title}: torchtitan",
+        plan=plan,
+        command=["-m torchtitan.train"],
+        arguments=[
+            Setting("--module", MODULE, f"{MODULE}.py beside this script"),
+            Setting("--config", "plan", "its function"),
+        ],
+    )
+    path = 'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"\n'
+    page = model_page(spec, "torchtitan", _notes(spec))
+    config = ExportedFile(name=f"{MODULE}.py", text=config_text(spec, plan))
+    return [config, *launch_files(spec.cluster, program, [path]), page]
+
+
+def config_text(spec: Spec, plan: Plan) -> str:
+    """Return the configuration module, a line with its comment per number."""
+    names = "\n".join(sorted({*_IMPORTS, *imports(spec, plan)}))
+    head = _HEAD.format(
+        module=MODULE, title=printable(spec.title), plan=plan, imports=names
+    )
+    lines = [*model_lines(spec, plan), *_trainer_lines(spec, plan)]
+    return head + "".join(commented(lines, indent="    "))
+
+
+def _trainer_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
+    yield "return Trainer.Config(", ""
+    yield "    model_spec=model_spec,", ""
+    yield "    loss=ChunkedLossWrapper.Config(", "eight chunks of the sequence"
+    yield "        loss_fn=CrossEntropyLoss.Config(", ""
+    yield "            global_vocab_size=decoder_vocab_size(model_spec)", ""
+    yield "        )", ""
+    yield "    ),", ""
+    yield "    optimizer=default_adamw(lr=3e-4),", "the rate is yours to change"
+    yield "    lr_scheduler=LRSchedulersContainer.Config(warmup_steps=2),", "yours"
+    yield '    hf_assets_path="./assets/hf",', "the tokenizer: yours to change"
+    yield '    dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),', "yours"
+    yield "    training=TrainingConfig(", ""
+    yield from (_argument(own) for own in _training(spec, plan))
+    yield "    ),", ""
+    yield "    parallelism=ParallelismConfig(", ""
+    yield from (_argument(own) for own in _parallelism(plan))
+    yield from _stage_lines(plan)
+    yield "    ),", ""
+    policy = POLICIES[plan.recompute]
+    yield f"    activation_checkpoint={policy},", f"plan.recompute {plan.recompute}"
+    yield ")", ""
+
+
+def _argument(own: Setting) -> Line:
+    return f"        {own.name}={own.value!r},", own.why
+
+
+def _training(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    training = spec.training
+    if plan.pp > 1:
+        local = plan.micro_batch * plan.microbatches
+        why = "plan.micro_batch x plan.microbatches: the pipeline splits it"
+    else:
+        local, why = plan.micro_batch, "plan.micro_batch"
+    yield Setting("local_batch_size", local, why)
+    why = f"training.global_batch: {plan.microbatches} micro-batches per step"
+    yield Setting("global_batch_size", training.global_batch, why)
+    yield Setting("seq_len", training.seq_len, "training.seq_len")
+    is_offloaded = plan.offload == "parameters"
+    yield Setting("enable_cpu_offload", is_offloaded, f"plan.offload {plan.offload}")
+    kind = "float32" if plan.precision == "fp32" else "bfloat16"
+    yield Setting("mixed_precision_param", kind, f"plan.precision {plan.precision}")
+    yield Setting("mixed_precision_reduce", "float32", "training.gradients")
+    why = "neither pipelines nor expert dispatch can be captured"
+    if plan.pp > 1 or plan.ep > 1:
+        yield Setting("disable_cuda_graphs", True, why)
+
+
+def _parallelism(plan: Plan) -> Iterator[Setting]:
+    yield Setting(
+        "data_parallel_replicate_degree", plan.dp_replicate, "plan.dp_replicate"
+    )
+    yield Setting("data_parallel_shard_degree", plan.dp_shard, "plan.dp_shard")
+    reshard = "always" if plan.zero == 3 else "never"
+    yield Setting("fsdp_reshard_after_forward", reshard, f"plan.zero {plan.zero}")
+    yield Setting("tensor_parallel_degree", plan.tp, "plan.tp")
+    name = "enable_sequence_parallel"
+    yield Setting(
+        name, plan.sequence_parallel or plan.tp == 1, "plan.sequence_parallel"
+    )
+    yield Setting("context_parallel_degree", plan.cp, "plan.cp")
+    yield Setting("expert_parallel_degree", plan.ep, "plan.ep")
+    yield Setting("pipeline_parallel_degree", plan.pp, "plan.pp")
+    if plan.pp > 1:
+        schedule = INTERLEAVED if plan.vpp > 1 else SCHEDULES[plan.schedule]
+        why = f"plan.schedule {plan.schedule}, plan.vpp {plan.vpp}"
+        yield Setting("pipeline_parallel_schedule", schedule, why)
+        name = "pipeline_parallel_microbatch_size"
+        yield Setting(name, plan.micro_batch, "plan.micro_batch")
+
+
+def _stage_lines(plan: Plan) -> Iterator[Line]:
+    """Yield what each stage holds, in the order of the layers."""
+    if plan.pp == 1:
+        return
+    counts = [count // plan.vpp for count in layers(plan)] * plan.vpp
+    yield "        module_fqns_per_model_part=[", "plan.stages, of each virtual stage"
+    first = 0
+    for number, count in enumerate(counts):
+        names = [f'*(f"layers.{{i}}" for i in range({first}, {first + count}))']
+        names = ['"tok_embeddings"', *names] if number == 0 else names
+        names = [*names, '"norm", "lm_head"'] if number == len(counts) - 1 else names
+        yield f"            [{', '.join(names)}],", f"{count} layers"
+        first += count
+    yield "        ],", ""
+
+
+def _notes(spec: Spec) -> Iterator[str]:
+    own = flavor(spec.model)
+    if own is not None:
+        yield f"`{MODULE}.py` takes torchtitan's own {own.module} {own.name}."
+    else:
+        yield f"`{MODULE}.py` builds torchtitan's Llama 3 with the numbers of the spec."
+    yield "The tokenizer, the data and the learning rate in it are yours to change."
+
+
+TARGET = Target(
+    title="torchtitan",
+    version="torchtitan 0.3.0, torch 2.13",
+    framework="torchtitan",
+    refusals=refusals,
+    files=files,
+)

@@ -1,0 +1,74 @@
+"""What torchtitan cannot be told of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.exports.refusals import Refusal
+from meshwright.exports.target import (
+    layers,
+    listed,
+    recomputed_layers,
+    recomputes_some,
+)
+from meshwright.exports.torchtitan_models import flavor, is_llama
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+
+
+def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield what of a plan torchtitan cannot be told."""
+    if recomputes_some(plan):
+        said = f"{listed(recomputed_layers(plan))} of {listed(layers(plan))} layers"
+        check = "torchtitan/distributed/activation_checkpoint.py: apply"
+        sentence = f"{plan.recompute} on {said}: a policy wraps every block"
+        yield Refusal("recompute", sentence, check)
+    yield from _sharding_refusals(spec, plan)
+    yield from _model_refusals(spec, plan)
+    yield from _training_refusals(spec, plan)
+
+
+def _sharding_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    if plan.zero == 0 and plan.cp > 1:
+        sentence = f"0 beside cp {plan.cp}: parameters are sharded over dp_shard x cp"
+        check = "torchtitan/models/llama3/parallelize.py: apply_fsdp_to_decoder"
+        yield Refusal("zero", sentence, check)
+    folded = plan.dp_shard * plan.cp * plan.tp
+    if plan.ep > 1 and folded % plan.ep:
+        sentence = f"{plan.ep}, which does not divide dp_shard x cp x tp {folded}"
+        check = "torchtitan/distributed/parallel_dims.py: build_mesh"
+        yield Refusal("ep", sentence, check)
+    divisor = plan.tp * (2 * plan.cp if plan.cp > 1 else 1)
+    if spec.training.seq_len % divisor:
+        sentence = f"{spec.training.seq_len}, which {divisor} does not divide"
+        yield Refusal("training.seq_len", sentence, "torchtitan/trainer.py: __init__")
+
+
+def _model_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    model = spec.model
+    if flavor(model) is None and not is_llama(model):
+        sentence = f"{model.name}: none of its models is of this kind and shape"
+        yield Refusal("model", sentence, "torchtitan/models: model_registry")
+    if model.tied_embeddings and plan.pp > 1:
+        check = "torchtitan/models/common/decoder.py: update_from_config"
+        yield Refusal("model.tied_embeddings", f"true beside pp {plan.pp}", check)
+    if plan.precision == "fp8" and model.moe is not None:
+        check = "torchtitan/components/quantization: Float8LinearConverter"
+        yield Refusal("precision", "fp8 with experts: linear layers alone", check)
+
+
+def _training_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    training = spec.training
+    configs = "torchtitan/config/configs.py: TrainingConfig"
+    if training.optimizer != "adamw":
+        check = "torchtitan/components/optimizer.py: default_adamw"
+        yield Refusal("training.optimizer", f"{training.optimizer}", check)
+    if training.gradients == "bf16":
+        check = f"{configs}.mixed_precision_reduce"
+        yield Refusal("training.gradients", "bf16: float32 is the only one", check)
+    if plan.precision in ("fp16", "tf32"):
+        check = f"{configs}.mixed_precision_param"
+        yield Refusal("precision", f"{plan.precision}: bfloat16 or float32", check)
+    if training.attention != "flash":
+        check = "torchtitan/models/common/config_utils.py: get_attention_config"
+        yield Refusal("training.attention", "plain: all attention is fused", check)

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# llama on 16 x h100-sxm-80gb (dgx-h100), megatron, bf16, sequence 8,192, batch 128: Megatron-LM
+# tp=2,pp=4,vpp=1,cp=2,ep=1,dp_replicate=1,dp_shard=1,zero=1,micro_batch=1,microbatches=128,sequence_parallel=true,recompute=none,schedule=1f1b,offload=none,precision=bf16
+# Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: bash srun.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+export CUDA_DEVICE_MAX_CONNECTIONS=1  # orders kernels and messages of tensor and context parallelism
+
+ARGUMENTS=(
+  --tensor-model-parallel-size 2                        # plan.tp
+  --sequence-parallel                                   # plan.sequence_parallel
+  --pipeline-model-parallel-size 4                      # plan.pp
+  --pipeline-model-parallel-layout 'Et*8|t*9|t*9|t*6L'  # plan.stages: layers t of each, embedding E, loss L
+  --context-parallel-size 2                             # plan.cp
+  --cp-comm-type p2p                                    # a ring, as its time is counted
+  --micro-batch-size 1                                  # plan.micro_batch
+  --global-batch-size 128                               # training.global_batch: 128 micro-batches per step
+  --seq-length 8192                                     # training.seq_len
+  --max-position-embeddings 8192                        # training.seq_len, or model.learned_positions where there are more
+  --bf16                                                # plan.precision
+  --accumulate-allreduce-grads-in-fp32                  # training.gradients; Megatron-LM's default for bf16
+  --optimizer adam                                      # training.optimizer
+  --use-distributed-optimizer                           # plan.zero 1
+  --overlap-grad-reduce                                 # overlap is counted on
+  --overlap-param-gather                                # overlap is counted on
+  --num-layers 32                                       # model.n_layers
+  --hidden-size 4096                                    # model.d_model
+  --ffn-hidden-size 14336                               # model.d_ff
+  --num-attention-heads 32                              # model.n_heads
+  --kv-channels 128                                     # model.head_dim
+  --group-query-attention                               # fewer KV heads than heads
+  --num-query-groups 8                                  # model.n_kv_heads
+  --swiglu                                              # model.gated_mlp
+  --normalization RMSNorm                               # model.norm
+  --disable-bias-linear                                 # model.bias none
+  --untie-embeddings-and-output-weights                 # model.tied_embeddings false
+  --position-embedding-type rope                        # model.learned_positions
+  --attention-dropout 0.0                               # model.dropout; 0.1 is Megatron-LM's default
+  --hidden-dropout 0.0                                  # model.dropout; 0.1 is Megatron-LM's default
+  --make-vocab-size-divisible-by 128                    # as its memory is counted
+  --transformer-impl transformer_engine                 # its norms are fused
+  --attention-backend flash                             # training.attention
+  --cross-entropy-loss-fusion                           # training.fused_loss
+)
+
+# Yours: data, tokenizer, learning rate. These run on made-up data.
+DATA=(
+  --mock-data
+  --tokenizer-type NullTokenizer
+  --vocab-size 128256  # model.vocab, before padding
+  --lr 1e-4
+  --train-iters 10
+)
+
+exec torchrun \
+  --nnodes 2 \
+  --nproc-per-node 8 \
+  --node-rank "${NODE_RANK:?the line of this host in the file hosts, from 0}" \
+  --master-addr "${MASTER_ADDR:?the name of the first host}" \
+  --master-port "${MASTER_PORT:-29500}" \
+  "${PROGRAM:-pretrain_gpt.py}" "${DATA[@]}" "${ARGUMENTS[@]}" "$@"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# llama on 16 x h100-sxm-80gb (dgx-h100), torchtitan, bf16, sequence 8,192, batch 128: torchtitan
+# tp=2,pp=2,vpp=8,ep=1,dp_replicate=2,dp_shard=2,zero=2,micro_batch=2,microbatches=16,sequence_parallel=true,recompute=selective,schedule=1f1b,offload=none,precision=bf16
+# Ranks do not fill hosts one after the other, so each GPU is a task of Slurm: bash srun.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+
+ARGUMENTS=(
+  --module meshwright_plan  # meshwright_plan.py beside this script
+  --config plan             # its function
+)
+
+exec python -m torchtitan.train "${ARGUMENTS[@]}" "$@"

@@ -1,0 +1,62 @@
+"""The best plan of every bundled spec is exported, or refused by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from benchmarks.launch_specs import BUNDLED, TARGETS
+
+import meshwright as mw
+from meshwright.exports.refusals import NotLaunchableError
+from meshwright.plans.plan import Stage
+
+CHECK = re.compile(r"^(megatron|deepspeed|torchtitan|accelerate)/[\w/]+(\.py)?: \w+")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUNDLED)
+def test_best_plan_is_exported_or_refused_by_name(name: str) -> None:
+    spec = mw.load(name, mw.Spec)
+    best = mw.solve(spec, by_kind=False)
+    for target in TARGETS[spec.framework]:
+        refused, names = [], set()
+        try:
+            names = {file.name for file in mw.export(spec, best, to=target).files}
+        except NotLaunchableError as error:
+            refused = [own.check for own in error.refusals]
+        assert refused or "launch.sh" in names
+        assert all(map(CHECK.match, refused))
+
+
+def changed(plan: mw.Plan, recompute: str, *layers: int) -> mw.Plan:
+    """Return a plan that recomputes so many layers of its stages."""
+    own = [
+        Stage(layers=stage.layers, recompute_layers=count)
+        for stage, count in zip(plan.stages, layers, strict=True)
+    ]
+    return plan.model_copy(update={"recompute": recompute, "stages": tuple(own)})
+
+
+def test_megatron_recomputes_one_number_of_whole_layers() -> None:
+    spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    text = mw.export(spec, changed(best.plan, "full", 5))["launch.sh"]
+    assert "--recompute-method block" in text
+    assert "--recompute-num-layers 5 " in text
+    text = mw.export(spec, changed(best.plan, "full", 24))["launch.sh"]
+    assert "--recompute-method uniform" in text
+    with pytest.raises(mw.SpecError, match="selective on 5 of 24 layers"):
+        mw.export(spec, changed(best.plan, "selective", 5))
+
+
+def test_ranks_out_of_order_are_tasks_of_slurm() -> None:
+    spec = mw.load("llama3-405b-16384xh100", mw.Spec)
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    exported = mw.export(spec, changed(best.plan, "full", 126))
+    assert "exec python" in exported["launch.sh"]
+    assert "--ntasks 16384 --distribution arbitrary" in exported["srun.sh"]
+    assert exported["hosts"].count("\n") == best.plan.world_size
+    assert exported["rankfile"].startswith("rank 0=")

@@ -1,0 +1,121 @@
+"""What is exported, word by word, and that bash reads it as it is meant."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import meshwright as mw
+from meshwright.exports.files import ExportedFile, Setting, bash_array
+from meshwright.exports.table import TARGETS
+from tests.exports.small import DATA, exported
+from tests.helpers.command import run
+
+HOSTILE = '$(touch hacked)`touch hacked`\'""" {x} %s; touch hacked #\\ | a'
+"""Control characters are refused where a spec is read."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_files_are_these(target: str) -> None:
+    files = {file.name: file.text for file in exported(target).files}
+    expected = {own.name: own.read_text() for own in (DATA / target).iterdir()}
+    assert files == expected
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_scripts_are_bash(target: str) -> None:
+    for file in exported(target).files:
+        if file.name.endswith(".sh"):
+            subprocess.run(["bash", "-n"], input=file.text, text=True, check=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_number_says_where_it_is_from(target: str) -> None:
+    for file in exported(target).files:
+        for line in file.text.splitlines():
+            code = line.strip()
+            is_argument = file.name == "launch.sh" and code.startswith("--")
+            if is_argument and "\\" not in code and "  # " not in code:
+                assert code in ("--mock-data", "--lr 1e-4", "--train-iters 10") or (
+                    code.startswith("--tokenizer-type")
+                ), line
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("torchrun", "accelerate", "python"):
+        (commands / name).write_text("#!/bin/sh\n")
+        (commands / name).chmod(0o755)
+    for file in exported(target, name=HOSTILE).files:
+        (tmp_path / file.name).write_text(file.text)
+        if file.name.endswith(".py"):
+            compile(file.text, file.name, "exec")
+    environment = {
+        "PATH": f"{commands}:/usr/bin:/bin",
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "node0",
+        "PROGRAM": HOSTILE,
+    }
+    subprocess.run(["bash", "launch.sh"], cwd=tmp_path, env=environment, check=True)
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_words_are_quoted() -> None:
+    settings = [Setting("--name", HOSTILE, HOSTILE)]
+    script = bash_array("WORDS", settings) + "printf '%s' \"${WORDS[1]}\""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout == HOSTILE
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b", "", ".", "..", "a\nb", "-x"])
+def test_names_are_no_paths(name: str) -> None:
+    with pytest.raises(ValueError, match="plain name"):
+        ExportedFile(name=name, text="")
+
+
+def test_command_writes_below_its_folder(tmp_path: Path) -> None:
+    done = run("export", "gpt-1.3b-2xh100-nvlink", "-o", str(tmp_path))
+    assert done.code == 0
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["launch.sh", "model.md"]
+    assert "wrote launch.sh" in done.stdout
+
+
+def test_solve_exports_too(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    assert run("export", "gpt-1.3b-2xh100-nvlink", "-o", str(one)).code == 0
+    assert run("solve", "gpt-1.3b-2xh100-nvlink", "--export", str(two)).code == 0
+    assert (one / "launch.sh").read_text() == (two / "launch.sh").read_text()
+
+
+def refusal(*arguments: str) -> str:
+    done = run("export", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert "no such folder" in refusal("gpt-1.3b-dgx-1v", "-o", "/nowhere")
+    said = refusal("gpt-1.3b-dgx-1v", "--to", "torchtitan", "-o", folder)
+    assert "launches plans of torchtitan" in said
+    said = refusal("serve-llama3-8b-1xa100", "-o", folder)
+    assert "for specs with training" in said
+    said = refusal("llama3-70b-128xa100", "-o", folder)
+    assert "transformer_config.py: __post_init__" in said
+    assert not [*tmp_path.iterdir()]
+
+
+def test_plans_of_other_frameworks_are_refused() -> None:
+    spec = mw.load("mpt-30b-512xh100", mw.Spec)
+    best = mw.solve(spec, by_kind=False)
+    with pytest.raises(mw.SpecError, match="launches plans of megatron"):
+        mw.export(spec, best, to="megatron")
+    with pytest.raises(mw.SpecError, match="is no target"):
+        mw.export(spec, best, to="horovod")
