@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "calibrate": ("runs.yaml", "-o", "own.yaml"),
     "import": ("hostfile", "hosts"),
     "schema": ("spec",),
+    "export": (SPEC, "-o", "files"),
 }
 
 

@@ -41,7 +41,9 @@ class Export(SpecModel):
         ['launch.sh', 'model.md']
     """
 
-    target: str
+    target: str = Field(
+        description="What starts the plan: `megatron`, `torchtitan`, ..."
+    )
     version: str = Field(description="The versions that the files are written for.")
     files: tuple[ExportedFile, ...]
 
