@@ -174,6 +174,11 @@ def report(done: list[Case]) -> None:
         own = [case for case in done if target in (case.target, "")]
         table.add_row(target or "all", *map(str, _counts(own)))
     console.print(table)
+    own = [case for case in done if case.plan and not case.spec.pins.recompute]
+    count = sum(case.files is not None for case in own)
+    console.print(
+        f"with recompute left open: {count} of {len(own)} best plans exported"
+    )
     for line, count in Counter(_complaints(done)).most_common():
         console.print(f"{count:3} x {line}", markup=False, soft_wrap=True)
 

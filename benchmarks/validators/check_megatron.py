@@ -46,6 +46,10 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     same("data-parallel", args.data_parallel_size, job.facts["data_parallel"])
     same("virtual stages", args.virtual_pipeline_model_parallel_size or 1, plan["vpp"])
     same("ep", config.expert_model_parallel_size, plan["ep"])
+    if plan["recompute"] != "none":
+        same("recompute", config.recompute_granularity, plan["recompute"])
+    else:
+        same("recompute", config.recompute_granularity, None)
     layout = config.pipeline_model_parallel_layout
     if layout is not None:
         own = [stage["layers"] for stage in plan["stages"]]

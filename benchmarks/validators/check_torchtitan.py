@@ -40,6 +40,9 @@ def _compare(job: Launch, config: Any) -> None:
     same("layers", len(config.model_spec.model.layers), job.facts["n_layers"])
     same("model", config.model_spec.model.dim, job.facts["d_model"])
     same("vocabulary", config.model_spec.model.vocab_size, job.facts["vocab"])
+    words = {"none": "NoneType", "selective": "SelectiveAC", "full": "FullAC"}
+    policy = type(config.activation_checkpoint).__qualname__.split(".")[0]
+    same("recompute", policy, words[plan["recompute"]])
     replicas = job.facts["data_parallel"]
     per_pass = training.local_batch_size * replicas
     expect(training.global_batch_size % per_pass == 0, "batch is not of whole passes")

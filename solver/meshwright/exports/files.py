@@ -20,7 +20,7 @@ class ExportedFile(SpecModel):
     """One file of an export."""
 
     name: str = Field(description="Its name in the folder; never a path.")
-    text: str
+    text: str = Field(description="All of it.")
 
     @field_validator("name")
     @classmethod
@@ -45,7 +45,7 @@ class Export(SpecModel):
         description="What starts the plan: `megatron`, `torchtitan`, ..."
     )
     version: str = Field(description="The versions that the files are written for.")
-    files: tuple[ExportedFile, ...]
+    files: tuple[ExportedFile, ...] = Field(description="In no order.")
 
     def __getitem__(self, name: str) -> str:
         """Return the text of the file of a name."""
