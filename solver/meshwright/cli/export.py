@@ -11,10 +11,7 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import OF_STATUS
 from meshwright.cli.interrupts import interruptible
-from meshwright.cli.options import ProfileOption, tell, write
-from meshwright.errors import SpecError
-from meshwright.escape import printable
-from meshwright.reading.files import is_folder
+from meshwright.cli.options import ProfileOption, check_folder, tell, write
 
 if TYPE_CHECKING:
     from meshwright.exports.files import Export
@@ -50,8 +47,7 @@ def export(
     profile: ProfileOption = DEFAULT_PROFILE,
 ) -> None:
     """Write the fastest plan as files that start a training framework."""
-    if not is_folder(output):
-        raise SpecError(f"--output {printable(str(output))}: no such folder")
+    check_folder(output, "--output")
     with interruptible() as interrupt:
         from meshwright.api.export import export as export_plan
         from meshwright.api.load import load

@@ -43,6 +43,16 @@ ProfileOption = Annotated[
 ]
 
 
+def check_folder(folder: Path | None, option: str) -> None:
+    """Refuse a folder that is not there, before any work.
+
+    Raises:
+        SpecError: names the option and the folder.
+    """
+    if folder is not None and not is_folder(folder):
+        raise SpecError(f"{option} {printable(str(folder))}: no such folder")
+
+
 def check_writable(output: Path | None, option: str = "--output") -> None:
     """Refuse an output file that cannot be written, before any work is done."""
     if output is not None and (is_folder(output) or not is_folder(output.parent)):

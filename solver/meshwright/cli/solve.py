@@ -16,14 +16,12 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    check_folder,
     check_writable,
     formatted,
     tell,
     write,
 )
-from meshwright.errors import SpecError
-from meshwright.escape import printable
-from meshwright.reading.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.deadline import Interrupt
@@ -81,9 +79,8 @@ def solve(
 ) -> None:
     """Find the fastest plan that fits, and prove it."""
     check_writable(output)
-    for option, folder in (("--ranks", ranks), ("--export", export)):
-        if folder is not None and not is_folder(folder):
-            raise SpecError(f"{option} {printable(str(folder))}: no such folder")
+    check_folder(ranks, "--ranks")
+    check_folder(export, "--export")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)
         from meshwright.api.options import refuse_beside_inference

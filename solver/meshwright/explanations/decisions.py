@@ -102,8 +102,6 @@ def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
 
 def _plan_value(plan: Plan, name: str) -> str:
     """Return the plan's value of a pinnable field, in YAML."""
-    if name == "dp":
-        return str(plan.dp_replicate * plan.dp_shard)
     if name == "layers":
         return str([stage.layers for stage in plan.stages])
     if name == "recompute_layers":
@@ -117,7 +115,7 @@ def _plan_value(plan: Plan, name: str) -> str:
 def _any_layers(spec: Spec, name: str, plan: Plan) -> str:
     """Return the second pin that a recompute mode needs if not all layers use it."""
     is_free = name == "recompute" and spec.pins.recompute_layers is None
-    is_part = is_free and plan.recompute != "none" and not plan.recomputes_all_layers
+    is_part = is_free and plan.recomputes_some_layers
     return ", recompute_layers: any" if is_part else ""
 
 

@@ -181,8 +181,6 @@ def with_degree(spec: Spec, axis: str, degree: int) -> Spec:
 
 def degree_of(plan: Plan, axis: str) -> int:
     """Return how many GPUs a plan has along an axis."""
-    if axis == "dp":
-        return plan.dp_replicate * plan.dp_shard
     return int(getattr(plan, axis))
 
 

@@ -8,13 +8,7 @@ from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Launcher, Program, Seats, launch_files
 from meshwright.exports.model_page import model_page
 from meshwright.exports.refusals import Refusal
-from meshwright.exports.target import (
-    Target,
-    layers,
-    listed,
-    recomputed_layers,
-    recomputes_some,
-)
+from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
@@ -37,15 +31,8 @@ STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan Accelerate cannot be told."""
-    said = f"{listed(recomputed_layers(plan))} of {listed(layers(plan))} layers"
-    if plan.recompute == "selective":
-        check = "accelerate/utils/fsdp_utils.py: fsdp2_apply_ac"
-        sentence = f"selective on {said}: it recomputes whole layers"
-        yield Refusal("recompute", sentence, check)
-    elif recomputes_some(plan):
-        check = "accelerate/utils/fsdp_utils.py: fsdp2_apply_ac"
-        sentence = f"full on {said}: it recomputes every layer, or none"
-        yield Refusal("recompute", sentence, check)
+    check = "accelerate/utils/fsdp_utils.py: fsdp2_apply_ac"
+    yield from all_or_no_layers(plan, check)
     if not Seats(rank_map(spec.cluster, plan)).is_in_order:
         check = "accelerate/commands/launch.py: multi_gpu_launcher"
         yield Refusal("mesh", "does not fill equal hosts one after the other", check)

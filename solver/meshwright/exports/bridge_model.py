@@ -60,11 +60,11 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
     yield Setting("recompute_granularity", plan.recompute, "plan.recompute")
     if plan.recompute == "full":
         method = "uniform" if plan.recomputes_all_layers else "block"
-        count = 1 if plan.recomputes_all_layers else recomputed_layers(plan)[0]
+        some = recomputed_layers(plan)[0] // plan.vpp
         yield Setting("recompute_method", method, "plan.stages")
         why = "each layer by itself, or so many of each stage"
-        own = count if plan.recomputes_all_layers else count // plan.vpp
-        yield Setting("recompute_num_layers", own, why)
+        count = 1 if plan.recomputes_all_layers else some
+        yield Setting("recompute_num_layers", count, why)
 
 
 def _shape(model: Model) -> Iterator[Setting]:

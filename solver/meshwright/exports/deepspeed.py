@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from meshwright.exports.deepspeed_rules import partition, refusals
+from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import model_page
-from meshwright.exports.target import Target, data_parallel, layers
+from meshwright.exports.target import Target, layers
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
@@ -17,12 +17,10 @@ from meshwright.spec.spec import Spec
 CONFIG = "deepspeed.hjson"
 """DeepSpeed reads its configuration as Hjson, which has comments."""
 
-STAGE_OF_OFFLOAD = {"none": 0, "optimizer": 1, "gradients": 2, "parameters": 3}
-
 
 def stage(plan: Plan) -> int:
-    """Return DeepSpeed's stage, of which offload needs some even on one GPU."""
-    return max(plan.zero, STAGE_OF_OFFLOAD[plan.offload])
+    """Return DeepSpeed's stage: what is offloaded is sharded, even on one GPU."""
+    return max(plan.zero, OFFLOADS.index(plan.offload))
 
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -74,7 +72,7 @@ def _section(name: str, settings: Iterable[Setting]) -> str:
 
 def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
     batch = spec.training.global_batch
-    why = f"training.global_batch, over {data_parallel(plan)} data-parallel ranks"
+    why = f"training.global_batch, over {plan.dp} data-parallel ranks"
     yield Setting("train_batch_size", batch, why)
     name = "train_micro_batch_size_per_gpu"
     yield Setting(name, plan.micro_batch, "plan.micro_batch")
@@ -146,10 +144,10 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
     interval = 1 if plan.recompute == "full" else 0
     yield (
         "The model is `PipelineModule(layers, topology=PipeModelDataParallelTopology("
-        f"num_pp={plan.pp}, num_mp={plan.tp}, num_dp={data_parallel(plan)}), "
-        f"partition_method='type:{partition()}', "
+        f"num_pp={plan.pp}, num_mp={plan.tp}, num_dp={plan.dp}), "
+        f"partition_method='type:{LAYER_CLASS}', "
         f"activation_checkpoint_interval={interval})`, the class of a layer having "
-        f"`{partition()}` in its name: {layers(plan)[0]} layers on every stage."
+        f"`{LAYER_CLASS}` in its name: {layers(plan)[0]} layers on every stage."
     )
     if plan.tp > 1:
         yield (

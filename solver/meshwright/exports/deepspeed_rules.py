@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.refusals import Refusal
-from meshwright.exports.target import (
-    layers,
-    listed,
-    recomputed_layers,
-    recomputes_some,
-)
+from meshwright.exports.target import all_or_no_layers, layers, listed
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -20,14 +15,14 @@ CHECKPOINTING = (
 )
 
 
-def partition() -> str:
-    """Return what the name of a layer's class has in it."""
-    return "transformer"
+LAYER_CLASS = "transformer"
+"""What the name of a layer's class has in it, by which DeepSpeed tells layers apart."""
 
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan DeepSpeed cannot be told."""
-    yield from _recompute_refusals(plan)
+    check = f"{PIPE}: activation_checkpoint_interval" if plan.pp > 1 else CHECKPOINTING
+    yield from all_or_no_layers(plan, check)
     if len({*layers(plan)}) > 1:
         sentence = f"layers {listed(layers(plan))}: stages are balanced, not given"
         yield Refusal("stages", sentence, f"{PIPE}: _partition_layers")
@@ -46,17 +41,6 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     ):
         check = "deepspeed/runtime/engine.py: _configure_optimizer"
         yield Refusal("training.gradients", "bf16 beside fp16 weights", check)
-
-
-def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
-    said = f"{listed(recomputed_layers(plan))} of {listed(layers(plan))} layers"
-    check = f"{PIPE}: activation_checkpoint_interval" if plan.pp > 1 else CHECKPOINTING
-    if plan.recompute == "selective":
-        sentence = f"selective on {said}: it recomputes whole layers"
-        yield Refusal("recompute", sentence, check)
-    elif recomputes_some(plan):
-        sentence = f"full on {said}: it recomputes every layer, or none"
-        yield Refusal("recompute", sentence, check)
 
 
 def _expert_refusals(plan: Plan) -> Iterator[Refusal]:

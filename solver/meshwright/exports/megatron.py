@@ -13,9 +13,8 @@ from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import (
     Target,
     layers,
-    listed,
     recomputed_layers,
-    recomputes_some,
+    recomputed_text,
 )
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
@@ -41,10 +40,9 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
 
 
 def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
-    if not recomputes_some(plan):
+    if not plan.recomputes_some_layers:
         return
-    recomputed, own = recomputed_layers(plan), layers(plan)
-    said = f"{listed(recomputed)} of {listed(own)} layers"
+    recomputed, said = recomputed_layers(plan), recomputed_text(plan)
     if plan.recompute == "selective":
         sentence = f"selective on {said}: recompute_num_layers must be None with it"
         yield Refusal("recompute", sentence, CONFIG)

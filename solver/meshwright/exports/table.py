@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from meshwright.errors import SpecError
 from meshwright.exports.files import Export
-from meshwright.exports.refusals import NotLaunchableError, Refusal
+from meshwright.exports.refusals import NotLaunchableError
 from meshwright.exports.target import Target
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
@@ -39,11 +39,6 @@ def target_of(framework: str) -> str:
     raise SpecError(f"framework: {sentence}")
 
 
-def refusals(spec: Spec, plan: Plan, to: str) -> list[Refusal]:
-    """Return what of a plan a target cannot be told."""
-    return [*_target_for(spec, to).refusals(spec, plan)]
-
-
 def export_plan(spec: Spec, plan: Plan, to: str) -> Export:
     """Return a plan as files.
 
@@ -51,11 +46,11 @@ def export_plan(spec: Spec, plan: Plan, to: str) -> Export:
         NotLaunchableError: the target cannot be told all of the plan.
         SpecError: the plan is one of another framework.
     """
-    own = _target_for(spec, to)
-    if refused := refusals(spec, plan, to):
-        raise NotLaunchableError(own.title, refused)
-    files = tuple(own.files(spec, plan))
-    return Export(target=to, version=own.version, files=files)
+    launcher = _target_for(spec, to)
+    if refused := [*launcher.refusals(spec, plan)]:
+        raise NotLaunchableError(launcher.title, refused)
+    files = tuple(launcher.files(spec, plan))
+    return Export(target=to, version=launcher.version, files=files)
 
 
 def _target_for(spec: Spec, to: str) -> Target:

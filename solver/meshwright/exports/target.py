@@ -26,11 +26,6 @@ class Target:
     """Writes a plan that is not refused."""
 
 
-def data_parallel(plan: Plan) -> int:
-    """Return over how many ranks the sequences of a batch are spread."""
-    return plan.dp_replicate * plan.dp_shard
-
-
 def recomputed_layers(plan: Plan) -> list[int]:
     """Return the recomputed layers of each stage."""
     return [stage.recompute_layers for stage in plan.stages]
@@ -41,11 +36,22 @@ def layers(plan: Plan) -> list[int]:
     return [stage.layers for stage in plan.stages]
 
 
-def recomputes_some(plan: Plan) -> bool:
-    """Return whether some layers are recomputed and others are not."""
-    return plan.recompute != "none" and not plan.recomputes_all_layers
-
-
 def listed(numbers: list[int]) -> str:
     """Return numbers as text, one for all of them where they are equal."""
     return ", ".join(map(str, numbers if len({*numbers}) > 1 else numbers[:1]))
+
+
+def recomputed_text(plan: Plan) -> str:
+    """Return how many layers of each stage are recomputed, in words."""
+    return f"{listed(recomputed_layers(plan))} of {listed(layers(plan))} layers"
+
+
+def all_or_no_layers(plan: Plan, check: str) -> Iterator[Refusal]:
+    """Yield what of a plan's recomputation is not of every whole layer, or of none."""
+    if plan.recompute == "selective":
+        sentence = f"selective on {recomputed_text(plan)}: it recomputes whole layers"
+        yield Refusal("recompute", sentence, check)
+    elif plan.recomputes_some_layers:
+        text = recomputed_text(plan)
+        sentence = f"full on {text}: it recomputes every layer, or none"
+        yield Refusal("recompute", sentence, check)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.refusals import Refusal
-from meshwright.exports.target import (
-    layers,
-    listed,
-    recomputed_layers,
-    recomputes_some,
-)
+from meshwright.exports.target import recomputed_text
 from meshwright.exports.torchtitan_models import flavor, is_llama
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
@@ -18,10 +13,11 @@ from meshwright.spec.spec import Spec
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan torchtitan cannot be told."""
-    if recomputes_some(plan):
-        said = f"{listed(recomputed_layers(plan))} of {listed(layers(plan))} layers"
+    if plan.recomputes_some_layers:
         check = "torchtitan/distributed/activation_checkpoint.py: apply"
-        sentence = f"{plan.recompute} on {said}: a policy wraps every block"
+        sentence = (
+            f"{plan.recompute} on {recomputed_text(plan)}: a policy wraps every block"
+        )
         yield Refusal("recompute", sentence, check)
     yield from _sharding_refusals(spec, plan)
     yield from _model_refusals(spec, plan)

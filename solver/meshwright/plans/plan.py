@@ -64,12 +64,22 @@ class Plan(SpecModel):
     @property
     def world_size(self) -> int:
         """Return the number of GPUs; experts are folded into the other axes."""
-        return self.tp * self.cp * self.dp_replicate * self.dp_shard * self.pp
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def dp(self) -> int:
+        """Return the data-parallel degree, replicate x shard."""
+        return self.dp_replicate * self.dp_shard
 
     @property
     def recomputes_all_layers(self) -> bool:
         """Return whether every layer is recomputed."""
         return all(stage.recompute_layers == stage.layers for stage in self.stages)
+
+    @property
+    def recomputes_some_layers(self) -> bool:
+        """Return whether some layers are recomputed and others are not."""
+        return self.recompute != "none" and not self.recomputes_all_layers
 
     def __str__(self) -> str:
         """Return the plan in one line, as `--plan` reads it.
@@ -100,6 +110,6 @@ class Plan(SpecModel):
 
     def _written(self, names: Iterable[str]) -> list[str]:
         written = [f"{name}={getattr(self, name)}".lower() for name in names]
-        if self.recompute != "none" and not self.recomputes_all_layers:
+        if self.recomputes_some_layers:
             written.append("recompute_layers=any")
         return written

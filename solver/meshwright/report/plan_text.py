@@ -9,8 +9,7 @@ from meshwright.spec.plan_fields import AXES
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
     """Return a plan in two lines, and a third where ranks sit on chosen GPUs."""
-    dp = plan.dp_replicate * plan.dp_shard
-    degrees = f"tp {plan.tp} · pp {plan.pp} · dp {dp}"
+    degrees = f"tp {plan.tp} · pp {plan.pp} · dp {plan.dp}"
     for name in ("vpp", "cp", "ep"):
         if getattr(plan, name) > 1:
             degrees += f" · {name} {getattr(plan, name)}"

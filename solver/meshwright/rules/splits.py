@@ -12,7 +12,7 @@ from meshwright.spec.spec import Spec
 def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     """Return the rules about layers, sequences and ranks that a plan breaks."""
     layers = sum(stage.layers for stage in plan.stages)
-    sequences = plan.dp_replicate * plan.dp_shard * plan.micro_batch * plan.microbatches
+    sequences = plan.dp * plan.micro_batch * plan.microbatches
     n_layers = spec.model.n_layers
     batch = spec.training.global_batch
     gpus = plan.world_size
