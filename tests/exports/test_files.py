@@ -9,7 +9,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.exports.files import ExportedFile, Setting, bash_array
-from meshwright.exports.table import TARGETS
+from meshwright.exports.target_names import TARGETS
 from tests.exports.small import DATA, exported
 from tests.helpers.command import run
 

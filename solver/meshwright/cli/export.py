@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,19 +11,10 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import OF_STATUS
 from meshwright.cli.interrupts import interruptible
 from meshwright.cli.options import ProfileOption, check_folder, tell, write
+from meshwright.exports.target_names import TargetName
 
 if TYPE_CHECKING:
     from meshwright.exports.files import Export
-
-
-class TargetOption(StrEnum):
-    """What plans are written for."""
-
-    megatron = "megatron"
-    megatron_bridge = "megatron-bridge"
-    deepspeed = "deepspeed"
-    torchtitan = "torchtitan"
-    accelerate = "accelerate"
 
 
 def export(
@@ -33,7 +23,7 @@ def export(
         Path, typer.Option("-o", "--output", help="Write files here. A folder.")
     ],
     to: Annotated[
-        TargetOption | None,
+        TargetName | None,
         typer.Option(help="What starts the plan. Default: by the spec's framework."),
     ] = None,
     pin: Annotated[
@@ -71,7 +61,7 @@ def export(
         if outcome.best is None:
             tell([f"nothing is written: the answer is {outcome.status}"])
             raise typer.Exit(OF_STATUS[outcome.status])
-        files = export_plan(loaded, outcome, to=to.value if to else None)
+        files = export_plan(loaded, outcome, to=to)
         write_files(files, output, "--output")
     print(f"plan: {outcome.best.plan}")
     for file in files.files:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Literal, get_args
 
 from meshwright.errors import SpecError
 from meshwright.exports.files import Export
 from meshwright.exports.refusals import NotLaunchableError
 from meshwright.exports.target import Target
+from meshwright.exports.target_names import TARGETS
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
-
-TargetName = Literal[
-    "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate"
-]
-TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 
 
 def target(name: str) -> Target:
