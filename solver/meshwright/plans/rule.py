@@ -69,6 +69,8 @@ class RuleOf(Generic[S, R]):
     """Whether degrees that break it break it with any further factor too."""
     concerns: Callable[[S], bool] = lambda _spec: True
     """Whether the rule applies to a spec."""
+    fails_with: str = ""
+    """What the framework says of a plan that breaks the rule: its own message."""
 
     def told(self, spec: S, rows: R) -> str:
         """Return the sentence with the values of the first row."""
