@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,41 +22,26 @@ from tests.helpers.command import refusal, run
 
 ROOT = Path(meshwright.__file__).parent
 
-RULES: dict[str, set[str]] = {
-    "megatron": {
-        "kv_heads_divisible", "zero_with_pipeline", "schedule_supported",
-        "offload_supported", "drives_supported",
-    },
-    "deepspeed": {
-        "kv_heads_divisible", "context_parallel_supported",
-        "hybrid_sharding_supported", "zero_with_pipeline",
-        "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
-        "offload_supported", "drives_supported",
-    },
-    "internevo": {
-        "kv_heads_divisible", "context_parallel_supported",
-        "hybrid_sharding_supported", "zero_with_pipeline",
-        "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
-        "offload_supported",
-    },
-    "torchtitan": {
-        "kv_heads_divisible", "zero_supported", "sequence_parallel_always",
-        "microbatches_fill_pipeline", "offload_supported", "drives_supported",
-    },
-    "fsdp": {
-        "tensor_parallel_supported", "pipeline_supported",
-        "context_parallel_supported", "zero_supported", "sequence_parallel_supported",
-        "expert_parallel_supported", "offload_supported", "drives_supported",
-    },
-    "generic": {"offload_supported"},
-    "ideal": {"offload_supported"},
-}  # fmt: skip
+UNLIMITED = ("generic", "ideal")
+"""Names of no framework, which keep the mathematics alone."""
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_framework_has_its_rules(name: str) -> None:
+@pytest.mark.parametrize("name", UNLIMITED)
+def test_no_framework_keeps_the_mathematics_alone(name: str) -> None:
     own = framework(name)
-    assert {rule.name for rule in own.degree_rules + own.plan_rules} == RULES[name]
+    assert {rule.name for rule in own.degree_rules + own.plan_rules} == {
+        "context_balanced",
+        "offload_supported",
+    }
+
+
+@pytest.mark.parametrize("name", sorted({*framework_names()} - {*UNLIMITED}))
+def test_a_rule_names_a_file_and_a_version(name: str) -> None:
+    own = framework(name)
+    words = [*own.degree_rules, *own.plan_rules, *own.own_words.values()]
+    assert [
+        w.source for w in words if not re.search(r"\d.*: |\d.*\.py", w.source)
+    ] == []
 
 
 @pytest.mark.parametrize("name", framework_names())
@@ -97,7 +83,7 @@ def test_the_names_are_found_without_loading_a_framework() -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == framework_names()
-    assert set(RULES) <= set(framework_names())
+    assert {"megatron", *UNLIMITED} <= set(framework_names())
 
 
 SPEC: dict[str, Any] = {

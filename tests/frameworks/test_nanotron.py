@@ -45,6 +45,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # rule: (a row that holds, a row that breaks it)
     # 4 KV heads: 8 would repeat each of them, which Nanotron does not.
     "kv_heads_divisible": ({"tp": 4}, {"tp": 8}),
+    "context_balanced": ({"cp": 4}, {"cp": 1024}),
     "hybrid_sharding_supported": (
         {"dp_shard": 4},
         {"dp_shard": 2, "dp_replicate": 2},

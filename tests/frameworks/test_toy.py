@@ -135,6 +135,7 @@ def test_its_rule_is_listed(spec: str) -> None:
         "sentence": "tp is 1 or 2",
         "frameworks": ["toy"],
         "source": "the toy's manual",
+        "fails_with": "",
     } in listed
     everyone_s = [own for own in listed if len(own["frameworks"]) > 1]
     assert len(listed) == len(everyone_s) + 1

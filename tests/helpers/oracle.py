@@ -158,8 +158,8 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
         spread = tp * cp * (dp if dp_shard == 1 else dp_shard)
         eps = [n for n in range(1, experts + 1) if experts % n + spread % n == 0]
         vpps = [v for v in range(1, spec.model.n_layers + 1) if pp > 1 or v == 1]
-        # ZeRO needs shards: of the data, or of the sequence where nothing repeats.
-        zeros = range(1, 4) if dp_shard > 1 else range(4 if cp > 1 and dp == 1 else 1)
+        # ZeRO shards what the data or the sequence is split over, or one GPU's whole.
+        zeros = range(1, 4) if dp_shard > 1 else range(4 if dp == 1 else 1)
         for micro_batch in range(1, spec.training.global_batch + 1):
             if spec.training.global_batch % (dp * micro_batch):
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.recomputed.case import Case
+from tests.recomputed.case import GATHERING, Case
 
 
 class Saved(NamedTuple):
@@ -100,7 +100,8 @@ class Layer:
         keys = self.over_kv_heads(model.n_kv_heads * model.head_dim)
         yield always(self.element * queries)
         if self.is_flash or model.n_heads == model.n_kv_heads:
-            yield always(self.element * keys * 2)
+            gathered = self.case.plan.cp if self.case.spec.framework in GATHERING else 1
+            yield always(self.element * keys * 2 * gathered)
         else:
             # Plain attention repeats keys and values for every query head, from what
             # it must be given again where it is recomputed.

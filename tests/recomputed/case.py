@@ -14,6 +14,13 @@ TENSOR_ENGINE = ("megatron", "deepspeed", "internevo")
 """Frameworks whose fp8 matmuls keep the 8-bit copies that they cast."""
 
 
+ULYSSES = ("deepspeed",)
+"""Frameworks whose ranks of one sequence exchange tokens for heads."""
+
+GATHERING = ("torchtitan",)
+"""Frameworks whose ranks gather keys and values before attention, and keep them."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One plan, and how much of the hardware real kernels and links reach."""

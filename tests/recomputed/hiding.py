@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.recomputed.case import Case
+from tests.recomputed.case import GATHERING, ULYSSES, Case
 from tests.recomputed.kernels import Pass
 
 Parts = dict[str, float]
@@ -17,14 +17,17 @@ def _behind(traffic_s: float, compute_s: float, share: float) -> tuple[float, fl
 def in_pass(case: Case, parts: Parts, own: Pass) -> tuple[Parts, float]:
     """One pass of a layer, and what of its compute hides nothing.
 
-    Nothing hides what compute waits for (tp, ep). The ring goes beside the attention
-    that it feeds, and while the GPU waits for the host; ZeRO beside the rest, copies
-    beside what that leaves.
+    Nothing hides what compute waits for (tp, ep, and cp where it is no ring). The ring
+    goes beside the attention that it feeds, and while the GPU waits for the host; ZeRO
+    beside the rest, copies beside what that leaves.
     """
     share = case.rates["gather_overlap"]
-    others_s = own.seconds - own.core - own.wait
-    ring_s, left_s = _behind(parts.get("cp", 0.0), own.core + own.wait, share)
-    zero_s, left_s = _behind(parts.get("zero", 0.0), left_s + others_s, share)
+    is_ring = case.spec.framework not in (*GATHERING, *ULYSSES)
+    beside_s = own.core + own.wait if is_ring else 0.0
+    ring_s, left_s = _behind(parts.get("cp", 0.0), beside_s, share)
+    zero_s, left_s = _behind(
+        parts.get("zero", 0.0), left_s + own.seconds - beside_s, share
+    )
     copies_s, left_s = _behind(parts["offload"], left_s, share)
     return parts | {"cp": ring_s, "zero": zero_s, "offload": copies_s}, left_s
 

@@ -39,7 +39,7 @@ WANTED: list[tuple[list[str], str, int]] = [
     (FRAMEWORKS, "tp", 2),
     (FRAMEWORKS, "ep", 2),
     (["megatron", "torchtitan"], "vpp", 2),
-    (["megatron", "torchtitan"], "cp", 2),
+    (["megatron", "torchtitan", "deepspeed", "fsdp"], "cp", 2),
     (["torchtitan"], "schedule", GPIPE),
     (["torchtitan"], "schedule", ZERO_BUBBLE_H1),
     (["megatron", "deepspeed"], "offload", OPTIMIZER),

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.recomputed.case import Case
+from tests.recomputed.case import ULYSSES, Case
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 
@@ -73,7 +73,7 @@ def groups(case: Case) -> dict[str, Groups]:
 
 
 def expert_groups(case: Case) -> dict[str, Groups]:
-    """Groups of experts, folded out of a stage's ranks from the inside out.
+    """Groups of experts: neighbours in the order of ranks, tp first, then cp and data.
 
     Liu et al. 2025, MoE Parallel Folding, section 3: ep has nothing to do with which
     ranks are tensor- or data-parallel to each other outside the experts. Only replicas
@@ -86,16 +86,13 @@ def expert_groups(case: Case) -> dict[str, Groups]:
     expert: list[list[int]] = [[] for _ in at]
     copy: list[list[int]] = [[] for _ in at]
     left = plan.ep
-    for level in range(len(case.spec.cluster.levels)):
-        room = math.prod(plan.mesh[axis][level] for axis in folded)
-        here = math.gcd(left, room)
-        left //= here
-        for gpu, place in enumerate(at):
-            number = 0
-            for axis in reversed(folded):
-                number = number * plan.mesh[axis][level] + place[axis][level]
-            expert[gpu].append(number % here)
-            copy[gpu].append(number // here)
+    for axis in folded:
+        for level, room in enumerate(plan.mesh[axis]):
+            here = math.gcd(left, room)
+            left //= here
+            for gpu, place in enumerate(at):
+                expert[gpu].append(place[axis][level] % here)
+                copy[gpu].append(place[axis][level] // here)
     assert left == 1
 
     def alike(*names: str) -> Groups:
@@ -126,9 +123,13 @@ def group_size(own: Groups) -> int:
 
 
 def paths(case: Case) -> dict[str, Path]:
-    """What every kind of group pays: a ring each, but experts exchange tokens."""
+    """What every kind of group pays: a ring each, but experts exchange tokens.
+
+    So do the ranks of a sequence under Ulysses.
+    """
+    exchanging = {"ep", "cp"} if case.spec.framework in ULYSSES else {"ep"}
     return {
-        name: _path(case, own, _exchange if name == "ep" else _ring)
+        name: _path(case, own, _exchange if name in exchanging else _ring)
         for name, own in groups(case).items()
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.spec.model import Model
 from tests.recomputed import parameters
-from tests.recomputed.case import Case
+from tests.recomputed.case import GATHERING, ULYSSES, Case
 from tests.recomputed.collectives import Call
 from tests.recomputed.parameters import Share
 from tests.recomputed.state import state_of
@@ -31,7 +31,7 @@ def layer(case: Case, is_leading: bool, passed: str) -> Iterator[Call]:
     """One pass of one micro-batch through one layer, but for ZeRO."""
     yield from _in_and_out_of_tensor_groups(case)  # attention
     if case.plan.cp > 1:
-        yield from _ring(case, passed)
+        yield from _over_sequence(case, passed)
     is_dense = case.is_dense(is_leading)
     if is_dense or _has_shared_experts(case.model):
         yield from _in_and_out_of_tensor_groups(case)  # the MLP
@@ -63,19 +63,42 @@ def _in_and_out_of_tensor_groups(case: Case) -> Iterator[Call]:
     yield Call("tp", "reduce_scatter", "tp", case.hidden_bytes)
 
 
-def _ring(case: Case, passed: str) -> Iterator[Call]:
+def _over_sequence(case: Case, passed: str) -> Iterator[Call]:
     """Keys and values of all go round the ring of attention (Liu et al. 2023).
 
-    The backward sees them again and adds up their gradients on the way.
+    The backward sees them again and adds up their gradients on the way. Where they were
+    gathered instead, it still has them (Dubey et al. 2024, section 3.3.2).
     """
     model, sequences = case.model, case.plan.micro_batch
-    heads = model.n_kv_heads / case.kv_shards
     value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
+    if case.spec.framework in ULYSSES:
+        yield from _heads_for_tokens(case, value_dim)
+        return
+    heads = model.n_kv_heads / case.kv_shards
     width = heads * (model.head_dim + value_dim)
     whole = sequences * case.training.seq_len * width * case.element
-    yield Call("cp", "all_gather", "cp", whole)
+    if passed == "forward" or case.spec.framework not in GATHERING:
+        yield Call("cp", "all_gather", "cp", whole)
     if passed == "backward":
         yield Call("cp", "reduce_scatter", "cp", whole)
+
+
+def _heads_for_tokens(case: Case, value_dim: int) -> Iterator[Call]:
+    """Jacobs et al. 2023, section 3.2: q, k and v before attention, its result after.
+
+    Each rank needs a KV head of its own, so that few are sent several times.
+    """
+    model = case.model
+    kv_heads = max(model.n_kv_heads, case.plan.cp)
+    widths = {
+        "queries": model.n_heads * model.head_dim,
+        "keys": kv_heads * model.head_dim,
+        "values": kv_heads * value_dim,
+        "results": model.n_heads * value_dim,
+    }
+    for width in widths.values():
+        whole = case.tokens * width * case.element / case.plan.tp
+        yield Call("cp", "all_to_all", "cp", whole)
 
 
 def embedding(case: Case, passed: str) -> Iterator[Call]:

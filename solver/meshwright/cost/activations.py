@@ -113,15 +113,17 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
     """Return keys and values, which plain attention repeats for its query heads.
 
     A flash kernel reads each key and value for a group of queries. Recomputation of
-    plain attention starts before they are repeated.
+    plain attention starts before they are repeated. Where context parallelism gathers
+    them, attention saves those of the whole sequence (torchtitan 0.3.0
+    distributed/context_parallel/api.py: apply_cp_to_forward).
     """
     model = layer.model
-    unrepeated = layer.saved("keys and values", 2 * kv_width(model), "kv")
+    unrepeated = layer.saved("keys and values", 2 * kv_width(model), "keys")
     if layer.flash or model.n_kv_heads == model.n_heads:
         return [unrepeated]
     repeated = 2 * layer.element * query_width(model)
     return [
-        Saved(unrepeated.name, 0.0, "kv", unrepeated.kept_per_token),
+        Saved(unrepeated.name, 0.0, "keys", unrepeated.kept_per_token),
         Saved("repeated keys and values", repeated, "tensor", 0.0),
     ]
 
@@ -201,9 +203,12 @@ def dense_saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
 def _on_one_gpu(
     spec: Spec, tensors: list[Saved], shards: Shards, selective: bool
 ) -> Floats:
+    kv = kv_shards(spec.model, shards.tp)
+    is_gathered = framework_of(spec).context_exchange == "gather"
     splits = {
         "tensor": shards.tp,
-        "kv": kv_shards(spec.model, shards.tp),
+        "kv": kv,
+        "keys": kv / shards.cp if is_gathered else kv,
         "sequence": shards.sequence_shards,
     }
     result = np.zeros(len(shards))

@@ -9,11 +9,12 @@ from functools import reduce
 import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Ints
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import Fabric
+from meshwright.topology.fabric import EXPERTS_EXCHANGE, Fabric
 from meshwright.topology.fabric_builder import build_fabric
 
 
@@ -43,7 +44,14 @@ class Job:
 
 def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:
     """Return the job of a spec, at default efficiency if none is given."""
-    return Job(spec, build_fabric(spec.cluster), efficiency or Efficiency())
+    fabric = build_fabric(spec.cluster, _exchanging(spec))
+    return Job(spec, fabric, efficiency or Efficiency())
+
+
+def _exchanging(spec: Spec) -> frozenset[str]:
+    """Return the groups that send all to all under the framework of a spec."""
+    is_ulysses = framework_of(spec).context_exchange == "ulysses"
+    return EXPERTS_EXCHANGE | ({"cp"} if is_ulysses else set())
 
 
 def make_mixed_job(spec: Spec, of_gpu: Callable[[str], Efficiency]) -> Job:

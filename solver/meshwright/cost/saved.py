@@ -8,9 +8,10 @@ from typing import Literal
 from meshwright.spec.model import Model
 from meshwright.spec.training import FusedKernels
 
-Split = Literal["tensor", "kv", "sequence"]
+Split = Literal["tensor", "kv", "keys", "sequence"]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
-there are key and value heads, or the group only under sequence parallelism."""
+there are key and value heads, the same for keys and values that context parallelism may
+have gathered, or the group only under sequence parallelism."""
 
 
 @dataclass(frozen=True)

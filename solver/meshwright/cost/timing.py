@@ -25,6 +25,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
@@ -130,10 +131,11 @@ def _layer(
         "ep": traffic.seconds(job, rows, block.ep),
     }
     hiding = traffic.seconds(job, rows, block.ring), zero_s, moved.forward_s
-    behind_s = compute.attention_s + compute.wait_s
+    is_hidden = framework_of(job.spec).context_exchange == "ring"
+    behind_s = is_hidden * (compute.attention_s + compute.wait_s)
     forward = _pass(job, exposed, compute.forward_s, behind_s, *hiding)
     hiding = traffic.seconds(job, rows, block.ring_back), zero_back_s, moved.backward_s
-    behind_s = compute.attention_backward_s + compute.wait_backward_s
+    behind_s = is_hidden * (compute.attention_backward_s + compute.wait_backward_s)
     backward = _pass(job, exposed, compute.backward_s, behind_s, *hiding)
     return BlockTimes(
         forward=forward.parts,
@@ -169,8 +171,9 @@ def _pass(
 
     `exposed` traffic and compute wait for each other. The ring of context parallelism
     hides behind `behind_s`: the attention that it feeds (Liu et al. 2023, section 3)
-    and the wait for the host. ZeRO hides behind the rest of the pass, and copies to and
-    from the host behind what ZeRO leaves.
+    and the wait for the host; `behind_s` is 0 where attention waits for all of it. ZeRO
+    hides behind the rest of the pass, and copies to and from the host behind what ZeRO
+    leaves.
     """
     overlap = job.efficiency.gather_overlap
     hidden_ring_s = hidden_s(ring_s, behind_s, overlap)

@@ -17,11 +17,14 @@ from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
     kv_shards,
     kv_width,
+    output_width,
+    query_width,
     table_params,
     value_width,
 )
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
@@ -134,17 +137,42 @@ def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
 def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Collective]:
     """Return the collectives of a layer's attention over the context axis.
 
-    Every GPU gets the keys and values of all; the backward gets them again and sums
-    their gradients (Liu et al. 2023, Ring Attention, section 3).
+    Every GPU gets the keys and values of all, and the backward sums their gradients; in
+    a ring it gets keys and values again (Liu et al. 2023, Ring Attention, section 3).
     """
+    exchange = framework_of(job.spec).context_exchange
+    if exchange == "ulysses":
+        return _ulysses(job, rows)
     training, model = job.spec.training, job.spec.model
     width = (kv_width(model) + value_width(model)) / kv_shards(model, rows.tp)
     element = ELEMENT_BYTES[training.precision]
     whole = rows.micro_batch * (training.seq_len * element) * width
     passed = np.where(rows.cp > 1, whole, 0.0)
     gather = Collective(CP, "all_gather", passed, rows.cp)
-    back = [Collective(CP, "reduce_scatter", passed, rows.cp)] if is_backward else []
-    return [gather, *back]
+    if not is_backward:
+        return [gather]
+    reduce = Collective(CP, "reduce_scatter", passed, rows.cp)
+    return [gather, reduce] if exchange == "ring" else [reduce]
+
+
+def _ulysses(job: Job, rows: Skeletons) -> list[Collective]:
+    """Return the four all-to-alls of a layer's attention, the same in both passes.
+
+    Queries, keys and values go to the GPUs of their heads, and results come back
+    (Jacobs et al. 2023, DeepSpeed Ulysses, section 3.2). KV heads that are fewer than
+    the GPUs are repeated, one for each.
+    """
+    training, model = job.spec.training, job.spec.model
+    repeats = np.maximum(rows.cp / model.n_kv_heads, 1.0)
+    widths = (
+        query_width(model) / rows.tp,
+        repeats * kv_width(model) / rows.tp,
+        repeats * value_width(model) / rows.tp,
+        output_width(model) / rows.tp,
+    )
+    tokens = rows.shards.tokens(training.seq_len) * ELEMENT_BYTES[training.precision]
+    sent = np.where(rows.cp > 1, tokens, 0.0)
+    return [Collective(CP, "all_to_all", sent * own, rows.cp) for own in widths]
 
 
 def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:

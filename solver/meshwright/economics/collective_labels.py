@@ -38,6 +38,8 @@ def call_labels(
         return (_ENDS[block],)
     if part == "tp":
         return _TENSOR[phase, collective.operation][: collective.calls]
+    if part == "cp" and collective.operation == "all_to_all":
+        return ("heads for tokens",)
     if part == "cp":
         is_sum = collective.operation == "reduce_scatter"
         return ("gradients of keys and values" if is_sum else "keys and values",)

@@ -2,42 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.shared_rules import (
-    KV_HEADS_REPEATED,
-    NO_CONTEXT_PARALLELISM,
-    NO_HYBRID_SHARDING,
-    NO_INTERLEAVING,
-    NO_SEQUENCE_PARALLELISM,
-    NO_ZERO_2_WITH_PIPELINE,
-    OFFLOADS_WHAT_IS_SHARDED,
-    ONLY_1F1B,
-    has_no_drives,
-    is_alone,
-    keeps_or,
-)
-from meshwright.plans.columns import Bools
-from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS, Skeletons
-from meshwright.spec.spec import Spec
+from meshwright.frameworks.limits import deepspeed as limits
+from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 from meshwright.spec.training import Training
-
-
-def _has_stage_for_drives(spec: Spec, rows: Skeletons) -> Bools:
-    has_zero_3 = (rows.zero == 3) | (is_alone(rows) & (rows.pp == 1))
-    return keeps_or(rows, np.asarray(has_zero_3 | has_no_drives(spec)))
-
-
-DRIVES_NEED_ZERO_3 = Rule(
-    "drives_supported",
-    "NVMe drives need ZeRO-3",
-    "DeepSpeed docs, config-json: offload_optimizer, device nvme (Rajbhandari et "
-    "al. 2021, ZeRO-Infinity)",
-    _has_stage_for_drives,
-    "zero {zero}",
-)
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -56,15 +24,10 @@ def _state(training: Training, moments: float) -> StateBytes:
 FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
-    degree_rules=(KV_HEADS_REPEATED, NO_CONTEXT_PARALLELISM, NO_HYBRID_SHARDING),
-    plan_rules=(
-        NO_ZERO_2_WITH_PIPELINE,
-        NO_SEQUENCE_PARALLELISM,
-        ONLY_1F1B,
-        NO_INTERLEAVING,
-        OFFLOADS_WHAT_IS_SHARDED,
-        DRIVES_NEED_ZERO_3,
-    ),
+    degree_rules=limits.DEGREE_RULES,
+    plan_rules=limits.PLAN_RULES,
+    own_words=limits.OWN_WORDS,
+    context_exchange="ulysses",
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`

@@ -4,53 +4,14 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
 from meshwright.frameworks.base.fully_shard import fully_shard_state
-from meshwright.frameworks.base.shared_rules import (
-    FSDP_OFFLOADS_ALL,
-    NO_CONTEXT_PARALLELISM,
-    NO_DRIVES,
-    NO_SEQUENCE_PARALLELISM,
-    NO_ZERO_1,
-)
-from meshwright.plans.rule import Rule
+from meshwright.frameworks.limits import fsdp as limits
 from meshwright.plans.skeletons import PARAMETERS
-
-NO_TENSOR_PARALLELISM = Rule(
-    "tensor_parallel_supported",
-    "plain FSDP has no tensor parallelism",
-    "PyTorch FSDP",
-    lambda spec, rows: rows.tp == 1,
-    "tp {tp}",
-    is_inherited=True,
-)
-
-NO_PIPELINE = Rule(
-    "pipeline_supported",
-    "plain FSDP has no pipeline",
-    "PyTorch FSDP",
-    lambda spec, rows: rows.pp == 1,
-    "pp {pp}",
-    is_inherited=True,
-)
-
-NO_EXPERT_PARALLELISM = Rule(
-    "expert_parallel_supported",
-    "no expert parallelism",
-    "PyTorch FSDP",
-    lambda spec, rows: rows.ep == 1,
-    "ep {ep}",
-)
 
 FRAMEWORK = Framework(
     title="PyTorch FSDP",
     mixed_state=fully_shard_state,
-    degree_rules=(NO_TENSOR_PARALLELISM, NO_PIPELINE, NO_CONTEXT_PARALLELISM),
-    plan_rules=(
-        NO_ZERO_1,
-        NO_SEQUENCE_PARALLELISM,
-        NO_EXPERT_PARALLELISM,
-        FSDP_OFFLOADS_ALL,
-        NO_DRIVES,
-    ),
+    degree_rules=limits.DEGREE_RULES,
+    plan_rules=limits.PLAN_RULES,
     offloads=(PARAMETERS,),
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
-from meshwright.frameworks.base.shared_rules import OFFLOADS_WHAT_IS_SHARDED
+from meshwright.frameworks.base.shared_rules import (
+    BALANCED_CONTEXT,
+    OFFLOADS_WHAT_IS_SHARDED,
+)
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(
     title="any framework",
     mixed_state=mixed_precision_state,
+    degree_rules=(BALANCED_CONTEXT,),
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
 )

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import CONTEXT_GIB, Framework
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
-from meshwright.frameworks.base.shared_rules import OFFLOADS_WHAT_IS_SHARDED
+from meshwright.frameworks.base.shared_rules import (
+    BALANCED_CONTEXT,
+    OFFLOADS_WHAT_IS_SHARDED,
+)
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(
     title="no framework's limits",
     mixed_state=mixed_precision_state,
+    degree_rules=(BALANCED_CONTEXT,),
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     fused_kernels="all",

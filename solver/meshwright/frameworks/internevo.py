@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.shared_rules import (
-    KV_HEADS_REPEATED,
-    NO_CONTEXT_PARALLELISM,
-    NO_HYBRID_SHARDING,
-    NO_INTERLEAVING,
-    NO_SEQUENCE_PARALLELISM,
-    NO_ZERO_2_WITH_PIPELINE,
-    ONLY_1F1B,
-)
-from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import KEEPS_ALL
+from meshwright.frameworks.limits import internevo as limits
 from meshwright.spec.training import Training
-
-OFFLOADS_NOTHING = Rule(
-    "offload_supported",
-    "nothing is offloaded",
-    "InternEvo: hybrid_zero_optimizer has no such setting",
-    lambda spec, rows: rows.offload == KEEPS_ALL,
-)
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -37,14 +20,9 @@ def _state(training: Training, moments: float) -> StateBytes:
 FRAMEWORK = Framework(
     title="InternEvo",
     mixed_state=_state,
-    degree_rules=(KV_HEADS_REPEATED, NO_CONTEXT_PARALLELISM, NO_HYBRID_SHARDING),
-    plan_rules=(
-        NO_ZERO_2_WITH_PIPELINE,
-        NO_SEQUENCE_PARALLELISM,
-        ONLY_1F1B,
-        NO_INTERLEAVING,
-        OFFLOADS_NOTHING,
-    ),
+    degree_rules=limits.DEGREE_RULES,
+    plan_rules=limits.PLAN_RULES,
+    own_words=limits.OWN_WORDS,
     has_fused_loss=True,  # flash-attn's
     keeps_fp8_copies=True,
     published_as=("internevo",),

@@ -3,28 +3,9 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.shared_rules import (
-    KV_HEADS_REPEATED,
-    NO_DRIVES,
-    NO_ZERO_2_WITH_PIPELINE,
-    ONLY_1F1B,
-    is_alone,
-    keeps_or,
-)
-from meshwright.plans.rule import Rule
+from meshwright.frameworks.limits import megatron as limits
 from meshwright.plans.skeletons import OPTIMIZER
 from meshwright.spec.training import Training
-
-OFFLOADS_OPTIMIZER = Rule(
-    "offload_supported",
-    "only the optimizer is offloaded, and it is sharded if it can be",
-    "Megatron-LM arguments.py: optimizer-cpu-offload, with the precision-aware "
-    "and thus the distributed optimizer",
-    lambda spec, rows: keeps_or(
-        rows, (rows.offload == OPTIMIZER) & ((rows.zero >= 1) | is_alone(rows))
-    ),
-    "zero {zero}",
-)
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -40,8 +21,9 @@ def _state(training: Training, moments: float) -> StateBytes:
 FRAMEWORK = Framework(
     title="Megatron-LM",
     mixed_state=_state,
-    degree_rules=(KV_HEADS_REPEATED,),
-    plan_rules=(NO_ZERO_2_WITH_PIPELINE, ONLY_1F1B, OFFLOADS_OPTIMIZER, NO_DRIVES),
+    degree_rules=limits.DEGREE_RULES,
+    plan_rules=limits.PLAN_RULES,
+    own_words=limits.OWN_WORDS,
     offloads=(OPTIMIZER,),
     fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
     has_fused_loss=True,  # Transformer Engine's

@@ -41,7 +41,7 @@ from meshwright.plans.columns import (
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import framework_rules, plan_rules
 from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
-from meshwright.topology.groups import EP, GROUPS, TP
+from meshwright.topology.groups import GROUPS, TP
 
 FEW = 3_000
 """Placed skeletons that take hardly longer to price than one."""
@@ -194,7 +194,7 @@ def least_paths(fabric: Fabric, rows: Skeletons) -> PathCosts:
     one_of_each, number = representatives(degrees.ravel())
     least = fabric.least(degrees.ravel()[one_of_each])
     for group, size in enumerate(number.reshape(degrees.shape)):
-        kind = 0 if group == EP else 1
+        kind = 0 if GROUPS[group] in fabric.exchanging else 1
         paths.s_per_byte[:, group] = least.s_per_byte[size, kind]
         paths.latency_s[:, group] = least.latency_s[size, kind]
     return paths

@@ -28,7 +28,7 @@ from meshwright.topology.fabric import free_paths
 Columns = dict[str, Any]
 
 ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
-"""Stages to try where nothing can be sharded, is always sharded, or may be."""
+"""Stages to try where all is replicated, is always sharded, or may be."""
 
 OFF_OR_ON = {0: [0], 1: [0, 1]}
 """Values to try where the choice is absent or present."""
@@ -206,10 +206,11 @@ def _with_divisors(columns: Columns, name: str, wholes: Ints) -> Columns:
 def _shards(rows: Columns) -> Ints:
     """Return the case of each row in `ZERO_STAGES`.
 
-    Sharded data parallelism means ZeRO; without it, the ranks that share one sequence
-    may still shard among themselves.
+    Sharded data parallelism means ZeRO. Without any data parallelism the ranks that
+    share one sequence may still shard among themselves, and a single GPU may have a
+    stage too, whose shard is the whole: offload needs one.
     """
-    may_shard = (rows["dp_replicate"] == 1) & (rows["cp"] > 1)
+    may_shard = rows["dp_replicate"] == 1
     return np.where(rows["dp_shard"] > 1, 1, np.where(may_shard, 2, 0))
 
 

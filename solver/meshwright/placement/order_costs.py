@@ -11,7 +11,7 @@ from meshwright.cpsat.group_cost import GpuOrder, GroupCost
 from meshwright.plans.columns import Floats, Ints
 from meshwright.topology.fabric import HostOrders, Meshes
 from meshwright.topology.group_hops import hops_of
-from meshwright.topology.groups import EP, group_meshes
+from meshwright.topology.groups import GROUPS, group_meshes
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.routed_fabric import RoutedFabric
 
@@ -54,7 +54,7 @@ def traffic_of(
         members = fabric.members(view)[0]
         for axis, column in enumerate(columns):
             if members[axis] > 1 and column not in found:
-                is_exchange = column == EP
+                is_exchange = GROUPS[column] in fabric.exchanging
                 hops = hops_of(fabric.inside(view[0]), axis, is_exchange)
                 inside, out = fabric.byte_shares(view, is_exchange)
                 found[column] = GroupTraffic(

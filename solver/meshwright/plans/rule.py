@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -56,6 +56,15 @@ R = TypeVar("R", bound=Degrees, contravariant=True)
 
 
 @dataclass(frozen=True)
+class Words:
+    """How a framework itself puts a rule that other frameworks have too."""
+
+    source: str
+    fails_with: str = ""
+    """Its message, empty where it silently does something else."""
+
+
+@dataclass(frozen=True)
 class RuleOf(Generic[S, R]):
     """A named test of rows of one type under a spec of one type."""
 
@@ -70,7 +79,15 @@ class RuleOf(Generic[S, R]):
     concerns: Callable[[S], bool] = lambda _spec: True
     """Whether the rule applies to a spec."""
     fails_with: str = ""
-    """What the framework says of a plan that breaks the rule: its own message."""
+    """What the framework says of a plan that breaks the rule: its own message.
+
+    It is empty where the framework would silently do something else."""
+
+    def said_by(self, words: Words | None) -> Self:
+        """Return the rule with the words of a framework, if it has any."""
+        if words is None:
+            return self
+        return replace(self, source=words.source, fails_with=words.fails_with)
 
     def told(self, spec: S, rows: R) -> str:
         """Return the sentence with the values of the first row."""

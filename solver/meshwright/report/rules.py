@@ -17,10 +17,11 @@ def rule_sections(rules: list[Listed]) -> list[Section]:
             listed.rule.sentence,
             _frameworks(listed),
             listed.rule.source,
+            listed.rule.fails_with,
         )
         for listed in rules
     )
-    heading = ("rule", "sentence", "frameworks", "source")
+    heading = ("rule", "sentence", "frameworks", "source", "the framework says")
     return [Table("Rules that every plan keeps, beside pins and limits", heading, rows)]
 
 
@@ -32,6 +33,7 @@ def rule_data(rules: list[Listed]) -> list[dict[str, Any]]:
             "sentence": listed.rule.sentence,
             "frameworks": list(listed.frameworks),
             "source": listed.rule.source,
+            "fails_with": listed.rule.fails_with,
         }
         for listed in rules
     ]

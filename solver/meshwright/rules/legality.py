@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
+from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.rule import Rule
 from meshwright.rules.parts import part_degree_rules, part_mesh_rules
@@ -24,21 +26,34 @@ PRINTED_ORDER = (
     "batch_divisible",
     "tensor_parallel_supported",
     "pipeline_supported",
+    "tied_embeddings_supported",
     "context_parallel_supported",
     "context_divisible",
+    "context_balanced",
+    "context_splits_heads",
+    "context_stands_alone",
+    "replicas_supported",
     "hybrid_sharding_supported",
     "zero_supported",
     "zero_with_pipeline",
+    "context_shards_state",
+    "tensor_parallel_shards",
     "sequence_parallel_supported",
-    "sequence_parallel_always",
     "sequence_divisible",
+    "sequence_chunks",
     "expert_sequence_parallel",
     "expert_parallel_supported",
+    "expert_parallel_fixed",
+    "expert_parallel_folds",
+    "expert_parallel_shards",
+    "expert_tensor_parallel",
+    "expert_shards_state",
     "schedule_supported",
     "zero_bubble_recompute",
     "interleaving_supported",
     "interleaving_divisible",
     "microbatches_fill_pipeline",
+    "zero_bubble_rounds",
     "offload_supported",
     "drives_supported",
 )
@@ -56,7 +71,8 @@ def degree_rules(spec: Spec) -> list[Rule]:
 
 def framework_degree_rules(spec: Spec) -> list[Rule]:
     """Return the rules on degrees without pins."""
-    rules = _in_order((*DEGREE_RULES, *framework_of(spec).degree_rules))
+    own = framework_of(spec)
+    rules = _in_order((*in_words_of(own, DEGREE_RULES), *own.degree_rules))
     return [*_concerning(rules, spec), *part_degree_rules(spec)]
 
 
@@ -67,7 +83,8 @@ def plan_rules(spec: Spec) -> list[Rule]:
 
 def framework_rules(spec: Spec) -> list[Rule]:
     """Return the rules on whole skeletons without pins."""
-    rules = _in_order((*PLAN_RULES, *framework_of(spec).plan_rules))
+    own = framework_of(spec)
+    rules = _in_order((*in_words_of(own, PLAN_RULES), *own.plan_rules))
     return _concerning(rules, spec)
 
 
@@ -88,6 +105,12 @@ def _concerning(rules: list[Rule], spec: Spec) -> list[Rule]:
     return [rule for rule in rules if rule.concerns(spec)]
 
 
+@cache
+def in_words_of(own: Framework, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return rules that every plan keeps as a framework puts them."""
+    return tuple(rule.said_by(own.own_words.get(rule.name)) for rule in rules)
+
+
 class Listed(NamedTuple):
     """A rule with the names of the frameworks that have it."""
 
@@ -96,15 +119,28 @@ class Listed(NamedTuple):
 
 
 def rules_of(name: str | None) -> list[Listed]:
-    """Return the rules of one framework, or of all."""
+    """Return the rules of one framework, in its own words, or of all."""
     holders: dict[Rule, list[str]] = {}
     for holder in framework_names():
-        added = framework(holder)
-        rules = (*DEGREE_RULES, *added.degree_rules, *PLAN_RULES, *added.plan_rules)
-        for rule in rules:
+        for rule in _every_rule(framework(holder)):
             holders.setdefault(rule, []).append(holder)
     found = {rule: names for rule, names in holders.items() if name in (None, *names)}
-    return [Listed(rule, tuple(found[rule])) for rule in _in_order(tuple(found))]
+    said = framework(name).own_words if name else {}
+    return [
+        Listed(
+            rule.said_by(said.get(rule.name)) if _is_universal(rule) else rule,
+            tuple(found[rule]),
+        )
+        for rule in _in_order(tuple(found))
+    ]
+
+
+def _every_rule(own: Framework) -> tuple[Rule, ...]:
+    return (*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules)
+
+
+def _is_universal(rule: Rule) -> bool:
+    return rule in (*DEGREE_RULES, *PLAN_RULES)
 
 
 TP_LINK: Rule = tp_link(lambda rows: rows.paths.s_per_byte[:, TP])

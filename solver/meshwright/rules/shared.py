@@ -15,7 +15,7 @@ Shared = RuleOf[Question, Degrees]
 HEADS_DIVISIBLE = Shared(
     "heads_divisible",
     "tp divides the query heads",
-    "Megatron-LM arguments.py; torchtitan parallelize.py; vLLM config/model.py: "
+    "Shoeybi et al. 2019, Megatron-LM, section 3; vLLM config/model.py: "
     "verify_with_parallel_config",
     lambda spec, rows: spec.model.n_heads % rows.tp == 0,
     "{spec.model.n_heads} heads, tp {tp}",
@@ -25,7 +25,7 @@ HEADS_DIVISIBLE = Shared(
 LAYERS_COVER_STAGES = Shared(
     "layers_cover_stages",
     "every pipeline stage has a layer, and the first all that lead",
-    "Megatron-LM arguments.py; vLLM distributed/utils.py: get_pp_indices",
+    "stages without layers are not modelled; vLLM distributed/utils.py: get_pp_indices",
     lambda spec, rows: (
         rows.pp - 1 + max(spec.model.first_dense_layers, 1) <= spec.model.n_layers
     ),

@@ -24,7 +24,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "mlp_divisible",
         "tp divides the inner width of the MLP",
-        "Megatron-LM: column-parallel linear layers divide evenly",
+        "Shoeybi et al. 2019, Megatron-LM, section 3: each GPU has as many columns",
         lambda spec, rows: spec.model.d_ff % rows.tp == 0,
         "d_ff {spec.model.d_ff}, tp {tp}",
         is_inherited=True,
@@ -32,7 +32,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "shared_experts_divisible",
         "tp divides the inner width of the shared experts",
-        "Megatron-LM moe/shared_experts.py: SharedExpertMLP is split as an MLP is",
+        "Shoeybi et al. 2019, section 3: they are split as an MLP is",
         lambda spec, rows: _shared_width(spec) % rows.tp == 0,
         "shared_d_ff {spec.model.moe.shared_d_ff}, tp {tp}",
         is_inherited=True,
@@ -42,19 +42,19 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "batch_divisible",
         "dp divides the global batch",
-        "Megatron-LM num_microbatches_calculator.py",
+        "each data-parallel rank has as many sequences",
         lambda spec, rows: spec.training.global_batch % rows.dp == 0,
         "global_batch {spec.training.global_batch}, dp {dp}",
         is_inherited=True,
     ),
     Rule(
         "context_divisible",
-        "context parallelism needs fused attention, and 2 x cp divides the sequence",
-        "Megatron-LM context parallelism: two chunks a rank balance the causal mask",
+        "context parallelism needs fused attention, and cp divides the sequence",
+        "the sequence is split evenly; scores are never whole",
         lambda spec, rows: (
             (rows.cp == 1)
             | (
-                (spec.training.seq_len % (2 * rows.cp) == 0)
+                (spec.training.seq_len % rows.cp == 0)
                 & np.bool_(spec.training.attention == "flash")
             )
         ),
@@ -67,19 +67,11 @@ PLAN_RULES: tuple[Rule, ...] = (
     Rule(
         "sequence_divisible",
         "under sequence parallelism tp x cp divides the sequence",
-        "Megatron-LM arguments.py",
+        "Korthikanti et al. 2022, section 4.2.2: each GPU has as many tokens",
         lambda spec, rows: (
             ~rows.sequence_parallel | (spec.training.seq_len % (rows.tp * rows.cp) == 0)
         ),
         "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
-    ),
-    Rule(
-        "expert_sequence_parallel",
-        "experts beside tensor parallelism need sequence parallelism",
-        "Megatron-LM arguments.py: MoE with tensor parallelism",
-        lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
-        "tp {tp}",
-        concerns=lambda spec: spec.model.moe is not None,
     ),
     Rule(
         "zero_bubble_recompute",

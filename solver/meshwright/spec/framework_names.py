@@ -18,8 +18,8 @@ from pydantic_core import PydanticKnownError
 PACKAGE = "meshwright.frameworks"
 """The package, and the group of entry points."""
 
-BASE = "base"
-"""The module of the package that is no framework."""
+NO_FRAMEWORKS = ("base", "limits")
+"""The modules of the package that are no frameworks."""
 
 
 def bundled() -> list[str]:
@@ -32,7 +32,7 @@ def bundled() -> list[str]:
 @cache
 def _modules(folders: tuple[str, ...]) -> list[str]:
     modules = pkgutil.iter_modules(folders)
-    return sorted(module.name for module in modules if module.name != BASE)
+    return sorted(module.name for module in modules if module.name not in NO_FRAMEWORKS)
 
 
 def added() -> dict[str, EntryPoint]:

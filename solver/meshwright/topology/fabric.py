@@ -16,6 +16,10 @@ HostOrders = tuple[tuple[int, ...], ...]
 """For each kind of host, the GPU of each rank; empty where ranks follow the list."""
 
 
+EXPERTS_EXCHANGE = frozenset({"ep"})
+"""The groups that send all to all where context parallelism is no exchange too."""
+
+
 class Place(NamedTuple):
     """The mesh of a plan, and the GPUs of its ranks inside hosts."""
 
@@ -26,6 +30,10 @@ class Place(NamedTuple):
 
 class Fabric(Protocol):
     """A cluster as plans see it: the loads and latencies of its links."""
+
+    @property
+    def exchanging(self) -> frozenset[str]:
+        """Return the names of the groups that send all to all, not round rings."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.host_groups import HostGroup, Hosts
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import Fabric
+from meshwright.topology.fabric import EXPERTS_EXCHANGE, Fabric
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.level_fabric import LevelFabric
@@ -20,17 +20,20 @@ CACHE_SIZE = 16
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def build_fabric(cluster: Cluster) -> Fabric:
+def build_fabric(
+    cluster: Cluster, exchanging: frozenset[str] = EXPERTS_EXCHANGE
+) -> Fabric:
     """Return the fabric of a cluster: by levels if it is a tree, else routed.
 
-    Specs on the same cluster share the fabric and the routes it has found.
+    Specs on the same cluster share the fabric and the routes it has found. `exchanging`
+    names the groups that send all to all.
     """
     if cluster.is_tree:
-        return LevelFabric(cluster.levels)
+        return LevelFabric(cluster.levels, exchanging)
     hosts = cluster.hosts
     kinds = [_host_kind(alike, hosts) for alike in hosts.groups]
     outer = tuple(_per_gpu_levels(hosts))
-    return RoutedFabric(kinds, cluster.fan_outs, outer)
+    return RoutedFabric(kinds, cluster.fan_outs, outer, exchanging)
 
 
 def _host_kind(alike: HostGroup, hosts: Hosts) -> HostKind:

@@ -5,10 +5,12 @@ level, innermost first. Two kinds of groups span several axes:
 
 - the state is sharded over cp x dp_shard (torchtitan's `dp_shard_cp`): the column of
   dp_shard prices that group;
-- the ep GPUs that share out the experts are folded out of tp x cp x data parallelism,
-  from the innermost level on (Megatron Core's parallel folding, Liu et al. 2025, MoE
-  Parallel Folding, section 3). The remaining factors of those axes hold copies of the
-  same experts, sharded over those of dp_shard and replicated over the others.
+- the ep GPUs that share out the experts are folded out of tp x cp x data parallelism
+  (Liu et al. 2025, MoE Parallel Folding, section 3). They are neighbours in the order
+  of ranks, tp first, in Megatron Core (parallel_state.py, `expert_decoder_rank_
+  generator`), torchtitan (parallel_dims.py, the sparse mesh) and DeepSpeed
+  (auto_ep_folding.py). The remaining factors of those axes hold copies of the same
+  experts, sharded over those of dp_shard and replicated over the others.
 """
 
 from __future__ import annotations
@@ -39,12 +41,14 @@ def expert_mesh(meshes: Meshes, ep: NDArray[np.int64]) -> Meshes:
     has_shards = shard.prod(axis=1) > 1
     is_alone = replicate.prod(axis=1) == 1
     folds_shards = (has_shards | is_alone)[:, None]
-    foldable = tp * cp * np.where(folds_shards, shard, replicate)
-    experts, left = np.ones_like(foldable), ep.copy()
-    for level in range(foldable.shape[1]):
-        experts[:, level] = np.gcd(left, foldable[:, level])
-        left = left // experts[:, level]
-    rest = foldable // experts
+    data = np.where(folds_shards, shard, replicate)
+    experts, rest, left = np.ones_like(tp), np.ones_like(tp), ep.copy()
+    for axis in (tp, cp, data):
+        for level in range(axis.shape[1]):
+            taken = np.gcd(left, axis[:, level])
+            left = left // taken
+            experts[:, level] *= taken
+            rest[:, level] *= axis[:, level] // taken
     sharded = np.where(folds_shards, rest, 1)
     replicated = np.where(folds_shards, replicate, rest)
     return np.stack([experts, sharded, replicated, pp], axis=1)
@@ -87,7 +91,7 @@ def least_group_prices(
     lowest = free_paths(len(meshes), len(GROUPS))
     for columns, view in group_meshes(meshes, ep):
         for axis, column in enumerate(columns):
-            costs = fabric.least_on(view, column == EP)
+            costs = fabric.least_on(view, GROUPS[column] in fabric.exchanging)
             lowest.s_per_byte[:, column] = costs.s_per_byte[:, axis]
             lowest.latency_s[:, column] = costs.latency_s[:, axis]
     return lowest
@@ -124,14 +128,19 @@ def group_meshes(
 def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
     """Return seconds per byte on the links, (meshes, columns, links)."""
     loads = fabric.loads(view)[:, : len(columns)]
-    if columns[0] == EP:
-        loads[:, 0] = fabric.exchange_loads(view)[:, 0]
+    for axis in _exchanging(fabric, columns):
+        loads[:, axis] = fabric.exchange_loads(view)[:, axis]
     return loads
 
 
 def _latency_s(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
     """Return the latency of the longest hops, (meshes, columns)."""
     latency_s = fabric.latency_s(view)[:, : len(columns)]
-    if columns[0] == EP:
-        latency_s[:, 0] = fabric.exchange_latency_s(view)[:, 0]
+    for axis in _exchanging(fabric, columns):
+        latency_s[:, axis] = fabric.exchange_latency_s(view)[:, axis]
     return latency_s
+
+
+def _exchanging(fabric: Fabric, columns: list[int]) -> list[int]:
+    """Return the axes of a view whose groups send all to all."""
+    return [i for i, own in enumerate(columns) if GROUPS[own] in fabric.exchanging]

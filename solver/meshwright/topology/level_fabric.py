@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.divisors import divisors
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
+from meshwright.topology.fabric import EXPERTS_EXCHANGE, HostOrders, Meshes, PathCosts
 
 
 class LevelFabric:
@@ -19,9 +19,11 @@ class LevelFabric:
     One link stands for all uplinks of a level, since they carry equal loads.
     """
 
-    def __init__(self, levels: Sequence[Level]) -> None:
-        """Keep the levels, innermost first."""
-        self.levels = tuple(levels)
+    def __init__(
+        self, levels: Sequence[Level], exchanging: Collection[str] = EXPERTS_EXCHANGE
+    ) -> None:
+        """Keep the levels, innermost first, and the groups that send all to all."""
+        self.levels, self.exchanging = tuple(levels), frozenset(exchanging)
         self.sizes = tuple(level.size for level in self.levels)
         below = ("gpu", *(level.name for level in self.levels))
         self.link_names = tuple(

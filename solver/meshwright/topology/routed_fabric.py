@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
+from meshwright.topology.fabric import EXPERTS_EXCHANGE, HostOrders, Meshes, PathCosts
 from meshwright.topology.group_hops import hops_of
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.level_fabric import LevelFabric
@@ -37,8 +37,10 @@ class RoutedFabric:
         kinds: Sequence[HostKind],
         sizes: tuple[int, ...],
         outer: Sequence[Level] = (),
+        exchanging: Collection[str] = EXPERTS_EXCHANGE,
     ) -> None:
         """Keep the hosts; routes are found when they are first asked for."""
+        self.exchanging = frozenset(exchanging)
         self.kinds, self.sizes, self.outer = tuple(kinds), sizes, tuple(outer)
         self._levels_inside = len(sizes) - len(self.outer)
         self.gpus_per_host = math.prod(sizes[: self._levels_inside])
@@ -60,7 +62,9 @@ class RoutedFabric:
         if order not in self._placed:
             pairs = zip(self.kinds, order, strict=True)
             kinds = [replace(kind, order=gpus) for kind, gpus in pairs]
-            self._placed[order] = RoutedFabric(kinds, self.sizes, self.outer)
+            self._placed[order] = RoutedFabric(
+                kinds, self.sizes, self.outer, self.exchanging
+            )
         return self._placed[order]
 
     def loads(self, meshes: Meshes) -> Floats:

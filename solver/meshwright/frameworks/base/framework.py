@@ -6,10 +6,11 @@ The default of a field is what plain PyTorch does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from meshwright.plans.rule import Rule
+from meshwright.plans.rule import Rule, Words
 from meshwright.spec.training import FusedKernels, Training
 
 CONTEXT_GIB = 1.1
@@ -20,6 +21,16 @@ FEW_GROUPS_OVERHEAD_GIB = 1.5
 """CUDA context (1.1 to 1.5 GiB with its kernels) and 0.25 to 0.4 GiB of buffers per
 communicator: one or two for FSDP, about eight axes of ranks where pipelines and tensors
 are split too, and DeepSpeed's two buckets of 5e8 elements."""
+
+ContextExchange = Literal["ring", "gather", "ulysses"]
+"""How the ranks of a sequence get what their attention needs.
+
+`ring`: keys and values go round, hidden behind the attention that they feed (Liu et al.
+2023, Ring Attention, section 3). `gather`: keys and values of all are gathered first
+(Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.2). `ulysses`: all-to-alls
+exchange tokens for heads before attention, and back after it (Jacobs et al. 2023,
+DeepSpeed Ulysses, section 3.2).
+"""
 
 EAGER_LOSS_BYTES = 12
 """Bytes per logit of an unfused cross-entropy at its peak: three fp32 tensors.
@@ -82,6 +93,10 @@ class Framework:
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()
     """Rules on whole skeletons, beside those that every plan keeps."""
+    own_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
+    """How it puts the rules that every plan keeps, by their names."""
+    context_exchange: ContextExchange = "ring"
+    """How context parallelism communicates."""
     offloads: tuple[int, ...] = ()
     """Codes of the offloads that it supports; its rules say under which conditions."""
     fused_kernels: FusedKernels = "norms"

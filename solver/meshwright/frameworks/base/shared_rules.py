@@ -1,4 +1,7 @@
-"""Rules that several frameworks share; each framework lists those that it has."""
+"""Rules that several frameworks share; each lists those that it has, with its source.
+
+The sources here are those of the mathematics, for frameworks that add nothing to it.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,62 @@ from meshwright.plans.rule import Degrees, Rule, RuleOf
 from meshwright.plans.skeletons import (
     KEEPS_ALL,
     ONE_F_ONE_B,
-    OPTIMIZER,
     PARAMETERS,
     Skeletons,
 )
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 
+MATHEMATICS = "the mathematics of parallel training"
+
 KV_HEADS_REPEATED = RuleOf[Question, Degrees](
     "kv_heads_divisible",
     "tp divides the KV heads, or is a multiple of them (they are repeated)",
-    "Megatron-LM transformer_config.py: num_query_groups; vLLM models/llama.py: "
-    "LlamaAttention",
+    "vLLM models/llama.py: LlamaAttention",
     lambda spec, rows: (
         (spec.model.n_kv_heads % rows.tp == 0) | (rows.tp % spec.model.n_kv_heads == 0)
     ),
     "{spec.model.n_kv_heads} KV heads, tp {tp}",
 )
 
+WHOLE_KV_HEADS = Rule(
+    "kv_heads_divisible",
+    "tp divides the KV heads",
+    MATHEMATICS,
+    lambda spec, rows: spec.model.n_kv_heads % rows.tp == 0,
+    "{spec.model.n_kv_heads} KV heads, tp {tp}",
+)
+
 NO_CONTEXT_PARALLELISM = Rule(
     "context_parallel_supported",
     "no context parallelism",
-    "PyTorch FSDP and DeepSpeed: Ulysses is a parallelism of its own",
+    MATHEMATICS,
     lambda spec, rows: rows.cp == 1,
     "cp {cp}",
     is_inherited=True,
 )
 
+BALANCED_CONTEXT = Rule(
+    "context_balanced",
+    "2 x cp divides the sequence: two chunks a rank balance the causal mask",
+    "Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.2",
+    lambda spec, rows: (rows.cp == 1) | (spec.training.seq_len % (2 * rows.cp) == 0),
+    "seq_len {spec.training.seq_len}, cp {cp}",
+    is_inherited=True,
+)
+
+CONTEXT_SHARDS = Rule(
+    "context_shards_state",
+    "context parallelism shards the state: ZeRO 2 or 3",
+    MATHEMATICS,
+    lambda spec, rows: (rows.cp == 1) | (rows.zero >= 2),
+    "zero {zero}, cp {cp}",
+)
+
 NO_HYBRID_SHARDING = Rule(
     "hybrid_sharding_supported",
     "shards span all data-parallel ranks",
-    "DeepSpeed: MiCS was removed in 0.18; ZeRO groups are the whole dp group",
+    MATHEMATICS,
     lambda spec, rows: (rows.dp_shard == 1) | (rows.dp_replicate == 1),
     "dp_replicate {dp_replicate}, dp_shard {dp_shard}",
 )
@@ -52,11 +80,10 @@ NO_ZERO_1 = Rule(
     "zero {zero}",
 )
 
-NO_ZERO_2_WITH_PIPELINE = Rule(
+ZERO_NEEDS_NO_PIPELINE = Rule(
     "zero_with_pipeline",
     "ZeRO 2 and 3 need pp = 1",
-    "DeepSpeed PipelineEngine: incompatible with ZeRO-2 and ZeRO-3; Megatron-LM "
-    "arguments.py: Megatron-FSDP",
+    MATHEMATICS,
     lambda spec, rows: (rows.pp == 1) | (rows.zero <= 1),
     "zero {zero}, pp {pp}",
 )
@@ -64,15 +91,32 @@ NO_ZERO_2_WITH_PIPELINE = Rule(
 NO_SEQUENCE_PARALLELISM = Rule(
     "sequence_parallel_supported",
     "no sequence parallelism beside tensor parallelism",
-    "DeepSpeed AutoTP",
+    MATHEMATICS,
     lambda spec, rows: ~rows.sequence_parallel,
     "tp {tp}",
+)
+
+NO_EXPERT_PARALLELISM = Rule(
+    "expert_parallel_supported",
+    "no expert parallelism",
+    MATHEMATICS,
+    lambda spec, rows: rows.ep == 1,
+    "ep {ep}",
+)
+
+WHOLE_EXPERTS = Rule(
+    "expert_tensor_parallel",
+    "a model with experts has no tensor parallelism",
+    MATHEMATICS,
+    lambda spec, rows: rows.tp == 1,
+    "tp {tp}",
+    concerns=lambda spec: spec.model.moe is not None,
 )
 
 ONLY_1F1B = Rule(
     "schedule_supported",
     "the pipeline schedule is 1F1B",
-    "Megatron-LM schedules.py; DeepSpeed pipe/schedule.py: TrainSchedule",
+    MATHEMATICS,
     lambda spec, rows: rows.schedule == ONE_F_ONE_B,
     "pp {pp}",
 )
@@ -80,15 +124,10 @@ ONLY_1F1B = Rule(
 NO_INTERLEAVING = Rule(
     "interleaving_supported",
     "no interleaved schedule",
-    "DeepSpeed pipe/schedule.py",
+    MATHEMATICS,
     lambda spec, rows: rows.vpp == 1,
     "vpp {vpp}",
 )
-
-
-def is_alone(rows: Skeletons) -> Bools:
-    """Return which rows have a single GPU to shard over: ZeRO stages do not differ."""
-    return np.asarray(rows.dp * rows.cp == 1)
 
 
 def keeps_or(rows: Skeletons, allowed: Bools | np.bool_) -> Bools:
@@ -101,31 +140,33 @@ def has_no_drives(spec: Spec) -> np.bool_:
     return np.bool_(spec.training.offload_to == "cpu")
 
 
+NO_OFFLOAD = Rule(
+    "offload_supported",
+    "nothing is offloaded",
+    MATHEMATICS,
+    lambda spec, rows: rows.offload == KEEPS_ALL,
+)
+
 OFFLOADS_WHAT_IS_SHARDED = Rule(
     "offload_supported",
-    "what is offloaded is sharded if it can be, and parameters need pp = 1",
-    "DeepSpeed docs, config-json: offload_optimizer, offload_param; gradients are "
-    "offloaded by ZeRO-2 (Ren et al. 2021, ZeRO-Offload, section 3)",
-    lambda spec, rows: (
-        (rows.offload <= rows.zero)
-        | (is_alone(rows) & ((rows.offload <= OPTIMIZER) | (rows.pp == 1)))
-    ),
-    "zero {zero}, pp {pp}",
+    "what is offloaded is sharded, if only over one GPU: offload of the optimizer "
+    "needs ZeRO-1, of gradients ZeRO-2, of parameters ZeRO-3",
+    "Ren et al. 2021, ZeRO-Offload, section 3; Rajbhandari et al. 2021, ZeRO-Infinity",
+    lambda spec, rows: rows.offload <= rows.zero,
+    "zero {zero}",
 )
 
 FSDP_OFFLOADS_ALL = Rule(
     "offload_supported",
-    "all of the state is offloaded or none, and it is sharded if it can be",
+    "all of the state is offloaded or none, and it is sharded, if only over one GPU",
     "PyTorch fully_shard: CPUOffloadPolicy",
-    lambda spec, rows: keeps_or(
-        rows, (rows.offload == PARAMETERS) & ((rows.zero >= 2) | is_alone(rows))
-    ),
+    lambda spec, rows: keeps_or(rows, (rows.offload == PARAMETERS) & (rows.zero >= 2)),
     "zero {zero}",
 )
 
 NO_DRIVES = Rule(
     "drives_supported",
     "nothing is offloaded to NVMe drives",
-    "Megatron-LM, PyTorch fully_shard: host memory alone",
+    MATHEMATICS,
     lambda spec, rows: keeps_or(rows, has_no_drives(spec)),
 )

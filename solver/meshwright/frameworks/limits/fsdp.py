@@ -1,0 +1,95 @@
+"""What accelerate launches with PyTorch's FSDP2 (accelerate 1.15.0 on torch 2.13).
+
+Its `sp_size` is DeepSpeed's Ulysses, which the framework deepspeed has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshwright.frameworks.base.shared_rules import (
+    BALANCED_CONTEXT,
+    CONTEXT_SHARDS,
+    FSDP_OFFLOADS_ALL,
+    NO_DRIVES,
+    NO_EXPERT_PARALLELISM,
+    NO_SEQUENCE_PARALLELISM,
+    NO_ZERO_1,
+    WHOLE_EXPERTS,
+    WHOLE_KV_HEADS,
+)
+from meshwright.plans.rule import Rule
+
+VERSION = "accelerate 1.15.0"
+CONFIG = f"{VERSION} parallelism_config.py"
+SIZES = f"{CONFIG}: ParallelismConfig has no such size"
+
+DEGREE_RULES = (
+    replace(
+        WHOLE_KV_HEADS,
+        source="transformers 5 integrations/tensor_parallel.py: the plan of a model "
+        "splits q_proj, k_proj and v_proj by columns",
+    ),
+    Rule(
+        "pipeline_supported",
+        "no pipeline",
+        SIZES,
+        lambda spec, rows: rows.pp == 1,
+        "pp {pp}",
+        is_inherited=True,
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source="torch 2.13 distributed/tensor/experimental/_context_parallel: the "
+        "head-tail load balancer that context_parallel uses",
+    ),
+    Rule(
+        "replicas_supported",
+        "replicas beside tensor or context parallelism need shards",
+        f"{CONFIG}: __post_init__",
+        lambda spec, rows: (
+            (rows.tp * rows.cp == 1) | (rows.dp_replicate == 1) | (rows.dp_shard > 1)
+        ),
+        "tp {tp}, cp {cp}, dp_replicate {dp_replicate}, dp_shard {dp_shard}",
+        fails_with="Tensor/Context parallelism (tp/cp_size > 1) cannot be used with "
+        "pure data parallelism (dp_replicate_size > 1 and dp_shard_size == 1).",
+    ),
+)
+
+PLAN_RULES = (
+    replace(
+        NO_ZERO_1,
+        source=f"{VERSION} utils/dataclasses.py: FullyShardedDataParallelPlugin; "
+        "reshard_after_forward false is 2, true is 3",
+    ),
+    replace(
+        CONTEXT_SHARDS,
+        source=f"{VERSION} state.py: AcceleratorState",
+        fails_with="`cp_size > 1` specified in the `parallelism_config`, but no "
+        "`fsdp_plugin` was provided.",
+    ),
+    Rule(
+        "tensor_parallel_shards",
+        "tensor parallelism alone has no state to shard: ZeRO 0",
+        f"{CONFIG}: _validate_accelerator",
+        lambda spec, rows: (
+            (rows.zero == 0) | (rows.tp == 1) | (rows.dp_shard * rows.cp > 1)
+        ),
+        "zero {zero}, tp {tp}",
+        fails_with="FSDP is enabled but the parallelism config has no dimension for "
+        "FSDP to shard across (both `dp_shard_size` and `cp_size` are 1).",
+    ),
+    replace(NO_SEQUENCE_PARALLELISM, source=SIZES),
+    replace(NO_EXPERT_PARALLELISM, source=SIZES),
+    replace(
+        WHOLE_EXPERTS,
+        source="transformers 5 integrations/tensor_parallel.py: plans split the "
+        "matrices of each expert, which is not priced here",
+    ),
+    replace(
+        FSDP_OFFLOADS_ALL,
+        source=f"{VERSION} utils/dataclasses.py: fsdp_offload_params is "
+        "CPUOffloadPolicy",
+    ),
+    replace(NO_DRIVES, source=f"{VERSION} utils/dataclasses.py: host memory alone"),
+)

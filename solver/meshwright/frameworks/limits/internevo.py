@@ -1,0 +1,109 @@
+"""What InternEvo launches (InternLM/InternEvo, commit c628a8c of March 2024).
+
+Sequence parallelism is its `tensor.mode` msp or fsp. Its mode isp, which shards weights
+over a group of its own and exchanges heads, has no counterpart here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.frameworks.base.shared_rules import (
+    NO_CONTEXT_PARALLELISM,
+    NO_OFFLOAD,
+    ONLY_1F1B,
+    WHOLE_EXPERTS,
+    WHOLE_KV_HEADS,
+    ZERO_NEEDS_NO_PIPELINE,
+)
+from meshwright.plans.columns import Bools
+from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.spec import Spec
+
+VERSION = "InternEvo c628a8c"
+LAUNCH = f"{VERSION} initialize/launch.py: args_sanity_check"
+CONTEXT = f"{VERSION} core/context/parallel_context.py: init_parallel_groups"
+
+OWN_WORDS = {
+    "mlp_divisible": Words(
+        f"{VERSION} model/ops/linear.py", "out_features (…) must be divisible by …"
+    ),
+    "interleaving_divisible": Words(
+        f"{VERSION} core/scheduler/pipeline_scheduler.py: InterleavedPipelineScheduler",
+        "num_microbatches: … must be an integer multiple of pipeline parallel world "
+        "size",
+    ),
+}
+
+
+def _shards_all_experts(spec: Spec, rows: Skeletons) -> Bools:
+    has_shards = (rows.zero == 1) & (rows.dp_replicate == 1)
+    return np.asarray(has_shards | (rows.dp == 1))
+
+
+def _spreads_experts(spec: Spec, rows: Skeletons) -> Bools:
+    experts = spec.model.moe.n_experts if spec.model.moe else 1
+    return np.asarray(rows.ep == np.minimum(rows.dp, experts))
+
+
+DEGREE_RULES = (
+    replace(
+        WHOLE_KV_HEADS,
+        source=f"{VERSION} model/modeling_internlm2.py: wk and wv are split by columns",
+    ),
+    replace(
+        NO_CONTEXT_PARALLELISM,
+        source=f"{VERSION} core/context/process_group_initializer.py: the sequence is "
+        "split over the tensor group alone",
+    ),
+)
+
+PLAN_RULES = (
+    Rule(
+        "zero_supported",
+        "ZeRO is 0 or 1, or 3, which is PyTorch's FSDP",
+        LAUNCH + "; train/pipeline.py: wrap_FSDP_model has FULL_SHARD alone",
+        lambda spec, rows: rows.zero != 2,
+        "zero {zero}",
+    ),
+    replace(
+        ZERO_NEEDS_NO_PIPELINE,
+        source=LAUNCH,
+        fails_with="FSDP is not supportted when pipeline size > 1, please set pipeline "
+        "size to 1 or disabled FSDP",
+    ),
+    Rule(
+        "expert_shards_state",
+        "experts need ZeRO-1 over all data-parallel ranks",
+        LAUNCH,
+        _shards_all_experts,
+        "zero {zero}, dp_replicate {dp_replicate}",
+        concerns=lambda spec: spec.model.moe is not None,
+        fails_with="moe only support zero1, set zero1=dict(size=-1,...) can fix this",
+    ),
+    Rule(
+        "expert_parallel_fixed",
+        "ep is dp, but no more than the experts",
+        CONTEXT,
+        _spreads_experts,
+        "ep {ep}, dp_shard {dp_shard}, dp_replicate {dp_replicate}",
+        concerns=lambda spec: spec.model.moe is not None,
+        fails_with="can not place the experts evenly",
+    ),
+    replace(
+        WHOLE_EXPERTS,
+        source=f"{VERSION} model/modules/mlp.py: experts are split over the tensor "
+        "group, which is not priced here",
+    ),
+    replace(
+        ONLY_1F1B,
+        source=f"{VERSION} core/scheduler/pipeline_scheduler.py has no other",
+    ),
+    replace(
+        NO_OFFLOAD,
+        source=f"{VERSION} solver/optimizer/hybrid_zero_optim.py has no such setting",
+    ),
+)

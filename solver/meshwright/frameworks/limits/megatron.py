@@ -1,0 +1,104 @@
+"""What Megatron-LM launches (megatron-core 0.19.2).
+
+Megatron-FSDP stands beside pipelines and chunks: the parser refuses them for PyTorch's
+FSDP2 alone. Its groups are those of its default order of ranks, tp-cp-ep-dp-pp, which
+is also the order in which this program counts them, so that any mesh is a matter of
+which GPU a rank gets. Under `--use-tp-pp-dp-mapping` the same groups would only have
+other numbers, and expert parallelism fewer degrees (parallel_state.py,
+`initialize_model_parallel`), so that no plan needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.frameworks.base.shared_rules import (
+    BALANCED_CONTEXT,
+    KV_HEADS_REPEATED,
+    NO_DRIVES,
+    ONLY_1F1B,
+    keeps_or,
+)
+from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import OPTIMIZER
+
+VERSION = "megatron-core 0.19.2"
+
+OWN_WORDS = {
+    "heads_divisible": Words(
+        f"{VERSION} transformer_config.py: __post_init__",
+        "num_attention_heads (…) must be a multiple of tensor_model_parallel_size (…).",
+    ),
+    "mlp_divisible": Words(
+        f"{VERSION} core/utils.py: ensure_divisibility", "… is not divisible by …"
+    ),
+    "shared_experts_divisible": Words(
+        f"{VERSION} core/utils.py: ensure_divisibility", "… is not divisible by …"
+    ),
+    "layers_cover_stages": Words(
+        f"{VERSION} transformer_config.py: __post_init__",
+        "… should be divisible by pipeline_model_parallel_size …",
+    ),
+    "batch_divisible": Words(
+        f"{VERSION} num_microbatches_calculator.py: ConstantNumMicroBatchesCalculator",
+        "global batch size (…) is not divisible by micro batch size (…) times data "
+        "parallel size (…)",
+    ),
+    "sequence_divisible": Words(
+        f"{VERSION} tensor_parallel/mappings.py: _split_along_first_dim",
+        "First dimension of the tensor should be divisible by tensor parallel size",
+    ),
+}
+
+DEGREE_RULES = (
+    replace(
+        KV_HEADS_REPEATED,
+        source=f"{VERSION} transformer_config.py: __post_init__",
+        fails_with="num_query_groups (…) must be a multiple or divisor of "
+        "tensor_model_parallel_size (…).",
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source=f"{VERSION} arguments.py: validate_args",
+        fails_with="seq-length should be a multiple of 2 * context-parallel-size if "
+        "context-parallel-size > 1.",
+    ),
+)
+
+PLAN_RULES = (
+    Rule(
+        "expert_sequence_parallel",
+        "experts beside tensor parallelism need sequence parallelism",
+        f"{VERSION} moe/moe_layer.py: MoELayer.forward",
+        lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
+        "tp {tp}",
+        concerns=lambda spec: spec.model.moe is not None,
+        fails_with="During training, performance may degrade if MoE and tensor "
+        "parallelism are enabled without also enabling sequence parallelism.",
+    ),
+    replace(
+        ONLY_1F1B,
+        source=f"{VERSION} pipeline_parallel/schedules.py: get_forward_backward_func "
+        "has no other",
+    ),
+    Rule(
+        "offload_supported",
+        "only Adam's state is offloaded, and it is sharded",
+        f"{VERSION} arguments.py: --optimizer-cpu-offload; "
+        "optimizer/optimizer_config.py: __post_init__",
+        lambda spec, rows: keeps_or(
+            rows,
+            (rows.offload == OPTIMIZER)
+            & (rows.zero >= 1)
+            & np.bool_(spec.training.optimizer == "adamw"),
+        ),
+        "zero {zero}",
+        fails_with="--use-precision-aware-optimizer only supported with distributed "
+        "optimizer",
+    ),
+    replace(
+        NO_DRIVES, source=f"{VERSION} arguments.py: --optimizer-cpu-offload, no other"
+    ),
+)

@@ -1,0 +1,95 @@
+"""What Nanotron launches (huggingface/nanotron, commit 2411b02 of April 2026)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.frameworks.base.shared_rules import (
+    BALANCED_CONTEXT,
+    NO_EXPERT_PARALLELISM,
+    NO_HYBRID_SHARDING,
+    NO_INTERLEAVING,
+    NO_OFFLOAD,
+    WHOLE_KV_HEADS,
+)
+from meshwright.plans.columns import Bools
+from meshwright.plans.rule import Rule
+from meshwright.plans.skeletons import (
+    ONE_F_ONE_B,
+    SELECTIVE,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
+from meshwright.spec.spec import Spec
+
+VERSION = "Nanotron 0.4, 2411b02"
+ENGINE = f"{VERSION} parallel/pipeline_parallel/engine.py"
+
+
+def _may_shard(spec: Spec, rows: Skeletons) -> Bools:
+    sums_in_16_bits = np.bool_(spec.training.gradients == "bf16")
+    return np.asarray(
+        (rows.zero == 0) | ((rows.zero == 1) & (rows.cp == 1) & sums_in_16_bits)
+    )
+
+
+DEGREE_RULES = (
+    replace(
+        WHOLE_KV_HEADS,
+        source=f"{VERSION} models/llama.py: CausalSelfAttention",
+        fails_with="Number of key/value heads (…) must be divisible by TP size (…).",
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source=f"{VERSION} models/qwen.py: Qwen2Model",
+        fails_with="Sequence length … must be divisible by … when using llama3 ring "
+        "attention",
+    ),
+    replace(NO_HYBRID_SHARDING, source=f"{VERSION} helpers.py: ZeRO over dp_pg"),
+)
+
+PLAN_RULES = (
+    Rule(
+        "zero_supported",
+        "ZeRO is 0, or 1 where gradients are not added up in fp32 and cp = 1",
+        f"{VERSION} optim/zero.py: stage 1, over dp_pg without cp; "
+        "optim/gradient_accumulator.py: get_fp32_accum_hook has no reduce-scatter",
+        _may_shard,
+        "zero {zero}, cp {cp}",
+    ),
+    replace(
+        NO_EXPERT_PARALLELISM,
+        source=f"{VERSION} nn/moe.py: tokens are sent to no other GPU",
+    ),
+    Rule(
+        "recompute_supported",
+        "layers are recomputed whole or not at all",
+        f"{VERSION} config/parallelism_config.py: recompute_layer",
+        lambda spec, rows: rows.recompute != SELECTIVE,
+    ),
+    Rule(
+        "schedule_supported",
+        "the pipeline schedule is 1F1B or GPipe",
+        f"{VERSION} config/parallelism_config.py: pp_engine is 1f1b or afab",
+        lambda spec, rows: rows.schedule != ZERO_BUBBLE_H1,
+        "pp {pp}",
+    ),
+    replace(NO_INTERLEAVING, source=f"{ENGINE}: a stage per rank"),
+    Rule(
+        "microbatches_fill_pipeline",
+        "under 1F1B there are as many micro-batches as stages, or one less",
+        f"{ENGINE}: OneForwardOneBackwardPipelineEngine",
+        lambda spec, rows: (
+            (rows.schedule != ONE_F_ONE_B) | (rows.microbatches >= rows.pp - 1)
+        ),
+        "{microbatches} micro-batches, pp {pp}",
+        fails_with="Number of microbatches (…) must be at least PP_SIZE-1=… when using "
+        "the OneForwardOneBackwardPipelineEngine",
+    ),
+    replace(
+        NO_OFFLOAD,
+        source=f"{VERSION} config/config.py: OptimizerArgs has no such setting",
+    ),
+)

@@ -1,0 +1,49 @@
+"""Megatron-LM: each of its rules with a row that holds and one that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.plans.skeletons import GPIPE, GRADIENTS, OPTIMIZER
+from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, own_rules
+
+FSDP = {"dp_shard": 4, "zero": 3}
+OFFLOADED = {"dp_shard": 4, "zero": 1, "offload": OPTIMIZER}
+
+CASES: list[tuple[str, Pair]] = [
+    # 4 KV heads: 12 repeats each of them 3 times, 6 would split them in 2/3.
+    ("kv_heads_divisible", Pair({"tp": 2}, {"tp": 3}, {"d_ff": 4128})),
+    ("kv_heads_divisible", Pair({"tp": 12}, {"tp": 6}, {"d_ff": 4128})),
+    # 1,020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
+    ("context_balanced", Pair({"cp": 2}, {"cp": 4})),
+    (
+        "expert_sequence_parallel",
+        Pair({"tp": 2, "sequence_parallel": True}, {"tp": 2}, EXPERTS),
+    ),
+    ("schedule_supported", Pair({"pp": 2}, {"pp": 2, "schedule": GPIPE})),
+    ("offload_supported", Pair(OFFLOADED, {"offload": OPTIMIZER})),
+    ("offload_supported", Pair(OFFLOADED, {**OFFLOADED, "offload": GRADIENTS})),
+    # One GPU has a distributed optimizer too.
+    ("offload_supported", Pair({"zero": 1, "offload": OPTIMIZER}, {"offload": 1})),
+    ("drives_supported", Pair({}, OFFLOADED, training={"offload_to": "nvme"})),
+]
+
+
+@pytest.mark.parametrize(("rule", "pair"), CASES)
+def test_rule_holds_and_breaks(rule: str, pair: Pair) -> None:
+    check("megatron", rule, pair)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {rule for rule, _ in CASES} == own_rules("megatron")
+
+
+def test_only_adam_is_offloaded() -> None:
+    pair = Pair({}, {}, training={"optimizer": "sgd"})
+    assert names_broken("megatron", pair, OFFLOADED) == ["offload_supported"]
+
+
+@pytest.mark.parametrize("more", [{}, {"pp": 4}, {"pp": 4, "vpp": 3}, {"tp": 4}])
+def test_megatron_fsdp_stands_beside_pipelines(more: dict[str, int]) -> None:
+    """arguments.py asserts pp = 1 for --use-torch-fsdp2 alone."""
+    assert names_broken("megatron", Pair({}, {}), {**FSDP, **more}) == []
