@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +24,12 @@ from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
+from meshwright.cost.repeated import of_bits
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
+from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
+from meshwright.plans.recomputation import MLP
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 
@@ -74,13 +78,14 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
     count = job.spec.model.first_dense_layers
     none = BlockTimes({}, {}, {}, np.zeros(len(rows)))
+    lead_again = _leading_recompute(job, rows, seconds) if count else {}
     lead = _leading(times[DENSE_LAYER], repeated, count) if count else none
     return TimeCosts(
         forward=repeated.forward,
         backward=repeated.backward,
         weight_s=repeated.weight_s,
-        recompute_s=_recompute_s(rows, seconds, repeated.forward),
-        first=added([lead.forward, first.forward]),
+        recompute_s=_recompute_s(job, rows, seconds, repeated.forward),
+        first=added([lead.forward, first.forward, lead_again]),
         first_weight_s=lead.weight_s,
         last=last.forward,
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
@@ -98,7 +103,10 @@ def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, computed once per distinct set of shards."""
     distinct, inverse = rows.shards.distinct()
-    return kernels(job.spec, job.efficiency, distinct).take(inverse)
+    found = kernels(job.spec, job.efficiency, distinct)
+    every = int(np.bitwise_or.reduce(recomputed_bits(job.spec, rows), initial=0))
+    needed = {bits: s for bits, s in found.repeated.items() if bits & every}
+    return replace(found, repeated=needed).take(inverse)
 
 
 def _block_times(job: Job, rows: Skeletons, seconds: Kernels) -> dict[str, BlockTimes]:
@@ -196,15 +204,37 @@ def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
     return BlockTimes(added([*more, *less]), {}, sync, weight_s)
 
 
-def _recompute_s(rows: Skeletons, seconds: Kernels, forward: Parts) -> Floats:
-    """Return the extra seconds of a recomputed layer: its forward, or cheap parts.
+def _recompute_s(job: Job, rows: Skeletons, seconds: Kernels, forward: Parts) -> Floats:
+    """Return the extra seconds of a recomputed layer: its forward, or parts of it.
 
     The weights are there already, since the backward gathers or fetches them.
     """
     fetched = ("zero", "offload")
     forward_s = sum(s for name, s in forward.items() if name not in fetched)
-    again = [seconds.selective_s, forward_s]
+    again_s = np.zeros(len(rows))
+    if (rows.recompute == SELECTIVE).any():
+        again_s = of_bits(seconds.repeated, recomputed_bits(job.spec, rows))
+        again_s = again_s + _repeated_traffic_s(job, rows, layer(job, rows))
+    again = [again_s, forward_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
+
+
+def _leading_recompute(job: Job, rows: Skeletons, seconds: Kernels) -> Parts:
+    """Return what leading dense layers repeat of their MLP, as part of the first stage.
+
+    They repeat it wherever `mlp` is recomputed. All else of them that is recomputed
+    counts as that of a repeated layer.
+    """
+    is_there = recomputed_bits(job.spec, rows) & MLP > 0
+    once_s = np.where(is_there, seconds.repeated_dense_s, 0.0)
+    if is_there.any():
+        once_s = once_s + _repeated_traffic_s(job, rows, dense_layer(job, rows))
+    return {"recompute": job.spec.model.first_dense_layers * once_s}
+
+
+def _repeated_traffic_s(job: Job, rows: Skeletons, block: Block) -> Floats:
+    """Return the seconds of the collectives that selective recomputation repeats."""
+    return traffic.seconds(job, rows, chain.from_iterable(block.repeated.values()))
 
 
 def _zero_s(job: Job, rows: Skeletons, block: Block) -> tuple[Floats, Floats]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
 from meshwright.frameworks.base.fully_shard import fully_shard_state
 from meshwright.frameworks.base.shared_rules import (
@@ -10,6 +12,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_DRIVES,
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_1,
+    WHOLE_LAYERS_RECOMPUTED,
 )
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import PARAMETERS
@@ -48,6 +51,10 @@ FRAMEWORK = Framework(
         NO_ZERO_1,
         NO_SEQUENCE_PARALLELISM,
         NO_EXPERT_PARALLELISM,
+        replace(
+            WHOLE_LAYERS_RECOMPUTED,
+            source="accelerate 1.15 utils/fsdp_utils.py: fsdp2_apply_ac",
+        ),
         FSDP_OFFLOADS_ALL,
         NO_DRIVES,
     ),

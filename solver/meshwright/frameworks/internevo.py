@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.frameworks.base.framework import Framework, StateBytes
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
@@ -11,6 +13,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_2_WITH_PIPELINE,
     ONLY_1F1B,
+    WHOLE_LAYERS_RECOMPUTED,
 )
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import KEEPS_ALL
@@ -43,6 +46,11 @@ FRAMEWORK = Framework(
         NO_SEQUENCE_PARALLELISM,
         ONLY_1F1B,
         NO_INTERLEAVING,
+        replace(
+            WHOLE_LAYERS_RECOMPUTED,
+            source="InternEvo initialize/launch.py: model.checkpoint is a share of "
+            "the layers",
+        ),
         OFFLOADS_NOTHING,
     ),
     has_fused_loss=True,  # flash-attn's

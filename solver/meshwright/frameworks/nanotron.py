@@ -7,12 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.shared_rules import NO_HYBRID_SHARDING, NO_INTERLEAVING
+from meshwright.frameworks.base.shared_rules import (
+    NO_HYBRID_SHARDING,
+    NO_INTERLEAVING,
+    WHOLE_LAYERS_RECOMPUTED,
+)
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import (
     KEEPS_ALL,
     ONE_F_ONE_B,
-    SELECTIVE,
     ZERO_BUBBLE_H1,
 )
 from meshwright.spec.training import Training
@@ -47,11 +50,9 @@ PLAN_RULES = (
         lambda spec, rows: rows.ep == 1,
         "ep {ep}",
     ),
-    Rule(
-        "recompute_supported",
-        "layers are recomputed whole or not at all",
-        "Nanotron 0.4 config/parallelism_config.py: recompute_layer",
-        lambda spec, rows: rows.recompute != SELECTIVE,
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source="Nanotron 0.4 config/parallelism_config.py: recompute_layer",
     ),
     Rule(
         "schedule_supported",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
+from meshwright.frameworks.base.framework import (
+    FEW_GROUPS_OVERHEAD_GIB,
+    Framework,
+    Selective,
+)
 from meshwright.frameworks.base.fully_shard import fully_shard_state
 from meshwright.frameworks.base.shared_rules import (
     FSDP_OFFLOADS_ALL,
     NO_DRIVES,
+    NO_MODULES_NAMED,
     NO_ZERO_1,
 )
+from meshwright.plans.recomputation import PER_OP
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import PARAMETERS
 
@@ -44,10 +50,12 @@ FRAMEWORK = Framework(
         NO_ZERO_1,
         ALWAYS_SEQUENCE_PARALLEL,
         MICROBATCHES_FILL_PIPELINE,
+        NO_MODULES_NAMED,
         FSDP_OFFLOADS_ALL,
         NO_DRIVES,
     ),
     offloads=(PARAMETERS,),
+    selective=Selective(unnamed=PER_OP),
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,

@@ -11,6 +11,7 @@ from meshwright.plans.skeletons import (
     ONE_F_ONE_B,
     OPTIMIZER,
     PARAMETERS,
+    SELECTIVE,
     Skeletons,
 )
 from meshwright.spec.serving import Question
@@ -128,4 +129,19 @@ NO_DRIVES = Rule(
     "nothing is offloaded to NVMe drives",
     "Megatron-LM, PyTorch fully_shard: host memory alone",
     lambda spec, rows: keeps_or(rows, has_no_drives(spec)),
+)
+
+WHOLE_LAYERS_RECOMPUTED = Rule(
+    "recompute_supported",
+    "layers are recomputed whole or not at all",
+    "DeepSpeed 0.19.8 runtime/pipe/module.py: activation_checkpoint_interval",
+    lambda spec, rows: rows.recompute != SELECTIVE,
+)
+
+NO_MODULES_NAMED = Rule(
+    "recompute_supported",
+    "selective recomputation has no modules to name",
+    "torchtitan 0.3.0 distributed/activation_checkpoint.py: SelectiveAC goes by "
+    "operations",
+    lambda spec, rows: rows.recompute_modules == 0,
 )
