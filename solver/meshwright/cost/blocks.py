@@ -107,18 +107,18 @@ def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:
     has_shared = moe is not None and moe.shared_d_ff > 0
     in_mlp = MLP if moe is None else (MOE | SHARED_EXPERTS) * has_shared
     gathers = [one for one in own.tp if one.operation == "all_gather"]
-    found = [
-        ("latents", MLA_UP_PROJ, lambda: traffic.latent_gathers(job, rows)),
-        ("mlp", in_mlp, lambda: traffic.tensor_parallel(job, rows, 1)),
-        ("experts", MOE, lambda: own.ep),
-        ("inputs", PER_OP, lambda: gathers),
-        ("keys and values", PER_OP, lambda: own.ring),
-    ]
+    found = {
+        "latents": (MLA_UP_PROJ, traffic.latent_gathers(job, rows)),
+        "mlp": (in_mlp, traffic.tensor_parallel(job, rows, 1)),
+        "experts": (MOE, own.ep),
+        "inputs": (PER_OP, gathers),
+        "keys and values": (PER_OP, own.ring),
+    }
     every = int(np.bitwise_or.reduce(bits, initial=0))
     return {
-        name: traffic.only(operations(), bits & own_bits > 0)
-        for name, own_bits, operations in found
-        if own_bits & every
+        name: traffic.only(operations, bits & of_it > 0)
+        for name, (of_it, operations) in found.items()
+        if of_it & every
     }
 
 

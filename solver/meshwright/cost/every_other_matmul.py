@@ -4,10 +4,11 @@ It keeps the input of a layer and the results of attention, of collectives, and 
 first, third, fifth ... matmul with a weight in the order in which they run. All else is
 repeated: the other matmuls, norms, activations, the router, and the grouped matmuls of
 routed experts, which are no `aten.mm` (torchtitan 0.3.0,
-distributed/activation_checkpoint.py). Queries, keys and values come of one matmul, gate
-and value of two (models/common/attention.py, feed_forward.py). All-gathers are repeated,
-reduce-scatters and all-to-alls are kept. In fp8 no matmul is repeated: they are
-`aten._scaled_mm`, of which all results are kept.
+distributed/activation_checkpoint.py). Queries, keys and values come of one matmul
+(models/llama3/__init__.py: `fuse_qkv`), gate and value of two
+(models/common/feed_forward.py): Llama's wo and w3 are repeated. Of collectives,
+reduce-scatters and all-to-alls are kept and all-gathers repeated. In fp8 no matmul is
+repeated: they are `aten._scaled_mm`, of which all results are kept.
 """
 
 from __future__ import annotations
@@ -45,13 +46,9 @@ class Linear(NamedTuple):
 
     def kept(self, layer: Layer) -> Iterator[Saved]:
         """Yield the result, where layers are recomputed by operations."""
-        widths = ((self.split, self.outputs), ("kv", self.kv_outputs))
-        for split, width in widths:
-            size = layer.element * width
-            yield Saved("matmul result", 0.0, split, PER_OP, size)
-        if self.split == "whole":
-            size = layer.element * self.outputs
-            yield Saved("scattered result", 0.0, "scattered", PER_OP, size)
+        size, kv_size = layer.element * self.outputs, layer.element * self.kv_outputs
+        yield Saved("matmul result", 0.0, self.split, PER_OP, size)
+        yield Saved("keys and values", 0.0, "kv", PER_OP, kv_size)
 
     def seconds(self, work: Work) -> Floats:
         """Return the seconds of the matmul on one GPU."""
@@ -98,9 +95,11 @@ def kept_per_op(spec: Spec, layer: Layer, is_dense: bool) -> list[Saved]:
     """
     model, size = layer.model, layer.element * layer.model.d_model
     kept = [Saved("layer input", 0.0, "sequence", PER_OP, size)]
-    every = 1 if spec.training.precision == "fp8" else 2
-    for linear in linears(model, is_dense)[::every]:
+    matmuls = linears(model, is_dense)
+    for linear in matmuls[:: 1 if spec.training.precision == "fp8" else 2]:
         kept += linear.kept(layer)
+    scattered = sum(linear.split == "whole" for linear in matmuls)
+    kept.append(Saved("scattered results", 0.0, "scattered", PER_OP, scattered * size))
     if model.moe is not None and not is_dense:
         copies = model.moe.top_k * (model.moe.capacity_factor or 1.0)
         # Tokens that have come to their experts, and their results that have come back.

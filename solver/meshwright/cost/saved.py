@@ -115,10 +115,8 @@ class Layer:
         gated = self.model.gated_mlp
         gate = self.element if gated and self.fused != "all" else 0
         results = (gate + self.matmul_input) * width
-        outputs = f"{name} activation output"
+        read, made = f"{name} activation input", f"{name} activation output"
         return [
-            self.saved(
-                f"{name} activation input", (1 + gated) * width, split, freed_by
-            ),
-            self.cheap(outputs, results, split, freed_by | activation),
+            self.saved(read, (1 + gated) * width, split, freed_by),
+            self.cheap(made, results, split, freed_by | activation),
         ]

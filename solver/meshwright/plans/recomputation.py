@@ -28,7 +28,8 @@ CHEAP = 1 << len(MODULES)
 activation functions (Korthikanti et al. 2022, section 5, and what is left of it)."""
 
 PER_OP = CHEAP << 1
-"""All but attention, collectives and every other matmul: see `cost.every_other_matmul`."""
+"""All but attention, most collectives and every other matmul: see
+`cost.every_other_matmul`."""
 
 SET_BITS: Ints = np.array(SETS)
 """The bits of each code of the column `recompute_modules`."""

@@ -137,7 +137,7 @@ class Pins(SpecModel):
     )
     recompute_modules: OneOf[RecomputeModules] | None = Field(
         None,
-        description="Parts of a layer that `selective` repeats: moe_act+layernorm.",
+        description="Parts of a layer that selective repeats: moe_act+layernorm.",
     )
     recompute_layers: StageCounts | None = Field(
         None,

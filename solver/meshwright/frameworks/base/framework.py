@@ -64,7 +64,7 @@ class Selective:
     modules: int = 0
     """Bits of the modules that a plan may name: see `plans.recomputation`."""
     unnamed: int = 0
-    """What it repeats where a plan names no modules, as a bit; 0 if it must name some."""
+    """What it repeats where a plan names no modules, as a bit; 0 if plans must."""
 
 
 @dataclass(frozen=True)
