@@ -68,7 +68,7 @@ class UnplacedSkeletons:
     recompute_ways: int
     """How many consecutive ways differ only in recomputation."""
     number: Ints
-    """Number of each skeleton."""
+    """Number of each skeleton, least first."""
 
     def __len__(self) -> int:
         """Return the number of skeletons."""
@@ -109,6 +109,22 @@ class UnplacedSkeletons:
         return self.number // self.ways_to_free
 
     @property
+    def family_starts(self) -> Ints:
+        """Return where each family starts: skeletons stand in the order of numbers."""
+        ends = self._ends(self.ways_to_free)
+        return np.unique(ends[:-1][np.diff(ends) > 0])
+
+    @property
+    def base_counts(self) -> Ints:
+        """Return how many skeletons each base skeleton has."""
+        return np.diff(self._ends(self._way_count))
+
+    def _ends(self, size: int) -> Ints:
+        """Return where each run of `size` numbers starts, and where the last ends."""
+        numbers = np.arange(0, len(self.base) * self._way_count + 1, size)
+        return np.searchsorted(self.number, numbers.astype(self.number.dtype))
+
+    @property
     def recompute_way(self) -> Ints:
         """Return which way to recompute each skeleton has."""
         return self.number % self.recompute_ways
@@ -117,7 +133,7 @@ class UnplacedSkeletons:
     def _way_count(self) -> int:
         return len(next(iter(self.ways.values())))
 
-    @property
+    @cached_property
     def _base_index(self) -> Ints:
         return self.number // self._way_count
 
@@ -177,8 +193,14 @@ def list_unplaced(
         ways,
         ways_to_free=len(offloads) * len(recomputed),
         recompute_ways=len(recomputed),
-        number=np.flatnonzero(_holding(spec, base, ways, rules)),
+        number=_narrowed(np.flatnonzero(_holding(spec, base, ways, rules))),
     )
+
+
+def _narrowed(numbers: Ints) -> Ints:
+    """Return numbers in 32 bits if they fit: millions are divided again and again."""
+    fits = int(numbers[-1] if len(numbers) else 0) < 2**31 // len(OFFLOADS)
+    return numbers.astype(np.int32) if fits else numbers
 
 
 def _holding(
