@@ -24,12 +24,12 @@ parallelism likewise (Korthikanti et al. 2022, figure 5)."""
 
 _ENDS = {EMBEDDING: "output", HEAD: "input"}
 
-_REPEATED: dict[str, Callable[[str], tuple[str, ...]]] = {
-    "latents": lambda _operation: ("latents",),
-    "mlp": lambda operation: _TENSOR["forward", operation][1:],
-    "experts": lambda _operation: ("tokens to experts", "tokens from experts"),
-    "inputs": lambda _operation: INPUTS,
-    "keys and values": lambda _operation: ("keys and values",),
+_REPEATED: dict[str, Callable[[Collective], tuple[str, ...]]] = {
+    "latents": lambda _one: ("latents",),
+    "mlp": lambda one: _TENSOR["forward", one.operation][1:],
+    "experts": lambda _one: ("tokens to experts", "tokens from experts"),
+    "inputs": lambda one: INPUTS[: one.calls],
+    "keys and values": lambda _one: ("keys and values",),
 }
 """Labels of what selective recomputation repeats: see `Block.repeated`."""
 
@@ -42,7 +42,7 @@ def call_labels(
     The phase `recompute` repeats the calls of `forward`, or those of some modules.
     """
     if part in _REPEATED:
-        return _REPEATED[part](collective.operation)
+        return _REPEATED[part](collective)
     phase = "forward" if phase == "recompute" else phase
     if part == "ep":
         what = "tokens" if phase == "forward" else "gradients"
