@@ -24,6 +24,7 @@ from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons
 from meshwright.plans.split import Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.recompute_modules import WRITTEN_SETS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.fabric import HostOrders, Place, free_paths
@@ -35,7 +36,8 @@ Ints = NDArray[np.int64]
 
 NAMES = (
     "tp", "cp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches",
-    "zero", "recompute", "schedule", "offload", "precision", "vpp", "ep", "mesh",
+    "zero", "recompute", "recompute_modules", "schedule",
+    "offload", "precision", "vpp", "ep", "mesh",
 )  # fmt: skip
 
 
@@ -150,6 +152,7 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
     experts = spec.model.moe.n_experts if spec.model.moe else 1
     offloads = range(4 if spec.cluster.topology.host else 1)
     precisions = [PRECISIONS.index(p) for p in spec.training.precisions]
+    modes = _recomputation(spec)
     for index, mesh in enumerate(meshes):
         tp, cp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
         dp = dp_shard * dp_replicate
@@ -166,7 +169,7 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
             count = spec.training.global_batch // (dp * micro_batch)
             for (
                 zero,
-                mode,
+                (mode, modules),
                 sp,
                 schedule,
                 offload,
@@ -174,13 +177,13 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
                 vpp,
                 ep,
             ) in itertools.product(
-                zeros, range(3), range(2), range(3), offloads, precisions, vpps, eps
+                zeros, modes, range(2), range(3), offloads, precisions, vpps, eps
             ):
                 # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
                 is_even = spec.model.n_layers % (pp * vpp) == 0 and schedule == 0
                 if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
                     degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
-                    own = (zero, mode, schedule, offload, precision, vpp, ep)
+                    own = (zero, mode, modules, schedule, offload, precision, vpp, ep)
                     found.append((*degrees, *own, index, sp))
     columns = np.array(found, dtype=np.int64).reshape(-1, len(NAMES) + 1).T
     return Skeletons(
@@ -188,6 +191,31 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
         sequence_parallel=columns[-1].astype(bool),
         paths=free_paths(len(found), 8),
     )
+
+
+def _recomputation(spec: Spec) -> list[tuple[int, int]]:
+    """Return every recompute mode, with every set of modules that a layer has.
+
+    The core of attention frees memory only where it stores scores. A set that frees
+    none in the repeated layers is no recomputation of them.
+    """
+    moe = spec.model.moe
+    there = {
+        "core_attn": spec.training.attention == "plain",
+        "layernorm": True,
+        "mla_up_proj": spec.model.mla is not None,
+        "moe_act": moe is not None,
+        "moe": moe is not None,
+        "shared_experts": moe is not None and moe.shared_d_ff > 0,
+        "mlp": moe is None or moe.first_dense_layers > 0,
+    }
+    modes = [(0, 0), (1, 0), (2, 0)]
+    for code, written in enumerate(WRITTEN_SETS[1:], start=1):
+        names = written.split("+")
+        is_lead_alone = names == ["mlp"] and moe is not None
+        if all(there[name] for name in names) and not is_lead_alone:
+            modes.append((1, code))
+    return modes
 
 
 @cache

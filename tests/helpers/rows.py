@@ -25,6 +25,7 @@ def row(**fields: object) -> Skeletons:
         "microbatches": 48,
         "zero": 0,
         "recompute": NONE,
+        "recompute_modules": 0,
         "sequence_parallel": False,
         "schedule": ONE_F_ONE_B,
         "offload": KEEPS_ALL,

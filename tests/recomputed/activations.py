@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tests.recomputed import by_ops
 from tests.recomputed.case import GATHERING, Case
 
 
 class Saved(NamedTuple):
-    """One tensor: its bytes, and what is left of it if it is recomputed selectively."""
+    """One tensor: its bytes, who frees it, and what is left of it then."""
 
     plain: float
-    kept: float
+    freed_by: tuple[str, ...] = ()
+    left: float = 0.0
+
+
+BY_OPS = "by operations"
 
 
 class Layer:
@@ -24,15 +29,17 @@ class Layer:
 
     def __init__(self, case: Case) -> None:
         training = case.training
-        default = "all" if case.spec.framework in ("megatron", "ideal") else "norms"
         self.case, self.model = case, case.model
-        self.fused = training.fused_kernels or default
+        self.fused = case.fused
         self.is_flash = training.attention == "flash"
         # Layer norm is one kernel in PyTorch, RMSNorm may be several in fp32.
         self.has_fp32_norms = self.fused == "none" and self.model.norm == "rmsnorm"
         self.element = case.element
         # Transformer Engine saves the 8-bit copy of what only a matmul reads again.
         self.linear_input = 1 if case.keeps_fp8 else case.element
+        # After a flash kernel, norms and activations are cheap; else the core is.
+        self.cheap = ("cheap",) if self.is_flash else ()
+        self.core = ("core_attn", BY_OPS) + (() if self.is_flash else ("cheap",))
 
     def over_tensor_group(self, size: float) -> float:
         return size / self.case.plan.tp
@@ -43,12 +50,8 @@ class Layer:
     def over_sequence(self, size: float) -> float:
         return size / self.case.sequence_shards
 
-    def again(self, size: float) -> Saved:
-        """After a flash kernel, what is cheap to run again; else it is kept."""
-        return Saved(size, 0.0 if self.is_flash else size)
-
     def operations(self, is_dense: bool) -> Iterator[Saved]:
-        yield from self.norms_before_matmuls()
+        yield from self.norms_before_matmuls(is_dense)
         if self.model.mla is not None:
             yield from self.latent_projections()
         else:
@@ -57,29 +60,33 @@ class Layer:
         yield from self.norms_after()
         if is_dense:
             tokens = self.over_tensor_group
-            yield from self.mlp(tokens(self.model.d_ff))
+            yield from self.mlp(tokens(self.model.d_ff), "mlp")
         else:
             yield from self.experts()
         if self.model.dropout:
             # One byte of a mask per number, after attention and after the MLP.
             for _ in ("attention", "mlp"):
-                yield always(self.over_sequence(self.model.d_model))
+                yield Saved(self.over_sequence(self.model.d_model), (BY_OPS,))
+        # What recomputation by operations saves instead.
+        yield Saved(0.0, (BY_OPS,), by_ops.kept(self.case, is_dense))
 
-    def norms_before_matmuls(self) -> Iterator[Saved]:
+    def norms_before_matmuls(self, is_dense: bool) -> Iterator[Saved]:
         count = min(self.model.norms_per_layer, 2)
         # Attention and MLP side by side read one and the same input.
         inputs = 1 if self.model.parallel_residual else count
         d = self.over_sequence(self.model.d_model)
         if not self.has_fp32_norms:
-            yield always(inputs * self.element * d)
+            yield Saved(inputs * self.element * d, (BY_OPS,))
         else:
             # PyTorch operations: each norm casts its input, or one for all in fp32.
             casts = count if self.element < 4 else inputs
-            start = inputs * self.element * d if self.is_flash else casts * 4 * d
-            yield Saved(casts * 4 * d, start)
-            yield self.again(count * 4 * d)
-        for _ in range(count):
-            yield self.again(self.linear_input * d)
+            again = ("layernorm", *self.cheap)
+            yield Saved(casts * 4 * d, (*again, BY_OPS))
+            yield Saved(0.0, again, inputs * self.element * d)
+            yield Saved(count * 4 * d, (*again, BY_OPS))
+        for place in ("attention", "mlp")[:count]:
+            again = (self.case.norm_of(place, is_dense), *self.cheap, BY_OPS)
+            yield Saved(self.linear_input * d, again)
 
     def norms_after(self) -> Iterator[Saved]:
         """Norms of what attention and MLP return, which is added and not saved."""
@@ -87,26 +94,26 @@ class Layer:
             yield from self.norm(self.over_sequence(self.model.d_model))
 
     def norm(self, width: float) -> Iterator[Saved]:
-        """A norm that no recomputation touches."""
+        """A norm that no module repeats."""
         if not self.has_fp32_norms:
-            yield always(self.element * width)
+            yield Saved(self.element * width, (BY_OPS,))
         else:
-            yield always(4 * width)
-            yield always(4 * width)
+            yield Saved(4 * width, (BY_OPS,))
+            yield Saved(4 * width, (BY_OPS,))
 
     def projections(self) -> Iterator[Saved]:
         model = self.model
         queries = self.over_tensor_group(model.n_heads * model.head_dim)
         keys = self.over_kv_heads(model.n_kv_heads * model.head_dim)
-        yield always(self.element * queries)
+        yield Saved(self.element * queries, (BY_OPS,))
         if self.is_flash or model.n_heads == model.n_kv_heads:
             gathered = self.case.plan.cp if self.case.spec.framework in GATHERING else 1
-            yield always(self.element * keys * 2 * gathered)
+            yield Saved(self.element * keys * 2 * gathered, (BY_OPS,))
         else:
             # Plain attention repeats keys and values for every query head, from what
-            # it must be given again where it is recomputed.
-            yield Saved(0.0, self.element * keys * 2)
-            yield Saved(self.element * queries * 2, 0.0)
+            # it must be given again where its core is recomputed.
+            yield Saved(0.0, ("core_attn", "cheap"), self.element * keys * 2)
+            yield Saved(self.element * queries * 2, self.core)
         if model.qk_norm:
             yield from self.norm(queries)
             yield from self.norm(keys)
@@ -115,73 +122,86 @@ class Layer:
     def attention_output(self, width: float) -> Saved:
         """What the last matrix reads, and a flash kernel reads again for itself."""
         if not self.is_flash:
-            return always(self.linear_input * width)
+            return Saved(self.linear_input * width)
         cast = 1 if self.case.keeps_fp8 else 0
-        return always((self.element + cast) * width)
+        return Saved((self.element + cast) * width)
 
     def latent_projections(self) -> Iterator[Saved]:
         """DeepSeek-AI 2024, section 2.1: latents by rank, heads by tensor group."""
         mla, heads, e = self.model.mla, self.model.n_heads, self.element
         assert mla is not None
         key = self.over_tensor_group(heads * (mla.nope_dim + mla.rope_dim))
-        yield always(e * key)
-        yield always(e * key)
+        again = ("mla_up_proj", BY_OPS)
+        yield Saved(e * key, again)
+        yield Saved(e * key, again)
         # Values come in one tensor with their keys, unless a kernel copies them out.
         beside = 0 if self.fused == "all" else mla.nope_dim
-        yield always(e * self.over_tensor_group(heads * (mla.v_dim + beside)))
+        yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), again)
         yield self.attention_output(self.over_tensor_group(heads * mla.v_dim))
         for rank in (mla.q_rank, mla.kv_rank):
             yield from self.norm(self.over_sequence(rank))
-            yield always(self.linear_input * self.over_sequence(rank))
+            # A norm that is fused with the projection after it runs with it.
+            whose = again if self.fused == "all" else (BY_OPS,)
+            yield Saved(self.linear_input * self.over_sequence(rank), whose)
         if not self.has_fp32_norms:
             # The rotary key lies in one tensor with what is normed; a cast copies.
-            yield always(e * self.over_sequence(mla.rope_dim))
+            yield Saved(e * self.over_sequence(mla.rope_dim), (BY_OPS,))
 
     def scores(self) -> Iterator[Saved]:
         heads = self.over_tensor_group(self.model.n_heads)
         if self.is_flash:
-            yield always(4 * heads)
+            yield Saved(4 * heads)
             return
         # A row of scores for every token and head; Korthikanti et al. recompute them.
         scores = heads * self.case.training.seq_len
-        yield Saved(self.element * scores, 0.0)
+        yield Saved(self.element * scores, ("core_attn", "cheap"))
         if self.model.dropout:
-            yield Saved(self.element * scores, 0.0)
-            yield Saved(scores, 0.0)
+            yield Saved(self.element * scores, self.core)
+            yield Saved(scores, self.core)
 
-    def mlp(self, inner: float) -> Iterator[Saved]:
+    def mlp(self, inner: float, *modules: str, active: str = "") -> Iterator[Saved]:
         inputs = 2 if self.model.gated_mlp else 1
-        yield always(inputs * self.element * inner)
+        yield Saved(inputs * self.element * inner, (*modules, BY_OPS))
+        again = (*modules, active, *self.cheap, BY_OPS)
         if self.model.gated_mlp and self.fused != "all":
-            yield self.again(self.element * inner)  # the activated gate
-        yield self.again(self.linear_input * inner)
+            yield Saved(self.element * inner, again)  # the activated gate
+        yield Saved(self.linear_input * inner, again)
 
     def experts(self) -> Iterator[Saved]:
         """Routed copies stay on the rank whose tokens they are; so many come as go."""
         moe = self.model.moe
         assert moe is not None
-        yield always(self.over_sequence(4 * moe.n_experts))
+        again = ("moe", BY_OPS)
+        yield Saved(self.over_sequence(4 * moe.n_experts), again)
         copies = self.over_sequence(self.case.copies_per_token)
-        yield always(self.linear_input * copies * self.model.d_model)
-        yield from self.mlp(copies * moe.d_ff)
-        yield from self.mlp(self.over_tensor_group(moe.shared_d_ff))
+        yield Saved(self.linear_input * copies * self.model.d_model, again)
+        yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
+        shared = self.over_tensor_group(moe.shared_d_ff)
+        yield from self.mlp(shared, "moe", "shared_experts")
         if self.fused != "all":
             # Results are weighted by the router in fp32.
-            yield always(4 * copies * self.model.d_model)
+            yield Saved(4 * copies * self.model.d_model, again)
 
 
-def always(size: float) -> Saved:
-    return Saved(size, size)
-
-
-def layer_bytes(case: Case, is_dense: bool) -> Saved:
+class LayerBytes(NamedTuple):
     """What a micro-batch leaves in a layer, and what of it is left recomputed."""
-    saved = kept = 0.0
-    for tensor in Layer(case).operations(is_dense):
-        saved += tensor.plain * case.tokens
-        kept += tensor.kept * case.tokens
-    if case.plan.recompute == "none":
-        kept = saved
-    elif case.plan.recompute == "full":
+
+    plain: float
+    kept: float
+
+
+def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
+    saved = bytes_left(case, is_dense, frozenset())
+    kept = bytes_left(case, is_dense, case.repeats)
+    if case.plan.recompute == "full":
         kept = case.model.d_model * case.element * case.own_tokens
-    return Saved(saved, kept)
+    return LayerBytes(saved, kept)
+
+
+def bytes_left(case: Case, is_dense: bool, repeats: frozenset[str]) -> float:
+    """What a micro-batch leaves in a layer of which some things run again."""
+    total = 0.0
+    for tensor in Layer(case).operations(is_dense):
+        is_freed = bool(repeats & {*tensor.freed_by})
+        total += tensor.left if is_freed else tensor.plain
+    return total * case.tokens

@@ -82,6 +82,29 @@ class Case:
         return self.model.moe.top_k * (self.model.moe.capacity_factor or 1.0)
 
     @property
+    def fused(self) -> str:
+        """Kernels that are one: Transformer Engine's, or norms alone, or none."""
+        default = "all" if self.spec.framework in ("megatron", "ideal") else "norms"
+        return self.training.fused_kernels or default
+
+    @property
+    def repeats(self) -> frozenset[str]:
+        """What selective recomputation runs again: modules, or a way of its own."""
+        if self.plan.recompute != "selective":
+            return frozenset()
+        by_ops = self.spec.framework == "torchtitan"
+        own = "by operations" if by_ops else "cheap"
+        return frozenset((self.plan.recompute_modules or own).split("+"))
+
+    def norm_of(self, place: str, is_dense: bool) -> str:
+        """The module that runs a norm again; nobody fuses what several matmuls read."""
+        if self.fused != "all":
+            return "layernorm"
+        if place == "attention":
+            return "layernorm" if self.model.mla is not None else "its matmul"
+        return "mlp" if is_dense else "layernorm"
+
+    @property
     def stages(self) -> range:
         return range(self.plan.pp)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meshwright.spec.gpu import Gpu
+from tests.recomputed import by_ops
 from tests.recomputed.case import Case
 
 
@@ -17,8 +18,10 @@ class Kernel(NamedTuple):
     """One kernel of a forward; those of a backward take twice as long."""
 
     kind: str
-    """matmul, norm (before a matmul), activation or other."""
+    """matmul or other."""
     seconds: float
+    again: tuple[str, ...] = ()
+    """Who runs it again: modules, or ways of recomputing without modules."""
 
 
 class Core(NamedTuple):
@@ -85,13 +88,18 @@ class Layer:
         self.tokens, self.own = case.tokens, case.own_tokens
         self.heads = case.model.n_heads / case.plan.tp
         self.kv_heads = case.model.n_kv_heads / case.kv_shards
+        is_flash = case.training.attention == "flash"
+        self.cheap = ("cheap",) if is_flash else ()
 
     def kernels(self, is_dense: bool) -> Iterator[Kernel]:
         model, stream = self.model, self.machine.stream
         for number in range(model.norms_per_layer):
             # Of four norms two come after attention and MLP.
-            kind = "norm" if number < 2 else "other"
-            yield Kernel(kind, stream(2 * self.own * model.d_model))
+            again: tuple[str, ...] = ()
+            if number < 2:
+                place = ("attention", "mlp")[number]
+                again = (self.case.norm_of(place, is_dense), *self.cheap)
+            yield Kernel("other", stream(2 * self.own * model.d_model), again)
         for _ in ("attention", "mlp"):
             # The residual: two are read, their sum is written.
             yield Kernel("other", stream(3 * self.own * model.d_model))
@@ -101,7 +109,7 @@ class Layer:
             yield from self.latent_kernels()
         if is_dense:
             inner = model.d_ff / self.case.plan.tp
-            yield from self.mlp(self.tokens, inner, self.tokens)
+            yield from self.mlp(self.tokens, inner, self.tokens, "mlp")
         else:
             yield from self.experts()
 
@@ -124,27 +132,32 @@ class Layer:
         up = self.heads * (mla.nope_dim + mla.v_dim)
         if mla.q_rank:
             yield Kernel("matmul", machine.linear(self.own, mla.q_rank, d))
-        from_ = mla.q_rank or d
-        yield Kernel("matmul", machine.linear(self.tokens, self.heads * key, from_))
+        from_, again = mla.q_rank or d, ("mla_up_proj",)
+        queries_s = machine.linear(self.tokens, self.heads * key, from_)
+        yield Kernel("matmul", queries_s, again)
         yield Kernel("matmul", machine.linear(self.own, down, d))
-        yield Kernel("matmul", machine.linear(self.tokens, up, mla.kv_rank))
+        yield Kernel("matmul", machine.linear(self.tokens, up, mla.kv_rank), again)
         yield Kernel("matmul", machine.linear(self.tokens, d, self.heads * mla.v_dim))
         ranks = mla.q_rank + mla.kv_rank
-        yield Kernel("other", machine.stream(2 * self.own * ranks))
+        norms = again if self.case.fused == "all" else ()
+        yield Kernel("other", machine.stream(2 * self.own * ranks), norms)
         if not (self.model.learned_positions or self.model.alibi):
             # Queries turn in part; keys are put together from both parts as a whole.
             turned = self.heads * (mla.rope_dim + key)
-            yield Kernel("other", machine.stream(2 * self.tokens * turned))
+            yield Kernel("other", machine.stream(2 * self.tokens * turned), again)
 
-    def mlp(self, tokens: float, inner: float, active: float) -> Iterator[Kernel]:
+    def mlp(
+        self, tokens: float, inner: float, active: float, *again: str, act: str = ""
+    ) -> Iterator[Kernel]:
         """Gate and value come of one matmul; one kernel activates `active` tokens."""
         inputs = 2 if self.model.gated_mlp else 1
         d = self.model.d_model
-        yield Kernel("matmul", self.machine.linear(tokens, inputs * inner, d))
-        yield Kernel("matmul", self.machine.linear(tokens, d, inner))
+        yield Kernel("matmul", self.machine.linear(tokens, inputs * inner, d), again)
+        yield Kernel("matmul", self.machine.linear(tokens, d, inner), again)
         if active:
             moved = (inputs + 1) * active * inner
-            yield Kernel("activation", self.machine.stream(moved))
+            seconds = self.machine.stream(moved)
+            yield Kernel("other", seconds, (*again, act, *self.cheap))
 
     def experts(self) -> Iterator[Kernel]:
         """Router, permutation, and a pair of matmuls for every expert on the rank.
@@ -154,22 +167,26 @@ class Layer:
         moe, machine, plan = self.model.moe, self.machine, self.case.plan
         assert moe is not None
         d, copies = self.model.d_model, self.own * self.case.copies_per_token
-        yield Kernel("matmul", machine.matmul(self.own, moe.n_experts, d))
+        again = ("moe", "routed")
+        router_s = machine.matmul(self.own, moe.n_experts, d)
+        yield Kernel("matmul", router_s, again)
         # fp32 scores, in units of an activation's bytes.
         scores = self.own * moe.n_experts * 4 / self.case.element
-        yield Kernel("other", machine.stream(2 * scores))
+        yield Kernel("other", machine.stream(2 * scores), again)
         passes = 2  # gathered, scattered
         if 1 < plan.ep < moe.n_experts:
             passes = 4  # and put in order by expert, where several ranks send
         for _ in range(passes):
-            yield Kernel("other", machine.stream(2 * copies * d))
+            yield Kernel("other", machine.stream(2 * copies * d), again)
         local = moe.n_experts // plan.ep
         for number in range(local):
             # One activation kernel over the copies of all experts.
             active = copies if number == 0 else 0.0
-            yield from self.mlp(copies / local, moe.d_ff, active)
+            sizes = copies / local, moe.d_ff, active
+            yield from self.mlp(*sizes, *again, act="moe_act")
         if moe.shared_d_ff:
-            yield from self.mlp(self.tokens, moe.shared_d_ff / plan.tp, self.tokens)
+            inner, of_it = moe.shared_d_ff / plan.tp, ("moe", "shared_experts")
+            yield from self.mlp(self.tokens, inner, self.tokens, *of_it)
 
     def core(self) -> Core:
         return self.flash() if self.case.training.attention == "flash" else self.plain()
@@ -231,22 +248,40 @@ class LayerSeconds(NamedTuple):
     """Of the backward: matmuls that only gradients of weights need."""
     again: float
     """What selective recomputation runs again."""
+    mlp_again: float
+    """Of these, what is in the MLP of a layer without experts."""
 
 
 def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     layer = Layer(case)
-    once = {"matmul": 0.0, "norm": 0.0, "activation": 0.0, "other": 0.0}
+    once = {"matmul": 0.0, "other": 0.0}
+    again_s = mlp_again_s = 0.0
     for kernel in layer.kernels(is_dense):
         once[kernel.kind] += kernel.seconds
+        if case.repeats & {*kernel.again}:
+            again_s += kernel.seconds
+        if case.repeats & {*kernel.again} & {"mlp"}:
+            mlp_again_s += kernel.seconds
+        is_cheap = kernel.kind == "other" or "routed" in kernel.again
+        if "by operations" in case.repeats and is_cheap:
+            again_s += kernel.seconds
+    if "by operations" in case.repeats:
+        machine = Machine(case)
+        again_s += sum(machine.linear(*own) for own in by_ops.again(case, is_dense))
     core, all_s = layer.core(), sum(once.values())
     # Kernels queue up behind the host; experts have thrice as many.
     dispatch_s = case.rates["dispatch_s"] * (1 if is_dense else 3)
-    is_plain = case.training.attention == "plain"
+    repeats_core = {"core_attn"}
+    if case.training.attention == "plain":
+        repeats_core.add("cheap")
+    if case.repeats & repeats_core:
+        again_s += core.forward_s
     return LayerSeconds(
         forward=_pass(all_s, core.forward_s, dispatch_s),
         backward=_pass(2 * all_s, core.backward_s, 2 * dispatch_s),
         weights=once["matmul"],
-        again=core.forward_s if is_plain else once["norm"] + once["activation"],
+        again=again_s,
+        mlp_again=mlp_again_s,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tests.recomputed import traffic
-from tests.recomputed.activations import layer_bytes
+from tests.recomputed.activations import bytes_left, layer_bytes
 from tests.recomputed.case import Case
 from tests.recomputed.parameters import Share
 from tests.recomputed.schedule import most_held
@@ -44,6 +44,8 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     is_shared = is_last and case.plan.recompute == "full"
     parts["workspace"] += max(working - logits, 0.0) if is_shared else working
     parts["workspace"] += _in_transit(case)
+    if stage == 0 and case.model.first_dense_layers:
+        parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
     if is_last:
         held = most_held(case.plan, stage, head_alone=True)
@@ -102,13 +104,15 @@ def _activations(case: Case, stage: int) -> float:
     """What all micro-batches in flight have saved on a stage."""
     usual = layer_bytes(case, case.is_dense(False))
     lead = layer_bytes(case, True)
+    # Leading layers always run their MLP again where any layer does.
+    lead_plain = bytes_left(case, True, case.repeats & {"mlp"})
     saved = 0.0
     for is_leading in case.layers(stage):
         saved += usual.plain
         if is_leading:
             # A plan counts recomputed layers, and does not say which they are: a
             # leading layer is taken to be whichever of the two leaves more.
-            saved += max(lead.plain - usual.plain, lead.kept - usual.kept)
+            saved += max(lead_plain - usual.plain, lead.kept - usual.kept)
     for _ in range(case.plan.stages[stage].recompute_layers):
         saved -= usual.plain - usual.kept
     if case.spec.framework == "deepspeed" and case.plan.pp > 1:
@@ -136,6 +140,14 @@ def _working_layer(case: Case) -> float:
     inputs = 2 if case.model.gated_mlp else 1
     width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
     return usual.plain - usual.kept + case.tokens * width * case.element
+
+
+def _larger_lead(case: Case) -> float:
+    """What the MLP of a leading layer takes that runs again, beyond another layer."""
+    usual = layer_bytes(case, case.is_dense(False))
+    mlp = layer_bytes(case, True).plain
+    mlp -= bytes_left(case, True, case.repeats & {"mlp"})
+    return max(mlp - (usual.plain - usual.kept), 0.0)
 
 
 def _in_transit(case: Case) -> float:

@@ -35,12 +35,21 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
     case, m = step.case, step.case.plan.microbatches
     for is_leading in case.layers(stage):
         yield from _layer(step, is_leading, m)
-    for _ in range(_recomputed_in_full(step, stage)):
+    plan = case.plan
+    for _ in range(plan.stages[stage].recompute_layers):
+        if plan.recompute == "selective":
+            for call in traffic.again(case):
+                yield Made("recompute", call, m, 1.0)
+            continue
         # The weights of a recomputed layer are there for its backward anyway.
         forward = list(traffic.layer(case, False, "forward"))
         shares = _exposed_shares(step, forward, step.kinds[False].forward)
         for call in forward:
             yield Made("recompute", call, m, shares[call.part])
+    for is_leading in case.layers(stage):
+        if is_leading:
+            for call in traffic.lead_again(case):
+                yield Made("recompute", call, m, 1.0)
     if stage == 0:
         yield from _embedding(step, m)
     if stage == case.plan.pp - 1:
@@ -51,11 +60,6 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
             yield Made(phase, call, m * sent, 1.0)
         for call in traffic.received(case):
             yield Made(phase, call, m * got, 1.0)
-
-
-def _recomputed_in_full(step: Step, stage: int) -> int:
-    plan = step.case.plan
-    return plan.stages[stage].recompute_layers if plan.recompute == "full" else 0
 
 
 def _layer(step: Step, is_leading: bool, m: int) -> Iterator[Made]:

@@ -26,7 +26,7 @@ from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
 
 COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute",
-    "dp_replicate", "dp_shard",
+    "dp_replicate", "dp_shard", "recompute_modules",
 )  # fmt: skip
 """Columns whose values are drawn before the row is: most rows have the usual ones."""
 

@@ -46,6 +46,8 @@ class Layer(NamedTuple):
     """Of the backward: what may wait, for only gradients of weights need it."""
     again: float
     """What selective recomputation runs again."""
+    mlp_again: float
+    """The same in the MLP of a layer without experts."""
 
 
 class Step:
@@ -73,7 +75,7 @@ class Step:
         # backward for a bubble, where nothing is passed on: neither may hide traffic.
         weights_s = min(own.weights + own.backward.wait / 2, left_s / 2)
         end = self.end(shares, [], hide_s=left_s)
-        return Layer(forward, backward, end, weights_s, own.again)
+        return Layer(forward, backward, end, weights_s, own.again, own.mlp_again)
 
     def embedding(self) -> tuple[Parts, Parts]:
         """Both passes as one; nothing runs beside the first gather of a step."""
@@ -157,6 +159,11 @@ class Step:
                     for kind, sign in ((True, 1), (False, -1)):
                         _add(extra, self.kinds[kind].forward, sign)
                         _add(extra, self.kinds[kind].backward, sign)
+                    again_s = self.kinds[True].mlp_again
+                    calls = traffic.lead_again(case)
+                    again_s += sum(self.network.seconds(call) for call in calls)
+                    forward_s += again_s / 3
+                    parts["recompute"] += again_s
             _add(parts, first)
             _add(end, at_end)
             forward_s += (sum(first.values()) + sum(extra.values())) / 3
@@ -175,7 +182,8 @@ class Step:
     def recompute(self, own: Layer) -> float:
         """A forward again, whose weights are there for the backward anyway."""
         if self.case.plan.recompute == "selective":
-            return own.again
+            calls = traffic.again(self.case)
+            return own.again + sum(self.network.seconds(call) for call in calls)
         fetched = ("zero", "offload")
         return sum(s for name, s in own.forward.items() if name not in fetched)
 

@@ -174,6 +174,7 @@ SEEN = {
     "experts", "latent",
     "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
+    "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -202,7 +203,8 @@ def traits(job: Job, plan: Plan) -> set[str]:
         "plain attention": spec.training.attention == "plain",
     }
     found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
-    return {name for name, has in found.items() if has}
+    modules = filter(None, plan.recompute_modules.split("+"))
+    return {name for name, has in found.items() if has} | {*modules}
 
 
 def test_plans_have_everything() -> None:

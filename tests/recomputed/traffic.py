@@ -43,6 +43,34 @@ def layer(case: Case, is_leading: bool, passed: str) -> Iterator[Call]:
             yield Call("ep", "all_to_all", "ep", whole)
 
 
+def again(case: Case) -> Iterator[Call]:
+    """What selective recomputation passes on in one repeated layer, forward alone."""
+    repeats, model, plan = case.repeats, case.model, case.plan
+    if (
+        "mla_up_proj" in repeats
+        and model.mla
+        and plan.tp > 1
+        and plan.sequence_parallel
+    ):
+        width = (model.mla.q_rank or model.d_model) + model.mla.kv_rank
+        yield Call("tp", "all_gather", "tp", case.tokens * width * case.element)
+    if model.moe is None and "mlp" in repeats:
+        yield from _in_and_out_of_tensor_groups(case)
+    if _has_shared_experts(model) and repeats & {"moe", "shared_experts"}:
+        yield from _in_and_out_of_tensor_groups(case)
+    for call in layer(case, False, "forward"):
+        is_moved = call.part == "ep" and "moe" in repeats
+        is_gathered = call.operation == "all_gather" and "by operations" in repeats
+        if is_moved or is_gathered:
+            yield call
+
+
+def lead_again(case: Case) -> Iterator[Call]:
+    """The same in the MLP of a leading layer."""
+    if "mlp" in case.repeats:
+        yield from _in_and_out_of_tensor_groups(case)
+
+
 def _has_shared_experts(model: Model) -> bool:
     """Experts that all tokens visit are split over the tensor group like an MLP."""
     return model.moe is not None and model.moe.shared_d_ff > 0

@@ -10,7 +10,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import KEEPS_ALL, NONE
-from meshwright.spec.plan_fields import OFFLOADS, RECOMPUTE_MODES
+from meshwright.spec.plan_fields import OFFLOADS
 
 
 def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
@@ -31,7 +31,8 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
         group = family * len(OFFLOADS) + offload
         result = _has_other(group, recompute == NONE)
     if is_never_faster(job):
-        group = family * len(RECOMPUTE_MODES) + recompute
+        way = lattice.unplaced.recompute_way[fitting]
+        group = family * lattice.unplaced.recompute_ways + way
         result |= _has_other(group, offload == KEEPS_ALL)
     return np.asarray(result & has_one_split(rows)[fitting])
 

@@ -64,7 +64,7 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     offload is a separate family.
     """
     unplaced = lattice.unplaced
-    start = _starts(unplaced.family)
+    start = unplaced.family_starts
     first = unplaced.take(start)
     if not (is_never_faster(job) and (first.rows.offload == KEEPS_ALL).all()):
         start = _starts(unplaced.family * len(OFFLOADS) + unplaced.rows.offload)

@@ -6,24 +6,28 @@ under tensor and eq. 4 under sequence parallelism. They are compared with what P
 saves in `tests/cost/test_torch_activations.py`. Tensors without a width are left out:
 statistics of norms (4 to 8 bytes per token each) and indices of routed tokens.
 
-Selective recomputation repeats the core of plain attention, which frees the scores
-(Korthikanti et al. 2022, section 5). A flash kernel saves no scores: there it repeats
-norms before matmuls, and activation functions. A framework may declare otherwise
-(`Framework.selective`). What frameworks call selective recomputation:
+Every tensor knows what frees it when a layer is recomputed selectively
+(`plans.recomputation`):
 
-- Megatron-LM (`TransformerConfig.recompute_modules`): the default `core_attn` is the
-  first case; with a flash kernel it frees only softmax statistics. The second case is
-  `layernorm` and, for experts, `moe_act`; a dense MLP has only `mlp`, which repeats its
-  matmuls too.
-- torchtitan (`SelectiveAC`): keeps the results of attention and of every second
-  matmul, and repeats all else: less memory than here, and more time.
-- DeepSpeed and FSDP recompute the modules that the user wraps.
+- by modules (Megatron-LM, megatron-core 0.19.2): `core_attn` frees the scores of plain
+  attention (Korthikanti et al. 2022, section 5), and nothing after a flash kernel,
+  which saves none (core/transformer/attention.py). `layernorm` frees the results of
+  norms that are kernels of their own, `mlp` those of norms fused into its first matmul
+  (transformer_layer.py). `mla_up_proj` starts from the latent vectors
+  (multi_latent_attention.py), `moe_act` from the inputs of the activation function
+  (moe/experts.py), `shared_experts` and `moe` from the result of the norm before them
+  (moe/moe_layer.py).
+- by operations (torchtitan 0.3.0, distributed/activation_checkpoint.py): see
+  `cost.every_other_matmul`.
+- without either: the core of plain attention; after a flash kernel norms before matmuls
+  and activation functions.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from meshwright.cost.every_other_matmul import kept_per_op
 from meshwright.cost.parameters_and_flops import (
     input_norms,
     kv_shards,
@@ -33,9 +37,21 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.saved import Layer, Saved
 from meshwright.cost.state import fp8_input_bytes
-from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Floats
+from meshwright.frameworks.base.registry import framework_of, fused_kernels_of
+from meshwright.frameworks.base.selective import has_norm_apart
+from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
+from meshwright.plans.recomputation import (
+    CHEAP,
+    CORE_ATTN,
+    LAYERNORM,
+    MLA_UP_PROJ,
+    MLP,
+    MOE,
+    MOE_ACT,
+    PER_OP,
+    SHARED_EXPERTS,
+)
 from meshwright.plans.shards import Shards
 from meshwright.spec.model import Experts, LatentAttention
 from meshwright.spec.spec import Spec
@@ -43,21 +59,30 @@ from meshwright.spec.spec import Spec
 
 def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     """Return the tensors that a layer saves; `is_dense` if it has no experts."""
-    model, layer = spec.model, _layer(spec)
-    tensors = _norms(layer)
+    model, layer = spec.model, layer_of(spec)
+    is_dense = is_dense or model.moe is None
+    tensors = _norms(layer, norm_bits(spec, is_dense))
     tensors += _latents(layer, model.mla) if model.mla else _heads(layer)
     tensors += _scores(layer)
     if model.moe is None or is_dense:
-        tensors += layer.mlp("mlp", model.d_ff, "tensor")
+        tensors += layer.mlp("mlp", model.d_ff, "tensor", MLP, 0)
     else:
         tensors += _experts(layer, model.moe)
     if model.dropout:
         masks = 2 * model.d_model
-        tensors.append(Saved("residual dropout masks", masks, "sequence", masks))
-    return tensors
+        tensors.append(Saved("residual dropout masks", masks, "sequence"))
+    return [*tensors, *kept_per_op(spec, layer, is_dense)]
 
 
-def _layer(spec: Spec) -> Layer:
+def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:
+    """Return the modules that repeat the norm before attention, and before the MLP."""
+    apart = [
+        has_norm_apart(spec, before_mlp=at, is_dense=is_dense) for at in (False, True)
+    ]
+    return LAYERNORM * apart[0], LAYERNORM if apart[1] else MLP
+
+
+def layer_of(spec: Spec) -> Layer:
     """Return the implementation of the layers of a spec."""
     training = spec.training
     return Layer(
@@ -66,11 +91,11 @@ def _layer(spec: Spec) -> Layer:
         fp8_input_bytes(spec),
         training.seq_len,
         training.attention == "flash",
-        training.fused_kernels or framework_of(spec).fused_kernels,
+        fused_kernels_of(spec),
     )
 
 
-def _norms(layer: Layer) -> list[Saved]:
+def _norms(layer: Layer, freed_by: tuple[int, int]) -> list[Saved]:
     """Return what the norms of a layer and the matmuls after them save.
 
     Parallel attention and MLP both read the layer's input, so that their norms save one
@@ -79,9 +104,12 @@ def _norms(layer: Layer) -> list[Saved]:
     model, width = layer.model, layer.model.d_model
     before, after = input_norms(model), output_norms(model)
     inputs = 1 if model.parallel_residual else before
+    output = width * layer.matmul_input
+    names = ("attention norm output", "mlp norm output")
+    outputs = list(zip(names, freed_by, strict=True))[:before]
     return [
         *layer.input_norms("norm", width, before, inputs, "sequence"),
-        layer.cheap("norm output", before * width * layer.matmul_input, "sequence"),
+        *(layer.cheap(n, output, "sequence", bits) for n, bits in outputs),
         *layer.norms("output norm", width, after, after, "sequence"),
     ]
 
@@ -104,9 +132,9 @@ def _heads(layer: Layer) -> list[Saved]:
 def _attention_output(layer: Layer, width: float) -> Saved:
     """Return the input of the last matmul, which a flash kernel saves once more."""
     if not layer.flash:
-        return layer.matmul_only("attention output", width, "tensor")
+        return Saved("attention output", layer.matmul_input * width, "tensor", 0)
     size = (layer.element + layer.cast) * width
-    return Saved("attention output", size, "tensor", size)
+    return Saved("attention output", size, "tensor", 0)
 
 
 def _keys_and_values(layer: Layer) -> list[Saved]:
@@ -118,31 +146,35 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
     distributed/context_parallel/api.py: apply_cp_to_forward).
     """
     model = layer.model
-    unrepeated = layer.saved("keys and values", 2 * kv_width(model), "keys")
+    name, width = "keys and values", 2 * kv_width(model)
     if layer.flash or model.n_kv_heads == model.n_heads:
-        return [unrepeated]
+        return [layer.saved(name, width, "keys")]
     repeated = 2 * layer.element * query_width(model)
+    core, kept = CORE_ATTN | CHEAP, layer.element * width
     return [
-        Saved(unrepeated.name, 0.0, "keys", unrepeated.kept_per_token),
-        Saved("repeated keys and values", repeated, "tensor", 0.0),
+        Saved(name, 0.0, "keys", core, kept),
+        Saved(f"repeated {name}", repeated, "tensor", core | PER_OP),
     ]
 
 
 def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     """Return what latent attention saves (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    Every GPU of a tensor-parallel group compresses only its tokens. Values come in one
+    Every GPU of a tensor-parallel group compresses only its tokens. Where all is fused,
+    the norms of latents are part of the projections after them. Values come in one
     tensor with the keys that are not rotated: Megatron-LM copies them out, torchtitan
     keeps the whole tensor. The same holds for compressed values and the keys to rotate.
     """
     heads, ranks = layer.model.n_heads, mla.q_rank + mla.kv_rank
     values = mla.v_dim + (0 if layer.fused == "all" else mla.nope_dim)
+    queries, up = query_width(layer.model), MLA_UP_PROJ
+    normed = up if layer.fused == "all" else 0
     tensors = [
-        layer.saved("queries and keys", 2 * query_width(layer.model), "tensor"),
-        layer.saved("values", heads * values, "tensor"),
+        layer.saved("queries and keys", 2 * queries, "tensor", up),
+        layer.saved("values", heads * values, "tensor", up),
         _attention_output(layer, heads * mla.v_dim),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),
-        layer.matmul_only("normed latents", ranks, "sequence"),
+        layer.matmul_only("normed latents", ranks, "sequence", normed),
     ]
     if not layer.norms_in_fp32:
         tensors.append(layer.saved("keys to rotate", mla.rope_dim, "sequence"))
@@ -153,13 +185,14 @@ def _scores(layer: Layer) -> list[Saved]:
     heads, element = layer.model.n_heads, layer.element
     if layer.flash:
         # One fp32 logarithm per row of scores (Dao 2023, section 3.1.1).
-        statistics = 4 * heads
-        return [Saved("softmax statistics", statistics, "tensor", statistics)]
-    scores = heads * layer.seq_len
-    tensors = [Saved("softmax output", element * scores, "tensor", 0.0)]
+        return [Saved("softmax statistics", 4 * heads, "tensor", 0)]
+    scores, core = heads * layer.seq_len, CORE_ATTN | CHEAP
+    tensors = [Saved("softmax output", element * scores, "tensor", core)]
     if layer.model.dropout:
         dropped = (element + 1) * scores
-        tensors.append(Saved("score dropout and mask", dropped, "tensor", 0.0))
+        tensors.append(
+            Saved("score dropout and mask", dropped, "tensor", core | PER_OP)
+        )
     return tensors
 
 
@@ -172,15 +205,15 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     """
     copies = moe.top_k * (moe.capacity_factor or 1.0)
     width = copies * layer.model.d_model
-    probabilities = 4 * moe.n_experts
+    routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
     tensors = [
-        Saved("router probabilities", probabilities, "sequence", probabilities),
-        layer.matmul_only("expert inputs", width, "sequence"),
-        *layer.mlp("expert", copies * moe.d_ff, "sequence"),
-        *layer.mlp("shared expert", moe.shared_d_ff, "tensor"),
+        Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
+        layer.matmul_only("expert inputs", width, "sequence", MOE),
+        *layer.mlp("expert", routed, "sequence", MOE, MOE_ACT),
+        *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
     if layer.fused != "all":
-        tensors.append(Saved("expert outputs, fp32", 4 * width, "sequence", 4 * width))
+        tensors.append(Saved("expert outputs, fp32", 4 * width, "sequence", all_of_it))
     return tensors
 
 
@@ -190,37 +223,39 @@ def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     return element * spec.model.d_model / shards.sequence_shards
 
 
-def saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
-    """Return the bytes per token that one layer saves on one GPU."""
-    return _on_one_gpu(spec, saved_tensors(spec, False), shards, selective)
+def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
+    """Return the bytes per token that one layer saves on one GPU.
+
+    `repeated` is what is recomputed of it, as bits.
+    """
+    return _on_one_gpu(saved_tensors(spec, False), spec, shards, repeated)
 
 
-def dense_saved_bytes(spec: Spec, shards: Shards, selective: bool) -> Floats:
+def dense_saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
     """Return the bytes per token of a leading layer, whose MLP is dense."""
-    return _on_one_gpu(spec, saved_tensors(spec, True), shards, selective)
+    return _on_one_gpu(saved_tensors(spec, True), spec, shards, repeated)
 
 
 def _on_one_gpu(
-    spec: Spec, tensors: list[Saved], shards: Shards, selective: bool
+    tensors: list[Saved], spec: Spec, shards: Shards, repeated: Ints | int
 ) -> Floats:
-    kv = kv_shards(spec.model, shards.tp)
+    sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
     is_gathered = framework_of(spec).context_exchange == "gather"
     splits = {
         "tensor": shards.tp,
         "kv": kv,
         "keys": kv / shards.cp if is_gathered else kv,
-        "sequence": shards.sequence_shards,
+        "sequence": sequence,
+        "whole": np.ones(1),
+        "scattered": np.where(shards.tp > 1, sequence, np.inf),
+        "exchanged": np.where(shards.ep > 1, sequence, np.inf),
     }
-    result = np.zeros(len(shards))
+    bits, result = np.asarray(repeated), np.zeros(len(shards))
+    every = int(np.bitwise_or.reduce(bits, axis=None))
     for tensor in tensors:
-        size = _kept(spec, tensor) if selective else tensor.bytes_per_token
+        size: float | Floats = tensor.bytes_per_token
+        if tensor.freed_by & every:
+            is_freed = bits & tensor.freed_by > 0
+            size = np.where(is_freed, tensor.kept_per_token, tensor.bytes_per_token)
         result = result + size / splits[tensor.split]
     return result
-
-
-def _kept(spec: Spec, tensor: Saved) -> float:
-    """Return the bytes per token of a tensor that selective recomputation keeps."""
-    selective = framework_of(spec).selective
-    if selective is None:
-        return tensor.kept_per_token
-    return 0.0 if tensor.name in selective.frees else tensor.bytes_per_token

@@ -17,6 +17,7 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import MISALIGNED, Work
+from meshwright.frameworks.base.registry import fused_kernels_of
 from meshwright.plans.columns import Floats
 from meshwright.spec.model import LatentAttention
 
@@ -28,6 +29,9 @@ class Attention(NamedTuple):
     """The projections, forward."""
     streams_s: Floats
     """Kernels that only move bytes, forward: rotary positions and inner norms."""
+    from_latents_s: Floats
+    """What follows latent vectors, part of both: projections to heads, and rotary
+    positions; also the norms before the projections where they are fused into them."""
     core_s: Floats
     core_backward_s: Floats
 
@@ -36,8 +40,12 @@ def attention(work: Work) -> Attention:
     """Return the seconds of one layer's attention."""
     is_flash = work.spec.training.attention == "flash"
     core = (_fused_s if is_flash else _plain_s)(work)
-    streams_s = _rotary_s(work) + _inner_norms_s(work)
-    return Attention(_matmuls_s(work), streams_s, *core)
+    rotary_s, norms_s = _rotary_s(work), _inner_norms_s(work)
+    latents_s = np.zeros(len(work.shards))
+    if work.model.mla is not None:
+        norms_too = fused_kernels_of(work.spec) == "all"
+        latents_s = _up_s(work, work.model.mla) + rotary_s + norms_too * norms_s
+    return Attention(_matmuls_s(work), rotary_s + norms_s, latents_s, *core)
 
 
 def _matmuls_s(work: Work) -> Floats:
@@ -52,13 +60,19 @@ def _matmuls_s(work: Work) -> Floats:
 
 def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
     """Return the seconds to project down by tokens, and up by heads."""
-    model, tp, linear_s = work.model, work.shards.tp, work.gpu.linear_s
-    width = model.d_model
-    seconds = linear_s(work.gpu_tokens, latent_down_width(model), width)
-    seconds += linear_s(work.tokens, latent_up_width(model) / tp, mla.kv_rank)
+    model, linear_s = work.model, work.gpu.linear_s
+    seconds = linear_s(work.gpu_tokens, latent_down_width(model), model.d_model)
     if mla.q_rank:
-        seconds += linear_s(work.gpu_tokens, mla.q_rank, width)
-    return seconds + linear_s(work.tokens, query_width(model) / tp, mla.q_rank or width)
+        seconds = seconds + linear_s(work.gpu_tokens, mla.q_rank, model.d_model)
+    return seconds + _up_s(work, mla)
+
+
+def _up_s(work: Work, mla: LatentAttention) -> Floats:
+    """Return the seconds to project from latent vectors up to heads."""
+    model, tp, linear_s = work.model, work.shards.tp, work.gpu.linear_s
+    seconds = linear_s(work.tokens, latent_up_width(model) / tp, mla.kv_rank)
+    inputs = mla.q_rank or model.d_model
+    return seconds + linear_s(work.tokens, query_width(model) / tp, inputs)
 
 
 BACKWARD_SHARE = 0.8

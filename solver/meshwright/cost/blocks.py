@@ -5,7 +5,9 @@ Step time, link loads and the ledger of collectives all come from these lists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from meshwright.cost import traffic
 from meshwright.cost.job import Job
@@ -17,7 +19,15 @@ from meshwright.cost.weights import (
     head_weights,
     layer_weights,
 )
-from meshwright.plans.skeletons import Skeletons
+from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.plans.recomputation import (
+    MLA_UP_PROJ,
+    MLP,
+    MOE,
+    PER_OP,
+    SHARED_EXPERTS,
+)
+from meshwright.plans.skeletons import FULL, Skeletons
 
 Operations = list[Collective]
 
@@ -43,6 +53,8 @@ class Block:
     """Reductions of gradients after a backward."""
     end: Operations
     """Operations at the end of a step."""
+    repeated: dict[str, Operations] = field(default_factory=dict)
+    """What selective recomputation repeats, by what it is; none is hidden."""
 
     @property
     def forward(self) -> dict[str, Operations]:
@@ -55,22 +67,59 @@ class Block:
         zero = [*self.gather, *self.reduce]
         return {"tp": self.tp_back, "ep": self.ep, "cp": self.ring_back, "zero": zero}
 
-    @property
-    def recompute(self) -> dict[str, Operations]:
-        """Return the collectives of a recomputed forward, whose weights are there."""
-        return {name: ops for name, ops in self.forward.items() if name != "zero"}
+    def recompute(self, rows: Skeletons) -> dict[str, Operations]:
+        """Return the collectives of recomputation.
+
+        A forward that is repeated as a whole has its weights already.
+        """
+        is_full = rows.recompute == FULL
+        whole = {
+            name: traffic.only(operations, is_full)
+            for name, operations in self.forward.items()
+            if name != "zero"
+        }
+        return whole | self.repeated
 
 
 def layer(job: Job, rows: Skeletons) -> Block:
     """Return the repeated layer of the model."""
     calls = traffic.reductions(job.spec.model)
     exchange = traffic.expert_exchange(job, rows, 2)
-    return _layer(job, rows, layer_weights(job, rows), calls, exchange)
+    own = _layer(job, rows, layer_weights(job, rows), calls, exchange)
+    return replace(own, repeated=_repeated(job, rows, own))
 
 
 def dense_layer(job: Job, rows: Skeletons) -> Block:
     """Return a leading layer without experts."""
-    return _layer(job, rows, dense_layer_weights(job, rows), 2, [])
+    own = _layer(job, rows, dense_layer_weights(job, rows), 2, [])
+    bits = recomputed_bits(job.spec, rows)
+    mlp = traffic.only(traffic.tensor_parallel(job, rows, 1), bits & MLP > 0)
+    return replace(own, repeated={"mlp": mlp})
+
+
+def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:
+    """Return what selective recomputation repeats of a layer's collectives.
+
+    Megatron-LM repeats a module's forward as a whole (`cost.repeated`). Recomputation
+    by operations repeats all-gathers alone (`cost.every_other_matmul`).
+    """
+    bits, moe = recomputed_bits(job.spec, rows), job.spec.model.moe
+    has_shared = moe is not None and moe.shared_d_ff > 0
+    in_mlp = MLP if moe is None else (MOE | SHARED_EXPERTS) * has_shared
+    gathers = [one for one in own.tp if one.operation == "all_gather"]
+    found = {
+        "latents": (MLA_UP_PROJ, traffic.latent_gathers(job, rows)),
+        "mlp": (in_mlp, traffic.tensor_parallel(job, rows, 1)),
+        "experts": (MOE, own.ep),
+        "inputs": (PER_OP, gathers),
+        "keys and values": (PER_OP, own.ring),
+    }
+    every = int(np.bitwise_or.reduce(bits, initial=0))
+    return {
+        name: traffic.only(operations, bits & of_it > 0)
+        for name, (of_it, operations) in found.items()
+        if of_it & every
+    }
 
 
 def _layer(

@@ -10,6 +10,7 @@ from meshwright.cost.attention import Attention, attention
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
 from meshwright.cost.parameters_and_flops import input_norms, output_norms
+from meshwright.cost.repeated import Repeated, repeated_mlp_s, repeated_s
 from meshwright.cost.roofline import MISALIGNED, Work, work
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats
@@ -46,8 +47,10 @@ class Kernels(Columns):
     layer: LayerKernels
     dense: LayerKernels
     """A leading dense layer; the same as `layer` without experts."""
-    selective_s: Floats
+    repeated: Repeated
     """The kernels of a layer that selective recomputation repeats."""
+    repeated_dense_s: Floats
+    """The kernels of a leading layer that recomputing `mlp` repeats."""
     embedding_s: Floats
     head_s: Floats
     """Final norm, head and loss, forward and backward."""
@@ -63,21 +66,11 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     return Kernels(
         layer=layer,
         dense=leading,
-        selective_s=_selective_s(share, heads, experts),
+        repeated=repeated_s(share, heads, experts, _norm_s(share)),
+        repeated_dense_s=repeated_mlp_s(share, dense_mlp(share), _norm_s(share)),
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
-
-
-def _selective_s(share: Work, heads: Attention, inner: Mlp) -> Floats:
-    """Return the seconds of a layer's kernels that selective recomputation repeats."""
-    spec, selective = share.spec, framework_of(share.spec).selective
-    # Only norms before a matmul are repeated.
-    cheap_s = input_norms(spec.model) * _norm_s(share) + inner.activation_s
-    if selective is None:
-        return heads.core_s if spec.training.attention == "plain" else cheap_s
-    matmuls_s = selective.matmul_share * (heads.matmuls_s + inner.matmuls_s)
-    return cheap_s + matmuls_s + selective.repeats_attention * heads.core_s
 
 
 def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:

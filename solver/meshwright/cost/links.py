@@ -14,7 +14,7 @@ from meshwright.cost.price import per_row
 from meshwright.cost.schedule import sends
 from meshwright.cost.traffic import Collective
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.skeletons import FULL, Skeletons
+from meshwright.plans.skeletons import SELECTIVE, Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.topology.fabric import Place
@@ -39,6 +39,7 @@ def group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
 def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
     """Return the same for rows in the precision of the job."""
     counts, m = block_counts(job, split), rows.microbatches[:, None]
+    repeated = recompute_counts(job, rows, split)
     onward, back = sends(split.layers.shape[-1], rows.vpp[:, None])
     sent, gathered = (
         _passed(rows, [operation]) for operation in traffic.pipeline_send(job, rows)
@@ -50,9 +51,9 @@ def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
         microbatch = _passed(rows, _all(block.forward, block.backward))
         passed = m * microbatch + _passed(rows, block.end)
         result = result + _on_stages(counts[name], passed)
-        if name == LAYER:
-            passed = m * _passed(rows, _all(block.recompute))
-            result = result + _on_stages(recomputed_layers(rows, split), passed)
+        if name in repeated:
+            passed = m * _passed(rows, _all(block.recompute(rows)))
+            result = result + _on_stages(repeated[name], passed)
     return result
 
 
@@ -101,10 +102,18 @@ def block_counts(job: Job, split: Split) -> dict[str, Ints]:
     }
 
 
-def recomputed_layers(rows: Skeletons, split: Split) -> Ints:
-    """Return how many layers of every stage repeat their whole forward."""
-    is_full = per_row(rows.recompute == FULL, split.recomputed)
-    return np.where(is_full, split.recomputed, 0)
+def recompute_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Ints]:
+    """Return how many of each block every stage repeats, in the shape of the split.
+
+    Recomputed layers count as repeated ones. Beside them, leading dense layers repeat
+    their MLP wherever `mlp` is recomputed selectively.
+    """
+    is_selective = per_row(rows.recompute == SELECTIVE, split.layers)
+    leading = block_counts(job, split)[DENSE_LAYER]
+    return {
+        LAYER: split.recomputed,
+        DENSE_LAYER: np.where(is_selective, leading, 0),
+    }
 
 
 def _all(*passes: dict[str, list[Collective]]) -> Iterable[Collective]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +32,12 @@ from meshwright.cost.weights import (
 )
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
+from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.precision import ELEMENT_BYTES
+from meshwright.plans.recomputation import MLP
 from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import FULL, GRADIENTS, NONE, SELECTIVE, Skeletons
+from meshwright.plans.skeletons import FULL, GRADIENTS, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 
@@ -71,12 +74,14 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the bytes that make up every stage of every skeleton."""
     spec, framework = job.spec, framework_of(job.spec)
     tokens = rows.shards.tokens(spec.training.seq_len)
-    saved, kept = _activation_bytes(job, rows, saved_bytes)
+    bits = recomputed_bits(spec, rows)
+    saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
     distinct, inverse = rows.distinct_in_state()
     held = _held(job, distinct).take(inverse)
     logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * (saved - kept))
     shared = _shared(rows, logits, working)
+    lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
@@ -84,8 +89,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         activations=tokens * saved,
         freed=tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
-        first=held.first,
-        first_activations=tokens * _leading_activations(job, rows, saved, kept),
+        first=added([held.first, lead.working]),
+        first_activations=lead.activations,
         last=added([held.last, shared]),
         last_activations=logits,
         fixed={
@@ -168,20 +173,39 @@ def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Part
     return added([scaled(dense, count), scaled(layer, -count)])
 
 
+class _Lead(NamedTuple):
+    """What leading dense layers hold beyond repeated ones."""
+
+    activations: Floats
+    """Bytes per micro-batch in flight."""
+    working: Parts
+    """Bytes of an MLP that is recomputed, beyond those of a recomputed layer."""
+
+
 def _leading_activations(
-    job: Job, rows: Skeletons, saved: Floats, kept: Floats
-) -> Floats:
-    """Return the difference in saved bytes per token to repeated layers.
+    job: Job,
+    rows: Skeletons,
+    bits: Ints,
+    tokens: Floats,
+    saved: Floats,
+    kept: Floats,
+) -> _Lead:
+    """Return the difference of leading dense layers to repeated ones, given per token.
 
     Every recomputed layer counts as freeing what a repeated layer frees. Leading layers
     that free less are taken to be among the recomputed ones, which is safe: no stage
-    holds less than its layers keep.
+    holds less than its layers keep. Where `mlp` is recomputed, they always free that.
     """
     count = job.spec.model.first_dense_layers
     if not count:
-        return np.zeros(len(rows))
-    dense_saved, dense_kept = _activation_bytes(job, rows, dense_saved_bytes)
-    return count * np.maximum(dense_saved - saved, dense_kept - kept)
+        return _Lead(np.zeros(len(rows)), {})
+    dense_saved, dense_kept = _activation_bytes(
+        job, rows, dense_saved_bytes, bits & MLP, bits
+    )
+    more = np.maximum(dense_saved - saved, dense_kept - kept)
+    whole = dense_saved_bytes(job.spec, rows.shards)
+    working = np.maximum(whole - dense_saved - (saved - kept), 0.0)
+    return _Lead(tokens * count * more, {"workspace": tokens * working})
 
 
 def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
@@ -194,16 +218,21 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
 
 
 def _activation_bytes(
-    job: Job, rows: Skeletons, of_layer: Callable[[Spec, Shards, bool], Floats]
+    job: Job,
+    rows: Skeletons,
+    of_layer: Callable[[Spec, Shards, Ints], Floats],
+    always: Ints,
+    recomputed: Ints,
 ) -> tuple[Floats, Floats]:
-    """Return bytes per token and layer: saved, and kept under recomputation."""
+    """Return bytes per token and layer: saved, and kept under recomputation.
+
+    Bits say what is repeated of a layer that is not recomputed, and of one that is.
+    """
     spec, shards = job.spec, rows.shards
-    saved, selective = of_layer(spec, shards, False), of_layer(spec, shards, True)
     full = layer_input_bytes(spec, shards)
-    mode = rows.recompute
-    modes = [mode == NONE, mode == SELECTIVE, mode == FULL]
-    kept = np.select(modes, [saved, selective, full])
-    return saved, kept
+    selective = of_layer(spec, shards, recomputed)
+    kept = np.where(rows.recompute == FULL, full, selective)
+    return of_layer(spec, shards, always), kept
 
 
 def _logits(job: Job, rows: Skeletons) -> Floats:

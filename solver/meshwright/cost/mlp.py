@@ -17,10 +17,24 @@ FP32_BYTES = 4
 class Mlp(NamedTuple):
     """Seconds of one layer's MLP, forward."""
 
-    matmuls_s: Floats
-    activation_s: Floats
+    own_matmuls_s: Floats
+    """The matmuls of the MLP, or of router and routed experts."""
+    own_activation_s: Floats
+    shared_matmuls_s: Floats
+    """The matmuls of shared experts."""
+    shared_activation_s: Floats
     routing_s: Floats
     """Router scores, and moves of tokens to experts and back inside the GPU."""
+
+    @property
+    def matmuls_s(self) -> Floats:
+        """Return the seconds of all matmuls."""
+        return self.own_matmuls_s + self.shared_matmuls_s
+
+    @property
+    def activation_s(self) -> Floats:
+        """Return the seconds of all activation functions."""
+        return self.own_activation_s + self.shared_activation_s
 
 
 def mlp(work: Work) -> Mlp:
@@ -32,8 +46,9 @@ def mlp(work: Work) -> Mlp:
 
 def dense_mlp(work: Work) -> Mlp:
     """Return the seconds of an MLP of model.d_ff, split over the tensor group."""
-    no_routing = np.zeros(len(work.shards))
-    return Mlp(*_mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp), no_routing)
+    none = np.zeros(len(work.shards))
+    own = _mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp)
+    return Mlp(*own, none, none, none)
 
 
 def _mlp_s(work: Work, tokens: Sizes, inner: Sizes) -> tuple[Floats, Floats]:
@@ -54,13 +69,14 @@ def _experts(work: Work, moe: Experts) -> Mlp:
     copies = work.gpu_tokens * moe.top_k * (moe.capacity_factor or 1.0)
     one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff)
     router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
-    matmuls_s = router_s + local * one_matmuls_s
     # One kernel over the copies of all experts.
     _, activation_s = _mlp_s(work, copies, moe.d_ff)
+    shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
     if moe.shared_d_ff:
         shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
-        matmuls_s, activation_s = matmuls_s + shared[0], activation_s + shared[1]
-    return Mlp(matmuls_s, activation_s, _routing_s(work, moe, copies))
+    routing_s = _routing_s(work, moe, copies)
+    matmuls_s = router_s + local * one_matmuls_s
+    return Mlp(matmuls_s, activation_s, *shared, routing_s)
 
 
 def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:

@@ -1,17 +1,24 @@
-"""Tensors that a norm or an MLP saves for its backward, by implementation."""
+"""Tensors that a norm or an MLP saves for its backward, by implementation.
+
+Every tensor knows what frees it if it is recomputed (`plans.recomputation`). The input
+of a recomputed module stays.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from meshwright.plans.recomputation import CHEAP, LAYERNORM, PER_OP
 from meshwright.spec.model import Model
 from meshwright.spec.training import FusedKernels
 
-Split = Literal["tensor", "kv", "keys", "sequence"]
+Split = Literal["tensor", "kv", "keys", "sequence", "whole", "scattered", "exchanged"]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
 there are key and value heads, the same for keys and values that context parallelism may
-have gathered, or the group only under sequence parallelism."""
+have gathered, the group only under sequence parallelism, or none. The last two are
+split as `sequence`, and are there only with a tensor-parallel group that scatters them,
+or with an expert-parallel group that exchanges them."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +28,10 @@ class Saved:
     name: str
     bytes_per_token: float
     split: Split
-    kept_per_token: float
-    """Bytes that selective recomputation keeps."""
+    freed_by: int = PER_OP
+    """Bits of which any one frees it, if a recomputed layer repeats that."""
+    kept_per_token: float = 0.0
+    """Bytes that stay where it is freed."""
 
 
 @dataclass(frozen=True)
@@ -47,36 +56,35 @@ class Layer:
         """Return the bytes of a number that only a matmul saves."""
         return self.cast or self.element
 
-    def saved(self, name: str, width: float, split: Split) -> Saved:
-        """Return a tensor of the compute precision that is never recomputed."""
-        size = self.element * width
-        return Saved(name, size, split, size)
+    def saved(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
+        """Return a tensor of the compute precision."""
+        return Saved(name, self.element * width, split, freed_by | PER_OP)
 
-    def matmul_only(self, name: str, width: float, split: Split) -> Saved:
-        """Return a tensor that only a matmul saves, never recomputed."""
-        size = self.matmul_input * width
-        return Saved(name, size, split, size)
+    def matmul_only(
+        self, name: str, width: float, split: Split, freed_by: int = 0
+    ) -> Saved:
+        """Return a tensor that only a matmul saves."""
+        return Saved(name, self.matmul_input * width, split, freed_by | PER_OP)
 
-    def cheap(self, name: str, size: float, split: Split) -> Saved:
+    def cheap(self, name: str, size: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a result of a norm or activation, recomputed after flash attention."""
-        return Saved(name, size, split, 0.0 if self.flash else size)
+        return Saved(name, size, split, freed_by | PER_OP | CHEAP * self.flash)
 
     def input_norms(
         self, name: str, width: int, norms: int, inputs: int, split: Split
     ) -> list[Saved]:
-        """Return what norms before a matmul save; selective recomputation repeats them.
+        """Return what norms before a matmul save.
 
-        Recomputation starts from the inputs in the compute precision.
+        Norms as plain PyTorch operations are kernels of their own. Recomputation of
+        them starts from their inputs in the compute precision.
         """
         tensors = self.norms(name, width, norms, inputs, split)
-        if not (self.flash and self.norms_in_fp32):
+        if not self.norms_in_fp32:
             return tensors
-        read, normalised = tensors
+        freed_by = LAYERNORM | CHEAP * self.flash
+        again = [replace(own, freed_by=own.freed_by | freed_by) for own in tensors]
         start = self.element * width * inputs
-        return [
-            replace(read, kept_per_token=start),
-            replace(normalised, kept_per_token=0.0),
-        ]
+        return [*again, Saved(f"{name} input", 0.0, split, freed_by, start)]
 
     def norms(
         self, name: str, width: int, norms: int, inputs: int, split: Split
@@ -91,22 +99,25 @@ class Layer:
         if not self.norms_in_fp32:
             return [self.saved(f"{name} input", inputs * width, split)]
         copies = 4 * width * (norms if self.element < 4 else inputs)
-        results = 4 * width * norms
         return [
-            Saved(f"{name} input, fp32", copies, split, copies),
-            Saved(f"{name} normalised, fp32", results, split, results),
+            Saved(f"{name} input, fp32", copies, split),
+            Saved(f"{name} normalised, fp32", 4 * width * norms, split),
         ]
 
-    def mlp(self, name: str, width: float, split: Split) -> list[Saved]:
+    def mlp(
+        self, name: str, width: float, split: Split, freed_by: int, activation: int
+    ) -> list[Saved]:
         """Return what an MLP of an inner width saves beside its input.
 
         A gated activation saves gate and value, and as plain PyTorch operations also
-        the activated gate. Its result is the input of the last matmul.
+        the activated gate. Its result is the input of the last matmul. `freed_by`
+        repeats the MLP, `activation` the activation function alone.
         """
         gated = self.model.gated_mlp
         gate = self.element if gated and self.fused != "all" else 0
         results = (gate + self.matmul_input) * width
+        read, made = f"{name} activation input", f"{name} activation output"
         return [
-            self.saved(f"{name} activation input", (1 + gated) * width, split),
-            self.cheap(f"{name} activation output", results, split),
+            self.saved(read, (1 + gated) * width, split, freed_by),
+            self.cheap(made, results, split, freed_by | activation),
         ]

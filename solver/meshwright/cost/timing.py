@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +24,13 @@ from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
+from meshwright.cost.repeated import of_bits
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
+from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
+from meshwright.plans.recomputation import MLP
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
 
 
@@ -66,6 +70,8 @@ class BlockTimes:
     sync: Parts
     weight_s: Floats
     """The part of the backward for gradients of weights, which may wait."""
+    repeated_s: Floats
+    """The collectives that selective recomputation repeats."""
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -74,14 +80,16 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     times = _block_times(job, rows, seconds)
     repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
     count = job.spec.model.first_dense_layers
-    none = BlockTimes({}, {}, {}, np.zeros(len(rows)))
+    none = BlockTimes({}, {}, {}, np.zeros(len(rows)), np.zeros(len(rows)))
+    bits = recomputed_bits(job.spec, rows)
     lead = _leading(times[DENSE_LAYER], repeated, count) if count else none
+    lead_again = _leading_recompute(count, bits, seconds, lead) if count else {}
     return TimeCosts(
         forward=repeated.forward,
         backward=repeated.backward,
         weight_s=repeated.weight_s,
-        recompute_s=_recompute_s(rows, seconds, repeated.forward),
-        first=added([lead.forward, first.forward]),
+        recompute_s=_recompute_s(rows, bits, seconds, repeated),
+        first=added([lead.forward, first.forward, lead_again]),
         first_weight_s=lead.weight_s,
         last=last.forward,
         send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
@@ -99,7 +107,10 @@ def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, computed once per distinct set of shards."""
     distinct, inverse = rows.shards.distinct()
-    return kernels(job.spec, job.efficiency, distinct).take(inverse)
+    found = kernels(job.spec, job.efficiency, distinct)
+    every = int(np.bitwise_or.reduce(recomputed_bits(job.spec, rows), initial=0))
+    needed = {bits: s for bits, s in found.repeated.items() if bits & every}
+    return replace(found, repeated=needed).take(inverse)
 
 
 def _block_times(job: Job, rows: Skeletons, seconds: Kernels) -> dict[str, BlockTimes]:
@@ -147,6 +158,7 @@ def _layer(
         weight_s=np.minimum(
             compute.weight_s + compute.wait_backward_s / 2, backward.left_s / 2
         ),
+        repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
     )
 
 
@@ -196,18 +208,34 @@ def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
     less = [scaled(parts, -count) for parts in (layer.forward, layer.backward)]
     sync = added([scaled(dense.sync, count), scaled(layer.sync, -count)])
     weight_s = count * (dense.weight_s - layer.weight_s)
-    return BlockTimes(added([*more, *less]), {}, sync, weight_s)
+    forward = added([*more, *less])
+    return BlockTimes(forward, {}, sync, weight_s, count * dense.repeated_s)
 
 
-def _recompute_s(rows: Skeletons, seconds: Kernels, forward: Parts) -> Floats:
-    """Return the extra seconds of a recomputed layer: its forward, or cheap parts.
+def _recompute_s(
+    rows: Skeletons, bits: Ints, seconds: Kernels, times: BlockTimes
+) -> Floats:
+    """Return the extra seconds of a recomputed layer: its forward, or parts of it.
 
     The weights are there already, since the backward gathers or fetches them.
     """
     fetched = ("zero", "offload")
-    forward_s = sum(s for name, s in forward.items() if name not in fetched)
-    again = [seconds.selective_s, forward_s]
+    forward_s = sum(s for name, s in times.forward.items() if name not in fetched)
+    again_s = of_bits(seconds.repeated, bits) + times.repeated_s
+    again = [again_s, forward_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
+
+
+def _leading_recompute(
+    count: int, bits: Ints, seconds: Kernels, lead: BlockTimes
+) -> Parts:
+    """Return what leading dense layers repeat of their MLP, as part of the first stage.
+
+    They repeat it wherever `mlp` is recomputed. All else of them that is recomputed
+    counts as that of a repeated layer.
+    """
+    kernels_s = np.where(bits & MLP > 0, seconds.repeated_dense_s, 0.0)
+    return {"recompute": count * kernels_s + lead.repeated_s}
 
 
 def _zero_s(job: Job, rows: Skeletons, block: Block) -> tuple[Floats, Floats]:
@@ -240,7 +268,7 @@ def _end(
         "offload": copies_s,
     }
     none = np.zeros(len(rows))
-    return BlockTimes(both, {}, _sync(job, rows, block, none), none)
+    return BlockTimes(both, {}, _sync(job, rows, block, none), none, none)
 
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:

@@ -7,7 +7,7 @@ also on a link, and the other way round.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from meshwright.cost.parameters_and_flops import (
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
@@ -88,6 +88,14 @@ def seconds(job: Job, rows: Skeletons, operations: Iterable[Collective]) -> Floa
     return result
 
 
+def only(operations: Iterable[Collective], is_there: Bools) -> list[Collective]:
+    """Return operations that some rows alone have."""
+    return [
+        replace(one, whole_bytes=np.where(is_there, one.whole_bytes, 0.0))
+        for one in operations
+    ]
+
+
 def hidden_bytes(job: Job, rows: Skeletons) -> Floats:
     """Return the bytes of one micro-batch's residual stream."""
     training = job.spec.training
@@ -108,6 +116,22 @@ def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
         Collective(TP, "all_gather", split, rows.tp, calls),
         Collective(TP, "reduce_scatter", split, rows.tp, calls),
     ]
+
+
+def latent_gathers(job: Job, rows: Skeletons) -> list[Collective]:
+    """Return the all-gathers of latent vectors before they are projected to heads.
+
+    Under sequence parallelism every GPU of a tensor-parallel group has compressed its
+    tokens alone (Megatron-LM multi_latent_attention.py).
+    """
+    model, training = job.spec.model, job.spec.training
+    if model.mla is None:
+        return []
+    width = (model.mla.q_rank or model.d_model) + model.mla.kv_rank
+    tokens = rows.shards.tokens(training.seq_len)
+    whole = tokens * width * ELEMENT_BYTES[training.precision]
+    gathered = np.where((rows.tp > 1) & rows.sequence_parallel, whole, 0.0)
+    return [Collective(TP, "all_gather", gathered, rows.tp)]
 
 
 def reductions(model: Model) -> int:

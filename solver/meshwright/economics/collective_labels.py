@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meshwright.cost.blocks import EMBEDDING, HEAD
 from meshwright.cost.traffic import Collective
 from meshwright.topology.groups import EXPERT_REPLICATE, EXPERT_SHARD
@@ -22,14 +24,25 @@ parallelism likewise (Korthikanti et al. 2022, figure 5)."""
 
 _ENDS = {EMBEDDING: "output", HEAD: "input"}
 
+_REPEATED: dict[str, Callable[[Collective], tuple[str, ...]]] = {
+    "latents": lambda _one: ("latents",),
+    "mlp": lambda one: _TENSOR["forward", one.operation][1:],
+    "experts": lambda _one: ("tokens to experts", "tokens from experts"),
+    "inputs": lambda one: INPUTS[: one.calls],
+    "keys and values": lambda _one: ("keys and values",),
+}
+"""Labels of what selective recomputation repeats: see `Block.repeated`."""
+
 
 def call_labels(
     block: str, part: str, phase: str, collective: Collective, zero: int
 ) -> tuple[str, ...]:
     """Return a label for each call of a collective in one block.
 
-    The phase `recompute` repeats the calls of `forward`.
+    The phase `recompute` repeats the calls of `forward`, or those of some modules.
     """
+    if part in _REPEATED:
+        return _REPEATED[part](collective)
     phase = "forward" if phase == "recompute" else phase
     if part == "ep":
         what = "tokens" if phase == "forward" else "gradients"

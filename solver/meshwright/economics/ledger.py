@@ -9,9 +9,9 @@ import numpy as np
 
 from meshwright.check.check import rows_by_kind
 from meshwright.cost import traffic
-from meshwright.cost.blocks import LAYER, Block, Operations, blocks
+from meshwright.cost.blocks import Block, Operations, blocks
 from meshwright.cost.job import Job
-from meshwright.cost.links import block_counts, recomputed_layers
+from meshwright.cost.links import block_counts, recompute_counts
 from meshwright.cost.schedule import sends
 from meshwright.cost.timing import BlockTimes, block_times
 from meshwright.economics.collective_labels import call_labels
@@ -76,7 +76,6 @@ def _call_counts(
     m = int(rows.microbatches[0])
     onward, back = sends(len(split.layers), int(rows.vpp[0]))
     result: dict[tuple[str, Phase], Ints] = {
-        (LAYER, "recompute"): m * recomputed_layers(rows, split),
         (OUTPUT, "forward"): m * onward,
         (OUTPUT, "backward"): m * back,
         # A stage receives one gradient for every activation that it sends on.
@@ -86,6 +85,8 @@ def _call_counts(
     for name, count in block_counts(job, split).items():
         result |= {(name, "forward"): m * count, (name, "backward"): m * count}
         result[name, "step end"] = count
+    for name, count in recompute_counts(job, rows, split).items():
+        result[name, "recompute"] = m * count
     return result
 
 
@@ -112,7 +113,7 @@ def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Ledge
         phases: dict[Phase, ByPart] = {
             "forward": block.forward,
             "backward": block.backward,
-            "recompute": block.recompute,
+            "recompute": block.recompute(rows),
             "step end": {"dp": block.end},
         }
         exposed = _exposed_shares(job, rows, block, times[name])
@@ -176,7 +177,7 @@ def _exposed_shares(
     return {
         "forward": shares,
         "backward": _shares(job, rows, backward, times.backward or times.forward),
-        "recompute": shares,
+        "recompute": shares | dict.fromkeys(block.repeated, 1.0),
         "step end": _shares(job, rows, {"dp": block.end}, times.sync),
     }
 

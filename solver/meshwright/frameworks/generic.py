@@ -6,18 +6,21 @@ plain PyTorch. Published runs of an unknown code base are priced under this fram
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.framework import Framework, Selective
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import (
     BALANCED_CONTEXT,
+    NO_MODULES_NAMED,
     OFFLOADS_WHAT_IS_SHARDED,
 )
+from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(
     title="any framework",
     mixed_state=mixed_precision_state,
     degree_rules=(BALANCED_CONTEXT,),
-    plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
+    plan_rules=(NO_MODULES_NAMED, OFFLOADS_WHAT_IS_SHARDED),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    selective=Selective(unnamed=CHEAP),
 )

@@ -7,12 +7,13 @@ a solve under it is the cost of a framework.
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import CONTEXT_GIB, Framework
+from meshwright.frameworks.base.framework import CONTEXT_GIB, Framework, Selective
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import (
     BALANCED_CONTEXT,
     OFFLOADS_WHAT_IS_SHARDED,
 )
+from meshwright.plans.recomputation import ALL_MODULES, CHEAP
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(
@@ -21,6 +22,7 @@ FRAMEWORK = Framework(
     degree_rules=(BALANCED_CONTEXT,),
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    selective=Selective(ALL_MODULES, unnamed=CHEAP),
     fused_kernels="all",
     has_fused_loss=True,
     overhead_gib=CONTEXT_GIB,

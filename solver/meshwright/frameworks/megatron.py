@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
 from meshwright.frameworks.limits import megatron as limits
+from meshwright.plans.recomputation import ALL_MODULES
 from meshwright.plans.skeletons import OPTIMIZER
 from meshwright.spec.training import Training
 
@@ -25,6 +26,7 @@ FRAMEWORK = Framework(
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
     offloads=(OPTIMIZER,),
+    selective=Selective(modules=ALL_MODULES),
     fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
     has_fused_loss=True,  # Transformer Engine's
     has_separate_gradients=True,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
+from meshwright.frameworks.base.framework import (
+    FEW_GROUPS_OVERHEAD_GIB,
+    Framework,
+    Selective,
+)
 from meshwright.frameworks.base.fully_shard import fully_shard_state
 from meshwright.frameworks.limits import torchtitan as limits
+from meshwright.plans.recomputation import PER_OP
 from meshwright.plans.skeletons import PARAMETERS
 
 FRAMEWORK = Framework(
@@ -15,6 +20,7 @@ FRAMEWORK = Framework(
     own_words=limits.OWN_WORDS,
     context_exchange="gather",
     offloads=(PARAMETERS,),
+    selective=Selective(unnamed=PER_OP),
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,

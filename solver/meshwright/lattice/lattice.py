@@ -76,7 +76,8 @@ class Lattice:
     @property
     def skeletons(self) -> int:
         """Return the number of legal skeletons, every mesh counted."""
-        return int(self.copies[self.degree].sum())
+        copies = self.copies[self.unplaced.base_degree]
+        return int((copies * self.unplaced.base_counts).sum())
 
     def take(self, index: Ints) -> Lattice:
         """Return the lattice with only the unplaced skeletons of `index`."""

@@ -11,17 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.selective import offered_sets
 from meshwright.plans.columns import Bools, Ints, ranges, take
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import (
+    FULL,
     KEEPS_ALL,
+    NONE,
     ONE_F_ONE_B,
+    SELECTIVE,
     Skeletons,
     plain_columns,
 )
 from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.plan_fields import AXES, FIELD, OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import free_paths
 
@@ -57,11 +61,14 @@ class UnplacedSkeletons:
     base_degree: Ints
     base_price_group: Ints
     ways: dict[str, Ints]
-    """Codes of precision, offload and recompute, by name, one entry per way."""
+    """Codes of precision, offload, recompute and its modules, by name, one entry per
+    way."""
     ways_to_free: int
     """How many consecutive ways differ only in offload and recomputation."""
+    recompute_ways: int
+    """How many consecutive ways differ only in recomputation."""
     number: Ints
-    """Number of each skeleton."""
+    """Number of each skeleton, least first."""
 
     def __len__(self) -> int:
         """Return the number of skeletons."""
@@ -102,10 +109,31 @@ class UnplacedSkeletons:
         return self.number // self.ways_to_free
 
     @property
+    def family_starts(self) -> Ints:
+        """Return where each family starts: skeletons stand in the order of numbers."""
+        ends = self._ends(self.ways_to_free)
+        return np.unique(ends[:-1][np.diff(ends) > 0])
+
+    @property
+    def base_counts(self) -> Ints:
+        """Return how many skeletons each base skeleton has."""
+        return np.diff(self._ends(self._way_count))
+
+    def _ends(self, size: int) -> Ints:
+        """Return where each run of `size` numbers starts, and where the last ends."""
+        numbers = np.arange(0, len(self.base) * self._way_count + 1, size)
+        return np.searchsorted(self.number, numbers.astype(self.number.dtype))
+
+    @property
+    def recompute_way(self) -> Ints:
+        """Return which way to recompute each skeleton has."""
+        return self.number % self.recompute_ways
+
+    @property
     def _way_count(self) -> int:
         return len(next(iter(self.ways.values())))
 
-    @property
+    @cached_property
     def _base_index(self) -> Ints:
         return self.number // self._way_count
 
@@ -153,17 +181,26 @@ def list_unplaced(
     columns = _with_divisors(columns, "vpp", most_chunks)
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
-    offloads, modes = _offloads(spec), range(len(RECOMPUTE_MODES))
-    codes = np.array(list(product(_precisions(spec), offloads, modes)))
-    ways = dict(zip(("precision", "offload", "recompute"), codes.T, strict=True))
+    offloads, recomputed = _offloads(spec), _recomputation(spec)
+    choices = product(_precisions(spec), offloads, recomputed)
+    codes = np.array([(*others, *mode) for *others, mode in choices])
+    names = ("precision", "offload", "recompute", "recompute_modules")
+    ways = dict(zip(names, codes.T, strict=True))
     return UnplacedSkeletons(
         base,
         layouts.degree[layout],
         layouts.price_group[layout],
         ways,
-        ways_to_free=len(offloads) * len(modes),
-        number=np.flatnonzero(_holding(spec, base, ways, rules)),
+        ways_to_free=len(offloads) * len(recomputed),
+        recompute_ways=len(recomputed),
+        number=_narrowed(np.flatnonzero(_holding(spec, base, ways, rules))),
     )
+
+
+def _narrowed(numbers: Ints) -> Ints:
+    """Return numbers in 32 bits if they fit: millions are divided again and again."""
+    fits = int(numbers[-1] if len(numbers) else 0) < 2**31 // len(OFFLOADS)
+    return numbers.astype(np.int32) if fits else numbers
 
 
 def _holding(
@@ -231,6 +268,19 @@ def _offloads(spec: Spec) -> list[int]:
     allowed = framework_of(spec).offloads if spec.cluster.topology.host else ()
     pinned = (OFFLOADS.index(name) for name in spec.pins.offload or ())
     return sorted({KEEPS_ALL, *allowed, *pinned})
+
+
+def _recomputation(spec: Spec) -> list[tuple[int, int]]:
+    """Return the codes of recompute modes, each with a set of modules, to try.
+
+    They are those that the framework offers, and those that pins name.
+    """
+    pinned = spec.pins.recompute_modules or ()
+    sets = {FIELD["recompute_modules"].encoded(text) for text in pinned}
+    if "selective" in (spec.pins.recompute or ()):
+        sets.add(0)
+    sets |= {*offered_sets(spec)}
+    return [(NONE, 0), *((SELECTIVE, code) for code in sorted(sets)), (FULL, 0)]
 
 
 def _precisions(spec: Spec) -> list[int]:

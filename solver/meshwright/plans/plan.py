@@ -14,6 +14,7 @@ from meshwright.spec.plan_fields import (
     RecomputeMode,
     Schedule,
 )
+from meshwright.spec.recompute_modules import RecomputeModules
 
 
 class Stage(SpecModel):
@@ -48,6 +49,9 @@ class Plan(SpecModel):
     zero: CountOrNone = Field(le=3)
     sequence_parallel: Flag
     recompute: RecomputeMode
+    recompute_modules: RecomputeModules = Field(
+        "", description="Parts of a layer that selective recomputation repeats."
+    )
     schedule: Schedule
     offload: Offload = "none"
     precision: Precision = "bf16"
@@ -90,7 +94,7 @@ class Plan(SpecModel):
             self._written(
                 field.name
                 for field in FIELDS
-                if not field.beside or getattr(self, field.beside) > 1
+                if not field.beside or field.is_open(getattr(self, field.beside))
             )
         )
 
@@ -109,7 +113,8 @@ class Plan(SpecModel):
         )
 
     def _written(self, names: Iterable[str]) -> list[str]:
-        written = [f"{name}={getattr(self, name)}".lower() for name in names]
+        values = [(name, getattr(self, name)) for name in names]
+        written = [f"{name}={value}".lower() for name, value in values if value != ""]
         if self.recomputes_some_layers:
             written.append("recompute_layers=any")
         return written

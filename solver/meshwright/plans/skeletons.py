@@ -57,6 +57,7 @@ class Skeletons(Columns):
     microbatches: Ints
     zero: Ints
     recompute: Ints
+    recompute_modules: Ints
     sequence_parallel: Bools
     schedule: Ints
     offload: Ints

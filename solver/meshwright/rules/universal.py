@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import KEEPS_ALL, NONE, ZERO_BUBBLE_H1
+from meshwright.plans.skeletons import KEEPS_ALL, NONE, SELECTIVE, ZERO_BUBBLE_H1
 from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
 from meshwright.spec.spec import Spec
 
@@ -79,6 +79,14 @@ PLAN_RULES: tuple[Rule, ...] = (
         "Qi et al. 2023: what a layer saves waits for its gradients of weights",
         lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE),
         "pp {pp}",
+    ),
+    Rule(
+        "recompute_modules",
+        "modules are named beside selective recomputation alone",
+        "Megatron-LM transformer_config.py: recompute_modules",
+        lambda spec, rows: (
+            (rows.recompute == SELECTIVE) | (rows.recompute_modules == 0)
+        ),
     ),
     Rule(
         "interleaving_divisible",

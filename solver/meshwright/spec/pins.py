@@ -18,6 +18,7 @@ from meshwright.spec.base import (
 )
 from meshwright.spec.gpu import Precision
 from meshwright.spec.plan_fields import Offload, RecomputeMode, Schedule
+from meshwright.spec.recompute_modules import RecomputeModules
 
 T = TypeVar("T")
 
@@ -133,6 +134,10 @@ class Pins(SpecModel):
     )
     recompute: OneOf[RecomputeMode] | None = Field(
         None, description="One mode alone means every layer; see recompute_layers."
+    )
+    recompute_modules: OneOf[RecomputeModules] | None = Field(
+        None,
+        description="Parts of a layer that selective repeats: moe_act+layernorm.",
     )
     recompute_layers: StageCounts | None = Field(
         None,

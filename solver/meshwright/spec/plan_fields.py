@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.recompute_modules import WRITTEN_SETS
 
 RecomputeMode = Literal["none", "selective", "full"]
 Schedule = Literal["1f1b", "gpipe", "zb-h1"]
@@ -41,7 +42,10 @@ class PlanField:
     words: tuple[str, ...] = ()
     """The words that it accepts, in the order of their codes; empty for numbers."""
     beside: str = ""
-    """The degree that must be above 1 where this field is not plain."""
+    """The field that must be above 1, or have `beside_word`, where this one is not
+    plain."""
+    beside_word: str = ""
+    """The word that the field `beside` must have; empty for a degree."""
     prefers_large: bool = False
     """Whether large values are preferred to small ones."""
 
@@ -49,6 +53,12 @@ class PlanField:
     def dtype(self) -> type:
         """Return the type of a column of this field."""
         return bool if isinstance(self.plain, bool) else int
+
+    def is_open(self, other: Value) -> bool:
+        """Return whether this field may be anything, given the field `beside` it."""
+        if self.beside_word:
+            return other == self.beside_word
+        return isinstance(other, int) and other > 1
 
     def encoded(self, value: Value) -> int:
         """Return the number that stands for a value in a column."""
@@ -60,21 +70,30 @@ class PlanField:
 
 
 FIELDS = (
-    PlanField("tp", rank=4, plain=1),
-    PlanField("pp", rank=3, plain=1),
-    PlanField("vpp", rank=9, plain=1, beside="pp"),
-    PlanField("cp", rank=6, plain=1, beside="cp"),
-    PlanField("ep", rank=7, plain=1),
-    PlanField("dp_replicate", rank=5, plain=1, is_technique=False),
+    PlanField("tp", rank=5, plain=1),
+    PlanField("pp", rank=4, plain=1),
+    PlanField("vpp", rank=10, plain=1, beside="pp"),
+    PlanField("cp", rank=7, plain=1, beside="cp"),
+    PlanField("ep", rank=8, plain=1),
+    PlanField("dp_replicate", rank=6, plain=1, is_technique=False),
     PlanField("dp_shard", rank=None, plain=1, is_technique=False),
-    PlanField("zero", rank=2, plain=0),
-    PlanField("micro_batch", rank=12, is_technique=False, prefers_large=True),
+    PlanField("zero", rank=3, plain=0),
+    PlanField("micro_batch", rank=13, is_technique=False, prefers_large=True),
     PlanField("microbatches", rank=None, is_technique=False),
-    PlanField("sequence_parallel", rank=10, plain=False, beside="tp"),
+    PlanField("sequence_parallel", rank=11, plain=False, beside="tp"),
     PlanField("recompute", rank=1, plain="none", words=RECOMPUTE_MODES),
-    PlanField("schedule", rank=8, plain="1f1b", words=SCHEDULES, beside="pp"),
+    PlanField(
+        "recompute_modules",
+        rank=2,
+        plain="",
+        is_technique=False,
+        words=WRITTEN_SETS,
+        beside="recompute",
+        beside_word="selective",
+    ),
+    PlanField("schedule", rank=9, plain="1f1b", words=SCHEDULES, beside="pp"),
     PlanField("offload", rank=0, plain="none", words=OFFLOADS),
-    PlanField("precision", rank=11, plain="bf16", is_technique=False, words=PRECISIONS),
+    PlanField("precision", rank=12, plain="bf16", is_technique=False, words=PRECISIONS),
 )
 """All fields, in the order in which plans are written."""
 

@@ -70,14 +70,12 @@ class StateBytes:
 
 @dataclass(frozen=True)
 class Selective:
-    """Selective recomputation as a framework implements it."""
+    """Which selective recomputation a framework has."""
 
-    frees: frozenset[str]
-    """Names, in `cost.activations`, of the tensors that a layer does not keep."""
-    matmul_share: float = 0.0
-    """Share of a layer's forward matmuls repeated, beside norms and activations."""
-    repeats_attention: bool = False
-    """Whether the core of attention is repeated."""
+    modules: int = 0
+    """Bits of the modules that a plan may name: see `plans.recomputation`."""
+    unnamed: int = 0
+    """What it repeats where a plan names no modules, as a bit; 0 if plans must."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Framework:
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of an unfused loss at its peak."""
     selective: Selective | None = None
-    """Selective recomputation; None for that of `cost.activations`."""
+    """Selective recomputation; None if layers are recomputed whole or not at all."""
     overhead_gib: float = MANY_GROUPS_OVERHEAD_GIB
     """CUDA context and the buffers of communicators on each GPU, GiB."""
     prefetched_params: float = math.inf

@@ -8,6 +8,7 @@ from importlib import import_module
 from meshwright.frameworks.base.framework import Framework
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import FusedKernels
 
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
@@ -42,3 +43,8 @@ def framework_published_as(text: str) -> str | None:
 def framework_of(spec: Spec) -> Framework:
     """Return the framework of a spec."""
     return framework(spec.framework)
+
+
+def fused_kernels_of(spec: Spec) -> FusedKernels:
+    """Return which kernels are fused: as the spec says, else as its framework does."""
+    return spec.training.fused_kernels or framework_of(spec).fused_kernels

@@ -13,6 +13,7 @@ from meshwright.plans.skeletons import (
     KEEPS_ALL,
     ONE_F_ONE_B,
     PARAMETERS,
+    SELECTIVE,
     Skeletons,
 )
 from meshwright.spec.serving import Question
@@ -169,4 +170,18 @@ NO_DRIVES = Rule(
     "nothing is offloaded to NVMe drives",
     MATHEMATICS,
     lambda spec, rows: keeps_or(rows, has_no_drives(spec)),
+)
+
+WHOLE_LAYERS_RECOMPUTED = Rule(
+    "recompute_supported",
+    "layers are recomputed whole or not at all",
+    MATHEMATICS,
+    lambda spec, rows: rows.recompute != SELECTIVE,
+)
+
+NO_MODULES_NAMED = Rule(
+    "recompute_supported",
+    "selective recomputation has no modules to name",
+    MATHEMATICS,
+    lambda spec, rows: rows.recompute_modules == 0,
 )

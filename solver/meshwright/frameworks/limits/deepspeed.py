@@ -17,6 +17,7 @@ from meshwright.frameworks.base.shared_rules import (
     OFFLOADS_WHAT_IS_SHARDED,
     ONLY_1F1B,
     WHOLE_EXPERTS,
+    WHOLE_LAYERS_RECOMPUTED,
     ZERO_NEEDS_NO_PIPELINE,
     has_no_drives,
     keeps_or,
@@ -120,6 +121,10 @@ PLAN_RULES = (
     replace(
         NO_INTERLEAVING,
         source=f"{VERSION} runtime/pipe/module.py: PipelineModule has a stage a rank",
+    ),
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} runtime/pipe/module.py: activation_checkpoint_interval",
     ),
     replace(
         OFFLOADS_WHAT_IS_SHARDED,

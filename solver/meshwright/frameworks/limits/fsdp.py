@@ -17,6 +17,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_ZERO_1,
     WHOLE_EXPERTS,
     WHOLE_KV_HEADS,
+    WHOLE_LAYERS_RECOMPUTED,
 )
 from meshwright.plans.rule import Rule
 
@@ -85,6 +86,10 @@ PLAN_RULES = (
         WHOLE_EXPERTS,
         source="transformers 5 integrations/tensor_parallel.py: plans split the "
         "matrices of each expert, which is not priced here",
+    ),
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac",
     ),
     replace(
         FSDP_OFFLOADS_ALL,

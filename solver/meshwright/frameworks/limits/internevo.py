@@ -16,6 +16,7 @@ from meshwright.frameworks.base.shared_rules import (
     ONLY_1F1B,
     WHOLE_EXPERTS,
     WHOLE_KV_HEADS,
+    WHOLE_LAYERS_RECOMPUTED,
     ZERO_NEEDS_NO_PIPELINE,
 )
 from meshwright.plans.columns import Bools
@@ -101,6 +102,11 @@ PLAN_RULES = (
     replace(
         ONLY_1F1B,
         source=f"{VERSION} core/scheduler/pipeline_scheduler.py has no other",
+    ),
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} initialize/launch.py: model.checkpoint is a share of the "
+        "layers",
     ),
     replace(
         NO_OFFLOAD,

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from meshwright.frameworks.base.selective import named_sets
 from meshwright.frameworks.base.shared_rules import (
     BALANCED_CONTEXT,
     KV_HEADS_REPEATED,
@@ -21,8 +22,12 @@ from meshwright.frameworks.base.shared_rules import (
     ONLY_1F1B,
     keeps_or,
 )
+from meshwright.plans.columns import Bools
+from meshwright.plans.recomputation import LAYERNORM, MOE_ACT, SET_BITS
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import OPTIMIZER
+from meshwright.plans.skeletons import OPTIMIZER, SELECTIVE, Skeletons
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.spec import Spec
 
 VERSION = "megatron-core 0.19.2"
 
@@ -51,6 +56,17 @@ OWN_WORDS = {
         "First dimension of the tensor should be divisible by tensor parallel size",
     ),
 }
+
+
+def _names_modules(spec: Spec, rows: Skeletons) -> Bools:
+    is_named = np.isin(rows.recompute_modules, named_sets(spec))
+    return np.asarray((rows.recompute != SELECTIVE) | is_named)
+
+
+def _keeps_scales(_spec: Spec, rows: Skeletons) -> Bools:
+    repeated = SET_BITS[rows.recompute_modules] & (LAYERNORM | MOE_ACT)
+    return np.asarray((rows.precision != PRECISIONS.index("fp8")) | (repeated == 0))
+
 
 DEGREE_RULES = (
     replace(
@@ -82,6 +98,20 @@ PLAN_RULES = (
         ONLY_1F1B,
         source=f"{VERSION} pipeline_parallel/schedules.py: get_forward_backward_func "
         "has no other",
+    ),
+    Rule(
+        "recompute_supported",
+        "selective recomputation names modules that the layers have",
+        f"{VERSION} transformer_config.py: recompute_modules",
+        _names_modules,
+    ),
+    Rule(
+        "recompute_fp8",
+        "in fp8 with delayed scaling neither layernorm nor moe_act is recomputed",
+        f"{VERSION} transformer_config.py: __post_init__",
+        _keeps_scales,
+        fails_with="Delayed scaling does not support moe_act and layernorm recompute "
+        "for fp8.",
     ),
     Rule(
         "offload_supported",

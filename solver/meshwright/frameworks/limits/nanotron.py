@@ -13,12 +13,12 @@ from meshwright.frameworks.base.shared_rules import (
     NO_INTERLEAVING,
     NO_OFFLOAD,
     WHOLE_KV_HEADS,
+    WHOLE_LAYERS_RECOMPUTED,
 )
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import (
     ONE_F_ONE_B,
-    SELECTIVE,
     ZERO_BUBBLE_H1,
     Skeletons,
 )
@@ -63,11 +63,9 @@ PLAN_RULES = (
         NO_EXPERT_PARALLELISM,
         source=f"{VERSION} nn/moe.py: tokens are sent to no other GPU",
     ),
-    Rule(
-        "recompute_supported",
-        "layers are recomputed whole or not at all",
-        f"{VERSION} config/parallelism_config.py: recompute_layer",
-        lambda spec, rows: rows.recompute != SELECTIVE,
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} config/parallelism_config.py: recompute_layer",
     ),
     Rule(
         "schedule_supported",

@@ -11,6 +11,7 @@ from meshwright.frameworks.base.shared_rules import (
     CONTEXT_SHARDS,
     FSDP_OFFLOADS_ALL,
     NO_DRIVES,
+    NO_MODULES_NAMED,
     NO_ZERO_1,
     WHOLE_KV_HEADS,
 )
@@ -149,6 +150,11 @@ PLAN_RULES = (
         "{microbatches} micro-batches, pp {pp}",
         fails_with="Zero bubble requires the number of microbatches to be a multiple "
         "of the number of rounds (…), but got ….",
+    ),
+    replace(
+        NO_MODULES_NAMED,
+        source=f"{VERSION} distributed/activation_checkpoint.py: SelectiveAC goes by "
+        "operations",
     ),
     replace(
         FSDP_OFFLOADS_ALL,

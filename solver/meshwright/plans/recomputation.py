@@ -1,0 +1,45 @@
+"""What selective recomputation repeats of a layer, as bits.
+
+A row names modules (`spec.recompute_modules`), or it names none and repeats what its
+framework repeats by itself. Each tensor and each kernel of a layer knows the bits of
+which any one frees or repeats it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.plans.columns import Ints
+from meshwright.plans.skeletons import SELECTIVE, Skeletons
+from meshwright.spec.recompute_modules import BIT, MODULES, SETS
+
+CORE_ATTN = BIT["core_attn"]
+LAYERNORM = BIT["layernorm"]
+MLA_UP_PROJ = BIT["mla_up_proj"]
+MOE_ACT = BIT["moe_act"]
+MOE = BIT["moe"]
+SHARED_EXPERTS = BIT["shared_experts"]
+MLP = BIT["mlp"]
+
+ALL_MODULES = sum(BIT.values())
+
+CHEAP = 1 << len(MODULES)
+"""The core of plain attention; with fused attention, the norms before matmuls and the
+activation functions (Korthikanti et al. 2022, section 5, and what is left of it)."""
+
+PER_OP = CHEAP << 1
+"""All but attention, most collectives and every other matmul: see
+`cost.every_other_matmul`."""
+
+SET_BITS: Ints = np.array(SETS)
+"""The bits of each code of the column `recompute_modules`."""
+
+
+def repeated_bits(rows: Skeletons, unnamed: int) -> Ints:
+    """Return what a recomputed layer of each row repeats; 0 unless selectively.
+
+    `unnamed` is what a row repeats that names no modules.
+    """
+    named = SET_BITS[rows.recompute_modules]
+    repeated = np.where(named > 0, named, unnamed)
+    return np.asarray(np.where(rows.recompute == SELECTIVE, repeated, 0))

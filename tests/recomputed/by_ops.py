@@ -1,0 +1,77 @@
+"""Recomputation by operations, as torchtitan's SelectiveAC does it.
+
+Of `aten.mm` every second result is kept; grouped matmuls of experts and the router's
+have other names, or are excepted. Bytes and seconds on one rank.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.recomputed.case import Case
+
+
+class Weight(NamedTuple):
+    """A weight in the order of use: its widths on a rank, and whose tokens it sees."""
+
+    reads: float
+    writes: float
+    tokens: float
+    """Of the tensor group, or its own, per token of the group."""
+    is_row: bool = False
+    """Whether its results are summed over the tensor group."""
+
+
+def weights(case: Case, is_dense: bool) -> list[Weight]:
+    model, tp, d = case.model, case.plan.tp, case.model.d_model
+    own = 1 / case.sequence_shards
+    heads = model.n_heads / tp
+    found = []
+    if model.mla is not None:
+        mla = model.mla
+        queries = heads * (mla.nope_dim + mla.rope_dim)
+        if mla.q_rank:
+            found.append(Weight(d, mla.q_rank, own))
+        found.append(Weight(mla.q_rank or d, queries, 1))
+        found.append(Weight(d, mla.kv_rank + mla.rope_dim, own))
+        found.append(Weight(mla.kv_rank, heads * (mla.nope_dim + mla.v_dim), 1))
+        found.append(Weight(heads * mla.v_dim, d, 1, is_row=True))
+    else:
+        kv_heads = model.n_kv_heads / case.kv_shards
+        qkv = (heads + 2 * kv_heads) * model.head_dim
+        found.append(Weight(d, qkv, 1))
+        found.append(Weight(heads * model.head_dim, d, 1, is_row=True))
+    inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
+    if inner:
+        for _ in range(2 if model.gated_mlp else 1):
+            found.append(Weight(d, inner / tp, 1))
+        found.append(Weight(inner / tp, d, 1, is_row=True))
+    return found
+
+
+def _is_kept(case: Case, number: int) -> bool:
+    """In fp8 all are scaled matmuls, which are always kept."""
+    return case.precision == "fp8" or number % 2 == 0
+
+
+def kept(case: Case, is_dense: bool) -> float:
+    """Bytes per token of the group that are saved beside attention's."""
+    numbers, d = case.model.d_model / case.sequence_shards, case.model.d_model
+    for number, weight in enumerate(weights(case, is_dense)):
+        if _is_kept(case, number):
+            numbers += weight.writes * weight.tokens
+        if weight.is_row and case.plan.tp > 1:
+            numbers += d / case.sequence_shards
+    if case.model.moe is not None and not is_dense and case.plan.ep > 1:
+        # Tokens arrive, and come back.
+        numbers += 2 * case.copies_per_token * d / case.sequence_shards
+    return numbers * case.element
+
+
+def again(case: Case, is_dense: bool) -> list[tuple[float, float, float]]:
+    """Rows, columns and depth of the matmuls that run again."""
+    return [
+        (weight.tokens * case.tokens, weight.writes, weight.reads)
+        for number, weight in enumerate(weights(case, is_dense))
+        if not _is_kept(case, number)
+    ]
