@@ -30,13 +30,13 @@ RULES: dict[str, set[str]] = {
         "kv_heads_divisible", "context_parallel_supported",
         "hybrid_sharding_supported", "zero_with_pipeline",
         "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
-        "offload_supported", "drives_supported",
+        "offload_supported", "drives_supported", "recompute_supported",
     },
     "internevo": {
         "kv_heads_divisible", "context_parallel_supported",
         "hybrid_sharding_supported", "zero_with_pipeline",
         "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
-        "offload_supported",
+        "offload_supported", "recompute_supported",
     },
     "torchtitan": {
         "kv_heads_divisible", "zero_supported", "sequence_parallel_always",
@@ -46,6 +46,7 @@ RULES: dict[str, set[str]] = {
         "tensor_parallel_supported", "pipeline_supported",
         "context_parallel_supported", "zero_supported", "sequence_parallel_supported",
         "expert_parallel_supported", "offload_supported", "drives_supported",
+        "recompute_supported",
     },
     "generic": {"offload_supported"},
     "ideal": {"offload_supported"},

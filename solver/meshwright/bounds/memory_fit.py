@@ -25,6 +25,8 @@ from meshwright.bounds.stages import (
 )
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_memory, price_time
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
+from meshwright.frameworks.base.registry import recompute_scopes
 from meshwright.lattice.lattice import Lattice, in_best_case
 from meshwright.plans.columns import Bools, Floats, Ints, representatives
 from meshwright.plans.skeletons import Skeletons
@@ -49,12 +51,12 @@ def with_times(job: Job, costs: Scaled, price_group: Ints | None = None) -> Scal
     if not job.gpu_kinds:
         priced = rows if rows.is_placed else in_best_case(job, rows)
         times = with_time(costs, price_time(job, priced), which)
-        return _fold_pinned_recompute(job, times)
+        return _in_scope(job, times)
     by_kind = [
         with_time(costs, price_time(kind, _on_gpu_kind(job, k, rows)), which)
         for k, kind in enumerate(job.gpu_kinds)
     ]
-    return Scaled.least([_fold_pinned_recompute(job, times) for times in by_kind])
+    return Scaled.least([_in_scope(job, times) for times in by_kind])
 
 
 def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
@@ -64,26 +66,31 @@ def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
     return in_best_case(job.gpu_kinds[kind], rows)
 
 
-def _fold_pinned_recompute(job: Job, costs: Scaled) -> Scaled:
-    """Return costs with recomputation as part of every layer, where pins ask for it."""
-    if not job.spec.pins.recomputes_all_layers:
+def _in_scope(job: Job, costs: Scaled) -> Scaled:
+    """Return costs with their recompute scopes.
+
+    Where all layers are recomputed, recomputation becomes part of every layer.
+    """
+    scope = recompute_scopes(job.spec, costs.rows)
+    costs = replace(costs, recompute_scope=scope)
+    is_part = scope == ALL_LAYERS
+    if not is_part.any():
         return costs
-    zeros = np.zeros(len(costs), dtype=np.int64)
     return replace(
         costs,
-        layer=costs.layer + costs.recompute,
-        pace_layer=costs.pace_layer + costs.pace_recompute,
-        activations=costs.activations - costs.freed,
-        recompute=zeros,
-        pace_recompute=zeros,
-        freed=zeros,
+        layer=costs.layer + is_part * costs.recompute,
+        pace_layer=costs.pace_layer + is_part * costs.pace_recompute,
+        activations=costs.activations - is_part * costs.freed,
+        recompute=~is_part * costs.recompute,
+        pace_recompute=~is_part * costs.pace_recompute,
+        freed=~is_part * costs.freed,
     )
 
 
 def scaled_memory(job: Job, rows: Skeletons) -> Scaled:
     """Return the scaled costs of skeletons with memory alone; all times are zero."""
     memory = with_memory(zero_costs(rows), price_memory(job, rows))
-    return _fold_pinned_recompute(job, memory)
+    return _in_scope(job, memory)
 
 
 class MemoryFit:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
     NO_CONTEXT_PARALLELISM,
@@ -14,6 +17,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_ZERO_2_WITH_PIPELINE,
     OFFLOADS_WHAT_IS_SHARDED,
     ONLY_1F1B,
+    WHOLE_LAYERS_RECOMPUTED,
     has_no_drives,
     is_alone,
     keeps_or,
@@ -37,6 +41,11 @@ DRIVES_NEED_ZERO_3 = Rule(
     "al. 2021, ZeRO-Infinity)",
     _has_stage_for_drives,
     "zero {zero}",
+)
+
+CHECKPOINTS = (
+    "deepspeed 0.19.8 runtime/pipe/module.py: activation_checkpoint_interval; "
+    "runtime/activation_checkpointing/checkpointing.py: checkpoint"
 )
 
 
@@ -64,8 +73,10 @@ FRAMEWORK = Framework(
         NO_INTERLEAVING,
         OFFLOADS_WHAT_IS_SHARDED,
         DRIVES_NEED_ZERO_3,
+        replace(WHOLE_LAYERS_RECOMPUTED, source=CHECKPOINTS),
     ),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    full_scope=all_layers(CHECKPOINTS),
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`
     keeps_fp8_copies=True,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
 from meshwright.frameworks.base.fully_shard import fully_shard_state
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.base.shared_rules import (
     FSDP_OFFLOADS_ALL,
     NO_CONTEXT_PARALLELISM,
     NO_DRIVES,
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_1,
+    WHOLE_LAYERS_RECOMPUTED,
 )
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import PARAMETERS
@@ -32,6 +36,8 @@ NO_PIPELINE = Rule(
     is_inherited=True,
 )
 
+CHECKPOINTS = "accelerate 1.15.0 utils/fsdp_utils.py: fsdp2_apply_ac"
+
 NO_EXPERT_PARALLELISM = Rule(
     "expert_parallel_supported",
     "no expert parallelism",
@@ -48,10 +54,12 @@ FRAMEWORK = Framework(
         NO_ZERO_1,
         NO_SEQUENCE_PARALLELISM,
         NO_EXPERT_PARALLELISM,
+        replace(WHOLE_LAYERS_RECOMPUTED, source=CHECKPOINTS),
         FSDP_OFFLOADS_ALL,
         NO_DRIVES,
     ),
     offloads=(PARAMETERS,),
+    full_scope=all_layers(CHECKPOINTS),
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     # flash-attention trains fp32 parameters under autocast, one replica per GPU

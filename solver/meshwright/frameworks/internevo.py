@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.recompute_scope import one_number
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
     NO_CONTEXT_PARALLELISM,
@@ -11,6 +14,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_2_WITH_PIPELINE,
     ONLY_1F1B,
+    WHOLE_LAYERS_RECOMPUTED,
 )
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import KEEPS_ALL
@@ -22,6 +26,8 @@ OFFLOADS_NOTHING = Rule(
     "InternEvo: hybrid_zero_optimizer has no such setting",
     lambda spec, rows: rows.offload == KEEPS_ALL,
 )
+
+CHECKPOINTS = "InternEvo c628a8c model/modeling_llama.py: checkpoint_layer_num"
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -44,7 +50,9 @@ FRAMEWORK = Framework(
         ONLY_1F1B,
         NO_INTERLEAVING,
         OFFLOADS_NOTHING,
+        replace(WHOLE_LAYERS_RECOMPUTED, source=CHECKPOINTS),
     ),
+    full_scope=one_number(CHECKPOINTS),
     has_fused_loss=True,  # flash-attn's
     keeps_fp8_copies=True,
     published_as=("internevo",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.recompute_scope import all_layers, one_number
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
     NO_DRIVES,
@@ -43,6 +44,14 @@ FRAMEWORK = Framework(
     degree_rules=(KV_HEADS_REPEATED,),
     plan_rules=(NO_ZERO_2_WITH_PIPELINE, ONLY_1F1B, OFFLOADS_OPTIMIZER, NO_DRIVES),
     offloads=(OPTIMIZER,),
+    selective_scope=all_layers(
+        "megatron-core 0.19.2 transformer/transformer_config.py: "
+        "recompute_num_layers must be None with selective"
+    ),
+    full_scope=one_number(
+        "megatron-core 0.19.2 recompute.py: checkpointed_forward, method block with "
+        "recompute_num_layers"
+    ),
     fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
     has_fused_loss=True,  # Transformer Engine's
     has_separate_gradients=True,

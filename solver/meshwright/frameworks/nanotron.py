@@ -7,15 +7,21 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.shared_rules import NO_HYBRID_SHARDING, NO_INTERLEAVING
+from meshwright.frameworks.base.recompute_scope import all_layers
+from meshwright.frameworks.base.shared_rules import (
+    NO_HYBRID_SHARDING,
+    NO_INTERLEAVING,
+    WHOLE_LAYERS_RECOMPUTED,
+)
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import (
     KEEPS_ALL,
     ONE_F_ONE_B,
-    SELECTIVE,
     ZERO_BUBBLE_H1,
 )
 from meshwright.spec.training import Training
+
+CHECKPOINTS = "Nanotron 0.4 config/parallelism_config.py: recompute_layer"
 
 DEGREE_RULES = (
     Rule(
@@ -47,12 +53,7 @@ PLAN_RULES = (
         lambda spec, rows: rows.ep == 1,
         "ep {ep}",
     ),
-    Rule(
-        "recompute_supported",
-        "layers are recomputed whole or not at all",
-        "Nanotron 0.4 config/parallelism_config.py: recompute_layer",
-        lambda spec, rows: rows.recompute != SELECTIVE,
-    ),
+    replace(WHOLE_LAYERS_RECOMPUTED, source=CHECKPOINTS),
     Rule(
         "schedule_supported",
         "the pipeline schedule is 1F1B or GPipe",
@@ -106,5 +107,6 @@ FRAMEWORK = Framework(
     # an fp32 copy, and the same less its maximum, which becomes the softmax in place
     # (parallel/tensor_parallel/functional.py, `_ShardedCrossEntropy`)
     loss_bytes=8,
+    full_scope=all_layers(CHECKPOINTS),
     published_as=("nanotron",),
 )

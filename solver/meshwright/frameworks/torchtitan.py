@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
 from meshwright.frameworks.base.fully_shard import fully_shard_state
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.base.shared_rules import (
     FSDP_OFFLOADS_ALL,
     NO_DRIVES,
@@ -36,6 +37,10 @@ MICROBATCHES_FILL_PIPELINE = Rule(
     "{microbatches} micro-batches, pp {pp}",
 )
 
+WRAPS_EVERY_BLOCK = all_layers(
+    "torchtitan 0.3.0 distributed/activation_checkpoint.py: apply wraps every block"
+)
+
 FRAMEWORK = Framework(
     title="torchtitan",
     mixed_state=fully_shard_state,
@@ -48,6 +53,8 @@ FRAMEWORK = Framework(
         NO_DRIVES,
     ),
     offloads=(PARAMETERS,),
+    selective_scope=WRAPS_EVERY_BLOCK,
+    full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,

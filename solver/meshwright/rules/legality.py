@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.rule import Rule
 from meshwright.rules.parts import part_degree_rules, part_mesh_rules
 from meshwright.rules.pins import degree_pins, mesh_pins, plan_pins
 from meshwright.rules.shared import tp_link
+from meshwright.rules.splits import SplitRule, framework_split_rules
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
+
+AnyRule = TypeVar("AnyRule", bound=Rule | SplitRule)
 
 PRINTED_ORDER = (
     "heads_divisible",
@@ -77,7 +81,7 @@ def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec.pins, meshes)]
 
 
-def _in_order(rules: tuple[Rule, ...]) -> list[Rule]:
+def _in_order(rules: Iterable[AnyRule]) -> list[AnyRule]:
     """Return rules in the printed order; those of one name keep their order."""
     last = len(PRINTED_ORDER)
     order = {name: place for place, name in enumerate(PRINTED_ORDER)}
@@ -91,20 +95,21 @@ def _concerning(rules: list[Rule], spec: Spec) -> list[Rule]:
 class Listed(NamedTuple):
     """A rule with the names of the frameworks that have it."""
 
-    rule: Rule
+    rule: Rule | SplitRule
     frameworks: tuple[str, ...]
 
 
 def rules_of(name: str | None) -> list[Listed]:
     """Return the rules of one framework, or of all."""
-    holders: dict[Rule, list[str]] = {}
+    holders: dict[Rule | SplitRule, list[str]] = {}
     for holder in framework_names():
         added = framework(holder)
-        rules = (*DEGREE_RULES, *added.degree_rules, *PLAN_RULES, *added.plan_rules)
+        on_rows = (*DEGREE_RULES, *added.degree_rules, *PLAN_RULES, *added.plan_rules)
+        rules: list[Rule | SplitRule] = [*on_rows, *framework_split_rules(added)]
         for rule in rules:
             holders.setdefault(rule, []).append(holder)
     found = {rule: names for rule, names in holders.items() if name in (None, *names)}
-    return [Listed(rule, tuple(found[rule])) for rule in _in_order(tuple(found))]
+    return [Listed(rule, tuple(found[rule])) for rule in _in_order(found)]
 
 
 TP_LINK: Rule = tp_link(lambda rows: rows.paths.s_per_byte[:, TP])

@@ -17,7 +17,7 @@ from meshwright.bounds.memory_fit import (
 from meshwright.bounds.stages import fits, stages_of
 from meshwright.bounds.upper_bounds import (
     construct_pinned_split,
-    unfold_pinned_recompute,
+    with_all_recomputed,
 )
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
@@ -115,7 +115,7 @@ def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
     stages = stages_of(costs, job.spec.model, capacity)
     layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     return to_plan(
-        one, 0, unfold_pinned_recompute(job, one, layers[0], recomputed[0]), place
+        one, 0, with_all_recomputed(job, one, layers[0], recomputed[0]), place
     )
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
+import numpy as np
+
 from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, PER_STAGE
+from meshwright.plans.columns import Ints
+from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
+from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
 
 GENERIC = "generic"
@@ -42,3 +48,18 @@ def framework_published_as(text: str) -> str | None:
 def framework_of(spec: Spec) -> Framework:
     """Return the framework of a spec."""
     return framework(spec.framework)
+
+
+def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the codes of the recompute scopes of skeletons, (rows,).
+
+    They are those of the framework, or all layers where pins ask for it.
+    """
+    pinned = spec.pins.recomputes_all_layers
+    found = framework_of(spec)
+    codes = [
+        ALL_LAYERS if pinned else found.recompute_scope(mode).code
+        for mode in RECOMPUTE_MODES
+    ]
+    codes[NONE] = PER_STAGE
+    return np.array(codes)[rows.recompute]

@@ -11,6 +11,7 @@ from meshwright.plans.skeletons import (
     ONE_F_ONE_B,
     OPTIMIZER,
     PARAMETERS,
+    SELECTIVE,
     Skeletons,
 )
 from meshwright.spec.serving import Question
@@ -83,6 +84,13 @@ NO_INTERLEAVING = Rule(
     "DeepSpeed pipe/schedule.py",
     lambda spec, rows: rows.vpp == 1,
     "vpp {vpp}",
+)
+
+WHOLE_LAYERS_RECOMPUTED = Rule(
+    "recompute_supported",
+    "layers are recomputed whole or not at all",
+    "PyTorch utils/checkpoint.py: checkpoint",
+    lambda spec, rows: rows.recompute != SELECTIVE,
 )
 
 
