@@ -8,7 +8,6 @@ import pytest
 
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
-from meshwright.explanations.explain import explain
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Outcome
 from meshwright.solver.pipeline import solve
@@ -34,3 +33,83 @@ def spec(framework: str, memory_gib: float, **pins: Any) -> Spec:
         "pins": {"pp": 2, "micro_batch": 2, **pins},
     }
     return Spec.model_validate(data)
+
+
+def best(outcome: Outcome) -> Plan:
+    assert outcome.best is not None
+    return outcome.best.plan
+
+
+def counts(plan: Plan) -> list[tuple[int, int]]:
+    return [(stage.layers, stage.recompute_layers) for stage in plan.stages]
+
+
+@pytest.mark.parametrize("framework", [*framework_names()])
+@pytest.mark.parametrize("memory_gib", [1.5, 1.8, 2.1, 3.3, 3.4, 3.5, 3.55, 3.6])
+def test_tight_memory_matches_brute_force(framework: str, memory_gib: float) -> None:
+    compare(spec(framework, memory_gib, tp=1))
+
+
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+def test_counts_left_open_match_brute_force(recompute: str) -> None:
+    for memory_gib in (3.35, 3.55):
+        for framework in ("generic", "megatron", "internevo"):
+            pins = {"recompute": recompute, "recompute_layers": "any"}
+            compare(spec(framework, memory_gib, **pins))
+
+
+def test_each_framework_recomputes_as_few_layers_as_it_can() -> None:
+    """One layer must go on the first stage; Megatron-LM redoes one on both."""
+    pins = {"recompute": ["none", "full"], "vpp": 1}
+    for framework, expected in {
+        "generic": [(3, 1), (3, 0)],
+        "megatron": [(3, 1), (3, 1)],
+    }.items():
+        assert counts(best(solve(spec(framework, 3.55, **pins)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("framework", "recompute", "pinned", "is_legal"),
+    [
+        ("generic", "full", [2, 1], True),
+        ("megatron", "full", [2, 1], False),
+        ("megatron", "full", [2, 2], True),
+        ("megatron", "full", [3, 3], True),
+        ("megatron", "selective", [2, 2], False),
+        ("megatron", "selective", [3, 3], True),
+        ("torchtitan", "full", [2, 2], False),
+        ("torchtitan", "full", [3, 3], True),
+        ("nanotron", "full", [3, 0], False),
+    ],
+)
+def test_pinned_counts_go_through_the_same_rule(
+    framework: str, recompute: str, pinned: list[int], is_legal: bool
+) -> None:
+    pins = {"recompute": recompute, "recompute_layers": pinned, "layers": [3, 3]}
+    outcome = solve(spec(framework, 6.0, **pins))
+    if is_legal:
+        assert counts(best(outcome)) == [(3, pinned[0]), (3, pinned[1])]
+        return
+    assert outcome.status == "infeasible"
+    assert outcome.near_miss is not None
+    names = {rule.rule for rule in outcome.near_miss.broken_rules}
+    assert names == {"recompute_scope"}
+
+
+def test_pinned_counts_decide_the_layers_that_they_need() -> None:
+    """All recomputed, a stage has as many layers; of two numbers the least is all."""
+    pins = {"recompute": "full", "vpp": 1}
+    own = spec("torchtitan", 6.0, **pins, recompute_layers=[4, 2])
+    assert counts(best(solve(own))) == [(4, 4), (2, 2)]
+    own = spec("megatron", 6.0, **pins, recompute_layers=[2, 1])
+    assert counts(best(solve(own))) == [(5, 2), (1, 1)]
+
+
+def test_the_checker_refuses_what_the_framework_cannot_be_told() -> None:
+    own = spec("megatron", 6.0, recompute="full", vpp=1)
+    plan = best(solve(own))
+    stages = tuple(Stage(layers=3, recompute_layers=count) for count in (3, 1))
+    (rule,) = broken_rules(make_job(own), plan.model_copy(update={"stages": stages}))
+    assert rule.rule == "recompute_scope"
+    assert "[3, 1] are not" in rule.sentence
+    assert "recompute.py: checkpointed_forward" in rule.sentence
