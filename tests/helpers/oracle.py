@@ -132,6 +132,10 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
     possible = layers[:, 0] >= spec.model.first_dense_layers
     if one.vpp[0] > 1:
         possible &= (layers == spec.model.n_layers // one.pp[0]).all(axis=1)
+    partition = framework_of(spec).partition
+    if partition is not None:
+        fixed = partition.layers(spec.model, int(one.pp[0]))
+        possible &= (layers == fixed).all(axis=1)
     if one.recompute[0]:
         possible &= _in_scope(spec, one, layers, recomputed)
     return layers[possible], recomputed[possible]

@@ -88,7 +88,10 @@ def _row(
 def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
     model, stages = job.spec.model, int(rows.pp[row])
     leading = max(model.first_dense_layers, 1)
-    if rows.vpp[row] > 1:
+    partition = framework_of(job.spec).partition
+    if partition is not None:
+        layers = list(partition.layers(model, stages))
+    elif rows.vpp[row] > 1:
         layers = [model.n_layers // stages] * stages
     else:
         cuts = random.sample(range(leading, model.n_layers), stages - 1)

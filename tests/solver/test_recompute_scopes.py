@@ -35,6 +35,12 @@ def spec(framework: str, memory_gib: float, **pins: Any) -> Spec:
     return Spec.model_validate(data)
 
 
+def deeper(own: Spec, layers: int) -> Spec:
+    """Return a spec with another number of layers."""
+    model = own.model.model_copy(update={"n_layers": layers})
+    return own.model_copy(update={"model": model})
+
+
 def best(outcome: Outcome) -> Plan:
     assert outcome.best is not None
     return outcome.best.plan
@@ -50,6 +56,29 @@ def test_tight_memory_matches_brute_force(framework: str, memory_gib: float) -> 
     compare(spec(framework, memory_gib, tp=1))
 
 
+@pytest.mark.parametrize("framework", ["deepspeed", "internevo", "nanotron"])
+@pytest.mark.parametrize("memory_gib", [2.6, 3.2, 3.5, 6.0])
+def test_splits_of_the_framework_match_brute_force(
+    framework: str, memory_gib: float
+) -> None:
+    compare(deeper(spec(framework, memory_gib, tp=1), 5))
+
+
+def test_a_split_that_is_not_the_framework_s_is_refused() -> None:
+    """Five layers are 3 and 2 under DeepSpeed, 2 and 3 under InternEvo."""
+    for framework, layers in {"deepspeed": [3, 2], "internevo": [2, 3]}.items():
+        own = deeper(spec(framework, 6.0), 5)
+        plan = best(solve(own))
+        assert [stage.layers for stage in plan.stages] == layers
+        pins = own.pins.model_copy(update={"layers": tuple(layers[::-1])})
+        pinned = own.model_copy(update={"pins": pins})
+        miss = solve(pinned).near_miss
+        assert miss is not None
+        (rule,) = miss.broken_rules
+        assert rule.rule == "stage_layers"
+        assert f"{layers}, not {layers[::-1]}" in rule.sentence
+
+
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 def test_counts_left_open_match_brute_force(recompute: str) -> None:
     for memory_gib in (3.35, 3.55):
@@ -59,13 +88,12 @@ def test_counts_left_open_match_brute_force(recompute: str) -> None:
 
 
 def test_each_framework_recomputes_as_few_layers_as_it_can() -> None:
-    """One layer must go on the first stage; Megatron-LM redoes one on both."""
-    pins = {"recompute": ["none", "full"], "vpp": 1}
-    for framework, expected in {
-        "generic": [(3, 1), (3, 0)],
-        "megatron": [(3, 1), (3, 1)],
-    }.items():
-        assert counts(best(solve(spec(framework, 3.55, **pins)))) == expected
+    """The first stage must free more than the second; Megatron-LM redoes as many."""
+    pins = {"recompute": ["none", "full"], "vpp": 1, "schedule": "1f1b"}
+    generic = best(solve(spec("generic", 3.4, **pins)))
+    assert counts(generic) == [(3, 2), (3, 1)]
+    megatron = best(solve(spec("megatron", 3.4, **pins)))
+    assert counts(megatron) == [(3, 2), (3, 2)]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +107,7 @@ def test_each_framework_recomputes_as_few_layers_as_it_can() -> None:
         ("megatron", "selective", [3, 3], True),
         ("torchtitan", "full", [2, 2], False),
         ("torchtitan", "full", [3, 3], True),
-        ("nanotron", "full", [3, 0], False),
+        ("deepspeed", "full", [3, 0], False),
     ],
 )
 def test_pinned_counts_go_through_the_same_rule(

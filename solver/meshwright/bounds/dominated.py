@@ -33,7 +33,7 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     if is_never_faster(job):
         group = family * len(RECOMPUTE_MODES) + recompute
         result |= _has_other(group, offload == KEEPS_ALL)
-    return np.asarray(result & has_one_split(rows)[fitting])
+    return np.asarray(result & has_one_split(job.spec, rows)[fitting])
 
 
 def _has_other(group: Ints, is_plain: Bools) -> Bools:

@@ -26,7 +26,11 @@ from meshwright.bounds.stages import (
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_memory, price_time
 from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
-from meshwright.frameworks.base.registry import recompute_scopes
+from meshwright.frameworks.base.registry import (
+    framework_of,
+    partitioned_layers,
+    recompute_scopes,
+)
 from meshwright.lattice.lattice import Lattice, in_best_case
 from meshwright.plans.columns import Bools, Floats, Ints, representatives
 from meshwright.plans.skeletons import Skeletons
@@ -125,6 +129,8 @@ class MemoryFit:
         group = self.price_group * len(SCHEDULES) + rows.schedule
         one_of_each, inverse = representatives(group * 2 + (rows.vpp > 1))
         can, cannot = quick_fits(self.costs(one_of_each), model, *capacities)
+        # A stage may hold more than an even share where the framework splits layers.
+        can &= framework_of(self._job.spec).partition is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
         chunked = np.flatnonzero(is_open & (rows.vpp > 1))
         result[chunked] = interleaved_fits(self.costs(chunked), model, *capacities)
@@ -168,11 +174,17 @@ def costs_by_pp(costs: Scaled) -> list[tuple[Ints, Scaled]]:
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     """Return the stages of skeletons, each on the kind of GPU that it lies on."""
     if not job.gpu_kinds:
-        return stages_of(costs, job.spec.model, *_capacities(job))
+        fixed = partitioned_layers(job.spec, count)
+        return stages_of(costs, job.spec.model, *_capacities(job), fixed)
     # Without times, costs are the same for every kind of GPU.
     by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
     stages = [
-        stages_of(kind_costs, kind.spec.model, *_capacities(kind))
+        stages_of(
+            kind_costs,
+            kind.spec.model,
+            *_capacities(kind),
+            partitioned_layers(kind.spec, count),
+        )
         for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
     ]
     return on_gpu_kinds(stages, costs, job.gpu_kind_of_stage(count))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.partition import Partition, larger_first
 from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
@@ -62,10 +63,22 @@ def _state(training: Training, moments: float) -> StateBytes:
     return StateBytes(2, 2, 4 + moments, 2, 2, main_gradients=main, copied=6)
 
 
+PARTITION = Partition(
+    larger_first,
+    "layers are split evenly, the first stages with one more",
+    "deepspeed 0.19.8 runtime/pipe/module.py: _partition_layers by type; "
+    "runtime/utils.py: partition_balanced",
+)
+
 FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
-    degree_rules=(KV_HEADS_REPEATED, NO_CONTEXT_PARALLELISM, NO_HYBRID_SHARDING),
+    degree_rules=(
+        KV_HEADS_REPEATED,
+        NO_CONTEXT_PARALLELISM,
+        NO_HYBRID_SHARDING,
+        PARTITION.rule,
+    ),
     plan_rules=(
         NO_ZERO_2_WITH_PIPELINE,
         NO_SEQUENCE_PARALLELISM,
@@ -76,6 +89,7 @@ FRAMEWORK = Framework(
         replace(WHOLE_LAYERS_RECOMPUTED, source=CHECKPOINTS),
     ),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    partition=PARTITION,
     full_scope=all_layers(CHECKPOINTS),
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`

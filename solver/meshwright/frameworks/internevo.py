@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.partition import Partition, larger_last
 from meshwright.frameworks.base.recompute_scope import one_number
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
@@ -40,10 +41,21 @@ def _state(training: Training, moments: float) -> StateBytes:
     return StateBytes(2, 2, 4 + moments, 2, 2, copied=4 + moments)
 
 
+PARTITION = Partition(
+    larger_last,
+    "layers are split evenly, the last stages with one more",
+    "InternEvo c628a8c solver/pipeline_utils.py: partition_uniform",
+)
+
 FRAMEWORK = Framework(
     title="InternEvo",
     mixed_state=_state,
-    degree_rules=(KV_HEADS_REPEATED, NO_CONTEXT_PARALLELISM, NO_HYBRID_SHARDING),
+    degree_rules=(
+        KV_HEADS_REPEATED,
+        NO_CONTEXT_PARALLELISM,
+        NO_HYBRID_SHARDING,
+        PARTITION.rule,
+    ),
     plan_rules=(
         NO_ZERO_2_WITH_PIPELINE,
         NO_SEQUENCE_PARALLELISM,
@@ -52,6 +64,7 @@ FRAMEWORK = Framework(
         OFFLOADS_NOTHING,
         replace(WHOLE_LAYERS_RECOMPUTED, source=CHECKPOINTS),
     ),
+    partition=PARTITION,
     full_scope=one_number(CHECKPOINTS),
     has_fused_loss=True,  # flash-attn's
     keeps_fp8_copies=True,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.partition import Partition
 from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.base.shared_rules import (
     NO_HYBRID_SHARDING,
@@ -19,9 +20,34 @@ from meshwright.plans.skeletons import (
     ONE_F_ONE_B,
     ZERO_BUBBLE_H1,
 )
+from meshwright.spec.model import Model
 from meshwright.spec.training import Training
 
 CHECKPOINTS = "Nanotron 0.4 config/parallelism_config.py: recompute_layer"
+
+
+def _balanced(model: Model, stages: int) -> list[int]:
+    """Return the layers of each stage, the head counted by its matmul beside layers.
+
+    A stage takes blocks until their cost, from the first on, is above its share.
+    """
+    width = model.d_model
+    attention = 4 * model.n_heads * (width // model.n_heads)
+    layer = (attention + 3 * model.d_ff) * width
+    whole = model.n_layers * layer + model.vocab * width
+    counts, stage = [0] * stages, 0
+    for block in range(1, model.n_layers + 1):
+        counts[stage] += 1
+        stage += block * layer > whole * ((stage + 1) / stages)
+    return counts
+
+
+PARTITION = Partition(
+    _balanced,
+    "stages are balanced by the matmuls of layers and head",
+    "Nanotron 0.4 models/base.py: build_model; models/llama.py: "
+    "get_block_compute_costs",
+)
 
 DEGREE_RULES = (
     Rule(
@@ -32,6 +58,7 @@ DEGREE_RULES = (
         "{spec.model.n_kv_heads} KV heads, tp {tp}",
     ),
     replace(NO_HYBRID_SHARDING, source="Nanotron 0.4 helpers.py: ZeRO over dp_pg"),
+    PARTITION.rule,
 )
 
 PLAN_RULES = (
@@ -107,6 +134,7 @@ FRAMEWORK = Framework(
     # an fp32 copy, and the same less its maximum, which becomes the softmax in place
     # (parallel/tensor_parallel/functional.py, `_ShardedCrossEntropy`)
     loss_bytes=8,
+    partition=PARTITION,
     full_scope=all_layers(CHECKPOINTS),
     published_as=("nanotron",),
 )

@@ -16,8 +16,12 @@ from meshwright.frameworks.base.recompute_scope import (
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
+
+STAGE_LAYERS = "stage_layers"
+"""Name of the rules on how a framework splits layers over stages."""
 
 RECOMPUTE_SCOPE = "recompute_scope"
 """Name of the rules on how many layers of each stage a framework recomputes."""
@@ -34,8 +38,11 @@ class SplitRule:
 
 def framework_split_rules(framework: Framework) -> list[SplitRule]:
     """Return the rules on splits that a framework has."""
+    partition, rules = framework.partition, []
+    if partition is not None:
+        rules = [SplitRule(STAGE_LAYERS, partition.sentence, partition.source)]
     scopes = {mode: framework.recompute_scope(mode) for mode in RECOMPUTE_MODES}
-    return [
+    return rules + [
         SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {own.sentence}", own.source)
         for mode, own in scopes.items()
         if own.code != PER_STAGE
@@ -65,7 +72,26 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
             plan.recompute != "none",
         ),
     ]
-    return [*unequal(checks), *_recompute_scope(framework_of(spec), plan)]
+    framework = framework_of(spec)
+    return [
+        *unequal(checks),
+        *_partition(framework, spec.model, plan),
+        *_recompute_scope(framework, plan),
+    ]
+
+
+def _partition(framework: Framework, model: Model, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield how the framework splits layers, if the plan's are split otherwise."""
+    partition, layers = framework.partition, [stage.layers for stage in plan.stages]
+    if partition is None or plan.pp > model.n_layers:
+        return
+    wanted = list(partition.layers(model, plan.pp))
+    if layers != wanted:
+        yield BrokenRule(
+            rule=STAGE_LAYERS,
+            sentence=f"{partition.sentence}: {wanted}, not {layers} "
+            f"({partition.source})",
+        )
 
 
 def _recompute_scope(framework: Framework, plan: Plan) -> Iterator[BrokenRule]:

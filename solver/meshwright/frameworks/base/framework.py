@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from meshwright.frameworks.base.partition import Partition
 from meshwright.frameworks.base.recompute_scope import ANY_NUMBER, RecomputeScope
 from meshwright.plans.rule import Rule
 from meshwright.spec.plan_fields import RecomputeMode
@@ -90,6 +91,8 @@ class Framework:
     """How many layers of each stage may be recomputed selectively."""
     full_scope: RecomputeScope = ANY_NUMBER
     """How many layers of each stage may be recomputed in full."""
+    partition: Partition | None = None
+    """How layers are split over stages; None where users say it."""
     fused_kernels: FusedKernels = "norms"
     """Kernels that are fused unless a spec says otherwise. PyTorch fuses norms from 2.9
     on without compilation (`torch.nn.functional.rms_norm` on GPUs)."""

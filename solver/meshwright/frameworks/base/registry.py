@@ -63,3 +63,11 @@ def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
     ]
     codes[NONE] = PER_STAGE
     return np.array(codes)[rows.recompute]
+
+
+def partitioned_layers(spec: Spec, stages: int) -> Ints | None:
+    """Return the layers of each stage where the framework decides them, (stages,)."""
+    partition = framework_of(spec).partition
+    if partition is None or stages > spec.model.n_layers:
+        return None
+    return np.array(partition.layers(spec.model, stages), dtype=np.int64)
