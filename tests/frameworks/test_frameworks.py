@@ -27,12 +27,14 @@ RULES: dict[str, set[str]] = {
         "offload_supported", "drives_supported",
     },
     "deepspeed": {
+        "stage_layers",
         "kv_heads_divisible", "context_parallel_supported",
         "hybrid_sharding_supported", "zero_with_pipeline",
         "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
         "offload_supported", "drives_supported", "recompute_supported",
     },
     "internevo": {
+        "stage_layers",
         "kv_heads_divisible", "context_parallel_supported",
         "hybrid_sharding_supported", "zero_with_pipeline",
         "sequence_parallel_supported", "schedule_supported", "interleaving_supported",

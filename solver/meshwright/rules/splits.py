@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.partition import STAGE_LAYERS
 from meshwright.frameworks.base.recompute_scope import (
     PER_STAGE,
     RecomputeScope,
@@ -19,9 +20,6 @@ from meshwright.plans.rule import BrokenRule
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
-
-STAGE_LAYERS = "stage_layers"
-"""Name of the rules on how a framework splits layers over stages."""
 
 RECOMPUTE_SCOPE = "recompute_scope"
 """Name of the rules on how many layers of each stage a framework recomputes."""
@@ -38,11 +36,8 @@ class SplitRule:
 
 def framework_split_rules(framework: Framework) -> list[SplitRule]:
     """Return the rules on splits that a framework has."""
-    partition, rules = framework.partition, []
-    if partition is not None:
-        rules = [SplitRule(STAGE_LAYERS, partition.sentence, partition.source)]
     scopes = {mode: framework.recompute_scope(mode) for mode in RECOMPUTE_MODES}
-    return rules + [
+    return [
         SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {own.sentence}", own.source)
         for mode, own in scopes.items()
         if own.code != PER_STAGE

@@ -13,6 +13,9 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
+STAGE_LAYERS = "stage_layers"
+"""Name of the rules on how a framework splits layers over stages."""
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -28,9 +31,8 @@ class Partition:
     def rule(self) -> Rule:
         """Return the rule that the partition gives every stage what it needs."""
         return Rule(
-            "layers_cover_stages",
-            "every pipeline stage has a layer, and the first all that lead, where "
-            f"{self.sentence}",
+            STAGE_LAYERS,
+            f"{self.sentence}: every stage has one, and the first all that lead",
             self.source,
             self._covers,
             "{spec.model.n_layers} layers, pp {pp}",
@@ -42,8 +44,9 @@ class Partition:
         return np.array(covers, dtype=bool)[inverse].reshape(rows.pp.shape)
 
     def _covers_stages(self, model: Model, stages: int) -> bool:
+        """Return whether each stage has a layer; more stages break another rule."""
         if stages > model.n_layers:
-            return False
+            return True
         layers = self.layers(model, stages)
         return min(layers) >= 1 and layers[0] >= model.first_dense_layers
 
