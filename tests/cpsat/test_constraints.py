@@ -23,6 +23,7 @@ STAGE = StageChoice(
 )
 SKELETON = SkeletonChoice((STAGE, STAGE), is_recomputing=True)
 PROBLEM = Problem((SKELETON,), layers=4, horizon=1000)
+SAME = replace(PROBLEM, skeletons=(replace(SKELETON, same_in_chunks=1),))
 LIMITED = replace(PROBLEM, link_share=0.25)
 
 
@@ -35,6 +36,7 @@ class Values:
     recomputed: tuple[int, int] = (0, 0)
     pace: int = 0
     sync: int = 0
+    in_each_chunk: int = 0
 
 
 UNCHOSEN = Values()
@@ -50,6 +52,11 @@ CASES: dict[str, tuple[Problem, Values, Values]] = {
     "fill_every_stage": (PROBLEM, GOOD, replace(GOOD, layers=(4, 0))),
     "recompute_some_layer": (PROBLEM, GOOD, replace(GOOD, recomputed=(0, 0))),
     "recompute_held_layers": (PROBLEM, GOOD, replace(GOOD, recomputed=(3, 0))),
+    "recompute_same_number": (
+        SAME,
+        replace(GOOD, layers=(3, 1), recomputed=(2, 1), in_each_chunk=2),
+        replace(GOOD, recomputed=(2, 1), in_each_chunk=2),
+    ),
     # 3 layers take 30 chunks of 25; one recomputed gives back 6.
     "fit_memory": (
         PROBLEM,
@@ -86,6 +93,7 @@ def keeps(rule: str, problem: Problem, *values: Values) -> bool:
             model.add(variable == value)
         model.add(skeleton.longest_pace == own.pace)
         model.add(skeleton.longest_sync == own.sync)
+        model.add(skeleton.in_each_chunk == own.in_each_chunk)
     solver = CpSolver()
     solver.parameters.num_workers = 1
     return solver.status_name(solver.solve(model)) == "OPTIMAL"
@@ -118,6 +126,23 @@ def test_a_slower_step_is_no_way_to_keep_a_limit_on_links(rule: str) -> None:
     assert keeps(rule, PROBLEM, slower)
     assert not keeps(rule, LIMITED, slower)
     assert keeps(rule, LIMITED, GOOD)
+
+
+def test_pinned_recomputed_layers_are_layers_where_all_are_recomputed() -> None:
+    """Recomputation is part of every layer there, and no layer counts beside it."""
+    rule, all_layers = "keep_pinned_recompute", replace(SKELETON, recomputes_all=True)
+    problem = replace(PROBLEM, skeletons=(all_layers,), pinned_recompute=(3, 1))
+    assert keeps(rule, problem, Values(1, (3, 1)))
+    assert not keeps(rule, problem, Values(1, (2, 2)))
+
+
+def test_interleaved_chunks_recompute_the_same_number_each() -> None:
+    """Two chunks a stage recompute 1 of 2 layers each, so that the stage redoes 2."""
+    own = replace(SKELETON, same_in_chunks=2)
+    problem = replace(PROBLEM, skeletons=(own,), layers=8)
+    rule, split = "recompute_same_number", Values(1, (4, 4), in_each_chunk=1)
+    assert keeps(rule, problem, replace(split, recomputed=(2, 2)))
+    assert not keeps(rule, problem, replace(split, recomputed=(1, 1)))
 
 
 def test_rules_ask_nothing_where_nothing_is_limited_or_pinned() -> None:

@@ -22,6 +22,8 @@ from tests.helpers.command import refusal, run
 
 ROOT = Path(meshwright.__file__).parent
 
+FILE_AND_VERSION = re.compile(r"\d.*: |\d.*\.py")
+
 UNLIMITED = ("generic", "ideal")
 """Names of no framework, which keep the mathematics alone."""
 
@@ -38,10 +40,10 @@ def test_no_framework_keeps_the_mathematics_alone(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*framework_names()} - {*UNLIMITED}))
 def test_a_rule_names_a_file_and_a_version(name: str) -> None:
     own = framework(name)
-    words = [*own.degree_rules, *own.plan_rules, *own.own_words.values()]
-    assert [
-        w.source for w in words if not re.search(r"\d.*: |\d.*\.py", w.source)
-    ] == []
+    rules = (*own.degree_rules, *own.plan_rules)
+    sources = [rule.source for rule in rules]
+    sources += [words.source for words in own.own_words.values()]
+    assert [source for source in sources if not FILE_AND_VERSION.search(source)] == []
 
 
 @pytest.mark.parametrize("name", framework_names())

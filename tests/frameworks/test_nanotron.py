@@ -62,6 +62,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"pp": 4, "microbatches": 3},
         {"pp": 4, "microbatches": 2},
     ),
+    # The head makes a share more than a layer, so that twelve stages get none each.
+    "stage_layers": ({"pp": 4, "microbatches": 4}, {"pp": 12, "microbatches": 12}),
     "offload_supported": ({}, {"offload": OPTIMIZER}),
 }
 

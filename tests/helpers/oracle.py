@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Prices, price
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import total
 from meshwright.plans.rule import holding
 from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons
 from meshwright.plans.split import Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.recompute_modules import WRITTEN_SETS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
@@ -131,9 +134,30 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
     possible = layers[:, 0] >= spec.model.first_dense_layers
     if one.vpp[0] > 1:
         possible &= (layers == spec.model.n_layers // one.pp[0]).all(axis=1)
-    if one.recompute[0] and spec.pins.recomputes_all_layers:
-        possible &= (recomputed == layers).all(axis=1)
+    partition = framework_of(spec).partition
+    if partition is not None:
+        fixed = partition.layers(spec.model, int(one.pp[0]))
+        possible &= (layers == fixed).all(axis=1)
+    if one.recompute[0]:
+        possible &= _in_scope(spec, one, layers, recomputed)
     return layers[possible], recomputed[possible]
+
+
+def _in_scope(
+    spec: Spec, one: Skeletons, layers: Ints, recomputed: Ints
+) -> NDArray[np.bool_]:
+    """Return which splits recompute as many layers as pins and framework allow."""
+    mode = RECOMPUTE_MODES[int(one.recompute[0])]
+    scope = framework_of(spec).recompute_scope(mode).code
+    if scope == ALL_LAYERS or spec.pins.recomputes_all_layers:
+        return np.asarray((recomputed == layers).all(axis=1))
+    if scope == ONE_NUMBER:
+        result = np.zeros(len(layers), dtype=bool)
+        for count in range(1, spec.model.n_layers + 1):
+            first = np.minimum(count * one.vpp[0], layers)
+            result |= (recomputed == first).all(axis=1)
+        return result
+    return np.ones(len(layers), dtype=bool)
 
 
 def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
@@ -22,6 +24,7 @@ from meshwright.plans.skeletons import (
     Skeletons,
 )
 from meshwright.plans.split import Split
+from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
 
@@ -85,7 +88,10 @@ def _row(
 def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
     model, stages = job.spec.model, int(rows.pp[row])
     leading = max(model.first_dense_layers, 1)
-    if rows.vpp[row] > 1:
+    partition = framework_of(job.spec).partition
+    if partition is not None:
+        layers = list(partition.layers(model, stages))
+    elif rows.vpp[row] > 1:
         layers = [model.n_layers // stages] * stages
     else:
         cuts = random.sample(range(leading, model.n_layers), stages - 1)
@@ -94,6 +100,14 @@ def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
     if rows.recompute[row]:
         recomputed = [random.randint(0, n) for n in layers]
         recomputed[random.randrange(stages)] = 1
+        mode = RECOMPUTE_MODES[int(rows.recompute[row])]
+        scope = framework_of(job.spec).recompute_scope(mode).code
+        if scope == ALL_LAYERS:
+            recomputed = layers
+        if scope == ONE_NUMBER:
+            chunks = int(rows.vpp[row])
+            count = random.randint(1, max(layers) // chunks)
+            recomputed = [min(chunks * count, n) for n in layers]
     return Split(np.array(layers), np.array(recomputed))
 
 

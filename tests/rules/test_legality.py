@@ -94,6 +94,14 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
         )
     ],
     "layers_cover_stages": [(ANY, {"pp": 12}, {"pp": 13})],
+    # 12 layers: the first of 3 stages has the 4 that lead, the first of 4 has not.
+    "stage_layers": [
+        (name, {"pp": 3}, {"pp": 4}) for name in ("deepspeed", "internevo")
+    ],
+    "recompute_supported": [
+        (name, {"recompute": FULL}, {"recompute": SELECTIVE})
+        for name in ("deepspeed", "internevo", "fsdp")
+    ],
     # 48 sequences: 4 x 4 = 16 ranks have 3 each, 4 x 8 = 32 have none.
     "batch_divisible": [
         (
@@ -133,6 +141,7 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
 MOE = {"n_experts": 4, "top_k": 2, "d_ff": 4120}
 
 MODELS: dict[str, dict[str, Any]] = {
+    "stage_layers": {"moe": MOE | {"first_dense_layers": 4}},
     "shared_experts_divisible": {"moe": MOE | {"shared_d_ff": 1030}},
 }
 """What the model must be like for a rule to have something to say."""

@@ -90,7 +90,7 @@ def place_and_bound(
     if not job.gpu_kinds:
         # The constructed split recomputes no more than it must; with one way to split
         # layers, it is the fastest.
-        is_exact = has_one_split(costs.rows) & np.isfinite(upper)
+        is_exact = has_one_split(job.spec, costs.rows) & np.isfinite(upper)
         lower = np.where(is_exact, upper, lower)
     return Candidates(costs, unplaced, floor, lower, upper)
 

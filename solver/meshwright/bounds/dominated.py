@@ -34,7 +34,7 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
         way = lattice.unplaced.recompute_way[fitting]
         group = family * lattice.unplaced.recompute_ways + way
         result |= _has_other(group, offload == KEEPS_ALL)
-    return np.asarray(result & has_one_split(rows)[fitting])
+    return np.asarray(result & has_one_split(job.spec, rows)[fitting])
 
 
 def _has_other(group: Ints, is_plain: Bools) -> Bools:

@@ -79,6 +79,8 @@ class Scaled(Columns):
     """Chunks of a layer on the host; the next two are those of the ends."""
     host_first: Ints
     host_last: Ints
+    recompute_scope: Ints
+    """Code of how many layers of each stage may be recomputed."""
     by_gpu_kind: tuple[Scaled, ...] = ()
     """The same skeletons on each kind of GPU that stages lie on; the columns above are
     then the least over all kinds."""
@@ -166,7 +168,7 @@ class Scaled(Columns):
 
 
 AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "by_gpu_kind"))
-"""The columns of ticks and chunks."""
+"""The columns of ticks, chunks and codes."""
 
 
 def zero_costs(rows: Skeletons) -> Scaled:

@@ -13,8 +13,8 @@ import numpy as np
 
 from meshwright.bounds.integer_costs import TICK_S
 from meshwright.bounds.lower_bounds import round_up_to_tick, slowest_split_ticks
-from meshwright.bounds.stages import Stages, has_one_split
-from meshwright.bounds.upper_bounds import unfold_pinned_recompute
+from meshwright.bounds.stages import Stages, has_even_split
+from meshwright.bounds.upper_bounds import with_all_recomputed
 from meshwright.cost.job import Job
 from meshwright.cost.links import group_bytes, link_loads
 from meshwright.lattice.lattice import Lattice
@@ -53,7 +53,7 @@ class LinkLimit:
         range of N is too busy between them.
         """
         even = np.full(stages.extra.shape, -(-stages.layers // stages.count))
-        is_even = has_one_split(stages.costs.rows)[:, None]
+        is_even = has_even_split(stages.costs.rows)[:, None]
         most = stages.full_cap.max(axis=1, keepdims=True).astype(np.int64)
         fullest = np.where(is_even, even, np.minimum(most, stages.layers))
         at_least = np.where(is_even, even, stages.least)
@@ -75,7 +75,7 @@ class LinkLimit:
     def _busy_ticks(self, stages: Stages, layers: Ints, recomputed: Ints) -> _Busy:
         """Return how long splits, (rows, stages), keep each link busy per step."""
         rows = stages.costs.rows
-        split = unfold_pinned_recompute(self.job, rows, layers, recomputed)
+        split = with_all_recomputed(self.job, rows, layers, recomputed)
         passed = group_bytes(self.job, rows, split)
         shape = (len(rows), len(self.job.fabric.link_names))
         busy = _Busy(np.empty(shape), np.empty(shape))

@@ -25,6 +25,12 @@ from meshwright.bounds.stages import (
 )
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_memory, price_time
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
+from meshwright.frameworks.base.registry import (
+    framework_of,
+    partitioned_layers,
+    recompute_scopes,
+)
 from meshwright.lattice.lattice import Lattice, in_best_case
 from meshwright.plans.columns import Bools, Floats, Ints, representatives
 from meshwright.plans.skeletons import Skeletons
@@ -49,12 +55,12 @@ def with_times(job: Job, costs: Scaled, price_group: Ints | None = None) -> Scal
     if not job.gpu_kinds:
         priced = rows if rows.is_placed else in_best_case(job, rows)
         times = with_time(costs, price_time(job, priced), which)
-        return _fold_pinned_recompute(job, times)
+        return _in_scope(job, times)
     by_kind = [
         with_time(costs, price_time(kind, _on_gpu_kind(job, k, rows)), which)
         for k, kind in enumerate(job.gpu_kinds)
     ]
-    return Scaled.least([_fold_pinned_recompute(job, times) for times in by_kind])
+    return Scaled.least([_in_scope(job, times) for times in by_kind])
 
 
 def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
@@ -64,26 +70,31 @@ def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
     return in_best_case(job.gpu_kinds[kind], rows)
 
 
-def _fold_pinned_recompute(job: Job, costs: Scaled) -> Scaled:
-    """Return costs with recomputation as part of every layer, where pins ask for it."""
-    if not job.spec.pins.recomputes_all_layers:
+def _in_scope(job: Job, costs: Scaled) -> Scaled:
+    """Return costs with their recompute scopes.
+
+    Where all layers are recomputed, recomputation becomes part of every layer.
+    """
+    scope = recompute_scopes(job.spec, costs.rows)
+    costs = replace(costs, recompute_scope=scope)
+    is_part = scope == ALL_LAYERS
+    if not is_part.any():
         return costs
-    zeros = np.zeros(len(costs), dtype=np.int64)
     return replace(
         costs,
-        layer=costs.layer + costs.recompute,
-        pace_layer=costs.pace_layer + costs.pace_recompute,
-        activations=costs.activations - costs.freed,
-        recompute=zeros,
-        pace_recompute=zeros,
-        freed=zeros,
+        layer=costs.layer + is_part * costs.recompute,
+        pace_layer=costs.pace_layer + is_part * costs.pace_recompute,
+        activations=costs.activations - is_part * costs.freed,
+        recompute=~is_part * costs.recompute,
+        pace_recompute=~is_part * costs.pace_recompute,
+        freed=~is_part * costs.freed,
     )
 
 
 def scaled_memory(job: Job, rows: Skeletons) -> Scaled:
     """Return the scaled costs of skeletons with memory alone; all times are zero."""
     memory = with_memory(zero_costs(rows), price_memory(job, rows))
-    return _fold_pinned_recompute(job, memory)
+    return _in_scope(job, memory)
 
 
 class MemoryFit:
@@ -118,6 +129,8 @@ class MemoryFit:
         group = self.price_group * len(SCHEDULES) + rows.schedule
         one_of_each, inverse = representatives(group * 2 + (rows.vpp > 1))
         can, cannot = quick_fits(self.costs(one_of_each), model, *capacities)
+        # A stage may hold more than an even share where the framework splits layers.
+        can &= framework_of(self._job.spec).partition is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
         chunked = np.flatnonzero(is_open & (rows.vpp > 1))
         result[chunked] = interleaved_fits(self.costs(chunked), model, *capacities)
@@ -161,11 +174,17 @@ def costs_by_pp(costs: Scaled) -> list[tuple[Ints, Scaled]]:
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     """Return the stages of skeletons, each on the kind of GPU that it lies on."""
     if not job.gpu_kinds:
-        return stages_of(costs, job.spec.model, *_capacities(job))
+        fixed = partitioned_layers(job.spec, count)
+        return stages_of(costs, job.spec.model, *_capacities(job), fixed)
     # Without times, costs are the same for every kind of GPU.
     by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
     stages = [
-        stages_of(kind_costs, kind.spec.model, *_capacities(kind))
+        stages_of(
+            kind_costs,
+            kind.spec.model,
+            *_capacities(kind),
+            partitioned_layers(kind.spec, count),
+        )
         for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
     ]
     return on_gpu_kinds(stages, costs, job.gpu_kind_of_stage(count))

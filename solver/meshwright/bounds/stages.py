@@ -19,9 +19,11 @@ import numpy as np
 
 from meshwright.bounds.integer_costs import Scaled
 from meshwright.cost.schedule import heads_in_flight, most_in_flight
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
 
 ENDLESS_CHUNKS = 2**50
 """Chunks of a host that is never full."""
@@ -70,11 +72,12 @@ def stages_of(
     model: Model,
     capacity: int | Ints,
     host_capacity: int = ENDLESS_CHUNKS,
+    partition: Ints | None = None,
 ) -> Stages:
     """Return the stages of skeletons that all have the same pp.
 
     `capacity` is in chunks, one number or (rows, 1); `host_capacity` is in chunks per
-    GPU.
+    GPU; `partition` is the layers of each stage where the framework decides them.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
     index = np.arange(count)
@@ -83,9 +86,11 @@ def stages_of(
     layer_capacity = np.maximum(capacity - fixed, 0)
     # Interleaved stages all have equally many layers.
     most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
-    most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
     least = np.ones(count, dtype=np.int64)
     least[0] = max(model.first_dense_layers, 1)
+    if partition is not None:
+        most, least = np.minimum(most, partition), np.maximum(least, partition)
+    most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
     shape = (len(costs), count)
     return Stages(
         costs=costs,
@@ -189,9 +194,14 @@ def fits(stages: Stages) -> Bools:
     return result
 
 
-def has_one_split(rows: Skeletons) -> Bools:
+def has_even_split(rows: Skeletons) -> Bools:
     """Return which skeletons have only one split of layers: into equal chunks."""
     return np.asarray((rows.pp == 1) | (rows.vpp > 1))
+
+
+def has_one_split(spec: Spec, rows: Skeletons) -> Bools:
+    """Return which skeletons have only one split of layers."""
+    return has_even_split(rows) | (framework_of(spec).partition is not None)
 
 
 def recomputes(costs: Scaled) -> Bools:

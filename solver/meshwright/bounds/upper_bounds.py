@@ -8,8 +8,14 @@ from meshwright.bounds.lower_bounds import least_pace
 from meshwright.bounds.stages import Stages, most_layers, recomputes
 from meshwright.cost.job import Job
 from meshwright.cost.price import per_row
+from meshwright.frameworks.base.recompute_scope import (
+    ALL_LAYERS,
+    PER_STAGE,
+    fewest_in_scope,
+)
+from meshwright.frameworks.base.registry import recompute_scopes
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.pins import Pins
 
@@ -40,19 +46,38 @@ def construct_pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
     if pins.layers is not None:
         layers = np.tile(np.array(pins.layers), (len(layers), 1))
         recomputed = fewest_recomputed(stages, layers)
-    if pins.stage_recompute is not None:
-        recomputed = np.tile(np.array(pins.stage_recompute), (len(layers), 1))
-    return layers, recomputed
+    if pins.stage_recompute is None:
+        return layers, recomputed
+    recomputed = np.tile(np.array(pins.stage_recompute), (len(layers), 1))
+    has_all = (stages.costs.recompute_scope == ALL_LAYERS)[:, None]
+    if pins.layers is None:
+        # Where all layers are recomputed, their pinned counts are those of the layers.
+        is_split = has_all & (recomputed.sum(axis=1) == stages.layers)[:, None]
+        layers = np.where(is_split, recomputed, layers)
+    is_part = has_all & (layers == recomputed).all(axis=1, keepdims=True)
+    return layers, np.where(is_part, 0, recomputed)
 
 
 def fewest_recomputed(stages: Stages, layers: Ints) -> Ints:
-    """Return the fewest recomputed layers of a split: one if memory forces none."""
+    """Return the fewest recomputed layers of a split: some even if memory forces none.
+
+    They are those that the recompute scope allows.
+    """
     forced = _forced_recomputed(stages, layers)
     pace = layers * stages.pace_layer + stages.pace_extra
     fastest = np.arange(stages.count) == pace.argmin(axis=1)[:, None]
     is_idle = recomputes(stages.costs) & (forced.sum(axis=1) == 0)
-    result: Ints = forced + (fastest & is_idle[:, None])
-    return result
+    return _in_scope(stages, layers, forced + (fastest & is_idle[:, None]))
+
+
+def _in_scope(stages: Stages, layers: Ints, needed: Ints) -> Ints:
+    """Return the fewest recomputed layers in scope that are not below those needed.
+
+    Where all layers are recomputed, that is part of each layer, and none is left.
+    """
+    scope, chunks = stages.costs.recompute_scope, stages.costs.rows.vpp
+    scope = np.where(scope == ALL_LAYERS, PER_STAGE, scope)
+    return fewest_in_scope(scope[:, None], needed, layers, chunks[:, None])
 
 
 def _forced_recomputed(stages: Stages, layers: Ints) -> Ints:
@@ -68,6 +93,7 @@ def split_fits(stages: Stages, layers: Ints, recomputed: Ints) -> Bools:
     is_split = (layers >= stages.least) & (recomputed >= 0) & (recomputed <= layers)
     is_split &= layers <= stages.full_cap
     holds = ((needed <= stages.layer_capacity) & is_split).all(axis=1)
+    holds &= (recomputed == _in_scope(stages, layers, recomputed)).all(axis=1)
     has_mode = recomputes(stages.costs) == (recomputed.sum(axis=1) > 0)
     result: Bools = holds & has_mode & (layers.sum(axis=1) == stages.layers)
     return result
@@ -83,17 +109,17 @@ def split_ticks(stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
     return np.asarray(ticks, dtype=np.float64)
 
 
-def unfold_pinned_recompute(
+def with_all_recomputed(
     job: Job, rows: Skeletons, layers: Ints, recomputed: Ints
 ) -> Split:
-    """Return a split with the recomputed layers that pins folded into its layers.
+    """Return a split with all layers recomputed where that was part of every layer.
 
-    It is of one skeleton, (stages,), or of several, (rows, stages).
+    It is of one skeleton, (stages,), or of several, (rows, stages). Recomputed layers
+    that are not 0 there are pinned ones that the scope excludes.
     """
-    if not job.spec.pins.recomputes_all_layers:
-        return Split(layers, recomputed)
-    is_folded = per_row(rows.recompute != NONE, layers)
-    return Split(layers, np.where(is_folded, layers, recomputed))
+    has_all = per_row(recompute_scopes(job.spec, rows) == ALL_LAYERS, layers)
+    has_all = has_all & (recomputed.sum(axis=-1, keepdims=True) == 0)
+    return Split(layers, np.where(has_all, layers, recomputed))
 
 
 def _level_layers(caps: Floats, floors: Floats, layers: int) -> Floats:

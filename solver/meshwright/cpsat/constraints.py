@@ -75,6 +75,22 @@ def recompute_held_layers(
             model.add(recomputed <= held)
 
 
+def recompute_same_number(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that all chunks recompute the same number of layers, if they have it.
+
+    r_e = min(v k, n_e) for one k, with v chunks on every stage
+    """
+    for skeleton in skeletons:
+        chunks = skeleton.choice.same_in_chunks
+        if not chunks:
+            continue
+        first = chunks * skeleton.in_each_chunk
+        for held, recomputed in zip(skeleton.layers, skeleton.recomputed, strict=True):
+            model.add_min_equality(recomputed, [first, held])
+
+
 def fit_memory(
     model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
 ) -> None:
@@ -162,10 +178,12 @@ def keep_pinned_recompute(
 ) -> None:
     """Ensure that stages recompute the layers that the user pinned.
 
-    r_e = pinned_recompute_e * x
+    r_e = pinned_recompute_e * x, and n_e instead where every layer is recomputed
     """
     for skeleton in skeletons:
-        _pin(model, skeleton, skeleton.recomputed, problem.pinned_recompute)
+        has_all = skeleton.choice.recomputes_all
+        variables = skeleton.layers if has_all else skeleton.recomputed
+        _pin(model, skeleton, variables, problem.pinned_recompute)
 
 
 def _pin(
@@ -186,6 +204,7 @@ RULES: tuple[Callable[[CpModel, Problem, Sequence[SkeletonVars]], None], ...] = 
     fill_every_stage,
     recompute_some_layer,
     recompute_held_layers,
+    recompute_same_number,
     fit_memory,
     time_slowest_stage,
     time_longest_sync,

@@ -32,13 +32,14 @@ def _hint_split(model: CpModel, skeleton: SkeletonVars, split: Pairs) -> None:
     pace = max(stage.pace.of(*layers) for stage, layers in filled)
     sync = max(stage.sync.of(*layers) for stage, layers in filled)
     model.add_hint(skeleton.chosen, True)
+    model.add_hint(skeleton.in_each_chunk, skeleton.choice.in_each_chunk(split))
     model.add_hint(skeleton.longest_pace, pace)
     model.add_hint(skeleton.longest_sync, sync)
 
 
 def _hint_not_chosen(model: CpModel, skeleton: SkeletonVars) -> None:
     model.add_hint(skeleton.chosen, False)
-    for variable in (*skeleton.layers, *skeleton.recomputed):
+    ticks = (skeleton.longest_pace, skeleton.longest_sync)
+    counts = (*skeleton.layers, *skeleton.recomputed, skeleton.in_each_chunk)
+    for variable in (*counts, *ticks):
         model.add_hint(variable, 0)
-    model.add_hint(skeleton.longest_pace, 0)
-    model.add_hint(skeleton.longest_sync, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 Pairs = tuple[tuple[int, int], ...]
@@ -63,6 +64,22 @@ class SkeletonChoice:
     stages: tuple[StageChoice, ...]
     is_recomputing: bool = False
     """Whether some layer must be recomputed."""
+    recomputes_all: bool = False
+    """Whether every layer is recomputed, which then is part of each layer."""
+    same_in_chunks: int = 0
+    """Chunks of a stage, where the same number of layers is recomputed in all chunks of
+    the model; 0 where each stage has a number of its own."""
+
+    @property
+    def most_in_each_chunk(self) -> int:
+        """Return the most recomputed layers of every chunk, where they are the same."""
+        most = max(stage.most_recomputed for stage in self.stages)
+        return self.in_each_chunk([(0, most)]) if self.same_in_chunks else 0
+
+    def in_each_chunk(self, split: Iterable[tuple[int, int]]) -> int:
+        """Return the recomputed layers of every chunk from those of every stage."""
+        most = max(recomputed for _, recomputed in split)
+        return -(-most // self.same_in_chunks) if self.same_in_chunks else 0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ class SkeletonVars:
     """Layers of every stage."""
     recomputed: list[IntVar]
     """Recomputed layers of every stage."""
+    in_each_chunk: IntVar
+    """Recomputed layers of every chunk, where all chunks recompute the same number."""
     longest_pace: IntVar
     """Ticks of the slowest stage's pace."""
     longest_sync: IntVar
@@ -54,6 +56,7 @@ def _of_skeleton(
         model.new_bool_var(""),
         [model.new_int_var(0, stage.most_layers, "") for stage in stages],
         [model.new_int_var(0, stage.most_recomputed, "") for stage in stages],
+        model.new_int_var(0, choice.most_in_each_chunk, ""),
         model.new_int_var(0, problem.horizon, ""),
         model.new_int_var(0, problem.horizon, ""),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.partition import Partition, larger_first
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.limits import deepspeed as limits
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 from meshwright.spec.training import Training
@@ -21,14 +23,26 @@ def _state(training: Training, moments: float) -> StateBytes:
     return StateBytes(2, 2, 4 + moments, 2, 2, main_gradients=main, copied=6)
 
 
+PARTITION = Partition(
+    larger_first,
+    "layers are split evenly, the first stages with one more",
+    "deepspeed 0.19.8 runtime/pipe/module.py: _partition_layers by type; "
+    "runtime/utils.py: partition_balanced",
+)
+
 FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
-    degree_rules=limits.DEGREE_RULES,
+    degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
     context_exchange="ulysses",
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    partition=PARTITION,
+    full_scope=all_layers(
+        f"{limits.VERSION} runtime/activation_checkpointing/checkpointing.py: "
+        "checkpoint"
+    ),
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`
     keeps_fp8_copies=True,

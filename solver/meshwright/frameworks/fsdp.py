@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
 from meshwright.frameworks.base.fully_shard import fully_shard_state
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.limits import fsdp as limits
 from meshwright.plans.skeletons import PARAMETERS
 
@@ -13,6 +14,7 @@ FRAMEWORK = Framework(
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     offloads=(PARAMETERS,),
+    full_scope=all_layers(f"{limits.VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     # flash-attention trains fp32 parameters under autocast, one replica per GPU

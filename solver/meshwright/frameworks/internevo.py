@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.partition import Partition, larger_last
+from meshwright.frameworks.base.recompute_scope import one_number
 from meshwright.frameworks.limits import internevo as limits
 from meshwright.spec.training import Training
 
@@ -17,12 +19,22 @@ def _state(training: Training, moments: float) -> StateBytes:
     return StateBytes(2, 2, 4 + moments, 2, 2, copied=4 + moments)
 
 
+PARTITION = Partition(
+    larger_last,
+    "layers are split evenly, the last stages with one more",
+    "InternEvo c628a8c solver/pipeline_utils.py: partition_uniform",
+)
+
 FRAMEWORK = Framework(
     title="InternEvo",
     mixed_state=_state,
-    degree_rules=limits.DEGREE_RULES,
+    degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
+    partition=PARTITION,
+    full_scope=one_number(
+        f"{limits.VERSION} model/modeling_llama.py: checkpoint_layer_num"
+    ),
     has_fused_loss=True,  # flash-attn's
     keeps_fp8_copies=True,
     published_as=("internevo",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
+from meshwright.frameworks.base.recompute_scope import all_layers, one_number
 from meshwright.frameworks.limits import megatron as limits
 from meshwright.plans.recomputation import ALL_MODULES
 from meshwright.plans.skeletons import OPTIMIZER
@@ -27,6 +28,14 @@ FRAMEWORK = Framework(
     own_words=limits.OWN_WORDS,
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
+    selective_scope=all_layers(
+        f"{limits.VERSION} transformer_config.py: __post_init__ takes no "
+        "recompute_num_layers with selective"
+    ),
+    full_scope=one_number(
+        f"{limits.VERSION} recompute.py: checkpointed_forward, method block with "
+        "recompute_num_layers"
+    ),
     fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
     has_fused_loss=True,  # Transformer Engine's
     has_separate_gradients=True,

@@ -3,8 +3,35 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, StateBytes
+from meshwright.frameworks.base.partition import Partition
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.limits import nanotron as limits
+from meshwright.spec.model import Model
 from meshwright.spec.training import Training
+
+
+def _balanced(model: Model, stages: int) -> list[int]:
+    """Return the layers of each stage, the head counted by its matmul beside layers.
+
+    A stage takes blocks until their cost, from the first on, is above its share.
+    """
+    width = model.d_model
+    attention = 4 * model.n_heads * (width // model.n_heads)
+    layer = (attention + 3 * model.d_ff) * width
+    whole = model.n_layers * layer + model.vocab * width
+    counts, stage = [0] * stages, 0
+    for block in range(1, model.n_layers + 1):
+        counts[stage] += 1
+        stage += block * layer > whole * ((stage + 1) / stages)
+    return counts
+
+
+PARTITION = Partition(
+    _balanced,
+    "stages are balanced by the matmuls of layers and head",
+    "Nanotron 0.4 models/base.py: build_model; models/llama.py: "
+    "get_block_compute_costs",
+)
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -25,10 +52,14 @@ def _state(training: Training, moments: float) -> StateBytes:
 FRAMEWORK = Framework(
     title="Nanotron",
     mixed_state=_state,
-    degree_rules=limits.DEGREE_RULES,
+    degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
     plan_rules=limits.PLAN_RULES,
     # an fp32 copy, and the same less its maximum, which becomes the softmax in place
     # (parallel/tensor_parallel/functional.py, `_ShardedCrossEntropy`)
     loss_bytes=8,
+    partition=PARTITION,
+    full_scope=all_layers(
+        f"{limits.VERSION} config/parallelism_config.py: recompute_layer"
+    ),
     published_as=("nanotron",),
 )

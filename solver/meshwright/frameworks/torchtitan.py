@@ -8,9 +8,14 @@ from meshwright.frameworks.base.framework import (
     Selective,
 )
 from meshwright.frameworks.base.fully_shard import fully_shard_state
+from meshwright.frameworks.base.recompute_scope import all_layers
 from meshwright.frameworks.limits import torchtitan as limits
 from meshwright.plans.recomputation import PER_OP
 from meshwright.plans.skeletons import PARAMETERS
+
+WRAPS_EVERY_BLOCK = all_layers(
+    f"{limits.VERSION} distributed/activation_checkpoint.py: apply wraps every block"
+)
 
 FRAMEWORK = Framework(
     title="torchtitan",
@@ -21,6 +26,8 @@ FRAMEWORK = Framework(
     context_exchange="gather",
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),
+    selective_scope=WRAPS_EVERY_BLOCK,
+    full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,

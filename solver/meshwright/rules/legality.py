@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework, framework_of
@@ -11,11 +12,14 @@ from meshwright.plans.rule import Rule
 from meshwright.rules.parts import part_degree_rules, part_mesh_rules
 from meshwright.rules.pins import degree_pins, mesh_pins, plan_pins
 from meshwright.rules.shared import tp_link
+from meshwright.rules.splits import SplitRule, framework_split_rules
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
+
+AnyRule = TypeVar("AnyRule", bound=Rule | SplitRule)
 
 PRINTED_ORDER = (
     "heads_divisible",
@@ -97,7 +101,7 @@ def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec.pins, meshes)]
 
 
-def _in_order(rules: tuple[Rule, ...]) -> list[Rule]:
+def _in_order(rules: Iterable[AnyRule]) -> list[AnyRule]:
     """Return rules in the printed order; those of one name keep their order."""
     last = len(PRINTED_ORDER)
     order = {name: place for place, name in enumerate(PRINTED_ORDER)}
@@ -117,33 +121,30 @@ def in_words_of(own: Framework, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 class Listed(NamedTuple):
     """A rule with the names of the frameworks that have it."""
 
-    rule: Rule
+    rule: Rule | SplitRule
     frameworks: tuple[str, ...]
 
 
 def rules_of(name: str | None) -> list[Listed]:
     """Return the rules of one framework, in its own words, or of all."""
-    holders: dict[Rule, list[str]] = {}
+    holders: dict[Rule | SplitRule, list[str]] = {}
     for holder in framework_names():
         for rule in _every_rule(framework(holder)):
             holders.setdefault(rule, []).append(holder)
     found = {rule: names for rule, names in holders.items() if name in (None, *names)}
-    said = framework(name).own_words if name else {}
+    own_words = framework(name).own_words if name else {}
+    universal = (*DEGREE_RULES, *PLAN_RULES)
+    said: dict[Rule | SplitRule, Rule] = {
+        rule: rule.said_by(own_words.get(rule.name)) for rule in universal
+    }
     return [
-        Listed(
-            rule.said_by(said.get(rule.name)) if _is_universal(rule) else rule,
-            tuple(found[rule]),
-        )
-        for rule in _in_order(tuple(found))
+        Listed(said.get(rule, rule), tuple(found[rule])) for rule in _in_order(found)
     ]
 
 
-def _every_rule(own: Framework) -> tuple[Rule, ...]:
-    return (*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules)
-
-
-def _is_universal(rule: Rule) -> bool:
-    return rule in (*DEGREE_RULES, *PLAN_RULES)
+def _every_rule(own: Framework) -> list[Rule | SplitRule]:
+    on_rows = (*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules)
+    return [*on_rows, *framework_split_rules(own)]
 
 
 TP_LINK: Rule = tp_link(lambda rows: rows.paths.s_per_byte[:, TP])

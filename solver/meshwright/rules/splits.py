@@ -1,12 +1,48 @@
-"""Rules on sums: the stages, layers, sequences and GPUs of a plan add up."""
+"""Rules on splits: what a plan's stages hold and recompute, and sums that add up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+import numpy as np
+
+from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.partition import STAGE_LAYERS
+from meshwright.frameworks.base.recompute_scope import (
+    PER_STAGE,
+    RecomputeScope,
+    fewest_in_scope,
+)
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.spec.model import Model
+from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
+
+RECOMPUTE_SCOPE = "recompute_scope"
+"""Name of the rules on how many layers of each stage a framework recomputes."""
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """A framework's rule on splits: some split of every skeleton keeps it."""
+
+    name: str
+    sentence: str
+    source: str
+    fails_with: str = ""
+
+
+def framework_split_rules(framework: Framework) -> list[SplitRule]:
+    """Return the rules on splits that a framework has."""
+    scopes = {mode: framework.recompute_scope(mode) for mode in RECOMPUTE_MODES}
+    return [
+        SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {own.sentence}", own.source)
+        for mode, own in scopes.items()
+        if own.code != PER_STAGE
+    ]
 
 
 def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
@@ -32,7 +68,45 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
             plan.recompute != "none",
         ),
     ]
-    return unequal(checks)
+    framework = framework_of(spec)
+    return [
+        *unequal(checks),
+        *_partition(framework, spec.model, plan),
+        *_recompute_scope(framework, plan),
+    ]
+
+
+def _partition(framework: Framework, model: Model, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield how the framework splits layers, if the plan's are split otherwise."""
+    partition, layers = framework.partition, [stage.layers for stage in plan.stages]
+    if partition is None or plan.pp > model.n_layers:
+        return
+    wanted = list(partition.layers(model, plan.pp))
+    if layers != wanted:
+        yield BrokenRule(
+            rule=STAGE_LAYERS,
+            sentence=f"{partition.sentence}: {wanted}, not {layers} "
+            f"({partition.source})",
+        )
+
+
+def _recompute_scope(framework: Framework, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield the recompute scope of a plan's mode, if the plan is not in it."""
+    scope = framework.recompute_scope(plan.recompute)
+    recomputed = np.array([stage.recompute_layers for stage in plan.stages])
+    if plan.recompute != "none" and not _is_in_scope(scope, plan, recomputed):
+        yield BrokenRule(
+            rule=RECOMPUTE_SCOPE,
+            sentence=f"{plan.recompute} recomputation: {scope.sentence}, which "
+            f"{recomputed.tolist()} are not ({scope.source})",
+        )
+
+
+def _is_in_scope(scope: RecomputeScope, plan: Plan, recomputed: np.ndarray) -> bool:
+    layers = np.array([stage.layers for stage in plan.stages])
+    columns = (np.array([[scope.code]]), recomputed[None], layers[None])
+    allowed = fewest_in_scope(*columns, np.array([[plan.vpp]]))
+    return bool((allowed == recomputed).all())
 
 
 def unequal(checks: Iterable[tuple[str, str, int, int]]) -> list[BrokenRule]:

@@ -11,7 +11,7 @@ from meshwright.bounds.memory_fit import measure_stages, stages_by_pp
 from meshwright.bounds.stages import Stages, recomputes
 from meshwright.bounds.upper_bounds import (
     construct_pinned_split,
-    unfold_pinned_recompute,
+    with_all_recomputed,
 )
 from meshwright.cost.job import Job
 from meshwright.cost.links import busy_seconds
@@ -23,6 +23,7 @@ from meshwright.cpsat.problem import (
     StageAmount,
     StageChoice,
 )
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
@@ -95,8 +96,11 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
 def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
     costs = stages.costs
     uses = _link_uses(job, lattice, stages, row)
+    scope = int(costs.recompute_scope[row])
     return SkeletonChoice(
         is_recomputing=bool(recomputes(costs)[row]),
+        recomputes_all=scope == ALL_LAYERS,
+        same_in_chunks=int(costs.rows.vpp[row]) if scope == ONE_NUMBER else 0,
         stages=tuple(
             StageChoice(
                 fill=StageAmount(
@@ -139,7 +143,7 @@ def _link_uses(
         return []
     rows = stages.costs.rows.take(np.full(3, row))
     points = np.repeat(np.array([[0, 0], [1, 0], [0, 1]])[..., None], stages.count, 2)
-    split = unfold_pinned_recompute(job, rows, points[:, 0], points[:, 1])
+    split = with_all_recomputed(job, rows, points[:, 0], points[:, 1])
     base, *more = busy_seconds(job, rows, split, lattice.place(rows))
     per_layer, per_recomputed = (point - base for point in more)
     return [

@@ -14,13 +14,14 @@ from meshwright.bounds.memory_fit import (
     scaled_costs,
     scaled_memory,
 )
-from meshwright.bounds.stages import fits, stages_of
+from meshwright.bounds.stages import Stages, fits, stages_of
 from meshwright.bounds.upper_bounds import (
     construct_pinned_split,
-    unfold_pinned_recompute,
+    with_all_recomputed,
 )
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
+from meshwright.frameworks.base.registry import partitioned_layers
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees, mesh_rows
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
@@ -103,8 +104,14 @@ def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
     """Return which rows fit in a capacity, in chunks per GPU."""
     result = np.empty(len(costs), dtype=bool)
     for index, part in costs_by_pp(costs):
-        result[index] = fits(stages_of(part, job.spec.model, capacity))
+        result[index] = fits(_stages(job, part, capacity))
     return result
+
+
+def _stages(job: Job, costs: Scaled, capacity: int | Ints) -> Stages:
+    """Return the stages of rows of the same pp on GPUs of a capacity in chunks."""
+    fixed = partitioned_layers(job.spec, int(costs.rows.pp[0]))
+    return stages_of(costs, job.spec.model, capacity, partition=fixed)
 
 
 def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
@@ -112,10 +119,10 @@ def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
     costs = scaled_costs(job, one)
     needed = int(_least_capacity(job, costs)[0])
     capacity = max(needed, capacity_chunks(job.spec.usable_gib))
-    stages = stages_of(costs, job.spec.model, capacity)
+    stages = _stages(job, costs, capacity)
     layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     return to_plan(
-        one, 0, unfold_pinned_recompute(job, one, layers[0], recomputed[0]), place
+        one, 0, with_all_recomputed(job, one, layers[0], recomputed[0]), place
     )
 
 
@@ -125,7 +132,7 @@ def _least_capacity(job: Job, costs: Scaled) -> Floats:
     high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
     for _ in range(BISECTIONS):
         middle = (low + high) // 2
-        enough = fits(stages_of(costs, job.spec.model, middle[:, None]))
+        enough = fits(_stages(job, costs, middle[:, None]))
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
     return high.astype(np.float64)

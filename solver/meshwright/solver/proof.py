@@ -13,7 +13,7 @@ from meshwright.bounds.branch_and_bound import Pruned, prune
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
-from meshwright.bounds.upper_bounds import unfold_pinned_recompute
+from meshwright.bounds.upper_bounds import with_all_recomputed
 from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
 from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
@@ -214,7 +214,7 @@ class LatticeProof:
     def _plan(self, candidates: Candidates, row: int, pairs: Pairs) -> Plan:
         rows = candidates.costs.rows.take(np.array([row]))
         layers, recomputed = np.array(pairs, dtype=np.int64).T
-        split = unfold_pinned_recompute(self.job, rows, layers, recomputed)
+        split = with_all_recomputed(self.job, rows, layers, recomputed)
         return to_plan(rows, 0, split, self.lattice.place(rows), self._gpus(rows))
 
     def _gpus(self, rows: Skeletons) -> list[str]:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from meshwright.frameworks.base.partition import Partition
+from meshwright.frameworks.base.recompute_scope import ANY_NUMBER, RecomputeScope
 from meshwright.plans.rule import Rule, Words
+from meshwright.spec.plan_fields import RecomputeMode
 from meshwright.spec.training import FusedKernels, Training
 
 CONTEXT_GIB = 1.1
@@ -97,6 +100,12 @@ class Framework:
     """How context parallelism communicates."""
     offloads: tuple[int, ...] = ()
     """Codes of the offloads that it supports; its rules say under which conditions."""
+    selective_scope: RecomputeScope = ANY_NUMBER
+    """How many layers of each stage may be recomputed selectively."""
+    full_scope: RecomputeScope = ANY_NUMBER
+    """How many layers of each stage may be recomputed in full."""
+    partition: Partition | None = None
+    """How layers are split over stages; None where users say it."""
     fused_kernels: FusedKernels = "norms"
     """Kernels that are fused unless a spec says otherwise. PyTorch fuses norms from 2.9
     on without compilation (`torch.nn.functional.rms_norm` on GPUs)."""
@@ -142,3 +151,8 @@ class Framework:
     layer."""
     counts_ends_as_layers: bool = True
     """Whether embedding and head count as one layer each if layers do not divide."""
+
+    def recompute_scope(self, mode: RecomputeMode) -> RecomputeScope:
+        """Return how many layers of each stage may be recomputed in a mode."""
+        scopes = {"selective": self.selective_scope, "full": self.full_scope}
+        return scopes.get(mode, ANY_NUMBER)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
+import numpy as np
+
 from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, PER_STAGE
+from meshwright.plans.columns import Ints
+from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
+from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedKernels
 
@@ -48,3 +54,26 @@ def framework_of(spec: Spec) -> Framework:
 def fused_kernels_of(spec: Spec) -> FusedKernels:
     """Return which kernels are fused: as the spec says, else as its framework does."""
     return spec.training.fused_kernels or framework_of(spec).fused_kernels
+
+
+def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the codes of the recompute scopes of skeletons, (rows,).
+
+    They are those of the framework, or all layers where pins ask for it.
+    """
+    pinned = spec.pins.recomputes_all_layers
+    found = framework_of(spec)
+    codes = [
+        ALL_LAYERS if pinned else found.recompute_scope(mode).code
+        for mode in RECOMPUTE_MODES
+    ]
+    codes[NONE] = PER_STAGE
+    return np.array(codes)[rows.recompute]
+
+
+def partitioned_layers(spec: Spec, stages: int) -> Ints | None:
+    """Return the layers of each stage where the framework decides them, (stages,)."""
+    partition = framework_of(spec).partition
+    if partition is None or stages > spec.model.n_layers:
+        return None
+    return np.array(partition.layers(spec.model, stages), dtype=np.int64)

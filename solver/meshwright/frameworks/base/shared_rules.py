@@ -130,6 +130,13 @@ NO_INTERLEAVING = Rule(
     "vpp {vpp}",
 )
 
+WHOLE_LAYERS_RECOMPUTED = Rule(
+    "recompute_supported",
+    "layers are recomputed whole or not at all",
+    "PyTorch utils/checkpoint.py: checkpoint",
+    lambda spec, rows: rows.recompute != SELECTIVE,
+)
+
 
 def keeps_or(rows: Skeletons, allowed: Bools | np.bool_) -> Bools:
     """Return which rows offload nothing, or are allowed to offload."""
