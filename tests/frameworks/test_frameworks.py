@@ -38,10 +38,9 @@ def test_no_framework_keeps_the_mathematics_alone(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*framework_names()} - {*UNLIMITED}))
 def test_a_rule_names_a_file_and_a_version(name: str) -> None:
     own = framework(name)
-    words = [*own.degree_rules, *own.plan_rules, *own.own_words.values()]
-    assert [
-        w.source for w in words if not re.search(r"\d.*: |\d.*\.py", w.source)
-    ] == []
+    sources = [rule.source for rule in own.degree_rules + own.plan_rules]
+    sources += [words.source for words in own.own_words.values()]
+    assert [text for text in sources if not re.search(r"\d.*(: |\.py)", text)] == []
 
 
 @pytest.mark.parametrize("name", framework_names())
