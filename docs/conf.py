@@ -16,6 +16,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "extensions.commands",
     "extensions.fields",
+    "extensions.frameworks",
     "extensions.mathml",
     "extensions.output",
     "extensions.public",

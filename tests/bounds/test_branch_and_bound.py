@@ -24,7 +24,7 @@ SPEC: dict[str, Any] = {
     "cluster": {
         "topology": {
             "gpu": {
-                "memory_gib": 5.0,
+                "memory_gib": 4.0,
                 "memory_gb_s": 900.0,
                 "peak_tflops": {"bf16": 100.0, "fp16": 100.0},
             },

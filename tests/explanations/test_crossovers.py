@@ -172,15 +172,15 @@ def test_what_turns_back_is_told_by_spans() -> None:
 
 
 def test_plans_go_by_what_tells_them_apart() -> None:
-    long = [(f"{name},zero=0", read_plan(f"{name},zero=0")) for name, _ in PLANS[:2]]
+    long = [(f"{name},cp=1", read_plan(f"{name},cp=1")) for name, _ in PLANS[:2]]
     found = compare(mw.load(SPEC, mw.Spec), long, solve)
-    assert {own.name for own in found.plans} == {"tp=2,zero=0", "pp=2,zero=0"}
+    assert {own.name for own in found.plans} == {"tp=2,cp=1", "pp=2,cp=1"}
     told = with_crossovers(
         found, vary(SPEC, "topology.levels[0].gb_s=100:900"), long, solve
     )
     text = str(compare_sections(told))
     assert "tp=2 before pp=2" in text or "pp=2 before tp=2" in text
-    assert "zero=0'" not in text
+    assert "cp=1'" not in text
 
 
 def test_kinds_keep_to_the_pins_of_the_spec() -> None:

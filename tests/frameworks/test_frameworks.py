@@ -22,8 +22,6 @@ from tests.helpers.command import refusal, run
 
 ROOT = Path(meshwright.__file__).parent
 
-FILE_AND_VERSION = re.compile(r"\d.*: |\d.*\.py")
-
 UNLIMITED = ("generic", "ideal")
 """Names of no framework, which keep the mathematics alone."""
 
@@ -40,10 +38,9 @@ def test_no_framework_keeps_the_mathematics_alone(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*framework_names()} - {*UNLIMITED}))
 def test_a_rule_names_a_file_and_a_version(name: str) -> None:
     own = framework(name)
-    rules = (*own.degree_rules, *own.plan_rules)
-    sources = [rule.source for rule in rules]
+    sources = [rule.source for rule in own.degree_rules + own.plan_rules]
     sources += [words.source for words in own.own_words.values()]
-    assert [source for source in sources if not FILE_AND_VERSION.search(source)] == []
+    assert [text for text in sources if not re.search(r"\d.*(: |\.py)", text)] == []
 
 
 @pytest.mark.parametrize("name", framework_names())

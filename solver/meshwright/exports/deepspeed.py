@@ -18,11 +18,6 @@ CONFIG = "deepspeed.hjson"
 """DeepSpeed reads its configuration as Hjson, which has comments."""
 
 
-def stage(plan: Plan) -> int:
-    """Return DeepSpeed's stage: what is offloaded is sharded, even on one GPU."""
-    return max(plan.zero, OFFLOADS.index(plan.offload))
-
-
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     """Return the configuration of a plan, the script that starts it, and its model."""
     program = Program(
@@ -86,23 +81,21 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")
     usual = "fp16" if kind == "fp16" else "fp32"
     sums = spec.training.gradients or usual
-    if kind in ("bf16", "fp16") and stage(plan) <= 1:
+    if kind in ("bf16", "fp16") and plan.zero <= 1:
         value = {"grad_accum_dtype": sums}
         yield Setting("data_types", value, "training.gradients")
 
 
 def _zero(plan: Plan) -> Iterator[Setting]:
     why = f"plan.zero {plan.zero}"
-    if stage(plan) != plan.zero:
-        why += f"; offload of {plan.offload} needs this stage, on one GPU the same"
-    yield Setting("stage", stage(plan), why)
-    if stage(plan) >= 1:
+    yield Setting("stage", plan.zero, why)
+    if plan.zero >= 1:
         yield Setting("overlap_comm", True, "overlap is counted on")
         yield Setting("contiguous_gradients", True, "DeepSpeed's default")
         yield Setting(
             "reduce_bucket_size", 500_000_000, "DeepSpeed's default, as counted"
         )
-    if stage(plan) == 3:
+    if plan.zero == 3:
         name = "stage3_prefetch_bucket_size"
         yield Setting(name, 50_000_000, "DeepSpeed's default, as counted")
 
@@ -134,6 +127,14 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         yield "Linear layers are Transformer Engine's, under `fp8_autocast`."
     if plan.tp > 1 and plan.pp == 1:
         yield f"AutoTP splits the linear layers over {plan.tp} ranks: `autotp_size`."
+    if plan.cp > 1:
+        yield (
+            f"Sequences lie on {plan.cp} ranks by Ulysses: the model is given to "
+            "`UlyssesSPAttentionHF.register_with_transformers(..., "
+            f"sequence_parallel_size={plan.cp}, micro_batch_size={plan.micro_batch})`, "
+            "whose groups `deepspeed.initialize` takes as `mpu`, and "
+            "`UlyssesSPDataLoaderAdapter` splits the batches."
+        )
     if plan.ep > 1:
         yield f"AutoEP splits {plan.ep} ways: `preset_model` must know the layers."
     if plan.pp > 1:

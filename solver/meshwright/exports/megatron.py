@@ -27,11 +27,6 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     yield from model_refusals(spec.model)
     yield from _recompute_refusals(plan)
     yield from state_refusals(spec, plan)
-    if plan.schedule != "1f1b":
-        check = (
-            "megatron/core/pipeline_parallel/schedules.py: get_forward_backward_func"
-        )
-        yield Refusal("schedule", f"{plan.schedule}: 1F1B is the only one", check)
     if plan.vpp > 1 and plan.microbatches % plan.pp:
         check = "megatron/core/pipeline_parallel/schedules.py: get_schedule_table"
         yield Refusal(

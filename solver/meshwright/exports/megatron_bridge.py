@@ -119,7 +119,7 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 def _sharding(plan: Plan) -> Iterator[Setting]:
     why = f"plan.zero {plan.zero}"
-    is_distributed = plan.zero >= 1 or plan.offload == "optimizer"
+    is_distributed = plan.zero >= 1
     yield Setting("ddp.use_distributed_optimizer", is_distributed, why)
     yield Setting("optimizer.use_distributed_optimizer", is_distributed, why)
     yield Setting("ddp.overlap_grad_reduce", True, "overlap is counted on")

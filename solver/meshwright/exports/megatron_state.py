@@ -18,10 +18,6 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
-    elif plan.offload == "optimizer" and optimizer != "adamw":
-        sentence = f"optimizer, and it is {optimizer}: only Adam's is precision-aware"
-        check = "megatron/core/optimizer/optimizer_config.py: __post_init__"
-        yield Refusal("offload", sentence, check)
 
 
 def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -55,7 +51,7 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 
 def _sharding(plan: Plan) -> Iterator[Setting]:
-    if plan.zero >= 1 or plan.offload == "optimizer":
+    if plan.zero >= 1:
         yield Setting("--use-distributed-optimizer", why=f"plan.zero {plan.zero}")
     if plan.zero >= 1:
         yield Setting("--overlap-grad-reduce", why="overlap is counted on")

@@ -7,6 +7,7 @@ from importlib import import_module
 from meshwright.errors import SpecError
 from meshwright.exports.files import Export
 from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.rule_refusals import rule_refusals
 from meshwright.exports.target import Target
 from meshwright.exports.target_names import TARGETS
 from meshwright.plans.plan import Plan
@@ -42,7 +43,7 @@ def export_plan(spec: Spec, plan: Plan, to: str) -> Export:
         SpecError: the plan is one of another framework.
     """
     launcher = _target_for(spec, to)
-    if refused := [*launcher.refusals(spec, plan)]:
+    if refused := [*rule_refusals(spec, plan), *launcher.refusals(spec, plan)]:
         raise NotLaunchableError(launcher.title, refused)
     files = tuple(launcher.files(spec, plan))
     return Export(target=to, version=launcher.version, files=files)

@@ -19,25 +19,8 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
             f"{plan.recompute} on {recomputed_text(plan)}: a policy wraps every block"
         )
         yield Refusal("recompute", sentence, check)
-    yield from _sharding_refusals(spec, plan)
     yield from _model_refusals(spec, plan)
     yield from _training_refusals(spec, plan)
-
-
-def _sharding_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    if plan.zero == 0 and plan.cp > 1:
-        sentence = f"0 beside cp {plan.cp}: parameters are sharded over dp_shard x cp"
-        check = "torchtitan/models/llama3/parallelize.py: apply_fsdp_to_decoder"
-        yield Refusal("zero", sentence, check)
-    folded = plan.dp_shard * plan.cp * plan.tp
-    if plan.ep > 1 and folded % plan.ep:
-        sentence = f"{plan.ep}, which does not divide dp_shard x cp x tp {folded}"
-        check = "torchtitan/distributed/parallel_dims.py: build_mesh"
-        yield Refusal("ep", sentence, check)
-    divisor = plan.tp * (2 * plan.cp if plan.cp > 1 else 1)
-    if spec.training.seq_len % divisor:
-        sentence = f"{spec.training.seq_len}, which {divisor} does not divide"
-        yield Refusal("training.seq_len", sentence, "torchtitan/trainer.py: __init__")
 
 
 def _model_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
@@ -45,9 +28,6 @@ def _model_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if flavor(model) is None and not is_llama(model):
         sentence = f"{model.name}: none of its models is of this kind and shape"
         yield Refusal("model", sentence, "torchtitan/models: model_registry")
-    if model.tied_embeddings and plan.pp > 1:
-        check = "torchtitan/models/common/decoder.py: update_from_config"
-        yield Refusal("model.tied_embeddings", f"true beside pp {plan.pp}", check)
     if plan.precision == "fp8" and model.moe is not None:
         check = "torchtitan/components/quantization: Float8LinearConverter"
         yield Refusal("precision", "fp8 with experts: linear layers alone", check)
