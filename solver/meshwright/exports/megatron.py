@@ -103,6 +103,8 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
         return
     yield Setting("--recompute-granularity", plan.recompute, "plan.recompute")
     if plan.recompute == "selective":
+        modules = plan.recompute_modules.replace("+", " ")
+        yield Setting("--recompute-modules", modules, "plan.recompute_modules")
         return
     if plan.recomputes_all_layers:
         yield Setting("--recompute-method", "uniform", "all layers of plan.stages")
