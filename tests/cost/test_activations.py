@@ -19,7 +19,8 @@ from meshwright.cost.memory import memory_costs
 from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import FULL, SELECTIVE
+from meshwright.plans.skeletons import FULL
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s
 
@@ -168,7 +169,8 @@ def test_memory_of_a_lattice_uses_the_equations() -> None:
     linear = np.where(sp, 34 / t, 10 + 24 / t)
     scores = 5 * a * s / h / t
     np.testing.assert_allclose(costs.activations, sbh * (linear + scores), rtol=1e-12)
-    selective, full = rows.recompute == SELECTIVE, rows.recompute == FULL
+    core_attn = FIELD["recompute_modules"].encoded("core_attn")
+    selective, full = rows.recompute_modules == core_attn, rows.recompute == FULL
     assert selective.any()
     assert full.any()
     np.testing.assert_allclose(

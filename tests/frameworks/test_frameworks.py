@@ -24,30 +24,32 @@ ROOT = Path(meshwright.__file__).parent
 RULES: dict[str, set[str]] = {
     "megatron": {
         "kv_heads_divisible", "zero_with_pipeline", "schedule_supported",
-        "offload_supported", "drives_supported",
+        "recompute_supported", "recompute_fp8", "offload_supported", "drives_supported",
     },
     "deepspeed": {
         "kv_heads_divisible", "context_parallel_supported",
         "hybrid_sharding_supported", "zero_with_pipeline",
         "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
-        "offload_supported", "drives_supported",
+        "recompute_supported", "offload_supported", "drives_supported",
     },
     "internevo": {
         "kv_heads_divisible", "context_parallel_supported",
         "hybrid_sharding_supported", "zero_with_pipeline",
         "sequence_parallel_supported", "schedule_supported", "interleaving_supported",
-        "offload_supported",
+        "recompute_supported", "offload_supported",
     },
     "torchtitan": {
         "kv_heads_divisible", "zero_supported", "sequence_parallel_always",
-        "microbatches_fill_pipeline", "offload_supported", "drives_supported",
+        "microbatches_fill_pipeline", "recompute_supported", "offload_supported",
+        "drives_supported",
     },
     "fsdp": {
         "tensor_parallel_supported", "pipeline_supported",
         "context_parallel_supported", "zero_supported", "sequence_parallel_supported",
-        "expert_parallel_supported", "offload_supported", "drives_supported",
+        "expert_parallel_supported", "recompute_supported", "offload_supported",
+        "drives_supported",
     },
-    "generic": {"offload_supported"},
+    "generic": {"recompute_supported", "offload_supported"},
     "ideal": {"offload_supported"},
 }  # fmt: skip
 

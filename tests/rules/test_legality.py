@@ -35,6 +35,8 @@ from meshwright.rules.legality import (
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import PathCosts
 from meshwright.topology.groups import GROUPS
@@ -81,6 +83,12 @@ SPEC: dict[str, Any] = {
 def spec(framework: str = "megatron", **sections: object) -> Spec:
     return Spec.model_validate(SPEC | {"framework": framework} | sections)
 
+
+MLP, NORMS, MLA_UP_PROJ = (
+    FIELD["recompute_modules"].encoded(name)
+    for name in ("mlp", "layernorm", "mla_up_proj")
+)
+FP8 = PRECISIONS.index("fp8")
 
 SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
 
@@ -161,6 +169,39 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             "megatron",
             {"pp": 2, "schedule": ONE_F_ONE_B},
             {"pp": 2, "schedule": GPIPE},
+        )
+    ],
+    "recompute_supported": [
+        (
+            "megatron",
+            {"recompute": SELECTIVE, "recompute_modules": MLP},
+            {"recompute": SELECTIVE, "recompute_modules": MLA_UP_PROJ},
+        ),
+        *(
+            (name, {"recompute": FULL}, {"recompute": SELECTIVE})
+            for name in ("deepspeed", "internevo", "fsdp")
+        ),
+        *(
+            (
+                name,
+                {"recompute": SELECTIVE},
+                {"recompute": SELECTIVE, "recompute_modules": MLP},
+            )
+            for name in ("torchtitan", "generic")
+        ),
+    ],
+    "recompute_modules": [
+        (
+            ANY,
+            {"recompute": SELECTIVE, "recompute_modules": MLP},
+            {"recompute": FULL, "recompute_modules": MLP},
+        )
+    ],
+    "recompute_fp8": [
+        (
+            "megatron",
+            {"recompute": SELECTIVE, "recompute_modules": MLP, "precision": FP8},
+            {"recompute": SELECTIVE, "recompute_modules": NORMS, "precision": FP8},
         )
     ],
     "zero_bubble_recompute": [
@@ -263,7 +304,11 @@ def test_broken_rule_says_its_numbers(
     assert "{" not in told.sentence
     shown = told.sentence.removeprefix(rule.sentence)
     plan = {**breaks, "dp": int(row(**breaks).dp[0])}
-    compared = [str(own) for key, own in plan.items() if f"{{{key}}}" in rule.numbers]
+    compared = [
+        str(FIELD[key].decoded(own) if key in FIELD and FIELD[key].words else own)
+        for key, own in plan.items()
+        if f"{{{key}}}" in rule.numbers
+    ]
     assert compared
     assert all(value in shown for value in compared)
 

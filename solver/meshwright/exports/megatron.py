@@ -103,7 +103,7 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
         return
     yield Setting("--recompute-granularity", plan.recompute, "plan.recompute")
     if plan.recompute == "selective":
-        modules = plan.recompute_modules.replace("+", " ")
+        modules = tuple(plan.recompute_modules.split("+"))
         yield Setting("--recompute-modules", modules, "plan.recompute_modules")
         return
     if plan.recomputes_all_layers:

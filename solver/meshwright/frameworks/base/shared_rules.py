@@ -136,6 +136,7 @@ WHOLE_LAYERS_RECOMPUTED = Rule(
     "layers are recomputed whole or not at all",
     "DeepSpeed 0.19.8 runtime/pipe/module.py: activation_checkpoint_interval",
     lambda spec, rows: rows.recompute != SELECTIVE,
+    "recompute {recompute}",
 )
 
 NO_MODULES_NAMED = Rule(
@@ -144,4 +145,5 @@ NO_MODULES_NAMED = Rule(
     "torchtitan 0.3.0 distributed/activation_checkpoint.py: SelectiveAC goes by "
     "operations",
     lambda spec, rows: rows.recompute_modules == 0,
+    "{recompute_modules}",
 )
