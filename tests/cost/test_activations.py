@@ -17,9 +17,12 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.lattice.lattice import build_lattice
+from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import FULL, SELECTIVE
+from meshwright.plans.skeletons import FULL
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
+from tests.helpers.repeated import repeated_s
 
 
 def gpt(heads: int, head_dim: int, seq_len: int, **training: object) -> Spec:
@@ -65,7 +68,7 @@ def shards(t: int, sp: bool, micro_batch: int = 1) -> Shards:
 
 
 def per_token(spec: Spec, t: int, sp: bool, selective: bool = False) -> float:
-    return float(saved_bytes(spec, shards(t, sp), selective)[0])
+    return float(saved_bytes(spec, shards(t, sp), CHEAP * selective)[0])
 
 
 heads = st.sampled_from([8, 16, 32, 96])
@@ -166,7 +169,8 @@ def test_memory_of_a_lattice_uses_the_equations() -> None:
     linear = np.where(sp, 34 / t, 10 + 24 / t)
     scores = 5 * a * s / h / t
     np.testing.assert_allclose(costs.activations, sbh * (linear + scores), rtol=1e-12)
-    selective, full = rows.recompute == SELECTIVE, rows.recompute == FULL
+    core_attn = FIELD["recompute_modules"].encoded("core_attn")
+    selective, full = rows.recompute_modules == core_attn, rows.recompute == FULL
     assert selective.any()
     assert full.any()
     np.testing.assert_allclose(
@@ -233,8 +237,9 @@ def test_each_norm_takes_its_time() -> None:
         backward = (other.layer.backward_s - two.layer.backward_s)[0]
         assert forward == pytest.approx(more * NORM_S, rel=1e-9)
         assert backward == pytest.approx(2 * more * NORM_S, rel=1e-9)
-    assert four.selective_s == two.selective_s
-    assert (two.selective_s - one.selective_s)[0] == pytest.approx(NORM_S, rel=1e-9)
+    assert repeated_s(four, CHEAP) == repeated_s(two, CHEAP)
+    more = (repeated_s(two, CHEAP) - repeated_s(one, CHEAP))[0]
+    assert more == pytest.approx(NORM_S, rel=1e-9)
 
 
 def test_embedding_norm_takes_its_time() -> None:

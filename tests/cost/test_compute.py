@@ -13,8 +13,10 @@ import pytest
 
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
+from tests.helpers.repeated import repeated_s
 
 IDEAL = Efficiency(
     gemm=1.0,
@@ -108,7 +110,7 @@ def test_a_whole_dense_layer() -> None:
     twice = 2 * took.layer.weight_s[0] + 2 * streams
     assert took.layer.backward_s[0] == approx(twice + 2.5 * core / 0.8)
     norms_and_activation = 2 * stream_s(SEQ * 1_024) + stream_s(SEQ * 4_096)
-    assert took.selective_s[0] == approx(norms_and_activation)
+    assert repeated_s(took, CHEAP)[0] == approx(norms_and_activation)
 
 
 def test_dense_models_have_one_kind_of_layer() -> None:
@@ -253,9 +255,11 @@ def test_context_shards_share_all_work(model: dict[str, Any], attention: str) ->
     """
     one = priced(spec(attention, **model), batch=1)
     four = priced(spec(attention, **model), cp=4, batch=4)
-    ends = {"selective_s", "embedding_s", "head_s"}
-    for name, whole in {**vars(one.layer), **{n: vars(one)[n] for n in ends}}.items():
-        share = vars(four)[name] if name in ends else vars(four.layer)[name]
+    own = {**vars(one), "cheap": repeated_s(one, CHEAP)}
+    shared = {**vars(four), "cheap": repeated_s(four, CHEAP)}
+    ends = {"cheap", "embedding_s", "head_s"}
+    for name, whole in {**vars(one.layer), **{n: own[n] for n in ends}}.items():
+        share = shared[name] if name in ends else vars(four.layer)[name]
         # Plain scores are cut in smaller matmuls: 1 / 1,024 more.
         assert share == pytest.approx(whole, rel=2e-3), name
     alone = priced(spec(attention, **model), cp=4, batch=1)

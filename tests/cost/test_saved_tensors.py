@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.activations import dense_saved_bytes, saved_bytes
+from meshwright.plans.recomputation import CHEAP, LAYERNORM, MLP, PER_OP
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
 
@@ -52,7 +53,7 @@ def shards(tp: int, ep: int = 1, sp: bool = True) -> Shards:
 def per_token(
     spec: Spec, tp: int = 1, selective: bool = False, sp: bool = True
 ) -> float:
-    return float(saved_bytes(spec, shards(tp, sp=sp), selective)[0])
+    return float(saved_bytes(spec, shards(tp, sp=sp), CHEAP * selective)[0])
 
 
 @pytest.mark.parametrize(
@@ -121,16 +122,16 @@ def test_capacity_pads_routed_experts_alone() -> None:
 def test_expert_parallelism_moves_tokens_and_saves_none() -> None:
     """Balanced, a GPU receives as many copies as it sends."""
     spec = llama(moe=EXPERTS)
-    alone, split = (saved_bytes(spec, shards(4, ep), False) for ep in (1, 64))
+    alone, split = (saved_bytes(spec, shards(4, ep)) for ep in (1, 64))
     np.testing.assert_array_equal(alone, split)
 
 
 def test_leading_dense_layers_are_those_of_a_dense_model() -> None:
     dense, mixed = llama(), llama(moe={**EXPERTS, "first_dense_layers": 1})
-    for selective in (False, True):
-        expected = saved_bytes(dense, shards(2), selective)
+    for bits in (0, CHEAP, LAYERNORM, MLP, PER_OP):
+        expected = saved_bytes(dense, shards(2), bits)
         for spec in (dense, mixed):
-            got = dense_saved_bytes(spec, shards(2), selective)
+            got = dense_saved_bytes(spec, shards(2), bits)
             np.testing.assert_array_equal(got, expected)
 
 

@@ -6,22 +6,22 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import meshwright.frameworks
-from meshwright.cost.activations import saved_bytes
-from meshwright.cost.compute import Kernels, kernels
-from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.frameworks.base.registry import framework
-from meshwright.plans.shards import Shards
+from meshwright.frameworks.base.selective import offered_sets, recomputed_bits
+from meshwright.plans.recomputation import PER_OP
+from meshwright.plans.skeletons import SELECTIVE
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
+from tests.helpers.rows import row
 
 TOY = '''
 """A toy that has no tensor parallelism beyond 2 and keeps 20 bytes a parameter."""
 
 from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
+from meshwright.plans.recomputation import PER_OP
 from meshwright.plans.rule import Rule
 
 SMALL_TP = Rule(
@@ -38,9 +38,7 @@ FRAMEWORK = Framework(
     mixed_state=lambda training, moments: StateBytes(4, 4, 4 + moments, 2, 4),
     degree_rules=(SMALL_TP,),
     overhead_gib=0.0,
-    selective=Selective(
-        frozenset({"queries", "mlp activation input"}), matmul_share=0.5
-    ),
+    selective=Selective(unnamed=PER_OP),
     published_as=("toy-trainer",),
 )
 '''
@@ -95,29 +93,17 @@ def test_its_state_is_counted(spec: str) -> None:
     assert held * 2**30 == pytest.approx(20 * params, rel=0.01)
 
 
-def kernels_under(name: str) -> tuple[Kernels, float, float]:
-    """Return kernels, and bytes per token that a layer saves, all and selectively."""
-    own = Spec.model_validate(SPEC | {"framework": name})
-    one = np.array([1])
-    shards = Shards(one, one, one, one, np.array([False]))
-    whole, kept = (
-        saved_bytes(own, shards, selective)[0] for selective in (False, True)
-    )
-    return kernels(own, Efficiency(), shards), whole, kept
-
-
 @pytest.mark.usefixtures("spec")
 def test_what_it_recomputes_selectively_is_its_to_say() -> None:
-    """Queries and the inputs of GELU: 2 x 1,024 and 2 x 4,096 bytes a token.
-
-    Half of the matmuls run again, beside the cheap parts that do so anywhere.
-    """
-    own, whole, kept = kernels_under("toy")
-    assert whole - kept == 2 * 1024 + 2 * 4096
-    usual, usual_whole, _ = kernels_under("generic")
-    assert whole == usual_whole
-    more_s = own.selective_s - usual.selective_s
-    assert more_s == pytest.approx(own.layer.weight_s / 2)
+    """It goes by operations, as torchtitan does, and has no modules to name."""
+    toy, torchtitan = (
+        Spec.model_validate(SPEC | {"framework": name})
+        for name in ("toy", "torchtitan")
+    )
+    assert offered_sets(toy) == offered_sets(torchtitan) == [0]
+    selective = row(recompute=SELECTIVE)
+    bits = recomputed_bits(toy, selective)
+    assert bits.tolist() == recomputed_bits(torchtitan, selective).tolist() == [PER_OP]
 
 
 def test_its_rule_is_told(spec: str) -> None:

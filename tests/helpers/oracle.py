@@ -39,8 +39,8 @@ Ints = NDArray[np.int64]
 
 NAMES = (
     "tp", "cp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches",
-    "zero", "recompute", "recompute_modules", "schedule",
-    "offload", "precision", "vpp", "ep", "mesh",
+    "zero", "recompute", "recompute_modules", "schedule", "offload", "precision", "vpp",
+    "ep", "mesh",
 )  # fmt: skip
 
 

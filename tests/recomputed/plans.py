@@ -29,7 +29,7 @@ from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
 
 COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute",
-    "dp_replicate", "dp_shard", "recompute_modules",
+    "dp_replicate", "dp_shard",
 )  # fmt: skip
 """Columns whose values are drawn before the row is: most rows have the usual ones."""
 
@@ -54,11 +54,17 @@ WANTED: list[tuple[list[str], str, int]] = [
 ]
 """Frameworks, and the least value of a column that a row of theirs should have."""
 
+WITH_MODULES = [(["megatron", "ideal"], "recompute_modules", 1)]
+"""The same for seeds from `FIRST_WITH_MODULES` on: recomputed by modules."""
+
+FIRST_WITH_MODULES = 10_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
-    frameworks, column, least = random.choice(WANTED)
+    wanted = WANTED if seed < FIRST_WITH_MODULES else WITH_MODULES
+    frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3
         spec = random_spec(random, frameworks, has_host)

@@ -24,11 +24,13 @@ from tests.recomputed.case import Case
 from tests.recomputed.flops import step_flops
 from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_links
-from tests.recomputed.plans import random_plan
+from tests.recomputed.plans import FIRST_WITH_MODULES, random_plan
 from tests.recomputed.step import Step
 
-SEEDS = [*range(150), 618, 1401]
-"""The last two fill bubbles with no more than what hides no traffic."""
+SEEDS = [
+    *range(150), 618, 1401, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40)
+]  # fmt: skip
+"""618 and 1401 fill bubbles with no more than what hides no traffic."""
 
 ROOT = Path(__file__).parent
 

@@ -34,6 +34,7 @@ from meshwright.rules.legality import (
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import PathCosts
 from meshwright.topology.groups import GROUPS
@@ -74,6 +75,8 @@ SPEC: dict[str, Any] = {
 def spec(framework: str = "megatron", **sections: object) -> Spec:
     return Spec.model_validate(SPEC | {"framework": framework} | sections)
 
+
+MLP = FIELD["recompute_modules"].encoded("mlp")
 
 SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
 
@@ -116,6 +119,20 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             ANY,
             {"tp": 4, "sequence_parallel": True},
             {"tp": 8, "sequence_parallel": True},
+        )
+    ],
+    "recompute_supported": [
+        (
+            ANY,
+            {"recompute": SELECTIVE},
+            {"recompute": SELECTIVE, "recompute_modules": MLP},
+        )
+    ],
+    "recompute_modules": [
+        (
+            ANY,
+            {"recompute": SELECTIVE, "recompute_modules": MLP},
+            {"recompute": FULL, "recompute_modules": MLP},
         )
     ],
     "zero_bubble_recompute": [
@@ -201,7 +218,11 @@ def test_broken_rule_says_its_numbers(
     assert "{" not in told.sentence
     shown = told.sentence.removeprefix(rule.sentence)
     plan = {**breaks, "dp": int(row(**breaks).dp[0])}
-    compared = [str(own) for key, own in plan.items() if f"{{{key}}}" in rule.numbers]
+    compared = [
+        str(FIELD[key].decoded(own) if key in FIELD and FIELD[key].words else own)
+        for key, own in plan.items()
+        if f"{{{key}}}" in rule.numbers
+    ]
     assert compared
     assert all(value in shown for value in compared)
 

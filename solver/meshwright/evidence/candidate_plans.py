@@ -10,7 +10,7 @@ from itertools import product
 
 from meshwright.evidence.assumptions import Assumptions, Unpriced
 from meshwright.evidence.layout import Layout, layout_of
-from meshwright.evidence.published_terms import Recompute, recompute_of
+from meshwright.evidence.published_terms import Recompute, modules_of, recompute_of
 from meshwright.evidence.run import Run
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.divisors import divisors
@@ -126,6 +126,7 @@ def _plan(spec: Spec, layout: Layout, choice: Choice) -> Plan:
         zero=layout.zero,
         sequence_parallel=layout.sequence_parallel,
         recompute=recompute.mode,
+        recompute_modules=modules_of(spec, recompute),
         schedule=layout.schedule,
         precision=spec.training.precision,
         stages=tuple(

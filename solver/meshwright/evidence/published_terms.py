@@ -7,8 +7,13 @@ from typing import NamedTuple
 
 from meshwright.evidence.assumptions import Assumptions, Unpriced
 from meshwright.evidence.run import Run, RunConfig
-from meshwright.frameworks.base.registry import GENERIC, framework_published_as
+from meshwright.frameworks.base.registry import (
+    GENERIC,
+    framework_published_as,
+)
+from meshwright.frameworks.base.registry import framework_of as spec_framework
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.spec import Spec
 
 FRAMEWORK_FIELD = "config.framework"
 """The field that is noted as assumed where no framework is like a code base."""
@@ -136,6 +141,20 @@ def schedule_of(config: RunConfig) -> tuple[str, int | None]:
     if published not in SCHEDULES:
         raise Unpriced(f"config.schedule: {published} is not modelled")
     return SCHEDULES[published], config.vp
+
+
+def modules_of(spec: Spec, recompute: Recompute) -> str:
+    """Return the modules that a run recomputed, as plans write them.
+
+    Megatron-LM's selective recomputation was that of the core of attention alone, and
+    is so by default: with plain attention it frees the scores (Korthikanti et al. 2022,
+    section 5). With a flash kernel it frees nothing, so that a later run is taken to
+    have named what does: norms and activation functions.
+    """
+    selective = spec_framework(spec).selective
+    has_modules = selective is not None and selective.modules > 0
+    is_core = recompute.mode == "selective" and spec.training.attention == "plain"
+    return "core_attn" if has_modules and is_core else ""
 
 
 def recompute_of(run: Run) -> tuple[Recompute, ...]:

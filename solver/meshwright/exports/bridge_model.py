@@ -58,6 +58,9 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
     if plan.recompute == "none":
         return
     yield Setting("recompute_granularity", plan.recompute, "plan.recompute")
+    if plan.recompute == "selective":
+        modules = plan.recompute_modules.split("+")
+        yield Setting("recompute_modules", modules, "plan.recompute_modules")
     if plan.recompute == "full":
         method = "uniform" if plan.recomputes_all_layers else "block"
         some = recomputed_layers(plan)[0] // plan.vpp

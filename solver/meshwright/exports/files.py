@@ -58,12 +58,14 @@ class Setting:
 
     name: str
     value: Any = None
-    """None for an argument that has no value."""
+    """None for an argument that has no value, a tuple for one that has several."""
     why: str = ""
 
     @property
     def words(self) -> list[str]:
         """Return the words of a command line."""
+        if isinstance(self.value, tuple):
+            return [self.name, *map(str, self.value)]
         return [self.name] if self.value is None else [self.name, self.text]
 
     @property

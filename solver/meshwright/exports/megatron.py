@@ -98,6 +98,8 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
         return
     yield Setting("--recompute-granularity", plan.recompute, "plan.recompute")
     if plan.recompute == "selective":
+        modules = tuple(plan.recompute_modules.split("+"))
+        yield Setting("--recompute-modules", modules, "plan.recompute_modules")
         return
     if plan.recomputes_all_layers:
         yield Setting("--recompute-method", "uniform", "all layers of plan.stages")

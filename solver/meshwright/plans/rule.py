@@ -13,6 +13,7 @@ from pydantic import Field
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import SpecModel
+from meshwright.spec.plan_fields import FIELD, Value
 from meshwright.spec.spec import Spec
 
 
@@ -93,9 +94,15 @@ class RuleOf(Generic[S, R]):
         """Return the sentence with the values of the first row."""
         names = [name for _, name, _, _ in Formatter().parse(self.numbers) if name]
         fields = [name for name in names if not name.startswith("spec.")]
-        values = {name: getattr(rows, name)[0] for name in fields}
+        values = {name: _value(name, getattr(rows, name)[0]) for name in fields}
         numbers = self.numbers.format(spec=spec, **values)
         return f"{self.sentence} ({numbers})" if numbers else self.sentence
+
+
+def _value(name: str, code: int) -> Value:
+    """Return a value of a column as plans write it: words where it has some."""
+    has_words = name in FIELD and bool(FIELD[name].words)
+    return FIELD[name].decoded(int(code)) if has_words else code
 
 
 Rule = RuleOf[Spec, Skeletons]

@@ -48,4 +48,5 @@ def _recompute_text(plan: Plan) -> str:
     recomputed = sum(stage.recompute_layers for stage in plan.stages)
     if not recomputed:
         return "none"
-    return f"{plan.recompute}, {recomputed} of {layers} layers"
+    modules = f" of {plan.recompute_modules}" if plan.recompute_modules else ""
+    return f"{plan.recompute}{modules}, {recomputed} of {layers} layers"

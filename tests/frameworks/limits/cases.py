@@ -8,10 +8,16 @@ from typing import Any, NamedTuple
 
 from meshwright.plans.rule import Rule, broken
 from meshwright.rules.legality import framework_degree_rules, framework_rules, rules_of
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 
 Fields = Mapping[str, Any]
+
+MLP, NORMS, MLA_UP_PROJ = (
+    FIELD["recompute_modules"].encoded(name)
+    for name in ("mlp", "layernorm", "mla_up_proj")
+)
 
 HOST = {"memory_gib": 512, "memory_gb_s": 200, "pcie_gb_s": 25, "nvme_gib": 4096}
 HOST |= {"nvme_gb_s": 5}
@@ -52,7 +58,7 @@ def own_rules(framework: str) -> set[str]:
     """The rules of a framework that not every plan keeps."""
     every = {listed.rule.name for listed in rules_of("generic")}
     own = {listed.rule.name for listed in rules_of(framework)}
-    shared = {"offload_supported", "context_balanced"}
+    shared = {"offload_supported", "context_balanced", "recompute_supported"}
     return (own - every) | (own & shared)
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import GPIPE, GRADIENTS, OPTIMIZER, PARAMETERS
+from meshwright.plans.skeletons import (
+    FULL,
+    GPIPE,
+    GRADIENTS,
+    OPTIMIZER,
+    PARAMETERS,
+    SELECTIVE,
+)
 from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, own_rules
 
 DRIVES = {"offload_to": "nvme"}
 
 CASES: list[tuple[str, Pair]] = [
+    ("recompute_supported", Pair({"recompute": FULL}, {"recompute": SELECTIVE})),
     # 4 KV heads: AutoTP leaves four of eight ranks without attention.
     ("kv_heads_divisible", Pair({"tp": 4}, {"tp": 8})),
     ("kv_heads_divisible", Pair({"tp": 8, "pp": 2}, {"tp": 8})),

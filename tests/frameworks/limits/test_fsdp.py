@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import OPTIMIZER, PARAMETERS
+from meshwright.plans.skeletons import FULL, OPTIMIZER, PARAMETERS, SELECTIVE
 from tests.frameworks.limits.cases import EXPERTS, Pair, check, own_rules
 
 SHARDED = {"dp_shard": 4, "zero": 2}
 OFFLOADED = {**SHARDED, "offload": PARAMETERS}
 
 CASES: list[tuple[str, Pair]] = [
+    ("recompute_supported", Pair({"recompute": FULL}, {"recompute": SELECTIVE})),
     ("kv_heads_divisible", Pair({"tp": 4}, {"tp": 8})),
     ("pipeline_supported", Pair({"pp": 1}, {"pp": 2})),
     ("context_balanced", Pair({"cp": 2, "zero": 2}, {"cp": 4, "zero": 2})),

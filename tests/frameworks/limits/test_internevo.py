@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import GPIPE, OPTIMIZER
+from meshwright.plans.skeletons import FULL, GPIPE, OPTIMIZER, SELECTIVE
 from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, own_rules
 
 SHARDED = {"dp_shard": 4, "zero": 1}
 
 CASES: list[tuple[str, Pair]] = [
+    ("recompute_supported", Pair({"recompute": FULL}, {"recompute": SELECTIVE})),
     ("kv_heads_divisible", Pair({"tp": 4}, {"tp": 8})),
     ("context_parallel_supported", Pair({"cp": 1}, {"cp": 2})),
     ("zero_supported", Pair({**SHARDED, "zero": 3}, {**SHARDED, "zero": 2})),

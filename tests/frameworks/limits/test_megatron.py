@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import GPIPE, GRADIENTS, OPTIMIZER
-from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, own_rules
+from meshwright.plans.skeletons import GPIPE, GRADIENTS, OPTIMIZER, SELECTIVE
+from meshwright.spec.gpu import PRECISIONS
+from tests.frameworks.limits.cases import (
+    EXPERTS,
+    MLA_UP_PROJ,
+    MLP,
+    NORMS,
+    Pair,
+    check,
+    names_broken,
+    own_rules,
+)
 
 FSDP = {"dp_shard": 4, "zero": 3}
 OFFLOADED = {"dp_shard": 4, "zero": 1, "offload": OPTIMIZER}
+
+MLP_AGAIN = {"recompute": SELECTIVE, "recompute_modules": MLP}
+NORMS_AGAIN = {"recompute": SELECTIVE, "recompute_modules": NORMS}
+UP_PROJECTION = {"recompute_modules": MLA_UP_PROJ}
+IN_FP8 = {"precision": PRECISIONS.index("fp8")}
 
 CASES: list[tuple[str, Pair]] = [
     # 4 KV heads: 12 repeats each of them 3 times, 6 would split them in 2/3.
@@ -21,6 +36,11 @@ CASES: list[tuple[str, Pair]] = [
         Pair({"tp": 2, "sequence_parallel": True}, {"tp": 2}, EXPERTS),
     ),
     ("schedule_supported", Pair({"pp": 2}, {"pp": 2, "schedule": GPIPE})),
+    ("recompute_supported", Pair(MLP_AGAIN, {**MLP_AGAIN, **UP_PROJECTION})),
+    (
+        "recompute_fp8",
+        Pair({**MLP_AGAIN, **IN_FP8}, {**NORMS_AGAIN, **IN_FP8}, EXPERTS),
+    ),
     ("offload_supported", Pair(OFFLOADED, {"offload": OPTIMIZER})),
     ("offload_supported", Pair(OFFLOADED, {**OFFLOADED, "offload": GRADIENTS})),
     # One GPU has a distributed optimizer too.

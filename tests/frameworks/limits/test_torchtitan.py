@@ -8,9 +8,17 @@ from meshwright.plans.skeletons import (
     GPIPE,
     OPTIMIZER,
     PARAMETERS,
+    SELECTIVE,
     ZERO_BUBBLE_H1,
 )
-from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, own_rules
+from tests.frameworks.limits.cases import (
+    EXPERTS,
+    MLP,
+    Pair,
+    check,
+    names_broken,
+    own_rules,
+)
 
 SHARDED = {"dp_shard": 4, "zero": 2}
 SPLIT = {"tp": 2, "sequence_parallel": True}
@@ -18,6 +26,13 @@ BUBBLE = {"pp": 4, "schedule": ZERO_BUBBLE_H1}
 OFFLOADED = {**SHARDED, "offload": PARAMETERS}
 
 CASES: list[tuple[str, Pair]] = [
+    (
+        "recompute_supported",
+        Pair(
+            {"recompute": SELECTIVE},
+            {"recompute": SELECTIVE, "recompute_modules": MLP},
+        ),
+    ),
     # Columns of wk and wv: 2 takes whole heads, 8 half heads.
     ("kv_heads_divisible", Pair({"tp": 2}, {"tp": 8})),
     ("tied_embeddings_supported", Pair({}, {"pp": 2}, {"tied_embeddings": True})),

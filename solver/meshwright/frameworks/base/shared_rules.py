@@ -184,6 +184,7 @@ WHOLE_LAYERS_RECOMPUTED = Rule(
     "layers are recomputed whole or not at all",
     MATHEMATICS,
     lambda spec, rows: rows.recompute != SELECTIVE,
+    "recompute {recompute}",
 )
 
 NO_MODULES_NAMED = Rule(
@@ -191,4 +192,5 @@ NO_MODULES_NAMED = Rule(
     "selective recomputation has no modules to name",
     MATHEMATICS,
     lambda spec, rows: rows.recompute_modules == 0,
+    "{recompute_modules}",
 )
