@@ -42,14 +42,14 @@ from tests.helpers.every_mesh import every_mesh
 from tests.helpers.rows import row
 from tests.helpers.strategies import FRAMEWORKS
 
-OFFLOAD = ("offload_supported", "drives_supported")
+SEPARATE = ("offload_supported", "drives_supported", "recompute_supported")
 """Rules with tests of their own."""
 
 RULES = {
     own.rule
     for name in FRAMEWORKS
     for own in rules_of(name)
-    if isinstance(own.rule, RuleOf) and own.rule.name not in OFFLOAD
+    if isinstance(own.rule, RuleOf) and own.rule.name not in SEPARATE
 }
 
 ANY = "generic"
@@ -110,10 +110,6 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
     # 12 layers: the first of 3 stages has the 4 that lead, the first of 4 has not.
     "stage_layers": [
         (name, {"pp": 3}, {"pp": 4}) for name in ("deepspeed", "internevo")
-    ],
-    "recompute_supported": [
-        (name, {"recompute": FULL}, {"recompute": SELECTIVE})
-        for name in ("deepspeed", "internevo", "fsdp")
     ],
     # 48 sequences: 4 x 4 = 16 ranks have 3 each, 4 x 8 = 32 have none.
     "batch_divisible": [
@@ -364,6 +360,13 @@ def test_pin_is_a_rule(
     assert name not in names_broken(own, row(**holds))
     assert name in names_broken(own, row(**breaks))
     assert name not in names_broken(plain, row(**breaks))
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "internevo", "fsdp"])
+def test_frameworks_without_selective_recomputation(framework: str) -> None:
+    rule = rule_of("recompute_supported", framework)
+    assert rule.holds(spec(framework), row(recompute=FULL))[0]
+    assert not rule.holds(spec(framework), row(recompute=SELECTIVE))[0]
 
 
 def test_pin_is_quoted_as_written() -> None:
