@@ -16,4 +16,5 @@ FRAMEWORK = Framework(
     mixed_state=mixed_precision_state,
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    has_uneven_chunks=True,
 )

@@ -17,6 +17,7 @@ FRAMEWORK = Framework(
     mixed_state=mixed_precision_state,
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
+    has_uneven_chunks=True,
     fused_kernels="all",
     has_fused_loss=True,
     overhead_gib=CONTEXT_GIB,

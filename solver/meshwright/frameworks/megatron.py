@@ -44,6 +44,7 @@ FRAMEWORK = Framework(
     degree_rules=(KV_HEADS_REPEATED,),
     plan_rules=(NO_ZERO_2_WITH_PIPELINE, ONLY_1F1B, OFFLOADS_OPTIMIZER, NO_DRIVES),
     offloads=(OPTIMIZER,),
+    has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`
     selective_scope=all_layers(
         "megatron-core 0.19.2 transformer/transformer_config.py: "
         "recompute_num_layers must be None with selective"
