@@ -10,7 +10,7 @@ import pytest
 import meshwright as mw
 from meshwright.exports.files import ExportedFile, Setting, bash_array
 from meshwright.exports.target_names import TARGETS
-from tests.exports.small import DATA, exported
+from tests.exports.small import DATA, exported, spec_of
 from tests.helpers.command import run
 
 HOSTILE = '$(touch hacked)`touch hacked`\'""" {x} %s; touch hacked #\\ | a'
@@ -107,9 +107,13 @@ def test_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert "launches plans of torchtitan" in said
     said = refusal("serve-llama3-8b-1xa100", "-o", folder)
     assert "for specs with training" in said
-    said = refusal("llama3-70b-128xa100", "-o", folder)
-    assert "transformer_config.py: __post_init__" in said
-    assert not [*tmp_path.iterdir()]
+    spec = spec_of("torchtitan")
+    training = spec.training.model_copy(update={"optimizer": "sgd"})
+    path = tmp_path / "spec.yaml"
+    path.write_text(spec.model_copy(update={"training": training}).model_dump_json())
+    said = refusal(str(path), "-o", folder)
+    assert "torchtitan/components/optimizer.py: default_adamw" in said
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_plans_of_other_frameworks_are_refused() -> None:

@@ -133,7 +133,10 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
     )
     possible = layers[:, 0] >= spec.model.first_dense_layers
     if one.vpp[0] > 1:
-        possible &= (layers == spec.model.n_layers // one.pp[0]).all(axis=1)
+        # Every chunk of a stage has as many layers as the largest, or one less.
+        largest = math.ceil(spec.model.n_layers / one.pp[0])
+        possible &= (layers <= largest).all(axis=1)
+        possible &= (layers >= largest - one.vpp[0]).all(axis=1)
     partition = framework_of(spec).partition
     if partition is not None:
         fixed = partition.layers(spec.model, int(one.pp[0]))
@@ -204,7 +207,7 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
                 zeros, modes, range(2), range(3), offloads, precisions, vpps, eps
             ):
                 # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
-                is_even = spec.model.n_layers % (pp * vpp) == 0 and schedule == 0
+                is_even = _has_chunks(spec, pp, vpp) and schedule == 0
                 if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
                     degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
                     own = (zero, mode, modules, schedule, offload, precision, vpp, ep)
@@ -240,6 +243,14 @@ def _recomputation(spec: Spec) -> list[tuple[int, int]]:
         if all(there[name] for name in names) and not is_lead_alone:
             modes.append((1, code))
     return modes
+
+
+def _has_chunks(spec: Spec, pp: int, vpp: int) -> bool:
+    """Return whether stages can have so many chunks, none of them empty."""
+    layers = spec.model.n_layers
+    if layers % (pp * vpp) == 0 or not framework_of(spec).has_uneven_chunks:
+        return layers % (pp * vpp) == 0
+    return math.ceil(layers / pp) % vpp == 0 and pp * vpp <= layers
 
 
 @cache

@@ -98,7 +98,9 @@ def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
     if partition is not None:
         layers = list(partition.layers(model, stages))
     elif rows.vpp[row] > 1:
-        layers = [model.n_layers // stages] * stages
+        largest = math.ceil(model.n_layers / stages)
+        short = random.sample(range(stages), largest * stages - model.n_layers)
+        layers = [largest - (stage in short) for stage in range(stages)]
     else:
         cuts = random.sample(range(leading, model.n_layers), stages - 1)
         layers = [b - a for a, b in pairwise([0, *sorted(cuts), model.n_layers])]

@@ -18,6 +18,7 @@ from meshwright.bounds.integer_costs import (
 from meshwright.bounds.stages import (
     Stages,
     fits,
+    has_even_split,
     interleaved_fits,
     on_gpu_kinds,
     quick_fits,
@@ -132,9 +133,10 @@ class MemoryFit:
         # A stage may hold more than an even share where the framework splits layers.
         can &= framework_of(self._job.spec).partition is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
-        chunked = np.flatnonzero(is_open & (rows.vpp > 1))
+        is_even = (rows.vpp > 1) & has_even_split(model.n_layers, rows)
+        chunked = np.flatnonzero(is_open & is_even)
         result[chunked] = interleaved_fits(self.costs(chunked), model, *capacities)
-        others = np.flatnonzero(is_open & (rows.vpp == 1))
+        others = np.flatnonzero(is_open & ~is_even)
         result[others] = measure_stages(self._job, self.costs(others), fits)
         return result
 

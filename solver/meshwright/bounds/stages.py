@@ -47,7 +47,7 @@ class Stages:
     sync: Ints
     """Ticks of a stage beside its layers, as are the two columns above."""
     least: Ints
-    """Fewest layers of each stage, (stages,)."""
+    """Fewest layers of each stage."""
     layer_capacity: Ints
     """Chunks that a stage has for its layers."""
     per_layer: Ints
@@ -84,14 +84,16 @@ def stages_of(
     in_flight = costs.in_flight(count)
     fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == count - 1)
     layer_capacity = np.maximum(capacity - fixed, 0)
-    # Interleaved stages all have equally many layers.
-    most = np.where(costs.rows.vpp > 1, layers // count, layers)[:, None]
-    least = np.ones(count, dtype=np.int64)
-    least[0] = max(model.first_dense_layers, 1)
+    shape = (len(costs), count)
+    # Chunks of interleaved stages have as many layers, or one less.
+    chunks, even = costs.rows.vpp, -(-layers // count)
+    most = np.where(chunks > 1, even, layers)[:, None]
+    fewest = even - np.minimum(chunks, even * count - layers)
+    least = np.where(chunks > 1, fewest, 1)[:, None].repeat(count, axis=1)
+    least[:, 0] = np.maximum(least[:, 0], model.first_dense_layers)
     if partition is not None:
         most, least = np.minimum(most, partition), np.maximum(least, partition)
     most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
-    shape = (len(costs), count)
     return Stages(
         costs=costs,
         layers=layers,
@@ -169,9 +171,9 @@ def interleaved_fits(
 ) -> Bools:
     """Return which interleaved skeletons fit in memory, all layers recomputed.
 
-    All stages have equally many layers. A later stage in the middle holds less than an
-    earlier one, since fewer micro-batches are in flight: if the second stage fits, so
-    do all others in the middle.
+    All stages must have equally many layers. A later stage in the middle holds less
+    than an earlier one, since fewer micro-batches are in flight: if the second stage
+    fits, so do all others in the middle.
     """
     rows = costs.rows
     layers = model.n_layers // rows.pp
@@ -194,14 +196,15 @@ def fits(stages: Stages) -> Bools:
     return result
 
 
-def has_even_split(rows: Skeletons) -> Bools:
+def has_even_split(layers: int, rows: Skeletons) -> Bools:
     """Return which skeletons have only one split of layers: into equal chunks."""
-    return np.asarray((rows.pp == 1) | (rows.vpp > 1))
+    return np.asarray((rows.pp == 1) | ((rows.vpp > 1) & (layers % rows.pp == 0)))
 
 
 def has_one_split(spec: Spec, rows: Skeletons) -> Bools:
     """Return which skeletons have only one split of layers."""
-    return has_even_split(rows) | (framework_of(spec).partition is not None)
+    is_even = has_even_split(spec.model.n_layers, rows)
+    return is_even | (framework_of(spec).partition is not None)
 
 
 def recomputes(costs: Scaled) -> Bools:

@@ -45,7 +45,7 @@ WORLD_SIZE = Constraint(
 )
 EVEN_CHUNKS = Constraint(
     rule="chunks_even",
-    sentence="under interleaving pp x vpp divides the layers",
+    sentence="under interleaving vpp divides the layers of the largest stage",
 )
 ALL_LAYERS_PLACED = Constraint(
     rule="layers_placed", sentence="the stages hold all layers"

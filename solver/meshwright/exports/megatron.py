@@ -77,8 +77,9 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 
 def layout(plan: Plan) -> str:
-    """Return the layers of each stage as Megatron Core reads them."""
-    stages = [f"t*{count}" if count > 1 else "t" * count for count in layers(plan)]
+    """Return the layers of each stage as Megatron Core reads them, chunk by chunk."""
+    counts = plan.chunk_layers
+    stages = [f"t*{count}" if count > 1 else "t" * count for count in counts]
     return "E" + "|".join(stages) + "L"
 
 

@@ -8,7 +8,7 @@ from meshwright.escape import printable
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import model_page
-from meshwright.exports.target import Target, layers
+from meshwright.exports.target import Target
 from meshwright.exports.torchtitan_model_code import Line, imports, model_lines
 from meshwright.exports.torchtitan_models import flavor
 from meshwright.exports.torchtitan_rules import refusals
@@ -152,7 +152,7 @@ def _stage_lines(plan: Plan) -> Iterator[Line]:
     """Yield what each stage holds, in the order of the layers."""
     if plan.pp == 1:
         return
-    counts = [count // plan.vpp for count in layers(plan)] * plan.vpp
+    counts = plan.chunk_layers
     yield "        module_fqns_per_model_part=[", "plan.stages, of each virtual stage"
     first = 0
     for number, count in enumerate(counts):

@@ -23,4 +23,5 @@ FRAMEWORK = Framework(
     plan_rules=(NO_MODULES_NAMED, OFFLOADS_WHAT_IS_SHARDED),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(unnamed=CHEAP),
+    has_uneven_chunks=True,
 )

@@ -23,6 +23,7 @@ FRAMEWORK = Framework(
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(ALL_MODULES, unnamed=CHEAP),
+    has_uneven_chunks=True,
     fused_kernels="all",
     has_fused_loss=True,
     overhead_gib=CONTEXT_GIB,

@@ -28,6 +28,7 @@ FRAMEWORK = Framework(
     own_words=limits.OWN_WORDS,
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
+    has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`
     selective_scope=all_layers(
         f"{limits.VERSION} transformer_config.py: __post_init__ takes no "
         "recompute_num_layers with selective"

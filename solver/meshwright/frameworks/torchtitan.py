@@ -26,6 +26,7 @@ FRAMEWORK = Framework(
     context_exchange="gather",
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),
+    has_uneven_chunks=True,  # `module_fqns_per_model_part`
     selective_scope=WRAPS_EVERY_BLOCK,
     full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before

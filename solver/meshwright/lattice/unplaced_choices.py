@@ -252,10 +252,15 @@ def _shards(rows: Columns) -> Ints:
 
 
 def even_chunks(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the layers of a stage where they can be cut into equal chunks, else 1."""
+    """Return the layers of the largest stage where it can be cut into chunks, else 1.
+
+    Each of its divisors is a number of equal chunks. Where layers do not divide, the
+    framework must take chunks of which some have a layer less.
+    """
     layers, pp = spec.model.n_layers, rows.pp
-    is_even = (layers % pp == 0) & (pp > 1) & (rows.schedule == ONE_F_ONE_B)
-    return np.where(is_even, layers // pp, 1)
+    is_even = (layers % pp == 0) | framework_of(spec).has_uneven_chunks
+    is_even &= (pp > 1) & (rows.schedule == ONE_F_ONE_B)
+    return np.where(is_even, -(-layers // pp), 1)
 
 
 def whole_chunks(spec: Spec, rows: Skeletons) -> Ints:

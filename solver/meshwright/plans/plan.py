@@ -76,6 +76,20 @@ class Plan(SpecModel):
         return self.dp_replicate * self.dp_shard
 
     @property
+    def chunk_layers(self) -> tuple[int, ...]:
+        """Return the layers of every model chunk, in the order of the model.
+
+        Where chunks of a stage differ, its first ones have a layer less: those have
+        the most micro-batches in flight.
+        """
+        counts = [divmod(stage.layers, self.vpp) for stage in self.stages]
+        return tuple(
+            each + (chunk >= self.vpp - over)
+            for chunk in range(self.vpp)
+            for each, over in counts
+        )
+
+    @property
     def recomputes_all_layers(self) -> bool:
         """Return whether every layer is recomputed."""
         return all(stage.recompute_layers == stage.layers for stage in self.stages)

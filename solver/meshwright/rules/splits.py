@@ -21,6 +21,9 @@ from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
 
+CHUNKS_EVEN = "chunks_even"
+"""Name of the rule on layers of chunks of interleaved stages."""
+
 RECOMPUTE_SCOPE = "recompute_scope"
 """Name of the rules on how many layers of each stage a framework recomputes."""
 
@@ -71,9 +74,29 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     framework = framework_of(spec)
     return [
         *unequal(checks),
+        *_chunks(framework, plan),
         *_partition(framework, spec.model, plan),
         *_recompute_scope(framework, plan),
     ]
+
+
+def _chunks(framework: Framework, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield the rule on chunks of interleaved stages, if the plan's break it.
+
+    The largest stage has equal chunks, and no chunk of another has two layers less.
+    """
+    layers = [stage.layers for stage in plan.stages]
+    even, over = divmod(sum(layers), plan.pp)
+    most = even + (over > 0)
+    least = most - plan.vpp if framework.has_uneven_chunks and over else most
+    is_whole = most % plan.vpp == 0 and least >= 1
+    if plan.vpp > 1 and not (is_whole and least <= min(layers) <= max(layers) <= most):
+        kind = "or one less" if framework.has_uneven_chunks else "in every chunk"
+        yield BrokenRule(
+            rule=CHUNKS_EVEN,
+            sentence=f"under interleaving chunks have equally many layers, {kind}: "
+            f"{layers} in {plan.vpp} chunks a stage",
+        )
 
 
 def _partition(framework: Framework, model: Model, plan: Plan) -> Iterator[BrokenRule]:

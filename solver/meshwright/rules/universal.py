@@ -99,7 +99,7 @@ PLAN_RULES: tuple[Rule, ...] = (
                 (rows.microbatches % rows.pp == 0)
                 & (
                     spec.model.n_layers // (rows.pp * rows.vpp)
-                    >= spec.model.first_dense_layers
+                    >= max(spec.model.first_dense_layers, 1)
                 )
             )
         ),

@@ -123,7 +123,7 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
                     per_recomputed=-int(stages.freed[row, e]),
                 ),
                 capacity=int(stages.layer_capacity[row, e]),
-                fewest_layers=int(stages.least[e]),
+                fewest_layers=int(stages.least[row, e]),
                 most_layers=int(stages.full_cap[row, e]),
                 links=uses[e] if uses else (),
             )

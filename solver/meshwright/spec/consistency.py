@@ -91,7 +91,6 @@ def _degrees(spec: Spec) -> Iterable[Problem]:
     sequences = Dividend(f"training.global_batch {batch}", (batch,))
     shared = {"tp": (gpus, heads), "pp": (gpus,), "cp": (gpus,)}
     shared |= dict.fromkeys(_DATA_AXES, (gpus, sequences))
-    shared["vpp"] = (Dividend(f"model.n_layers {model.n_layers}", (model.n_layers,)),)
     if model.moe is not None:
         count = model.moe.n_experts
         shared["ep"] = (Dividend(f"model.moe.n_experts {count}", (count,)),)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from meshwright.plans.rule import Rule, broken
+from meshwright.plans.rule import Rule, RuleOf, broken
 from meshwright.rules.legality import framework_degree_rules, framework_rules, rules_of
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
@@ -14,9 +14,9 @@ from tests.helpers.rows import row
 
 Fields = Mapping[str, Any]
 
-MLP, NORMS, MLA_UP_PROJ = (
+MLP, NORMS, MLA_UP_PROJ, WHOLE_MOE = (
     FIELD["recompute_modules"].encoded(name)
-    for name in ("mlp", "layernorm", "mla_up_proj")
+    for name in ("mlp", "layernorm", "mla_up_proj", "moe")
 )
 
 HOST = {"memory_gib": 512, "memory_gb_s": 200, "pcie_gb_s": 25, "nvme_gib": 4096}
@@ -57,7 +57,11 @@ def spec(framework: str, pair: Pair) -> Spec:
 def own_rules(framework: str) -> set[str]:
     """The rules of a framework that not every plan keeps."""
     every = {listed.rule.name for listed in rules_of("generic")}
-    own = {listed.rule.name for listed in rules_of(framework)}
+    own = {
+        listed.rule.name
+        for listed in rules_of(framework)
+        if isinstance(listed.rule, RuleOf)
+    }
     shared = {"offload_supported", "context_balanced", "recompute_supported"}
     return (own - every) | (own & shared)
 

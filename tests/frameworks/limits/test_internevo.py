@@ -9,7 +9,11 @@ from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, ow
 
 SHARDED = {"dp_shard": 4, "zero": 1}
 
+FOUR_LEAD = {"moe": EXPERTS["moe"] | {"first_dense_layers": 4}}
+
 CASES: list[tuple[str, Pair]] = [
+    # 12 layers: the first of 3 stages has the 4 that lead, the first of 4 has not.
+    ("stage_layers", Pair({"pp": 3}, {"pp": 4}, FOUR_LEAD)),
     ("recompute_supported", Pair({"recompute": FULL}, {"recompute": SELECTIVE})),
     ("kv_heads_divisible", Pair({"tp": 4}, {"tp": 8})),
     ("context_parallel_supported", Pair({"cp": 1}, {"cp": 2})),

@@ -11,6 +11,7 @@ from tests.frameworks.limits.cases import (
     MLA_UP_PROJ,
     MLP,
     NORMS,
+    WHOLE_MOE,
     Pair,
     check,
     names_broken,
@@ -21,6 +22,7 @@ FSDP = {"dp_shard": 4, "zero": 3}
 OFFLOADED = {"dp_shard": 4, "zero": 1, "offload": OPTIMIZER}
 
 MLP_AGAIN = {"recompute": SELECTIVE, "recompute_modules": MLP}
+MOE_AGAIN = {"recompute": SELECTIVE, "recompute_modules": WHOLE_MOE}
 NORMS_AGAIN = {"recompute": SELECTIVE, "recompute_modules": NORMS}
 UP_PROJECTION = {"recompute_modules": MLA_UP_PROJ}
 IN_FP8 = {"precision": PRECISIONS.index("fp8")}
@@ -37,10 +39,7 @@ CASES: list[tuple[str, Pair]] = [
     ),
     ("schedule_supported", Pair({"pp": 2}, {"pp": 2, "schedule": GPIPE})),
     ("recompute_supported", Pair(MLP_AGAIN, {**MLP_AGAIN, **UP_PROJECTION})),
-    (
-        "recompute_fp8",
-        Pair({**MLP_AGAIN, **IN_FP8}, {**NORMS_AGAIN, **IN_FP8}, EXPERTS),
-    ),
+    ("recompute_fp8", Pair(MOE_AGAIN | IN_FP8, NORMS_AGAIN | IN_FP8, EXPERTS)),
     ("offload_supported", Pair(OFFLOADED, {"offload": OPTIMIZER})),
     ("offload_supported", Pair(OFFLOADED, {**OFFLOADED, "offload": GRADIENTS})),
     # One GPU has a distributed optimizer too.

@@ -104,6 +104,8 @@ class Framework:
     """How many layers of each stage may be recomputed selectively."""
     full_scope: RecomputeScope = ANY_NUMBER
     """How many layers of each stage may be recomputed in full."""
+    has_uneven_chunks: bool = False
+    """Whether some chunks of interleaved stages may have a layer less than others."""
     partition: Partition | None = None
     """How layers are split over stages; None where users say it."""
     fused_kernels: FusedKernels = "norms"
