@@ -52,7 +52,7 @@ def test_megatron_recomputes_one_number_of_whole_layers() -> None:
 
 
 def test_ranks_out_of_order_are_tasks_of_slurm() -> None:
-    spec = mw.load("llama3-405b-16384xh100", mw.Spec)
+    spec = mw.load("llama3-405b-16384xh100", mw.Spec, pins=["vpp=1"])
     best = mw.solve(spec, by_kind=False).best
     assert best is not None
     exported = mw.export(spec, best.plan)

@@ -108,7 +108,8 @@ def run(plan: Plan, stages: Sequence[Seconds]) -> float:
                 if source is not None and source not in ended:
                     break
                 start = max(clock[e], ended[source] if source else 0.0)
-                clock[e] = start + _seconds(plan, stages[e], task.kind)
+                takes = _seconds(plan, stages[e], task.kind)
+                clock[e] = start + takes * _share(plan, e, task.chunk)
                 ended[task, e] = clock[e]
                 at[e] += 1
         assert sum(at) > before, "the schedule is stuck"
@@ -119,7 +120,15 @@ def _seconds(plan: Plan, own: Seconds, kind: str) -> float:
     backward = own.backward
     if plan.schedule != "zb-h1":
         backward += own.weights
-    return {"F": own.forward, "B": backward, "W": own.weights}[kind] / plan.vpp
+    return {"F": own.forward, "B": backward, "W": own.weights}[kind]
+
+
+def _share(plan: Plan, stage: int, chunk: int) -> float:
+    """Layers of a chunk over those of its stage; first chunks are the short ones."""
+    layers = plan.stages[stage].layers
+    largest = -(-layers // plan.vpp)
+    short = largest * plan.vpp - layers
+    return (largest - (chunk < short)) / layers
 
 
 def _source(plan: Plan, task: Task, stage: int) -> tuple[Task, int] | None:

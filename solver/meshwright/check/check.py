@@ -181,10 +181,18 @@ def _schedule_s(scored: _Scored) -> float:
         microbatches,
         int(scored.rows.schedule[0]),
         plan.vpp,
+        _chunk_parts(plan),
     )
     rate_s = schedule_named(plan.schedule).rate_s(seconds, forward)
     sync = float(total(times.sync).max())
     return path + (plan.microbatches - microbatches) * rate_s + sync
+
+
+def _chunk_parts(plan: Plan) -> list[list[float]]:
+    """Return how often each chunk's layers are in those of its stage."""
+    layers = np.array(plan.chunk_layers).reshape(plan.vpp, plan.pp).T
+    parts: list[list[float]] = (layers.sum(axis=1, keepdims=True) / layers).tolist()
+    return parts
 
 
 def _exact_microbatches(plan: Plan) -> int:

@@ -10,6 +10,9 @@ from meshwright.plans.schedules.schedule import Schedule
 from meshwright.plans.schedules.table import SCHEDULES
 from meshwright.plans.schedules.tasks import KINDS, Tasks
 
+ChunkParts = Sequence[Sequence[float]]
+"""For every stage, how often the seconds of each chunk are in those of the stage."""
+
 
 def longest_path_s(
     forward_s: Sequence[float],
@@ -18,24 +21,26 @@ def longest_path_s(
     microbatches: int,
     schedule: int,
     vpp: int,
+    parts: ChunkParts | None = None,
 ) -> float:
     """Return the longest path through the schedule's task graph, seconds.
 
     `forward_s`, `backward_s` (for inputs) and `weight_s` are each stage's seconds per
-    micro-batch, all chunks together.
+    micro-batch, all chunks together; `parts` is as in `chunk_seconds`.
     """
     tasks, rules = Tasks(len(forward_s), microbatches, vpp), SCHEDULES[schedule]
-    seconds = chunk_seconds(forward_s, backward_s, weight_s, rules, vpp)
+    seconds = chunk_seconds(forward_s, backward_s, weight_s, rules, vpp, parts)
     orders = [rules.order(tasks, stage) for stage in range(tasks.stages)]
     ends_s = end_times_s(tasks, orders, seconds)
     return max(ends_s[order[-1]] for order in orders)
 
 
 def end_times_s(
-    tasks: Tasks, orders: list[list[int]], seconds: list[list[float]]
+    tasks: Tasks, orders: list[list[int]], seconds: list[float]
 ) -> list[float]:
     """Return when every task ends, by its number, followed by zeros.
 
+    `seconds` is what a task takes, by its number over the micro-batches.
     The zeros stand for the sources of the first tasks. A task waits for the task before
     it on its stage, and for its source on another stage. Each stage runs until a source
     has not ended; then its neighbours may go on.
@@ -44,10 +49,10 @@ def end_times_s(
     # The first tasks have no source: negative numbers index the zeros at the end.
     ends_s = [inf] * (len(KINDS) * per_kind) + [0.0] * tasks.microbatches
     done, clocks_s, woken = [0] * stages, [0.0] * stages, deque(range(stages))
-    by_stage = list(zip(*seconds, strict=True))
+    microbatches = tasks.microbatches
     while woken:
         stage = woken.popleft()
-        order, clock_s, takes_s = orders[stage], clocks_s[stage], by_stage[stage]
+        order, clock_s = orders[stage], clocks_s[stage]
         first = index = done[stage]
         while index < len(order):
             number = order[index]
@@ -55,7 +60,8 @@ def end_times_s(
             ready_s = ends_s[number - sources[kind]]
             if ready_s == inf:
                 break
-            clock_s = (ready_s if ready_s > clock_s else clock_s) + takes_s[kind]
+            takes_s = seconds[number // microbatches]
+            clock_s = (ready_s if ready_s > clock_s else clock_s) + takes_s
             ends_s[number] = clock_s
             index += 1
         if index > first:
@@ -70,12 +76,24 @@ def chunk_seconds(
     weight_s: Sequence[float],
     schedule: Schedule,
     vpp: int,
-) -> list[list[float]]:
-    """Return seconds per chunk by kind of task; B includes W where W is not a task."""
+    parts: ChunkParts | None = None,
+) -> list[float]:
+    """Return the seconds of a task by its number over the micro-batches.
+
+    B includes W where W is not a task. `parts` is what a stage's seconds are divided by
+    for each of its chunks, the number of chunks if it is left out.
+    """
+    stages, is_split = len(forward_s), schedule.splits_backward
+    parts = parts or [[vpp] * vpp] * stages
     pairs = zip(backward_s, weight_s, strict=True)
-    is_split = schedule.splits_backward
+    inputs_s = [b if is_split else b + w for b, w in pairs]
+    onward = [(stage, chunk) for chunk in range(vpp) for stage in range(stages)]
     return [
-        [seconds / vpp for seconds in forward_s],
-        [(inputs if is_split else inputs + weight) / vpp for inputs, weight in pairs],
-        [seconds / vpp for seconds in weight_s],
+        seconds[stage] / parts[stage][chunk]
+        for seconds, order in (
+            (forward_s, onward),
+            (inputs_s, onward[::-1]),
+            (weight_s, onward[::-1]),
+        )
+        for stage, chunk in order
     ]
