@@ -210,11 +210,9 @@ def test_broken_rule_says_its_numbers(
     shown = told.sentence.removeprefix(rule.sentence)
     plan = {**breaks, "dp": int(row(**breaks).dp[0])}
     compared = [
-        str(
-            FIELD[key].decoded(int(str(own)))
-            if key in FIELD and FIELD[key].words
-            else own
-        )
+        FIELD[key].words[int(str(own))]
+        if key in FIELD and FIELD[key].words
+        else str(own)
         for key, own in plan.items()
         if f"{{{key}}}" in rule.numbers
     ]

@@ -109,7 +109,7 @@ def _plan_value(plan: Plan, name: str) -> str:
     if name == "mesh":
         return str({axis: list(factors) for axis, factors in plan.mesh.items()})
     value = getattr(plan, name)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value) or "''"
 
 
 def _any_layers(spec: Spec, name: str, plan: Plan) -> str:

@@ -1,0 +1,164 @@
+"""Which selective recomputation frameworks have, and what it frees and repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright.cost.activations import dense_saved_bytes, saved_bytes
+from meshwright.cost.compute import kernels
+from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.frameworks.base.selective import offered_sets
+from meshwright.plans.recomputation import ALL_MODULES, MLP, PER_OP
+from meshwright.plans.shards import Shards
+from meshwright.spec.recompute_modules import BIT, SETS, WRITTEN_SETS
+from meshwright.spec.spec import Spec
+from tests.helpers.repeated import repeated_s
+
+DENSE: dict[str, Any] = {
+    "n_layers": 8, "d_model": 1024, "n_heads": 8, "n_kv_heads": 8, "d_ff": 4096,
+    "vocab": 512, "gated_mlp": True, "bias": "none", "norm": "rmsnorm",
+}  # fmt: skip
+MLA = {
+    "mla": {"q_rank": 96, "kv_rank": 64, "rope_dim": 32, "nope_dim": 64, "v_dim": 64}
+}
+MOE = {"moe": {"n_experts": 8, "top_k": 2, "d_ff": 512}}
+SHARED = {"moe": MOE["moe"] | {"shared_d_ff": 1024, "first_dense_layers": 2}}
+
+MODELS: dict[str, dict[str, Any]] = {
+    "dense": {}, "latent": MLA, "experts": MOE, "shared": SHARED,
+    "deepseek": SHARED | MLA,
+}  # fmt: skip
+
+
+def spec(framework: str, model: str, **training: object) -> Spec:
+    levels = [{"name": "node", "size": 8, "gb_s": 300, "latency_us": 5}]
+    gpu = {"memory_gib": 80, "memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
+    return Spec.model_validate(
+        {
+            "model": DENSE | MODELS[model],
+            "cluster": {"topology": {"gpu": gpu, "levels": levels}},
+            "framework": framework,
+            "training": {"seq_len": 1024, "global_batch": 16, **training},
+        }
+    )
+
+
+def words(own: Spec) -> set[str]:
+    return {WRITTEN_SETS[code] for code in offered_sets(own)}
+
+
+def one() -> Shards:
+    ones = np.array([1])
+    return Shards(ones, ones, ones, ones, np.array([False]))
+
+
+def freed(own: Spec, bits: int) -> tuple[float, float]:
+    """Return what bits free per token of a repeated layer, and of a leading one."""
+    repeated = saved_bytes(own, one()) - saved_bytes(own, one(), bits)
+    if not own.model.first_dense_layers:
+        return float(repeated[0]), 0.0
+    leading = dense_saved_bytes(own, one()) - dense_saved_bytes(own, one(), bits)
+    return float(repeated[0]), float(leading[0])
+
+
+def test_fused_norms_leave_dense_layers_the_mlp_alone() -> None:
+    assert words(spec("megatron", "dense")) == {"mlp"}
+    unfused = spec("megatron", "dense", fused_kernels="none")
+    assert words(unfused) == {"layernorm", "mlp", "layernorm+mlp"}
+
+
+def test_plain_attention_has_a_core_to_recompute() -> None:
+    plain = spec("megatron", "dense", attention="plain")
+    assert words(plain) == {"core_attn", "mlp", "core_attn+mlp"}
+
+
+def test_experts_have_parts() -> None:
+    assert words(spec("megatron", "experts")) == {
+        "layernorm", "moe_act", "moe", "layernorm+moe_act", "layernorm+moe",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "fsdp", "internevo", "nanotron"])
+def test_others_recompute_whole_layers(name: str) -> None:
+    assert offered_sets(spec(name, "deepseek")) == []
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "generic"])
+def test_some_have_one_way_without_names(name: str) -> None:
+    assert offered_sets(spec(name, "deepseek")) == [0]
+
+
+def test_ideal_has_the_ways_of_megatron_and_of_generic() -> None:
+    sets = words(spec("ideal", "deepseek"))
+    assert sets == {"", *words(spec("megatron", "deepseek"))}
+
+
+@pytest.mark.parametrize("attention", ["flash", "plain"])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_module_of_a_set_frees_what_the_others_keep(
+    model: str, attention: str
+) -> None:
+    own = spec("megatron", model, attention=attention)
+    for code in offered_sets(own):
+        bits = SETS[code]
+        for bit in BIT.values():
+            if bits & bit:
+                less = zip(freed(own, bits), freed(own, bits ^ bit), strict=True)
+                assert any(whole > part for whole, part in less), WRITTEN_SETS[code]
+
+
+@pytest.mark.parametrize("attention", ["flash", "plain"])
+@pytest.mark.parametrize("model", MODELS)
+def test_sets_that_are_not_offered_free_no_more_than_one_that_is(
+    model: str, attention: str
+) -> None:
+    """But for `mlp` alone beside experts, which only leading layers have."""
+    own = spec("megatron", model, attention=attention)
+    took = kernels(own, Efficiency(), one())
+    offered = {SETS[code] for code in offered_sets(own)} | {0}
+    offered |= {MLP} if own.model.first_dense_layers else set()
+    for bits in range(ALL_MODULES + 1):
+        assert any(
+            freed(own, other) == freed(own, bits)
+            and repeated_s(took, other)[0] <= repeated_s(took, bits)[0] + 1e-15
+            for other in offered
+            if other & bits == other
+        ), bits
+
+
+def test_moe_keeps_its_input() -> None:
+    """What the norm before experts returns, 2 bytes of 1,024 numbers, stays."""
+    own = spec("megatron", "experts")
+    inside = 4 * 8 + 2 * 2 * (1024 + 3 * 512)
+    assert freed(own, BIT["moe"])[0] == inside
+    assert freed(own, BIT["moe"] | BIT["layernorm"])[0] == inside + 2 * 1024
+
+
+def test_mlp_frees_the_norm_that_is_fused_into_it() -> None:
+    """Gate, value and their product of 4,096 numbers each, and 1,024 of the norm."""
+    assert freed(spec("megatron", "dense"), MLP)[0] == 2 * (3 * 4096 + 1024)
+    unfused = spec("megatron", "dense", fused_kernels="norms")
+    assert freed(unfused, MLP)[0] == 2 * 4 * 4096
+
+
+def test_latents_are_what_is_kept_before_heads() -> None:
+    """Queries and keys of 96, values of 64 for 8 heads, and 160 normed latents."""
+    own = spec("megatron", "latent")
+    assert freed(own, BIT["mla_up_proj"])[0] == 2 * (8 * (2 * 96 + 64) + 160)
+
+
+def test_every_other_matmul_of_a_llama_layer() -> None:
+    """Kept: input, qkv, attention's result and statistics, the gate, the MLP's result.
+
+    Repeated: the projection after attention and the value of the MLP, 5 of 16 units of
+    1,024 x 1,024.
+    """
+    own = spec("torchtitan", "dense")
+    kept = float(saved_bytes(own, one(), PER_OP)[0])
+    assert kept == 2 * (1024 + 3 * 1024 + 1024 + 4096 + 1024) + 4 * 8
+    took = kernels(own, Efficiency(launch_s=1e-7), one())
+    matmul_s = took.layer.weight_s[0]
+    assert 0.25 * matmul_s < repeated_s(took, PER_OP)[0] < 0.6 * matmul_s
