@@ -24,7 +24,7 @@ ROOT = Path(meshwright.__file__).parent
 RULES: dict[str, set[str]] = {
     "megatron": {
         "kv_heads_divisible", "zero_with_pipeline", "schedule_supported",
-        "offload_supported", "drives_supported",
+        "offload_supported", "drives_supported", "state_sharded",
     },
     "deepspeed": {
         "kv_heads_divisible", "context_parallel_supported",

@@ -6,7 +6,7 @@ plain PyTorch. Published runs of an unknown code base are priced under this fram
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.framework import STATE_OPTIONS, Framework
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import OFFLOADS_WHAT_IS_SHARDED
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
@@ -15,5 +15,6 @@ FRAMEWORK = Framework(
     title="any framework",
     mixed_state=mixed_precision_state,
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
+    state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
 )

@@ -7,7 +7,11 @@ a solve under it is the cost of a framework.
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import CONTEXT_GIB, Framework
+from meshwright.frameworks.base.framework import (
+    CONTEXT_GIB,
+    STATE_OPTIONS,
+    Framework,
+)
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import OFFLOADS_WHAT_IS_SHARDED
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
@@ -16,6 +20,7 @@ FRAMEWORK = Framework(
     title="no framework's limits",
     mixed_state=mixed_precision_state,
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
+    state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     fused_kernels="all",
     has_fused_loss=True,

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, StateBytes
+import numpy as np
+
+from meshwright.frameworks.base.framework import (
+    STATE_OPTIONS,
+    Framework,
+    StateBytes,
+    master_bytes,
+    special_state,
+)
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
     NO_DRIVES,
@@ -27,21 +35,41 @@ OFFLOADS_OPTIMIZER = Rule(
 )
 
 
+DISTRIBUTED_STATE = Rule(
+    "state_sharded",
+    "primary fp8 weights, bf16 moments and remainders of master weights need ZeRO >= 1",
+    "Megatron-LM 0.19.2 arguments.py: --fp8-param-gather; optimizer_config.py: "
+    "use_precision_aware_optimizer; both with the distributed optimizer",
+    lambda spec, rows: np.asarray((rows.zero >= 1) | is_alone(rows)),
+    "zero {zero}",
+    concerns=lambda spec: bool(special_state(spec.training)),
+)
+
+
 def _state(training: Training, moments: float) -> StateBytes:
     """Return the state of a parameter; gradients are added up in fp32.
 
     That is 2 + 4 + 12 bytes with Adam (Megatron-LM, docs on the distributed optimizer).
-    NeMo adds gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false).
+    NeMo adds gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false). The
+    precision-aware optimizer (optimizer_config.py) keeps moments in bf16, and beside
+    bf16 weights the 16 bits that they lack (`store_param_remainders`).
     """
     main = 2 if training.gradients == "bf16" else 4
-    return StateBytes(2, main, 4 + moments, 2, main)
+    return StateBytes(2, main, master_bytes(training) + moments, 2, main)
 
 
 FRAMEWORK = Framework(
     title="Megatron-LM",
     mixed_state=_state,
     degree_rules=(KV_HEADS_REPEATED,),
-    plan_rules=(NO_ZERO_2_WITH_PIPELINE, ONLY_1F1B, OFFLOADS_OPTIMIZER, NO_DRIVES),
+    plan_rules=(
+        NO_ZERO_2_WITH_PIPELINE,
+        ONLY_1F1B,
+        OFFLOADS_OPTIMIZER,
+        NO_DRIVES,
+        DISTRIBUTED_STATE,
+    ),
+    state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER,),
     fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
     has_fused_loss=True,  # Transformer Engine's

@@ -39,6 +39,8 @@ PRINTED_ORDER = (
     "interleaving_supported",
     "interleaving_divisible",
     "microbatches_fill_pipeline",
+    "state_supported",
+    "state_sharded",
     "offload_supported",
     "drives_supported",
 )
