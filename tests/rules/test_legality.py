@@ -489,5 +489,5 @@ def test_small_state_is_of_frameworks_that_keep_it(
     ],
 )
 def test_state_that_means_nothing_is_refused(state: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="beside|without"):
+    with pytest.raises(ValidationError, match=r"beside|without"):
         spec(training=SPEC["training"] | state)

@@ -26,7 +26,8 @@ ADAMW_BYTES = 8
 def moment_bytes(spec: Spec) -> float:
     """Return the bytes per parameter that an optimizer holds beside the weight.
 
-    AdamW has two moments, in fp32 unless the spec says bf16, SGD the momentum; bitsandbytes' AdamW two of a byte.
+    AdamW has two moments, in fp32 unless the spec says bf16, SGD the momentum;
+    bitsandbytes' AdamW two of a byte.
     Adafactor without momentum has the mean square of every row and of every column in
     fp32: 4 (r + c) bytes of r x c weights, taken as square ones of the model's width
     (Shazeer and Stern 2018, section 3).

@@ -19,8 +19,10 @@ from meshwright.frameworks.base.shared_rules import (
     is_alone,
     keeps_or,
 )
+from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import OPTIMIZER
+from meshwright.plans.skeletons import KEEPS_ALL, OPTIMIZER, Skeletons
+from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
 OFFLOADS_OPTIMIZER = Rule(
@@ -35,12 +37,19 @@ OFFLOADS_OPTIMIZER = Rule(
 )
 
 
+def _keeps_small_state(spec: Spec, rows: Skeletons) -> Bools:
+    has_precise_optimizer = bool(special_state(spec.training) - {"fp8_weights"})
+    stays = (rows.offload == KEEPS_ALL) | (not has_precise_optimizer)
+    return np.asarray(((rows.zero >= 1) | is_alone(rows)) & stays)
+
+
 DISTRIBUTED_STATE = Rule(
     "state_sharded",
-    "primary fp8 weights, bf16 moments and remainders of master weights need ZeRO >= 1",
+    "primary fp8 weights and a precision-aware optimizer need ZeRO >= 1; the optimizer "
+    "stays on the GPU then",
     "Megatron-LM 0.19.2 arguments.py: --fp8-param-gather; optimizer_config.py: "
-    "use_precision_aware_optimizer; both with the distributed optimizer",
-    lambda spec, rows: np.asarray((rows.zero >= 1) | is_alone(rows)),
+    "use_precision_aware_optimizer, of Transformer Engine's Adam",
+    _keeps_small_state,
     "zero {zero}",
     concerns=lambda spec: bool(special_state(spec.training)),
 )
