@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -50,6 +50,14 @@ class Training(SpecModel):
     """What one optimizer step does."""
 
     model_config = ConfigDict(serialize_by_alias=True)
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = {
+        "lora": "weights that are frozen, beside small ones that are trained",
+        "peft": "weights that are frozen, beside small ones that are trained",
+        "partition_activations": "checkpoints split over tensor-parallel GPUs",
+        "offload_activations": "activations in host memory",
+        "cpu_offloading_num_layers": "activations in host memory",
+    }
 
     seq_len: Count = Field(description="Tokens per sequence.")
     global_batch: Count = Field(description="Sequences per optimizer step.")
