@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -35,7 +36,7 @@ def main() -> None:
     if given.json:
         print(json.dumps([own.model_dump() for own in told], indent=1))
         return
-    console = Console(width=200)
+    console = Console(width=190)
     console.print(table(told))
     console.print("\n".join(refusals(told)), markup=False, soft_wrap=True)
     console.print("\n".join(summary(told)), markup=False, soft_wrap=True)
@@ -46,7 +47,9 @@ def table(told: Iterable[Verdict]) -> Table:
     result = Table(title="Published configurations")
     for name in ("configuration", "GPUs", "runs on", "plan", "legal", "fits"):
         right = name == "GPUs"
-        result.add_column(name, justify="right" if right else "left", overflow="fold")
+        wraps = name in ("plan", "legal")
+        justify: Literal["left", "right"] = "right" if right else "left"
+        result.add_column(name, justify=justify, overflow="fold", no_wrap=not wraps)
     for name in ("step s", "measured", "error", "optimum", "measured is"):
         result.add_column(name, justify="right")
     for own in told:
@@ -56,7 +59,7 @@ def table(told: Iterable[Verdict]) -> Table:
             "" if own.gpus is None else f"{own.gpus:,}",
             own.runs_on,
             own.plan,
-            "yes" if own.is_legal else own.refused_by.partition(":")[0],
+            "yes" if own.is_legal else short(own.refused_by),
             _fit(own),
             *map(_seconds, (own.step_s, own.measured_s)),
             "" if own.error is None else f"{own.error:+.1%}",
@@ -69,7 +72,14 @@ def table(told: Iterable[Verdict]) -> Table:
 def _fit(own: Verdict) -> str:
     if own.over_gib is not None:
         return f"{own.over_gib:.1f} GiB over"
+    if own.fits and not own.has_margin:
+        return "no margin"
     return "yes" if own.fits else ""
+
+
+def short(refused_by: str) -> str:
+    """Return the rule, or the field, that refuses a plan."""
+    return refused_by.partition(": ")[0]
 
 
 def _seconds(value: float | None) -> str:
@@ -90,7 +100,8 @@ def refusals(told: Iterable[Verdict]) -> Iterator[str]:
 def summary(told: list[Verdict]) -> Iterator[str]:
     """Yield counts and medians."""
     legal, fit = sum(own.is_legal for own in told), sum(own.fits for own in told)
-    yield f"legal: {legal} of {len(told)}; fit: {fit}"
+    close = sum(own.fits and not own.has_margin for own in told)
+    yield f"legal: {legal} of {len(told)}; fit: {fit}, {close} without the usual margin"
     timed = [own for own in told if own.error is not None]
     for name, has_experts in (("dense", False), ("experts", True)):
         errors = [own.error or 0.0 for own in timed if own.has_experts == has_experts]

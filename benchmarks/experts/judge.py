@@ -14,6 +14,10 @@ MEMORY = frozenset({"memory", "host_memory"})
 """Rules that legal plans may break: they say what fits."""
 
 
+WHOLE = {"memory_margin": 0.0}
+"""Limits under which a plan may take all memory."""
+
+
 class Verdict(BaseModel):
     """What Meshwright says of one configuration."""
 
@@ -25,8 +29,11 @@ class Verdict(BaseModel):
     is_legal: bool = False
     refused_by: str = ""
     fits: bool = False
+    """Whether the memory of GPUs and hosts holds it."""
+    has_margin: bool = False
+    """Whether it leaves the share free that plans leave, 3 %."""
     over_gib: float | None = None
-    """How much more memory it takes than its fullest GPU, or host, has to offer."""
+    """How much more memory it takes than its fullest GPU, or host, has."""
     step_s: float | None = None
     measured_s: float | None = None
     optimum_s: float | None = None
@@ -68,11 +75,17 @@ def judge(own: Configuration) -> Verdict:
             "gpus": spec.cluster.gpus,
             "has_experts": spec.model.moe is not None,
         }
-        outcome = mw.solve(mw.load({**own.spec, "pins": own.plan}, mw.Spec))
+        whole = {**own.spec, "pins": own.plan}
+        outcome = mw.solve(mw.load(whole, mw.Spec), by_kind=False)
     except mw.SpecError as error:
-        return told.model_copy(update={"refused_by": str(error).splitlines()[0]})
+        why = str(error).splitlines()[0].removeprefix("fields: ")
+        return told.model_copy(update={"refused_by": why})
     if own.measured_step_s and (best := mw.solve(spec, by_kind=False).best):
         facts["optimum_s"] = best.step_s
+    if outcome.best is None:
+        outcome = mw.solve(mw.load({**whole, "limits": WHOLE}, mw.Spec), by_kind=False)
+    else:
+        facts["has_margin"] = True
     if outcome.best is not None:
         facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
     else:
@@ -92,19 +105,25 @@ def _miss(miss: NearMiss | None) -> dict[str, Any]:
 
 
 SHORT = {"micro_batch": "mb", "recompute_layers": "of", "zero": "z"}
-LEFT_OUT = ("layers", "offload", "schedule", "sequence_parallel")
+LEFT_OUT = ("layers", "sequence_parallel")
 """Fields that a line of a table has no room for, or that follow from others."""
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return ">=" + str(value["min"])
+    return "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def brief(plan: dict[str, Any]) -> str:
     """Return the fields of a plan that say most, in one line."""
     words = []
     for name, value in plan.items():
-        if name in LEFT_OUT and value in ("none", "1f1b", True, False):
+        if name in LEFT_OUT or value in ("none", "1f1b"):
             continue
-        if name == "layers" or value == 1 and name not in ("zero", "micro_batch"):
+        if value == 1 and name not in ("zero", "micro_batch"):
             continue
-        text = "/".join(map(str, value)) if isinstance(value, list) else str(value)
+        text = _written(value)
         is_number = isinstance(value, int)
         words.append(f"{SHORT.get(name, name)}{'' if is_number else ' '}{text}")
     return " ".join(words)

@@ -24,8 +24,8 @@ class Configuration(SpecModel):
     runs_on: str = Field(description="The code base that the team ran.")
     framework: str = Field("", description="The framework that it is taken as.")
     model: Any = None
-    cluster: dict[str, Any] = {}
-    training: dict[str, Any] = {}
+    cluster: dict[str, Any] = Field({}, description="As in a spec.")
+    training: dict[str, Any] = Field({}, description="As in a spec.")
     plan: dict[str, Any] = Field({}, description="As `explain --plan` reads it.")
     gpus: int | None = Field(None, description="Where no cluster says it.")
     measured_step_s: float | None = None
@@ -41,7 +41,7 @@ class Configuration(SpecModel):
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
 
-class Exception_(SpecModel):
+class NamedReason(SpecModel):
     """Why a configuration is refused, or does not fit."""
 
     kind: Literal["source", "not modelled"]
@@ -64,10 +64,10 @@ def _of_file(data: dict[str, Any], clusters: dict[str, Any]) -> Iterator[Configu
         yield Configuration.model_validate({**shared, **own})
 
 
-def exceptions() -> dict[str, Exception_]:
+def exceptions() -> dict[str, NamedReason]:
     """Return the named reasons, by the id of the configuration."""
     read = _yaml(FOLDER / "exceptions.yaml")
-    return {name: Exception_.model_validate(own) for name, own in read.items()}
+    return {name: NamedReason.model_validate(own) for name, own in read.items()}
 
 
 def _yaml(path: Path) -> dict[str, Any]:
