@@ -47,7 +47,7 @@ def test_an_exception_is_one(name: str) -> None:
     assert told.refused_by or told.over_gib is not None
 
 
-def spread(name: str, **plan: object) -> Configuration:
+def with_plan(name: str, **plan: object) -> Configuration:
     own = CONFIGURATIONS[name]
     return own.model_copy(update={"plan": own.plan | plan})
 
@@ -59,8 +59,8 @@ def test_the_description_of_a_recipe_fits_where_its_code_does_not() -> None:
     """
     name = "mb-llama31-405b-128gpu-b200-fp8cs"
     model = {"preset": "llama3-405b", "n_layers": 128}
-    said = spread(name, pp=8, cp=2).model_copy(update={"model": model})
-    done = spread(name).model_copy(update={"model": model})
+    said = with_plan(name, pp=8, cp=2).model_copy(update={"model": model})
+    done = with_plan(name).model_copy(update={"model": model})
     plans = [
         own.model_copy(
             update={"plan": {k: v for k, v in own.plan.items() if k != "layers"}}
