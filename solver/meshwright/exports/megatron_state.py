@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
 from meshwright.exports.refusals import Refusal
-from meshwright.frameworks.base.framework import special_state
+from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training

@@ -6,9 +6,10 @@ plain PyTorch. Published runs of an unknown code base are priced under this fram
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import STATE_OPTIONS, Framework
+from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import OFFLOADS_WHAT_IS_SHARDED
+from meshwright.frameworks.base.small_state import STATE_OPTIONS
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(

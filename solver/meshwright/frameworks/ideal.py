@@ -7,13 +7,10 @@ a solve under it is the cost of a framework.
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import (
-    CONTEXT_GIB,
-    STATE_OPTIONS,
-    Framework,
-)
+from meshwright.frameworks.base.framework import CONTEXT_GIB, Framework
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import OFFLOADS_WHAT_IS_SHARDED
+from meshwright.frameworks.base.small_state import STATE_OPTIONS
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.framework import (
-    STATE_OPTIONS,
-    Framework,
-    StateBytes,
-    master_bytes,
-    special_state,
-)
+from meshwright.frameworks.base.framework import Framework, StateBytes
 from meshwright.frameworks.base.shared_rules import (
     KV_HEADS_REPEATED,
     NO_DRIVES,
@@ -18,6 +12,11 @@ from meshwright.frameworks.base.shared_rules import (
     ONLY_1F1B,
     is_alone,
     keeps_or,
+)
+from meshwright.frameworks.base.small_state import (
+    STATE_OPTIONS,
+    master_bytes,
+    special_state,
 )
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.framework import special_state
 from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import KEEPS_ALL, NONE, ZERO_BUBBLE_H1
 from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES

@@ -57,25 +57,6 @@ class StateBytes:
         return 2 * (self.optimizer + self.weights) + self.gradients
 
 
-STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights"})
-"""Fields of `training` by which state takes fewer bytes than usual."""
-
-
-def special_state(training: Training) -> frozenset[str]:
-    """Return which of those fields are not at their defaults."""
-    fields = type(training).model_fields
-    return frozenset(
-        name
-        for name in STATE_OPTIONS
-        if getattr(training, name) != fields[name].default
-    )
-
-
-def master_bytes(training: Training) -> int:
-    """Return the bytes of what an optimizer keeps beside a 16-bit weight."""
-    return 2 if training.master_weights == "remainders" else 4
-
-
 @dataclass(frozen=True)
 class Selective:
     """Selective recomputation as a framework implements it."""
@@ -98,7 +79,7 @@ class Framework:
     """State of a parameter in mixed precision, from `training` and the bytes that the
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
-    """Of `STATE_OPTIONS`, those that it has."""
+    """Of `small_state.STATE_OPTIONS`, those that it has."""
     degree_rules: tuple[Rule, ...] = ()
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import StateBytes, master_bytes
+from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.small_state import master_bytes
 from meshwright.spec.training import Training
 
 
