@@ -97,6 +97,10 @@ def _stand_in() -> None:
     _module("megatron.bridge.training.config", ConfigContainer=object)
     _module("megatron.bridge.training.gpt_step", forward_step=None)
     _module("megatron.bridge.training.pretrain", pretrain=None)
+    _module(
+        "megatron.bridge.training.mixed_precision",
+        get_mixed_precision_config=lambda name: types.SimpleNamespace(name=name),
+    )
 
 
 def _module(name: str, **names: Any) -> None:

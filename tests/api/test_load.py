@@ -82,3 +82,20 @@ def test_what_files_leave_out_is_noted() -> None:
     mw.load(fields, notes=notes)
     assert notes
     assert all(note.startswith("topo.txt: ") for note in notes)
+
+
+def test_a_mapping_changes_fields_of_presets() -> None:
+    """As in a file; a mapping has no lines that fields could be said to stand in."""
+    topology = {"preset": "dgx-h100", "gpu": {"preset": "h100-sxm-80gb", "tdp_w": 500}}
+    fields = {
+        "model": {"preset": "llama3-8b", "n_layers": 16},
+        "cluster": {"topology": topology},
+        "training": {"seq_len": 4096, "global_batch": 64},
+    }
+    spec = mw.load(fields, mw.Spec)
+    gpu = spec.cluster.topology.gpu
+    assert (spec.model.n_layers, spec.model.d_model) == (16, 4096)
+    assert (gpu.name, gpu.tdp_w) == ("h100-sxm-80gb", 500)
+    wrong = {**fields, "model": {"preset": "llama3-8b", "n_layers": 0}}
+    with pytest.raises(mw.SpecError, match=r"model\.n_layers: 0: expected"):
+        mw.load(wrong, mw.Spec)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.state import sharded_bytes, state_bytes
+from meshwright.cost.state import fp8_weight_bytes, sharded_bytes, state_bytes
 from meshwright.plans.sharding import Sharding
 from meshwright.spec.spec import Spec
 
@@ -126,3 +126,31 @@ def test_smaller_states_never_need_more(
         less, more = (held(framework, zero, gradients=g, **job) for g in sums)
         assert less <= more
         assert held(framework, zero, **job) <= held(framework, zero - 1, **job)
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        # 2 w + 4 g + (4 m + 4 moments) / d
+        ({"moments": "bf16"}, 2 + 4 + 8 / D),
+        # 2 w + 4 g + (2 m + 8 moments) / d
+        ({"master_weights": "remainders"}, 2 + 4 + 10 / D),
+        # DeepSeek-V3 in Megatron Bridge, in bf16: 2 w + 2 g + (2 m + 4 moments) / d
+        (
+            {"moments": "bf16", "master_weights": "remainders", "gradients": "bf16"},
+            2 + 2 + 6 / D,
+        ),
+    ],
+)
+def test_the_precision_aware_optimizer_keeps_less(
+    training: dict[str, str], expected: float
+) -> None:
+    assert held("megatron", 1, **training) == pytest.approx(expected)
+
+
+def test_primary_fp8_weights_take_what_16_bits_take() -> None:
+    """Two copies of a byte instead of 16 bits and two copies."""
+    copies = spec("megatron", precision="fp8")
+    primary = spec("megatron", precision="fp8", fp8_weights="primary")
+    assert (fp8_weight_bytes(copies), fp8_weight_bytes(primary)) == (2, 0)
+    assert state_bytes(copies) == state_bytes(primary)

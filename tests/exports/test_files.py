@@ -123,3 +123,24 @@ def test_plans_of_other_frameworks_are_refused() -> None:
         mw.export(spec, best, to="megatron")
     with pytest.raises(mw.SpecError, match="is no target"):
         mw.export(spec, best, to="horovod")
+
+
+def test_small_state_is_said_to_megatron() -> None:
+    """fp8 weights for 16-bit ones, and the precision-aware optimizer's moments."""
+    training = {"seq_len": 8192, "global_batch": 128, "precision": "fp8"}
+    training |= {"fp8_weights": "primary", "moments": "bf16", "gradients": "bf16"}
+    base = {"model": "llama3-8b", "cluster": "dgx-h100", "framework": "megatron"}
+    spec = mw.load({**base, "training": training, "pins": {"zero": 1}}, mw.Spec)
+    best = mw.solve(spec, by_kind=False)
+    script = mw.export(spec, best, to="megatron")["launch.sh"]
+    words = ("--fp8-param-gather ", "--use-precision-aware-optimizer ")
+    assert all(word in script for word in words)
+    assert "--exp-avg-sq-dtype bf16" in script
+    recipe = mw.export(spec, best, to="megatron-bridge")["meshwright_plan.py"]
+    assert "cfg.mixed_precision.fp8_param_gather = True" in recipe
+    assert "cfg.mixed_precision.grad_reduce_in_fp32 = False" in recipe
+    assert "cfg.optimizer.exp_avg_dtype = torch.bfloat16" in recipe
+    sixteen = {**training, "precision": "bf16", "fp8_weights": "copies"}
+    whole = mw.load({**base, "training": sixteen, "pins": {"zero": 1}}, mw.Spec)
+    with pytest.raises(mw.SpecError, match=r"training\.master_weights"):
+        mw.export(whole, mw.solve(whole, by_kind=False), to="megatron")

@@ -191,3 +191,24 @@ def test_every_error_has_its_own_line_up_to_ten(tmp_path: Path) -> None:
     lines = refusal(str(path)).splitlines()
     assert [line.split(": ")[1] for line in lines[:10]] == [f"x{i}" for i in range(10)]
     assert lines[10:] == ["... and 3 more"]
+
+
+@pytest.mark.parametrize(
+    ("field", "new", "expected"),
+    [
+        (BATCH, "global_batch: 1000\n  lora: {}", "training.lora: not modelled"),
+        (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: not modelled"),
+        (FRAMEWORK, "framework: megatron\npins: {etp: 4}", "pins.etp: not modelled"),
+        (
+            LAYERS,
+            "n_layers: 8\n  moe: {n_experts: 8, top_k: 2, d_ff: 64, layer_freq: 2}",
+            "model.moe.layer_freq: not modelled: experts in every n-th layer",
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_refused_by_name(
+    field: str, new: str, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(changed(field, new), encoding="utf-8")
+    assert expected in refusal(str(path))

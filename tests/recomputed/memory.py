@@ -69,7 +69,8 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
         if leaves(case, "parameters"):
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
-        if is_layer and case.keeps_fp8 and zero < 3 and not streams_weights(case):
+        has_copies = case.keeps_fp8 and case.training.fp8_weights == "copies"
+        if is_layer and has_copies and zero < 3 and not streams_weights(case):
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += own.numbers * weights
         if not leaves(case, "gradients"):

@@ -24,6 +24,8 @@ def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Sp
     if has_host:
         topology["host"] = _host(random, has_drives)
     training = _training(random, math.prod(sizes))
+    if framework in ("megatron", "generic", "ideal"):
+        training |= _small_state(random, training)
     training["offload_to"] = "nvme" if has_drives else "cpu"
     return Spec.model_validate(
         {
@@ -104,6 +106,19 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "fused_kernels": random.choice([None, None, "all", "norms", "none"]),
         "fused_loss": random.choice([None, None, True, False]),
     }
+
+
+def _small_state(random: Random, training: dict[str, Any]) -> dict[str, Any]:
+    """Fields by which state takes fewer bytes, as far as they go with the others."""
+    fields: dict[str, Any] = {}
+    is_adam, precisions = training["optimizer"] == "adamw", {*training["precision"]}
+    if is_adam and random.random() < 0.5:
+        fields["moments"] = "bf16"
+    if is_adam and precisions <= {"bf16", "fp8"} and random.random() < 0.5:
+        fields["master_weights"] = "remainders"
+    elif "fp8" in precisions and random.random() < 0.5:
+        fields["fp8_weights"] = "primary"
+    return fields
 
 
 def _topology(random: Random, sizes: list[int]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def moments(case: Case) -> float:
     """What the optimizer keeps beside weights."""
     optimizer = case.training.optimizer
     if optimizer == "adamw":
-        return 4 + 4
+        return 2 + 2 if case.training.moments == "bf16" else 4 + 4
     if optimizer == "adamw-8bit":
         # Two of a byte; blocks of 256 have one fp32 scale.
         return 2 * (1 + 4 / 256)
@@ -52,10 +52,12 @@ def state_of(case: Case) -> State:
     if case.precision in ("tf32", "fp32"):
         return State(4, 0, 4, 0, kept, 0, 4, 4)
     asked = case.training.gradients
+    # Beside bf16 weights, what they lack of fp32 ones makes do for these.
+    master = 2 if case.training.master_weights == "remainders" else 4
     if framework == "megatron":
         # fp32 main gradients stand for gradients; NeMo has them in bf16.
         main = 2 if asked == "bf16" else 4
-        return State(2, 0, main, 0, 4 + kept, 0, 2, main)
+        return State(2, 0, main, 0, master + kept, 0, 2, main)
     if framework == "deepspeed":
         usual = "bf16" if case.precision == "fp16" else "fp32"
         has_sums = (asked or usual) == "fp32" and case.plan.zero <= 1
@@ -68,7 +70,7 @@ def state_of(case: Case) -> State:
     if framework in ("generic", "ideal"):
         # 2 + 2 + 12 with Adam, as in section 3.1; sums in fp32 where they are asked.
         gradients = 4 if asked == "fp32" else 2
-        return State(2, 0, gradients, 0, 4 + kept, 0, 2, gradients)
+        return State(2, 0, gradients, 0, master + kept, 0, 2, gradients)
     reduced = 2 if asked == "bf16" else 4
     return State(4, 2, 4, 0, kept, 0, 2, reduced)
 

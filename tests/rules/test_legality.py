@@ -41,10 +41,10 @@ from meshwright.topology.groups import GROUPS
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.rows import row
 
-OFFLOAD = ("offload_supported",)
+APART = ("offload_supported", "state_supported")
 """Rules with tests of their own."""
 
-RULES = {own.rule for own in rules_of("generic") if own.rule.name not in OFFLOAD}
+RULES = {own.rule for own in rules_of("generic") if own.rule.name not in APART}
 
 ANY = "generic"
 """A framework for the rules that every plan keeps."""
@@ -404,3 +404,45 @@ def test_slow_tensor_parallel_links_break_the_limit() -> None:
     rows = replace(row(tp=2), paths=slow)
     (sentence,) = broken([TP_LINK], pinned, rows)
     assert sentence.sentence.endswith("(tp 2, limit 400 GB/s)")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"moments": "bf16"},
+        {"master_weights": "remainders"},
+        {"precision": "fp8", "fp8_weights": "primary"},
+    ],
+)
+@pytest.mark.parametrize("framework", framework_names())
+def test_small_state_is_of_frameworks_that_keep_it(
+    framework: str, state: dict[str, str]
+) -> None:
+    peaks = {"peak_tflops": {"bf16": 300, "fp8": 600}}
+    topology = SPEC["cluster"]["topology"]
+    topology = topology | {"gpu": topology["gpu"] | peaks}
+    training = SPEC["training"] | state
+    own = spec(framework, training=training, cluster={"topology": topology})
+    is_kept = "state_supported" not in names_broken(own, row())
+    assert is_kept == (framework in ("megatron", "generic", "ideal"))
+    usual = spec(framework)
+    assert "state_supported" not in names_broken(usual, row())
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"moments": "bf16", "optimizer": "sgd"},
+        {"master_weights": "remainders", "optimizer": "adamw-8bit"},
+        {"master_weights": "remainders", "precision": "fp16"},
+        {
+            "master_weights": "remainders",
+            "precision": "fp8",
+            "fp8_weights": "primary",
+        },
+        {"precision": "bf16", "fp8_weights": "primary"},
+    ],
+)
+def test_state_that_means_nothing_is_refused(state: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match=r"beside|without"):
+        spec(training=SPEC["training"] | state)

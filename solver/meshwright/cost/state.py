@@ -26,17 +26,19 @@ ADAMW_BYTES = 8
 def moment_bytes(spec: Spec) -> float:
     """Return the bytes per parameter that an optimizer holds beside the weight.
 
-    AdamW has two fp32 moments, SGD the momentum; bitsandbytes' AdamW two of a byte.
+    AdamW has two moments, in fp32 unless the spec says bf16, SGD the momentum;
+    bitsandbytes' AdamW two of a byte.
     Adafactor without momentum has the mean square of every row and of every column in
     fp32: 4 (r + c) bytes of r x c weights, taken as square ones of the model's width
     (Shazeer and Stern 2018, section 3).
     """
+    training = spec.training
     return {
-        "adamw": ADAMW_BYTES,
+        "adamw": ADAMW_BYTES / (2 if training.moments == "bf16" else 1),
         "adamw-8bit": 2 * (1 + 4 / BLOCK),
         "sgd": 4,
         "adafactor": 8 / spec.model.d_model,
-    }[spec.training.optimizer]
+    }[training.optimizer]
 
 
 def state_bytes(spec: Spec) -> StateBytes:
@@ -80,7 +82,13 @@ def fp8_input_bytes(spec: Spec) -> int:
 
 
 def fp8_weight_bytes(spec: Spec) -> int:
-    """Return the bytes of the fp8 copies of a weight of a layer, 0 without any."""
+    """Return the bytes of fp8 copies of a weight of a layer beside its 16 bits, or 0.
+
+    Primary fp8 weights have both copies and no 16 bits, which takes as much as 16 bits
+    alone (Transformer Engine, `fp8_model_init`; Megatron-LM's --fp8-param-gather).
+    """
+    if spec.training.fp8_weights == "primary":
+        return 0
     return FP8_WEIGHT_COPIES * fp8_input_bytes(spec)
 
 

@@ -9,10 +9,12 @@ from meshwright.exports import megatron
 from meshwright.exports.bridge_model import model_fields
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
+from meshwright.exports.megatron_state import is_precision_aware
 from meshwright.exports.model_page import model_page
 from meshwright.exports.target import Target
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Training
 
 FILE = "meshwright_plan.py"
 
@@ -34,6 +36,7 @@ from megatron.bridge.models.{module} import {provider}
 from megatron.bridge.recipes.common import _pretrain_common
 from megatron.bridge.training.config import ConfigContainer
 from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 from megatron.bridge.training.pretrain import pretrain
 from torch.nn.functional import {activation}
 
@@ -75,7 +78,7 @@ def config_text(spec: Spec, plan: Plan) -> str:
     """Return the recipe, a line with its comment per number."""
     model = [(f"{own.name}={_code(own)},", own.why) for own in model_fields(spec, plan)]
     settings = [
-        (f"cfg.{own.name} = {own.value!r}", own.why) for own in _sets(spec, plan)
+        (f"cfg.{own.name} = {_set_code(own)}", own.why) for own in _sets(spec, plan)
     ]
     is_latent = spec.model.mla is not None
     return _TEXT.format(
@@ -95,6 +98,14 @@ def _code(own: Setting) -> str:
     return str(own.value) if is_name else repr(own.value)
 
 
+def _set_code(own: Setting) -> str:
+    """Return a value as Python writes it; a precision is made an object, to change."""
+    if own.name.endswith("_dtype"):
+        return str(own.value)
+    is_name = own.name == "mixed_precision" and own.value
+    return f"get_mixed_precision_config({own.value!r})" if is_name else repr(own.value)
+
+
 def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     training = spec.training
     yield Setting("train.micro_batch_size", plan.micro_batch, "plan.micro_batch")
@@ -106,15 +117,33 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     precision = PRECISIONS[plan.precision]
     yield Setting("mixed_precision", precision, f"plan.precision {plan.precision}")
     is_wide = training.gradients != "bf16"
-    yield Setting("ddp.grad_reduce_in_fp32", is_wide, "training.gradients")
+    # What a precision says comes after `ddp`, and overwrites it.
+    of = "mixed_precision" if precision else "ddp"
+    yield Setting(f"{of}.grad_reduce_in_fp32", is_wide, "training.gradients")
+    if plan.precision == "fp8":
+        is_primary = training.fp8_weights == "primary"
+        name = "mixed_precision.fp8_param_gather"
+        yield Setting(name, is_primary, "training.fp8_weights")
     yield from _sharding(plan)
     optimizer = {"adamw": "adam"}.get(training.optimizer, training.optimizer)
     yield Setting("optimizer.optimizer", optimizer, "training.optimizer")
+    yield from _small_state(training, plan)
     if plan.offload == "optimizer":
         yield Setting("optimizer.optimizer_cpu_offload", True, "plan.offload optimizer")
         yield Setting("optimizer.optimizer_offload_fraction", 1.0, "all of it")
         name = "optimizer.use_precision_aware_optimizer"
         yield Setting(name, True, "the offload needs it")
+
+
+def _small_state(training: Training, plan: Plan) -> Iterator[Setting]:
+    """Yield the settings of the precision-aware optimizer, where it is one."""
+    if not is_precision_aware(training):
+        return
+    why = "training.moments, training.master_weights"
+    yield Setting("optimizer.use_precision_aware_optimizer", True, why)
+    moments = f"torch.{'bfloat16' if training.moments == 'bf16' else 'float32'}"
+    for name in ("optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype"):
+        yield Setting(name, moments, "training.moments")
 
 
 def _sharding(plan: Plan) -> Iterator[Setting]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
 from meshwright.exports.refusals import Refusal
+from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Training
 
 OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
 
@@ -18,6 +20,22 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
+    if _keeps_moments_alone(spec.training, plan):
+        sentence = "fp32 beside bf16 moments: it keeps remainders then"
+        check = "megatron/core/optimizer/optimizer_config.py: store_param_remainders"
+        yield Refusal("training.master_weights", sentence, check)
+
+
+def is_precision_aware(training: Training) -> bool:
+    """Return whether Adam keeps less than fp32 moments and fp32 weights."""
+    return bool(special_state(training) - {"fp8_weights"})
+
+
+def _keeps_moments_alone(training: Training, plan: Plan) -> bool:
+    """Return whether moments are in bf16, beside fp32 copies of bf16 weights."""
+    has_16_bits = training.fp8_weights == "copies" or plan.precision != "fp8"
+    is_wide = training.master_weights == "fp32"
+    return training.moments == "bf16" and is_wide and has_16_bits
 
 
 def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -27,6 +45,11 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         "--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer"
     )
     yield from _sharding(plan)
+    if is_precision_aware(spec.training):
+        why = "training.moments, training.master_weights"
+        yield Setting("--use-precision-aware-optimizer", why=why)
+        for name in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
+            yield Setting(name, spec.training.moments, "training.moments")
     if plan.offload == "optimizer":
         yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
         yield Setting("--optimizer-offload-fraction", 1.0, "all of it")
@@ -38,6 +61,8 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--bf16", why="plan.precision fp8: what is no matmul")
         yield Setting("--fp8-format", "hybrid", "plan.precision fp8")
         yield Setting("--fp8-recipe", "delayed", "one scale per tensor")
+        if spec.training.fp8_weights == "primary":
+            yield Setting("--fp8-param-gather", why="training.fp8_weights")
     elif plan.precision in ("bf16", "fp16"):
         yield Setting(f"--{plan.precision}", why="plan.precision")
     if plan.precision in ("fp8", "bf16"):

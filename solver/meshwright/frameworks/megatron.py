@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
 from meshwright.frameworks.base.recompute_scope import all_layers, one_number
+from meshwright.frameworks.base.small_state import STATE_OPTIONS, master_bytes
 from meshwright.frameworks.limits import megatron as limits
 from meshwright.plans.recomputation import ALL_MODULES
 from meshwright.plans.skeletons import OPTIMIZER
@@ -14,10 +15,12 @@ def _state(training: Training, moments: float) -> StateBytes:
     """Return the state of a parameter; gradients are added up in fp32.
 
     That is 2 + 4 + 12 bytes with Adam (Megatron-LM, docs on the distributed optimizer).
-    NeMo adds gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false).
+    NeMo adds gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false). The
+    precision-aware optimizer (optimizer_config.py) keeps moments in bf16, and beside
+    bf16 weights the 16 bits that they lack (`store_param_remainders`).
     """
     main = 2 if training.gradients == "bf16" else 4
-    return StateBytes(2, main, 4 + moments, 2, main)
+    return StateBytes(2, main, master_bytes(training) + moments, 2, main)
 
 
 FRAMEWORK = Framework(
@@ -26,6 +29,7 @@ FRAMEWORK = Framework(
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
+    state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
     has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`

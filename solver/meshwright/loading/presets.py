@@ -59,7 +59,7 @@ def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
         raise SpecError(f"{at}: {shown(name)}: expected a name or a file")
     if not isinstance(name, str):
         return
-    preset = _read_preset(document, written, name, kind)
+    preset, here = _read_preset(document, written, name, kind), document.where(path)
     require_mapping(preset, (), f"the fields of {field}")
     places = {p: w for p, w in document.places.items() if p[: len(path)] == path}
     document.graft(path, preset)
@@ -68,7 +68,7 @@ def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
         if place[len(path) : len(path) + 1] and place[len(path)] in overrides:
             document.places[place] = where
     if overrides:
-        document.places[path] = places[path]
+        document.places[path] = here
 
 
 def _read_preset(

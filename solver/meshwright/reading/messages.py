@@ -73,11 +73,7 @@ def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
     if detail["type"] == "missing":
         return [_line(document, loc, f"missing; expected {_meaning(schema, loc)}")]
     if detail["type"] == "extra_forbidden":
-        return [
-            _line(
-                document, loc, f"unknown field; {_fields_near(document, schema, loc)}"
-            )
-        ]
+        return [_line(document, loc, _unknown(document, schema, loc))]
     path, value = document.known(loc), detail["input"]
     message = _message(detail, schema, path)
     is_section = isinstance(value, dict) and _model_at(schema, path) is not None
@@ -118,6 +114,14 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
     field = _fields_of(parent)[str(loc[-1])]
     text = field.description or "text"
     return text[:1].lower() + text[1:].rstrip(".") if text[1:2].islower() else text
+
+
+def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
+    """Return what is said of an unknown field; some are known not to be modelled."""
+    words = getattr(_model_at(schema, loc[:-1]), "NOT_MODELLED", {})
+    if meaning := words.get(str(loc[-1])):
+        return f"not modelled: {meaning}"
+    return f"unknown field; {_fields_near(document, schema, loc)}"
 
 
 def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:

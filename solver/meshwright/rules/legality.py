@@ -61,6 +61,8 @@ PRINTED_ORDER = (
     "interleaving_divisible",
     "microbatches_fill_pipeline",
     "zero_bubble_rounds",
+    "state_supported",
+    "state_sharded",
     "offload_supported",
     "drives_supported",
 )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import KEEPS_ALL, NONE, SELECTIVE, ZERO_BUBBLE_H1
 from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
@@ -63,7 +65,23 @@ DEGREE_RULES: tuple[Rule, ...] = (
     ),
 )
 
+
+def _has_state(spec: Spec) -> bool:
+    """Return whether the framework keeps state as `training` says."""
+    return special_state(spec.training) <= framework_of(spec).state_options
+
+
 PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "state_supported",
+        "moments and master weights are in fp32, and fp8 weights are copies",
+        "Megatron-LM optimizer_config.py: use_precision_aware_optimizer; the other "
+        "frameworks have no such option",
+        lambda spec, rows: np.full(rows.tp.shape, _has_state(spec)),
+        "moments {spec.training.moments}, master_weights "
+        "{spec.training.master_weights}, fp8_weights {spec.training.fp8_weights}",
+        concerns=lambda spec: not _has_state(spec),
+    ),
     Rule(
         "sequence_divisible",
         "under sequence parallelism tp x cp divides the sequence",

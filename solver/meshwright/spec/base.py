@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -17,6 +17,9 @@ class SpecModel(BaseModel):
     """A frozen part of a spec that refuses fields it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = {}
+    """By a field that users may expect here, what it stands for, which nothing says."""
 
 
 class Problem(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeGuard
+from collections.abc import Mapping
+from typing import ClassVar, Literal, TypeGuard
 
 from pydantic import Field, model_validator
 
@@ -23,6 +24,11 @@ from meshwright.spec.divisors import nearest
 
 class Experts(SpecModel):
     """The mixture of experts that stands for the MLP of all but the leading layers."""
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("layer_freq", "moe_layer_freq", "decoder_sparse_step"),
+        "experts in every n-th layer; all but the leading layers have them",
+    )
 
     n_experts: Count = Field(description="Routed experts of a layer.")
     top_k: Count = Field(description="Routed experts that a token visits.")
@@ -68,6 +74,13 @@ class LatentAttention(SpecModel):
 
 class Model(SpecModel):
     """The shape of a decoder-only transformer; presets are in specs/models."""
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = {
+        "mamba_layers": "layers with a state space instead of attention",
+        "hybrid_override_pattern": "layers with a state space instead of attention",
+        "layer_types": "layers of several kinds, other than leading dense ones",
+        "sliding_window": "attention to the nearest tokens alone",
+    }
 
     name: Name = Field("inline", description="For the reader; not used.")
     n_layers: LayerCount = Field(description="Transformer layers.")

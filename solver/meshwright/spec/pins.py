@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -114,6 +115,11 @@ class MeshPin(SpecModel):
 
 class Pins(SpecModel):
     """Decided plan fields; whatever is left out, the solver decides."""
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("etp", "expert_tensor_parallel"),
+        "experts split over the GPUs of tensor parallelism; each GPU has whole ones",
+    )
 
     tp: RangePin | None = None
     pp: RangePin | None = None

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
-from meshwright.spec.base import NOT_EMPTY, Count, Margin, Share, SpecModel
+from meshwright.spec.base import (
+    NOT_EMPTY,
+    Count,
+    Margin,
+    Problem,
+    Share,
+    SpecModel,
+    refuse,
+)
 from meshwright.spec.gpu import Precision
 from meshwright.spec.units import GBPerS, GiB
 
@@ -36,6 +51,14 @@ class Training(SpecModel):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = {
+        "lora": "weights that are frozen, beside small ones that are trained",
+        "peft": "weights that are frozen, beside small ones that are trained",
+        "partition_activations": "checkpoints split over tensor-parallel GPUs",
+        "offload_activations": "activations in host memory",
+        "cpu_offloading_num_layers": "activations in host memory",
+    }
+
     seq_len: Count = Field(description="Tokens per sequence.")
     global_batch: Count = Field(description="Sequences per optimizer step.")
     precisions: Precisions = Field(
@@ -53,6 +76,18 @@ class Training(SpecModel):
         description="adamw keeps two fp32 moments per parameter, adamw-8bit two of a "
         "byte, sgd one in fp32, adafactor a row and a column per matrix.",
     )
+    moments: Literal["bf16", "fp32"] = Field(
+        "fp32", description="In which adamw keeps its moments."
+    )
+    master_weights: Literal["fp32", "remainders"] = Field(
+        "fp32",
+        description="What adamw keeps beside 16-bit weights: fp32 ones, or the lower "
+        "halves of those, which bf16 weights lack.",
+    )
+    fp8_weights: Literal["copies", "primary"] = Field(
+        "copies",
+        description="Whether fp8 weights are copies of 16-bit ones, or stand for them.",
+    )
     attention: Literal["flash", "plain"] = Field(
         "flash", description="plain stores the seq_len x seq_len scores."
     )
@@ -68,6 +103,32 @@ class Training(SpecModel):
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
     )
+
+    @model_validator(mode="after")
+    def _check_state(self) -> Training:
+        refuse(self._broken_state())
+        return self
+
+    def _broken_state(self) -> Iterator[Problem]:
+        """Yield the settings of state that mean nothing beside the others."""
+        if self.moments == "bf16" and self.optimizer != "adamw":
+            sentence = f"beside training.optimizer {self.optimizer}; accepted: fp32"
+            yield Problem(("moments",), self.moments, sentence)
+        if self.fp8_weights == "primary" and "fp8" not in self.precisions:
+            sentence = "without fp8 in training.precision; accepted: copies"
+            yield Problem(("fp8_weights",), self.fp8_weights, sentence)
+        if self.master_weights == "fp32":
+            return
+        path, value = ("master_weights",), self.master_weights
+        if self.optimizer != "adamw":
+            sentence = f"beside training.optimizer {self.optimizer}; accepted: fp32"
+            yield Problem(path, value, sentence)
+        if self.fp8_weights == "primary":
+            sentence = "beside primary fp8 weights; accepted: fp32"
+            yield Problem(path, value, sentence)
+        if wide := sorted({*self.precisions} - {"bf16", "fp8"}):
+            sentence = f"beside training.precision {wide[0]}; accepted: fp32"
+            yield Problem(path, value, sentence)
 
     @property
     def precision(self) -> Precision:

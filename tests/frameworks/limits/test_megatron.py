@@ -40,6 +40,11 @@ CASES: list[tuple[str, Pair]] = [
     ("schedule_supported", Pair({"pp": 2}, {"pp": 2, "schedule": GPIPE})),
     ("recompute_supported", Pair(MLP_AGAIN, {**MLP_AGAIN, **UP_PROJECTION})),
     ("recompute_fp8", Pair(MOE_AGAIN | IN_FP8, NORMS_AGAIN | IN_FP8, EXPERTS)),
+    # Both come with the distributed optimizer alone.
+    (
+        "state_sharded",
+        Pair({"zero": 1}, {"zero": 0}, training={"moments": "bf16"}),
+    ),
     ("offload_supported", Pair(OFFLOADED, {"offload": OPTIMIZER})),
     ("offload_supported", Pair(OFFLOADED, {**OFFLOADED, "offload": GRADIENTS})),
     # One GPU has a distributed optimizer too.

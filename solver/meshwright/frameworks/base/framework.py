@@ -90,6 +90,8 @@ class Framework:
     mixed_state: Callable[[Training, float], StateBytes]
     """State of a parameter in mixed precision, from `training` and the bytes that the
     optimizer holds beside the weight."""
+    state_options: frozenset[str] = frozenset()
+    """Of `small_state.STATE_OPTIONS`, those that it has."""
     degree_rules: tuple[Rule, ...] = ()
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()

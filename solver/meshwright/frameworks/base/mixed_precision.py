@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.small_state import master_bytes
 from meshwright.spec.training import Training
 
 
@@ -13,4 +14,4 @@ def mixed_precision_state(training: Training, moments: float) -> StateBytes:
     have 4 bytes if the spec asks for sums in fp32.
     """
     gradients = 4 if training.gradients == "fp32" else 2
-    return StateBytes(2, gradients, 4 + moments, 2, gradients)
+    return StateBytes(2, gradients, master_bytes(training) + moments, 2, gradients)

@@ -22,10 +22,11 @@ from meshwright.frameworks.base.shared_rules import (
     ONLY_1F1B,
     keeps_or,
 )
+from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.columns import Bools
 from meshwright.plans.recomputation import LAYERNORM, MOE_ACT, SET_BITS
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import OPTIMIZER, SELECTIVE, Skeletons
+from meshwright.plans.skeletons import KEEPS_ALL, OPTIMIZER, SELECTIVE, Skeletons
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 
@@ -66,6 +67,12 @@ def _names_modules(spec: Spec, rows: Skeletons) -> Bools:
 def _keeps_scales(_spec: Spec, rows: Skeletons) -> Bools:
     repeated = SET_BITS[rows.recompute_modules] & (LAYERNORM | MOE_ACT)
     return np.asarray((rows.precision != PRECISIONS.index("fp8")) | (repeated == 0))
+
+
+def _keeps_small_state(spec: Spec, rows: Skeletons) -> Bools:
+    has_precise_optimizer = bool(special_state(spec.training) - {"fp8_weights"})
+    stays = (rows.offload == KEEPS_ALL) | (not has_precise_optimizer)
+    return np.asarray((rows.zero >= 1) & stays)
 
 
 DEGREE_RULES = (
@@ -112,6 +119,16 @@ PLAN_RULES = (
         _keeps_scales,
         fails_with="Delayed scaling does not support moe_act and layernorm recompute "
         "for fp8.",
+    ),
+    Rule(
+        "state_sharded",
+        "primary fp8 weights and a precision-aware optimizer need ZeRO >= 1; the "
+        "optimizer stays on the GPU then",
+        f"{VERSION} arguments.py: --fp8-param-gather; optimizer_config.py: "
+        "use_precision_aware_optimizer, of Transformer Engine's Adam",
+        _keeps_small_state,
+        "zero {zero}",
+        concerns=lambda spec: bool(special_state(spec.training)),
     ),
     Rule(
         "offload_supported",

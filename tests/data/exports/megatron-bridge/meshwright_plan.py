@@ -8,6 +8,7 @@ from megatron.bridge.models.gpt_provider import GPTModelProvider
 from megatron.bridge.recipes.common import _pretrain_common
 from megatron.bridge.training.config import ConfigContainer
 from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 from megatron.bridge.training.pretrain import pretrain
 from torch.nn.functional import silu
 
@@ -44,21 +45,21 @@ def plan() -> ConfigContainer:
         seq_length=8192,                                     # training.seq_len
         cross_entropy_loss_fusion=True,                      # training.fused_loss
     )
-    cfg.train.micro_batch_size = 1                        # plan.micro_batch
-    cfg.train.global_batch_size = 128                     # training.global_batch: 128 micro-batches per step
-    cfg.dataset.seq_length = 8192                         # training.seq_len
-    cfg.tokenizer.tokenizer_type = 'NullTokenizer'        # yours to change
-    cfg.tokenizer.vocab_size = 128256                     # model.vocab
-    cfg.mixed_precision = 'bf16_mixed'                    # plan.precision bf16
-    cfg.ddp.grad_reduce_in_fp32 = True                    # training.gradients
-    cfg.ddp.use_distributed_optimizer = True              # plan.zero 1
-    cfg.optimizer.use_distributed_optimizer = True        # plan.zero 1
-    cfg.ddp.overlap_grad_reduce = True                    # overlap is counted on
-    cfg.ddp.overlap_param_gather = True                   # overlap is counted on
-    cfg.ddp.data_parallel_sharding_strategy = 'no_shard'  # plan.zero 1
-    cfg.ddp.use_megatron_fsdp = False                     # plan.zero 1
-    cfg.dist.use_tp_pp_dp_mapping = False                 # ranks are tp-cp-ep-dp-pp
-    cfg.optimizer.optimizer = 'adam'                      # training.optimizer
+    cfg.train.micro_batch_size = 1                            # plan.micro_batch
+    cfg.train.global_batch_size = 128                         # training.global_batch: 128 micro-batches per step
+    cfg.dataset.seq_length = 8192                             # training.seq_len
+    cfg.tokenizer.tokenizer_type = 'NullTokenizer'            # yours to change
+    cfg.tokenizer.vocab_size = 128256                         # model.vocab
+    cfg.mixed_precision = get_mixed_precision_config('bf16_mixed')  # plan.precision bf16
+    cfg.mixed_precision.grad_reduce_in_fp32 = True            # training.gradients
+    cfg.ddp.use_distributed_optimizer = True                  # plan.zero 1
+    cfg.optimizer.use_distributed_optimizer = True            # plan.zero 1
+    cfg.ddp.overlap_grad_reduce = True                        # overlap is counted on
+    cfg.ddp.overlap_param_gather = True                       # overlap is counted on
+    cfg.ddp.data_parallel_sharding_strategy = 'no_shard'      # plan.zero 1
+    cfg.ddp.use_megatron_fsdp = False                         # plan.zero 1
+    cfg.dist.use_tp_pp_dp_mapping = False                     # ranks are tp-cp-ep-dp-pp
+    cfg.optimizer.optimizer = 'adam'                          # training.optimizer
     return cfg
 
 

@@ -1,0 +1,1 @@
+"""Configurations that teams published, and what Meshwright says of them."""

@@ -1,0 +1,120 @@
+"""Published configurations, judged: `python -m benchmarks.experts [ID ...] [--json]`.
+
+Each is solved with the published plan pinned: what the source leaves open is chosen.
+Where a step was measured, the same spec is solved with nothing pinned, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.experts.judge import Verdict, judge
+from benchmarks.experts.read import configurations, exceptions
+
+
+def main() -> None:
+    """Judge and print."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("ids", nargs="*", help="parts of ids; default all")
+    options.add_argument("--json", action="store_true", help="one JSON list")
+    given = options.parse_args()
+    chosen = [
+        own
+        for own in configurations()
+        if not given.ids or any(part in own.id for part in given.ids)
+    ]
+    if not chosen:
+        options.error(f"no id has {' or '.join(given.ids)} in it")
+    told = [judge(own) for own in chosen]
+    if given.json:
+        print(json.dumps([own.model_dump() for own in told], indent=1))
+        return
+    console = Console(width=190)
+    console.print(table(told))
+    console.print("\n".join(refusals(told)), markup=False, soft_wrap=True)
+    console.print("\n".join(summary(told)), markup=False, soft_wrap=True)
+
+
+def table(told: Iterable[Verdict]) -> Table:
+    """Return a row for each configuration."""
+    result = Table(title="Published configurations")
+    for name in ("configuration", "GPUs", "runs on", "plan", "legal", "fits"):
+        right = name == "GPUs"
+        wraps = name in ("plan", "legal")
+        justify: Literal["left", "right"] = "right" if right else "left"
+        result.add_column(name, justify=justify, overflow="fold", no_wrap=not wraps)
+    for name in ("step s", "measured", "error", "optimum", "measured is"):
+        result.add_column(name, justify="right")
+    for own in told:
+        faster = {None: "", True: "faster", False: "slower"}[own.beats_optimum]
+        result.add_row(
+            own.id,
+            "" if own.gpus is None else f"{own.gpus:,}",
+            own.runs_on,
+            own.plan,
+            "yes" if own.is_legal else short(own.refused_by),
+            _fit(own),
+            *map(_seconds, (own.step_s, own.measured_s)),
+            "" if own.error is None else f"{own.error:+.1%}",
+            _seconds(own.optimum_s),
+            faster,
+        )
+    return result
+
+
+def _fit(own: Verdict) -> str:
+    if own.over_gib is not None:
+        return f"{own.over_gib:.1f} GiB over"
+    if own.fits and not own.has_margin:
+        return "no margin"
+    return "yes" if own.fits else ""
+
+
+def short(refused_by: str) -> str:
+    """Return the rule, or the field, that refuses a plan."""
+    return refused_by.partition(": ")[0]
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def refusals(told: Iterable[Verdict]) -> Iterator[str]:
+    """Yield a line for each configuration that is refused or does not fit."""
+    named = exceptions()
+    for own in told:
+        if own.fits:
+            continue
+        known = named.get(own.id)
+        why = f" ({known.kind}: {known.reason})" if known else ""
+        yield f"{own.id}: {own.refused_by or _fit(own)}{why}"
+
+
+def summary(told: list[Verdict]) -> Iterator[str]:
+    """Yield counts and medians."""
+    legal, fit = sum(own.is_legal for own in told), sum(own.fits for own in told)
+    close = sum(own.fits and not own.has_margin for own in told)
+    yield f"legal: {legal} of {len(told)}; fit: {fit}, {close} without the usual margin"
+    timed = [own for own in told if own.error is not None]
+    for name, has_experts in (("dense", False), ("experts", True)):
+        errors = [own.error or 0.0 for own in timed if own.has_experts == has_experts]
+        if errors:
+            off = statistics.median(map(abs, errors))
+            yield (
+                f"{name}: {len(errors)} measured, median {off:.1%} off "
+                f"({statistics.median(errors):+.1%})"
+            )
+    judged = [own for own in told if own.beats_optimum is not None]
+    faster = sum(bool(own.beats_optimum) for own in judged)
+    yield f"measured faster than the proven optimum: {faster} of {len(judged)}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Judges a published configuration: is it legal, does it fit, and how fast is it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, computed_field
+
+import meshwright as mw
+from benchmarks.experts.read import Configuration
+from meshwright.results.outcome import NearMiss
+
+MEMORY = frozenset({"memory", "host_memory"})
+"""Rules that legal plans may break: they say what fits."""
+
+
+WHOLE = {"memory_margin": 0.0}
+"""Limits under which a plan may take all memory."""
+
+
+class Verdict(BaseModel):
+    """What Meshwright says of one configuration."""
+
+    id: str
+    gpus: int | None
+    runs_on: str
+    plan: str
+    has_experts: bool = False
+    is_legal: bool = False
+    refused_by: str = ""
+    fits: bool = False
+    """Whether the memory of GPUs and hosts holds it."""
+    has_margin: bool = False
+    """Whether it leaves the share free that plans leave, 3 %."""
+    over_gib: float | None = None
+    """How much more memory it takes than its fullest GPU, or host, has."""
+    step_s: float | None = None
+    measured_s: float | None = None
+    optimum_s: float | None = None
+    """The proven optimum of the same spec, where a step was measured."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def error(self) -> float | None:
+        """Return by how much the prediction is off, as a share of what was measured."""
+        return _over(self.step_s, self.measured_s)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def beats_optimum(self) -> bool | None:
+        """Return whether the measured step is faster than the proven optimum."""
+        lead = _over(self.optimum_s, self.measured_s)
+        return None if lead is None else lead > 0
+
+
+def _over(predicted: float | None, measured: float | None) -> float | None:
+    return predicted / measured - 1 if predicted and measured else None
+
+
+def judge(own: Configuration) -> Verdict:
+    """Return the verdict on one configuration; fields left open are chosen for it."""
+    told = Verdict(
+        id=own.id,
+        gpus=own.gpus,
+        runs_on=own.runs_on,
+        plan=brief(own.plan),
+        measured_s=own.measured_step_s,
+        refused_by=own.lacks,
+    )
+    if own.lacks:
+        return told
+    try:
+        spec = mw.load(own.spec, mw.Spec)
+        facts: dict[str, Any] = {
+            "gpus": spec.cluster.gpus,
+            "has_experts": spec.model.moe is not None,
+        }
+        whole = {**own.spec, "pins": own.plan}
+        outcome = mw.solve(mw.load(whole, mw.Spec), by_kind=False)
+    except mw.SpecError as error:
+        why = str(error).splitlines()[0].removeprefix("fields: ")
+        return told.model_copy(update={"refused_by": why})
+    if own.measured_step_s and (best := mw.solve(spec, by_kind=False).best):
+        facts["optimum_s"] = best.step_s
+    if outcome.best is None:
+        outcome = mw.solve(mw.load({**whole, "limits": WHOLE}, mw.Spec), by_kind=False)
+    else:
+        facts["has_margin"] = True
+    if outcome.best is not None:
+        facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
+    else:
+        facts |= _miss(outcome.near_miss)
+    return told.model_copy(update=facts)
+
+
+def _miss(miss: NearMiss | None) -> dict[str, Any]:
+    """Return what is said of a plan that breaks a rule."""
+    broken = miss.broken_rules if miss else ()
+    others = [rule for rule in broken if rule.rule not in MEMORY]
+    if others or not broken:
+        named = "; ".join(f"{rule.rule}: {rule.sentence}" for rule in others)
+        return {"refused_by": named or "no plan keeps all pins"}
+    over = [rule.need - rule.have for rule in broken if rule.need and rule.have]
+    return {"is_legal": True, "over_gib": max(over, default=None)}
+
+
+SHORT = {"micro_batch": "mb", "recompute_layers": "of", "zero": "z"}
+LEFT_OUT = ("layers", "sequence_parallel")
+"""Fields that a line of a table has no room for, or that follow from others."""
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return ">=" + str(value["min"])
+    return "/".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def brief(plan: dict[str, Any]) -> str:
+    """Return the fields of a plan that say most, in one line."""
+    words = []
+    for name, value in plan.items():
+        if name in LEFT_OUT or value in ("none", "1f1b"):
+            continue
+        if value == 1 and name not in ("zero", "micro_batch"):
+            continue
+        text = _written(value)
+        is_number = isinstance(value, int)
+        words.append(f"{SHORT.get(name, name)}{'' if is_number else ' '}{text}")
+    return " ".join(words)

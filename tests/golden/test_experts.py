@@ -1,0 +1,75 @@
+"""Published configurations are legal and fit, or stand in a list with the reason."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from benchmarks.experts.judge import Verdict, judge
+from benchmarks.experts.read import Configuration, configurations, exceptions
+
+CONFIGURATIONS = {own.id: own for own in configurations()}
+
+MOST_EXCEPTIONS = 32
+"""As many as there were; to be lowered with every one that goes."""
+
+
+@functools.cache
+def verdict(name: str) -> Verdict:
+    return judge(CONFIGURATIONS[name].model_copy(update={"measured_step_s": None}))
+
+
+def test_every_configuration_has_an_id_and_a_source_of_its_own() -> None:
+    assert len(CONFIGURATIONS) == len(configurations()) == 89
+    for own in CONFIGURATIONS.values():
+        assert own.from_
+        assert own.source.get("repo") or "arXiv" in own.from_ or "card" in own.from_
+
+
+def test_the_list_of_exceptions_only_shrinks() -> None:
+    named = exceptions()
+    assert len(named) <= MOST_EXCEPTIONS
+    assert set(named) <= set(CONFIGURATIONS)
+    assert all(own.reason for own in named.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(CONFIGURATIONS) - set(exceptions())))
+def test_it_is_legal_and_fits(name: str) -> None:
+    told = verdict(name)
+    assert told.is_legal, told.refused_by
+    assert told.fits, f"{told.over_gib} GiB over"
+
+
+@pytest.mark.parametrize("name", sorted(exceptions()))
+def test_an_exception_is_one(name: str) -> None:
+    told = verdict(name)
+    assert not told.fits, "it is legal and fits: delete it from exceptions.yaml"
+    assert told.refused_by or told.over_gib is not None
+
+
+def with_plan(name: str, **plan: object) -> Configuration:
+    own = CONFIGURATIONS[name]
+    return own.model_copy(update={"plan": own.plan | plan})
+
+
+def test_the_description_of_a_recipe_fits_where_its_code_does_not() -> None:
+    """What is said of 128 B200: tp 4, pp 8, cp 2, here with chunks of one size.
+
+    Of 128 layers as a stand-in, since 126 do not divide by pp 8 x vpp 4.
+    """
+    name = "mb-llama31-405b-128gpu-b200-fp8cs"
+    model = {"preset": "llama3-405b", "n_layers": 128}
+    said = with_plan(name, pp=8, cp=2).model_copy(update={"model": model})
+    done = with_plan(name).model_copy(update={"model": model})
+    plans = [
+        own.model_copy(
+            update={"plan": {k: v for k, v in own.plan.items() if k != "layers"}}
+        )
+        for own in (said, done)
+    ]
+    assert [judge(own).fits for own in plans] == [True, False]
+
+
+def test_a_plan_without_margin_says_so() -> None:
+    told = verdict("primus-llama31-70b-8mi300x-bf16")
+    assert (told.fits, told.has_margin) == (True, False)
