@@ -202,7 +202,7 @@ JSON = ("--format", "json")
 
 
 def test_a_plan_that_does_not_fit_has_a_ledger_too() -> None:
-    plan = "tp=1,pp=1,zero=0,micro_batch=1"
+    plan = "tp=1,pp=1,cp=1,zero=0,micro_batch=1"
     result = run("explain", "llama2-13b-8xa100", "--plan", plan, "--collectives", *JSON)
     assert result.code == 1
     (stage,) = json.loads(result.stdout)["collectives"]["stages"]

@@ -224,7 +224,7 @@ def test_step_end_of_7b_over_a_shared_adapter() -> None:
     data: dict[str, Any] = load_spec(ONE_NODE).model_dump() | {
         "model": bundled("specs/models", "llama2-7b"),
         "cluster": a100_pod(8, memory_gib=200),
-        "pins": {"tp": 1, "pp": 1, "zero": 0},
+        "pins": {"tp": 1, "pp": 1, "cp": 1, "zero": 0},
     }
     outcome = solve(Spec.model_validate(data))
     assert outcome.best is not None
@@ -253,6 +253,7 @@ def test_bubble_of_even_stages(p: int, m: int, schedule: str) -> None:
                 "d_ff": 32768,
                 "vocab": 2,
                 "bias": "none",
+                "tied_embeddings": False,
             },
             "cluster": {
                 "topology": {

@@ -76,7 +76,7 @@ def explain(
         >>> told.fits, told.conflict.rules[0].sentence
         (False, 'tp is 1')
         >>> told.repairs[0].edits
-        ('offload: none -> optimizer',)
+        ('tp: 1 -> 2',)
     """
     options = Options(
         profile=read_profile(profile),

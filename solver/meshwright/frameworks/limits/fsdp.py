@@ -23,13 +23,13 @@ from meshwright.plans.rule import Rule
 
 VERSION = "accelerate 1.15.0"
 CONFIG = f"{VERSION} parallelism_config.py"
+PLANS = "transformers 008e574 models/mixtral/configuration_mixtral.py"
 SIZES = f"{CONFIG}: ParallelismConfig has no such size"
 
 DEGREE_RULES = (
     replace(
         WHOLE_KV_HEADS,
-        source="transformers 5 integrations/tensor_parallel.py: the plan of a model "
-        "splits q_proj, k_proj and v_proj by columns",
+        source=f"{PLANS}: base_model_tp_plan splits k_proj and v_proj by columns",
     ),
     Rule(
         "pipeline_supported",
@@ -41,8 +41,8 @@ DEGREE_RULES = (
     ),
     replace(
         BALANCED_CONTEXT,
-        source="torch 2.13 distributed/tensor/experimental/_context_parallel: the "
-        "head-tail load balancer that context_parallel uses",
+        source="torch 2.13 distributed/tensor/experimental/_context_parallel/"
+        "_load_balancer.py: otherwise the causal mask is not balanced",
     ),
     Rule(
         "replicas_supported",
@@ -84,8 +84,8 @@ PLAN_RULES = (
     replace(NO_EXPERT_PARALLELISM, source=SIZES),
     replace(
         WHOLE_EXPERTS,
-        source="transformers 5 integrations/tensor_parallel.py: plans split the "
-        "matrices of each expert, which is not priced here",
+        source=f"{PLANS}: base_model_tp_plan splits the matrices of each expert, which "
+        "is not priced here",
     ),
     replace(
         WHOLE_LAYERS_RECOMPUTED,
