@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import meshwright as mw
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
 from meshwright.plans.plan import Plan, Stage
@@ -141,3 +142,11 @@ def test_the_checker_refuses_what_the_framework_cannot_be_told() -> None:
     assert rule.rule == "recompute_scope"
     assert "[3, 1] are not" in rule.sentence
     assert "recompute.py: checkpointed_forward" in rule.sentence
+
+
+def test_a_conflict_names_the_rule_on_splits() -> None:
+    pins = {"recompute": "full", "recompute_layers": [2, 1], "layers": [3, 3]}
+    conflict = mw.explain(spec("megatron", 6.0, **pins)).conflict
+    assert conflict is not None
+    names = {rule.rule for rule in conflict.rules}
+    assert names == {"pins.recompute_layers", "pins.layers", "recompute_scope"}

@@ -189,9 +189,15 @@ def _schedule_s(scored: _Scored) -> float:
 
 
 def _chunk_parts(plan: Plan) -> list[list[float]]:
-    """Return how often each chunk's layers are in those of its stage."""
+    """Return how often each chunk's layers are in those of its stage.
+
+    A plan that is no more than a near miss may have chunks without layers.
+    """
     layers = np.array(plan.chunk_layers).reshape(plan.vpp, plan.pp).T
-    parts: list[list[float]] = (layers.sum(axis=1, keepdims=True) / layers).tolist()
+    whole, empty = layers.sum(axis=1, keepdims=True), np.full(layers.shape, np.inf)
+    parts: list[list[float]] = np.divide(
+        whole, layers, out=empty, where=layers > 0
+    ).tolist()
     return parts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from meshwright.cost.job import Job, make_job
@@ -41,6 +41,7 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.splits import SPLIT_RULES
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared, prepare
@@ -227,9 +228,20 @@ def _conflict(
     named = [decision for decision in decisions_in(spec) if decision.rule in names]
     return Conflict(
         rules=tuple(_with_state(spec, decision, miss) for decision in named)
-        + rules_behind(spec, names),
+        + (rules_behind(spec, names) or _split_rules(names, miss)),
         is_minimal=True,
         witness=miss.description if miss else "",
+    )
+
+
+def _split_rules(names: Sequence[str], miss: NearMiss | None) -> tuple[Constraint, ...]:
+    """Return the rules on splits behind pinned stages, as the nearest miss tells."""
+    if miss is None or not {"pins.layers", "pins.recompute_layers"} & {*names}:
+        return ()
+    return tuple(
+        Constraint(rule=broken.rule, sentence=broken.sentence)
+        for broken in miss.broken_rules
+        if broken.rule in SPLIT_RULES
     )
 
 

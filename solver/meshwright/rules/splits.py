@@ -27,6 +27,9 @@ CHUNKS_EVEN = "chunks_even"
 RECOMPUTE_SCOPE = "recompute_scope"
 """Name of the rules on how many layers of each stage a framework recomputes."""
 
+SPLIT_RULES = (CHUNKS_EVEN, STAGE_LAYERS, RECOMPUTE_SCOPE)
+"""Names of the rules on splits that depend on the framework."""
+
 
 @dataclass(frozen=True)
 class SplitRule:
