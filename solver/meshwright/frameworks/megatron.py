@@ -46,7 +46,7 @@ MODULES_NAMED = Rule(
         (rows.recompute != SELECTIVE)
         | np.isin(rows.recompute_modules, named_sets(spec))
     ),
-    "recompute {recompute} of {recompute_modules}",
+    "recompute {recompute}, modules {recompute_modules}",
 )
 
 
@@ -60,7 +60,7 @@ DELAYED_SCALES_KEPT = Rule(
     "in fp8 with delayed scaling neither layernorm nor moe_act is recomputed",
     "Megatron-LM (megatron-core 0.19.2) transformer_config.py: recompute_modules",
     _keeps_scales,
-    "{recompute_modules}",
+    "modules {recompute_modules}",
     fails_with="Delayed scaling does not support moe_act and layernorm recompute for "
     "fp8.",
 )

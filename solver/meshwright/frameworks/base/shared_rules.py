@@ -145,5 +145,5 @@ NO_MODULES_NAMED = Rule(
     "torchtitan 0.3.0 distributed/activation_checkpoint.py: SelectiveAC goes by "
     "operations",
     lambda spec, rows: rows.recompute_modules == 0,
-    "{recompute_modules}",
+    "modules {recompute_modules}",
 )
