@@ -100,9 +100,9 @@ class RuleOf(Generic[S, R]):
 
 
 def _value(name: str, code: int) -> Value:
-    """Return a value of a column as plans write it: words where it has some."""
+    """Return a value of a column as plans write it: a word where it has some."""
     has_words = name in FIELD and bool(FIELD[name].words)
-    return FIELD[name].decoded(int(code)) if has_words else code
+    return FIELD[name].decoded(int(code)) or "none" if has_words else code
 
 
 Rule = RuleOf[Spec, Skeletons]

@@ -105,7 +105,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         lambda spec, rows: (
             (rows.recompute == SELECTIVE) | (rows.recompute_modules == 0)
         ),
-        "recompute {recompute}, {recompute_modules}",
+        "recompute {recompute}, modules {recompute_modules}",
     ),
     Rule(
         "interleaving_divisible",

@@ -192,5 +192,5 @@ NO_MODULES_NAMED = Rule(
     "selective recomputation has no modules to name",
     MATHEMATICS,
     lambda spec, rows: rows.recompute_modules == 0,
-    "{recompute_modules}",
+    "modules {recompute_modules}",
 )

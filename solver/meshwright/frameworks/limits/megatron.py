@@ -111,12 +111,14 @@ PLAN_RULES = (
         "selective recomputation names modules that the layers have",
         f"{VERSION} transformer_config.py: recompute_modules",
         _names_modules,
+        "recompute {recompute}, modules {recompute_modules}",
     ),
     Rule(
         "recompute_fp8",
         "in fp8 with delayed scaling neither layernorm nor moe_act is recomputed",
         f"{VERSION} transformer_config.py: __post_init__",
         _keeps_scales,
+        "modules {recompute_modules}",
         fails_with="Delayed scaling does not support moe_act and layernorm recompute "
         "for fp8.",
     ),
