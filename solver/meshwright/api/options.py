@@ -23,6 +23,7 @@ class Effort(TypedDict, total=False):
     workers: int
     top: int
     by_kind: bool | None
+    ideal: bool
     profile: str | Profile
     on_progress: OnProgress
     interrupt: Interrupt | None

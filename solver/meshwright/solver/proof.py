@@ -32,9 +32,9 @@ from meshwright.results.outcome import (
     Outcome,
     Rival,
     RunnerUp,
-    Status,
 )
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.result import Status
 from meshwright.solver.cpsat_problem import (
     constructed_split,
     first_of_equals,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from meshwright.plans.rule import Rule
 from meshwright.spec.training import FusedKernels, Training
@@ -70,8 +71,34 @@ class Selective:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """Something that a framework cannot launch, though the mathematics allow it."""
+
+    name: str
+    """The name that broken rules have in answers."""
+    sentence: str
+
+
+def limiting(name: str, sentence: str) -> dict[str, Any]:
+    """Return the metadata of a field that says which plans a framework launches.
+
+    The field is lifted together with the rules of the same `name`, whose sentences then
+    stand for its own.
+    """
+    return {LIMIT: Limit(name, sentence)}
+
+
+LIMIT = "limit"
+"""Key of the limit in a field's metadata."""
+
+
+@dataclass(frozen=True)
 class Framework:
-    """All that a training framework does differently."""
+    """All that a training framework does differently.
+
+    Rules, and fields whose metadata is `limiting`, say which plans it launches: they
+    are its limits. All other fields say what its code does in those plans.
+    """
 
     title: str
     """The framework's name as its authors write it."""
@@ -82,7 +109,10 @@ class Framework:
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()
     """Rules on whole skeletons, beside those that every plan keeps."""
-    offloads: tuple[int, ...] = ()
+    offloads: tuple[int, ...] = field(
+        default=(),
+        metadata=limiting("offload_supported", "only some state can be offloaded"),
+    )
     """Codes of the offloads that it supports; its rules say under which conditions."""
     fused_kernels: FusedKernels = "norms"
     """Kernels that are fused unless a spec says otherwise. PyTorch fuses norms from 2.9

@@ -5,12 +5,16 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.framework import Framework, Limit
+from meshwright.frameworks.base.limits import limits, without_limits
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
 from meshwright.spec.spec import Spec
 
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
+
+IDEAL = "ideal"
+"""The framework that has no limits."""
 
 
 @cache
@@ -40,5 +44,13 @@ def framework_published_as(text: str) -> str | None:
 
 
 def framework_of(spec: Spec) -> Framework:
-    """Return the framework of a spec."""
-    return framework(spec.framework)
+    """Return the framework of a spec, without the limits that the spec lifts."""
+    own = framework(spec.framework)
+    if not spec.lifted_limits:
+        return own
+    return without_limits(own, spec.lifted_limits, framework(IDEAL))
+
+
+def limits_of(spec: Spec) -> tuple[Limit, ...]:
+    """Return the limits of a spec's framework."""
+    return limits(framework(spec.framework), framework(IDEAL))
