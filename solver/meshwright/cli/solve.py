@@ -108,7 +108,7 @@ def solve(
                 workers=workers,
                 top=top,
                 by_kind=by_kind,
-                ideal=ideal,
+                framework_limits=ideal,
                 profile=profile,
                 on_progress=progress.say,
                 interrupt=interrupt,

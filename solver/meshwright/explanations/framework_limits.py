@@ -69,7 +69,7 @@ class _LimitCosts:
     def _lifted(self, told: Limit, lifted: Sequence[Limit], doing: str) -> LiftedLimit:
         """Return the best plan without some limits, as that of the limit `told`."""
         free = self.spec.without_limits(own.name for own in lifted)
-        outcome = self._solve(free, doing)
+        outcome = self._solve(free, doing, self.step_s * FASTER)
         result = LiftedLimit(limit=told.name, sentence=told.sentence, status="unknown")
         if outcome is None:
             return result
@@ -79,12 +79,19 @@ class _LimitCosts:
             costs = step_s / found_s - 1 if math.isfinite(step_s) else None
             update |= {"step_s": found_s, "costs": costs, "plan": outcome.best.plan}
         elif math.isfinite(step_s):
-            # The plan that keeps every limit keeps all but these too.
+            # The plan that keeps every limit is still there.
+            is_proven = outcome.status in ("optimal", "infeasible")
+            update["status"] = "optimal" if is_proven else "feasible"
             update |= {"step_s": step_s, "costs": 0.0}
         return result.model_copy(update=update)
 
-    def _solve(self, spec: Spec, doing: str) -> Outcome | None:
-        """Return the outcome of a spec; None where there is no time left for it."""
+    def _solve(
+        self, spec: Spec, doing: str, known_s: float = math.inf
+    ) -> Outcome | None:
+        """Return the outcome of a spec; None where there is no time left for it.
+
+        Plans slower than `known_s` may be left out.
+        """
         left_s, interrupt = self.deadline.left_s, self.options.interrupt
         if left_s <= 0:
             return None
@@ -95,6 +102,7 @@ class _LimitCosts:
             top=1,
             is_by_kind=False,
             is_brief=True,
+            known_s=known_s,
             on_progress=lambda _: None,
             interrupt=Interrupt(),
         )
