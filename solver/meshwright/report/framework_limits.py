@@ -23,7 +23,8 @@ def framework_limit_sections(
         heading = ("limit", "which says", "step without", "costs", "plan without it")
         title = f"What the limits of {costs.framework} cost, each lifted alone"
         yield Table(title, heading, rows)
-    yield Lines(f"At the kernels and memory of {costs.framework}", tuple(_lines(costs)))
+    lines = tuple(_lines(costs, step_s is not None))
+    yield Lines(f"At the kernels and memory of {costs.framework}", lines)
     if costs.ideal_step_s is not None:
         line = _ideal_line(costs.ideal_step_s, step_s)
         yield Lines("At other kernels, memory and efficiency", (line,))
@@ -44,7 +45,7 @@ def _cost_text(own: LiftedLimit) -> str:
     return f"{least}{own.costs:.1%}"
 
 
-def _lines(costs: FrameworkLimits) -> Iterator[str]:
+def _lines(costs: FrameworkLimits, has_plan: bool) -> Iterator[str]:
     """Yield what is known of the limits that are not in the table."""
     if not costs.limits:
         yield "It has no limits."
@@ -53,7 +54,8 @@ def _lines(costs: FrameworkLimits) -> Iterator[str]:
         yield f"Without any of its limits {way}."
     names = [own.limit for own in costs.limits if own.gains_nothing]
     if names:
-        yield f"Costs nothing here: {', '.join(names)}."
+        told = "Costs nothing here" if has_plan else "Still no plan fits without"
+        yield f"{told}: {', '.join(names)}."
 
 
 def _ideal_line(ideal_s: float, step_s: float | None) -> str:

@@ -79,24 +79,37 @@ class Limit:
     sentence: str
 
 
-def limiting(name: str, sentence: str) -> dict[str, Any]:
-    """Return the metadata of a field that says which plans a framework launches.
+@dataclass(frozen=True)
+class LimitingField:
+    """Metadata of a field of `Framework` that says which plans are launched.
 
-    The field is lifted together with the rules of the same `name`, whose sentences then
-    stand for its own.
+    The field is lifted together with the rules that have the limit's name, and their
+    sentences stand for its own.
     """
-    return {LIMIT: Limit(name, sentence)}
+
+    limit: Limit
+    lifted: Callable[[Any, Any], Any] = lambda _own, ideal: ideal
+    """The value without the limit, from that of a framework and that of `ideal`."""
 
 
-LIMIT = "limit"
-"""Key of the limit in a field's metadata."""
+LIMITS = "limits"
+"""Key of a field's metadata under which `LimitingField` stands."""
+
+
+def limiting(
+    name: str,
+    sentence: str,
+    lifted: Callable[[Any, Any], Any] = LimitingField.lifted,
+) -> dict[str, LimitingField]:
+    """Return the metadata of a field that limits which plans are launched."""
+    return {LIMITS: LimitingField(Limit(name, sentence), lifted)}
 
 
 @dataclass(frozen=True)
 class Framework:
     """All that a training framework does differently.
 
-    Rules, and fields whose metadata is `limiting`, say which plans it launches: they
+    Rules, and fields with the metadata of `limiting`, say which plans it launches: they
     are its limits. All other fields say what its code does in those plans.
     """
 

@@ -12,63 +12,73 @@ from collections.abc import Container, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from meshwright.frameworks.base.framework import LIMIT, Framework, Limit
+from meshwright.frameworks.base.framework import LIMITS, Framework, Limit
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 
+KINDS_OF_RULES = ("degree_rules", "plan_rules")
+
 
 def limits(own: Framework, ideal: Framework) -> tuple[Limit, ...]:
     """Return the limits of a framework that `ideal` does not have."""
-    shared = (*ideal.degree_rules, *ideal.plan_rules)
+    shared = {rule.holds for rule in (*ideal.degree_rules, *ideal.plan_rules)}
     sentences: dict[str, dict[str, None]] = {}
     for rule in (*own.degree_rules, *own.plan_rules):
-        if rule not in shared:
+        if rule.holds not in shared:
             sentences.setdefault(rule.name, {})[rule.sentence] = None
-    for limit in _limiting_fields(own, ideal).values():
-        sentences.setdefault(limit.name, {limit.sentence: None})
+    of_rules = set(sentences)
+    for _, limit, _ in _limiting_fields(own, ideal):
+        if limit.name not in of_rules:
+            sentences.setdefault(limit.name, {})[limit.sentence] = None
     return tuple(Limit(name, "; ".join(told)) for name, told in sentences.items())
 
 
 def without_limits(
     own: Framework, names: Container[str], ideal: Framework
 ) -> Framework:
-    """Return a framework that accepts what `ideal` accepts instead of some limits."""
+    """Return a framework that also accepts what `ideal` does, in place of some limits.
+
+    `names` are those of the limits.
+    """
     changed: dict[str, Any] = {
-        field: getattr(ideal, field)
-        for field, limit in _limiting_fields(own, ideal).items()
+        field: lifted
+        for field, limit, lifted in _limiting_fields(own, ideal)
         if limit.name in names
     }
-    for kind in ("degree_rules", "plan_rules"):
+    for kind in KINDS_OF_RULES:
         rules: tuple[Rule, ...] = getattr(own, kind)
         changed[kind] = tuple(
-            _relaxed(rule, getattr(ideal, kind)) if rule.name in names else rule
-            for rule in rules
+            _relaxed(rule, ideal) if rule.name in names else rule for rule in rules
         )
     return replace(own, **changed)
 
 
-def _limiting_fields(own: Framework, ideal: Framework) -> dict[str, Limit]:
-    """Return the fields that limit a framework more than `ideal`, with their limits."""
-    return dict(_differing(own, ideal))
-
-
-def _differing(own: Framework, ideal: Framework) -> Iterator[tuple[str, Limit]]:
+def _limiting_fields(
+    own: Framework, ideal: Framework
+) -> Iterator[tuple[str, Limit, Any]]:
+    """Yield the fields that limit a framework, each with its limit and without it."""
     for field in fields(Framework):
-        is_other = getattr(own, field.name) != getattr(ideal, field.name)
-        if LIMIT in field.metadata and is_other:
-            yield field.name, field.metadata[LIMIT]
+        if LIMITS not in field.metadata:
+            continue
+        value, metadata = getattr(own, field.name), field.metadata[LIMITS]
+        lifted = metadata.lifted(value, getattr(ideal, field.name))
+        if lifted != value:
+            yield field.name, metadata.limit, lifted
 
 
-def _relaxed(rule: Rule, of_ideal: tuple[Rule, ...]) -> Rule:
-    """Return a rule that also accepts rows that keep the rules of its name in `ideal`.
+def _relaxed(rule: Rule, ideal: Framework) -> Rule:
+    """Return a rule that also accepts what the rules of its name in `ideal` accept.
 
-    Without such rules it accepts every row.
+    Without such rules it accepts everything.
     """
-    instead = [other for other in of_ideal if other.name == rule.name]
+    every = (*ideal.degree_rules, *ideal.plan_rules)
+    instead = [other for other in every if other.name == rule.name]
 
     def holds(spec: Spec, rows: Skeletons) -> Bools:
-        return rule.holds(spec, rows) | holding(instead, spec, rows)
+        concerned = [other for other in instead if other.concerns(spec)]
+        return rule.holds(spec, rows) | holding(concerned, spec, rows)
 
-    return replace(rule, holds=holds)
+    is_inherited = all(other.is_inherited for other in (rule, *instead))
+    return replace(rule, holds=holds, is_inherited=is_inherited)

@@ -18,8 +18,10 @@ IDEAL = "ideal"
 
 
 @cache
-def framework(name: str) -> Framework:
-    """Return a framework by the name that a spec gives."""
+def framework(name: str, lifted: frozenset[str] = frozenset()) -> Framework:
+    """Return a framework by the name that a spec gives, without its `lifted` limits."""
+    if lifted:
+        return without_limits(framework(name), lifted, framework(IDEAL))
     if name in bundled():
         found = import_module(f"{PACKAGE}.{name}").FRAMEWORK
     else:
@@ -45,10 +47,7 @@ def framework_published_as(text: str) -> str | None:
 
 def framework_of(spec: Spec) -> Framework:
     """Return the framework of a spec, without the limits that the spec lifts."""
-    own = framework(spec.framework)
-    if not spec.lifted_limits:
-        return own
-    return without_limits(own, spec.lifted_limits, framework(IDEAL))
+    return framework(spec.framework, spec.lifted_limits)
 
 
 def limits_of(spec: Spec) -> tuple[Limit, ...]:
