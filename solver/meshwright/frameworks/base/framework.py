@@ -83,33 +83,26 @@ class Limit:
 class LimitingField:
     """Metadata of a field of `Framework` that says which plans are launched.
 
-    The field is lifted together with the rules that have the limit's name, and their
-    sentences stand for its own.
+    The field is lifted together with the rules that have its name, and their sentences
+    stand for its own.
     """
 
-    limit: Limit
+    name: str
+    sentence: Callable[[Any], str]
+    """The limit in words, from the value that a framework has."""
     lifted: Callable[[Any, Any], Any] = lambda _own, ideal: ideal
     """The value without the limit, from that of a framework and that of `ideal`."""
 
 
 LIMITS = "limits"
-"""Key of a field's metadata under which `LimitingField` stands."""
-
-
-def limiting(
-    name: str,
-    sentence: str,
-    lifted: Callable[[Any, Any], Any] = LimitingField.lifted,
-) -> dict[str, LimitingField]:
-    """Return the metadata of a field that limits which plans are launched."""
-    return {LIMITS: LimitingField(Limit(name, sentence), lifted)}
+"""Key of a field's metadata under which its `LimitingField` stands."""
 
 
 @dataclass(frozen=True)
 class Framework:
     """All that a training framework does differently.
 
-    Rules, and fields with the metadata of `limiting`, say which plans it launches: they
+    Rules, and fields with a `LimitingField` as metadata, say which plans it launches: they
     are its limits. All other fields say what its code does in those plans.
     """
 
@@ -124,7 +117,11 @@ class Framework:
     """Rules on whole skeletons, beside those that every plan keeps."""
     offloads: tuple[int, ...] = field(
         default=(),
-        metadata=limiting("offload_supported", "only some state can be offloaded"),
+        metadata={
+            LIMITS: LimitingField(
+                "offload_supported", lambda _own: "not all of the state is offloaded"
+            )
+        },
     )
     """Codes of the offloads that it supports; its rules say under which conditions."""
     fused_kernels: FusedKernels = "norms"

@@ -12,7 +12,12 @@ from collections.abc import Container, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from meshwright.frameworks.base.framework import LIMITS, Framework, Limit
+from meshwright.frameworks.base.framework import (
+    LIMITS,
+    Framework,
+    Limit,
+    LimitingField,
+)
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
@@ -29,9 +34,10 @@ def limits(own: Framework, ideal: Framework) -> tuple[Limit, ...]:
         if rule.holds not in shared:
             sentences.setdefault(rule.name, {})[rule.sentence] = None
     of_rules = set(sentences)
-    for _, limit, _ in _limiting_fields(own, ideal):
-        if limit.name not in of_rules:
-            sentences.setdefault(limit.name, {})[limit.sentence] = None
+    for name, metadata, _ in _limiting_fields(own, ideal):
+        if metadata.name not in of_rules:
+            told = metadata.sentence(getattr(own, name))
+            sentences.setdefault(metadata.name, {})[told] = None
     return tuple(Limit(name, "; ".join(told)) for name, told in sentences.items())
 
 
@@ -44,8 +50,8 @@ def without_limits(
     """
     changed: dict[str, Any] = {
         field: lifted
-        for field, limit, lifted in _limiting_fields(own, ideal)
-        if limit.name in names
+        for field, metadata, lifted in _limiting_fields(own, ideal)
+        if metadata.name in names
     }
     for kind in KINDS_OF_RULES:
         rules: tuple[Rule, ...] = getattr(own, kind)
@@ -57,15 +63,16 @@ def without_limits(
 
 def _limiting_fields(
     own: Framework, ideal: Framework
-) -> Iterator[tuple[str, Limit, Any]]:
-    """Yield the fields that limit a framework, each with its limit and without it."""
+) -> Iterator[tuple[str, LimitingField, Any]]:
+    """Yield the fields that limit a framework, each with its value without the limit."""
     for field in fields(Framework):
-        if LIMITS not in field.metadata:
+        metadata = field.metadata.get(LIMITS)
+        if metadata is None:
             continue
-        value, metadata = getattr(own, field.name), field.metadata[LIMITS]
+        value = getattr(own, field.name)
         lifted = metadata.lifted(value, getattr(ideal, field.name))
         if lifted != value:
-            yield field.name, metadata.limit, lifted
+            yield field.name, metadata, lifted
 
 
 def _relaxed(rule: Rule, ideal: Framework) -> Rule:
