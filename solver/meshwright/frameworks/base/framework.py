@@ -102,8 +102,8 @@ LIMITS = "limits"
 class Framework:
     """All that a training framework does differently.
 
-    Rules, and fields with a `LimitingField` as metadata, say which plans it launches: they
-    are its limits. All other fields say what its code does in those plans.
+    Rules, and fields with a `LimitingField` as metadata, say which plans it launches:
+    they are its limits. All other fields say what its code does in those plans.
     """
 
     title: str

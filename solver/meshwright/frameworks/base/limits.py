@@ -64,7 +64,7 @@ def without_limits(
 def _limiting_fields(
     own: Framework, ideal: Framework
 ) -> Iterator[tuple[str, LimitingField, Any]]:
-    """Yield the fields that limit a framework, each with its value without the limit."""
+    """Yield the fields that limit a framework, and their values without the limits."""
     for field in fields(Framework):
         metadata = field.metadata.get(LIMITS)
         if metadata is None:
