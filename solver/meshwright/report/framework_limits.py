@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
 
+LEAST_SHOWN = 0.001
+"""Cost below which it is not told how much."""
+
 
 def framework_limit_sections(
     costs: FrameworkLimits | None, step_s: float | None
@@ -41,6 +44,8 @@ def _cost_text(own: LiftedLimit) -> str:
         return "open"
     if own.costs is None:
         return "the plan" if own.gains else "no plan"
+    if own.gains and own.costs < LEAST_SHOWN:
+        return f"< {LEAST_SHOWN:.1%}"
     least = ">= " if own.status == "feasible" else ""
     return f"{least}{own.costs:.1%}"
 
