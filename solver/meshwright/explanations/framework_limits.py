@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meshwright.deadline import Deadline, Interrupt
-from meshwright.frameworks.base.framework import Limit
+from meshwright.frameworks.base.limits import Limit
 from meshwright.frameworks.base.registry import IDEAL, framework_of, limits_of
 from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
 from meshwright.results.outcome import Outcome

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from meshwright.frameworks.base.limiting_field import limiting
 from meshwright.plans.rule import Rule
 from meshwright.spec.training import FusedKernels, Training
 
@@ -71,39 +71,11 @@ class Selective:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """Something that a framework cannot launch, though the mathematics allow it."""
-
-    name: str
-    """The name that broken rules have in answers."""
-    sentence: str
-
-
-@dataclass(frozen=True)
-class LimitingField:
-    """Metadata of a field of `Framework` that says which plans are launched.
-
-    The field is lifted together with the rules that have its name, and their sentences
-    stand for its own.
-    """
-
-    name: str
-    sentence: Callable[[Any], str]
-    """The limit in words, from the value that a framework has."""
-    lifted: Callable[[Any, Any], Any] = lambda _own, ideal: ideal
-    """The value without the limit, from that of a framework and that of `ideal`."""
-
-
-LIMITS = "limits"
-"""Key of a field's metadata under which its `LimitingField` stands."""
-
-
-@dataclass(frozen=True)
 class Framework:
     """All that a training framework does differently.
 
-    Rules, and fields with a `LimitingField` as metadata, say which plans it launches:
-    they are its limits. All other fields say what its code does in those plans.
+    Rules and fields with the metadata of `limiting` say which plans it launches: they
+    are its limits. All other fields say what its code does in those plans.
     """
 
     title: str
@@ -117,11 +89,7 @@ class Framework:
     """Rules on whole skeletons, beside those that every plan keeps."""
     offloads: tuple[int, ...] = field(
         default=(),
-        metadata={
-            LIMITS: LimitingField(
-                "offload_supported", lambda _own: "not all of the state is offloaded"
-            )
-        },
+        metadata=limiting("offload_supported", lambda _: "some state is not offloaded"),
     )
     """Codes of the offloads that it supports; its rules say under which conditions."""
     fused_kernels: FusedKernels = "norms"

@@ -9,21 +9,26 @@ stay, and plans with and without the limit are compared at equal code.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from meshwright.frameworks.base.framework import (
-    LIMITS,
-    Framework,
-    Limit,
-    LimitingField,
-)
+from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.limiting_field import LIMITS, LimitingField
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 
 KINDS_OF_RULES = ("degree_rules", "plan_rules")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that a framework cannot launch, though the mathematics allow it."""
+
+    name: str
+    """The name that broken rules have in answers."""
+    sentence: str
 
 
 def limits(own: Framework, ideal: Framework) -> tuple[Limit, ...]:

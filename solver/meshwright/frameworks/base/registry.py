@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from meshwright.frameworks.base.framework import Framework, Limit
-from meshwright.frameworks.base.limits import limits, without_limits
+from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.limits import Limit, limits, without_limits
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
 from meshwright.spec.spec import Spec
 
