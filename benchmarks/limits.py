@@ -66,9 +66,9 @@ def main() -> None:
             if costs:
                 console.print(table_of(name, costs))
     console.print(
-        "specs: those with a plan under the framework; it costs: how many of them the "
-        "limit makes slower, + how many more have a plan only without it; mean: over "
-        "those with a plan."
+        "specs: those that the limit concerns, with a plan under the framework; it "
+        "costs: how many of them it makes slower, + how many more have a plan only "
+        "without it; mean: over those with a plan."
     )
 
 

@@ -13,7 +13,12 @@ from meshwright.cost.job import make_job
 from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.limiting_field import LIMITS
 from meshwright.frameworks.base.limits import KINDS_OF_RULES, limits, without_limits
-from meshwright.frameworks.base.registry import IDEAL, framework, framework_of
+from meshwright.frameworks.base.registry import (
+    IDEAL,
+    framework,
+    framework_of,
+    limits_of,
+)
 from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons
@@ -54,6 +59,17 @@ def test_a_new_rule_is_a_limit_with_its_sentence() -> None:
     own = replace(framework(IDEAL), degree_rules=(TP_SMALL,))
     found = limits(own, framework(IDEAL))
     assert [(limit.name, limit.sentence) for limit in found] == [("small", "tp is 1")]
+
+
+def test_rules_that_do_not_concern_a_spec_are_no_limits_of_it() -> None:
+    of_experts = replace(TP_SMALL, concerns=lambda spec: spec.model.moe is not None)
+    own = replace(framework(IDEAL), degree_rules=(of_experts,))
+    for name, is_limit in ((SPEC, False), ("mixtral-8x7b-64xh100", True)):
+        spec = mw.load(name, Spec)
+        found = limits(
+            own, framework(IDEAL), lambda rule, spec=spec: rule.concerns(spec)
+        )
+        assert bool(found) == is_limit
 
 
 def test_rules_of_one_name_are_one_limit() -> None:
@@ -103,7 +119,7 @@ def test_an_inherited_rule_stays_inherited_beside_inherited_ones_alone() -> None
 
 def test_a_spec_keeps_its_lifted_limits_in_copies_and_shows_them_nowhere() -> None:
     spec = mw.load(SPEC, Spec)
-    free = spec.without_limits(["zero_with_pipeline"])
+    free = spec.without_limits([limits_of(spec)[0].name])
     copy = free.model_copy(update={"pins": free.pins})
     assert framework_of(copy) == framework_of(free) != framework_of(spec)
     assert free.model_dump() == spec.model_dump()

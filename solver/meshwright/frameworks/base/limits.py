@@ -8,7 +8,7 @@ stay, and plans with and without the limit are compared at equal code.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -31,12 +31,19 @@ class Limit:
     sentence: str
 
 
-def limits(own: Framework, ideal: Framework) -> tuple[Limit, ...]:
-    """Return the limits of a framework that `ideal` does not have."""
+def limits(
+    own: Framework,
+    ideal: Framework,
+    concerns: Callable[[Rule], bool] = lambda _rule: True,
+) -> tuple[Limit, ...]:
+    """Return the limits of a framework that `ideal` does not have.
+
+    `concerns` says which rules matter.
+    """
     shared = {rule.holds for rule in (*ideal.degree_rules, *ideal.plan_rules)}
     sentences: dict[str, dict[str, None]] = {}
     for rule in (*own.degree_rules, *own.plan_rules):
-        if rule.holds not in shared:
+        if rule.holds not in shared and concerns(rule):
             sentences.setdefault(rule.name, {})[rule.sentence] = None
     of_rules = set(sentences)
     for name, metadata, _ in _limiting_fields(own, ideal):

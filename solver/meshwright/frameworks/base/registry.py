@@ -51,5 +51,6 @@ def framework_of(spec: Spec) -> Framework:
 
 
 def limits_of(spec: Spec) -> tuple[Limit, ...]:
-    """Return the limits of a spec's framework."""
-    return limits(framework(spec.framework), framework(IDEAL))
+    """Return the limits of a spec's framework that concern the spec."""
+    own, ideal = framework(spec.framework), framework(IDEAL)
+    return limits(own, ideal, lambda rule: rule.concerns(spec))
