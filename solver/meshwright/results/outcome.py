@@ -131,7 +131,9 @@ class Outcome(Result):
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
     framework_limits: FrameworkLimits | None = Field(
-        None, description="What the framework's limits cost, if that was asked for."
+        None,
+        exclude=True,
+        description="What the framework's limits cost, if that was asked for.",
     )
     run: RunReport | None = Field(None, description="If the spec describes a run.")
     cluster: Cluster | None = Field(
