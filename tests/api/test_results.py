@@ -34,6 +34,10 @@ class AnyResult(Protocol):
 
 CASES: dict[str, tuple[list[str], Callable[[], AnyResult]]] = {
     "solved": (["solve", FITS], lambda: mw.solve(mw.load(FITS))),
+    "limits": (
+        ["solve", FITS, "--ideal"],
+        lambda: mw.solve(mw.load(FITS), framework_limits=True),
+    ),
     "top": (["solve", FITS, "--top", "3"], lambda: mw.solve(mw.load(FITS), top=3)),
     "not solved": (["solve", NONE_FITS], lambda: mw.solve(mw.load(NONE_FITS))),
     "run": (["solve", RUN], lambda: mw.solve(mw.load(RUN))),

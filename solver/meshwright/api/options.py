@@ -23,6 +23,7 @@ class Effort(TypedDict, total=False):
     workers: int
     top: int
     by_kind: bool | None
+    framework_limits: bool
     profile: str | Profile
     on_progress: OnProgress
     interrupt: Interrupt | None

@@ -15,6 +15,7 @@ from meshwright.api.options import (
 )
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
+from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
 from meshwright.serving.solve import solve_serving
@@ -43,6 +44,7 @@ def solve(
     workers: int = 1,
     top: int = 1,
     by_kind: bool | None = None,
+    framework_limits: bool = False,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
@@ -58,6 +60,8 @@ def solve(
         top: How many plans to return, each proven to be next (`Outcome.others`).
         by_kind: Whether to prove the best plan of each kind too: TP, PP, DP/ZeRO and
             their mixtures. Without: on clusters of up to 8 GPUs.
+        framework_limits: Whether to say what the limits of the framework cost: each is
+            lifted alone, and the spec solved again (`Outcome.framework_limits`).
         profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
             (fitted to published runs) or `unfitted`.
         on_progress: Called with a line whenever something else is being done.
@@ -79,6 +83,7 @@ def solve(
     """
     is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
+    given["framework_limits"] = framework_limits
     refuse_beside_inference(spec, given)
     options = Options(
         time_limit_s=seconds(time_limit_s),
@@ -92,4 +97,6 @@ def solve(
     )
     if isinstance(spec, ServingSpec):
         return solve_serving(spec, options)
+    if framework_limits:
+        return solve_with_limits(spec, options)
     return solve_training(spec, options)

@@ -74,19 +74,22 @@ def prune(
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
     families: Families | None = None,
+    known: float = np.inf,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
     The next `spare` plans are kept too, except dominated ones. At least one batch is
     bounded, whatever the deadline. Without pruning every skeleton that fits is a
-    candidate. `families` are those of the lattice, if they are known already.
+    candidate. `families` are those of the lattice, if they are known already. `known`
+    are the ticks of a plan that exists anyway: none slower than that is wanted.
     """
-    search = _Search(job, lattice, keep, spare, is_pruning, deadline)
+    search = _Search(job, lattice, keep, spare, is_pruning, deadline, known)
     families = find_families(job, lattice) if families is None else families
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
     count = len(families)
-    left, size = np.arange(count), count if is_whole else FIRST_PART
+    left = np.flatnonzero(families.lower <= known)
+    size = count if is_whole else FIRST_PART
     while len(left) and not search.is_over:
         on_progress(f"{len(left):,} of {count:,} families of rows to bound")
         part, others = families.least(left, size)
@@ -126,6 +129,7 @@ class _Search:
         spare: int,
         is_pruning: bool,
         deadline: Deadline,
+        known: float,
     ) -> None:
         self._job, self._lattice = job, lattice
         self._keep, self._wanted = keep, keep + spare
@@ -136,7 +140,7 @@ class _Search:
         nothing = np.zeros(0, dtype=np.int64)
         no_rows = FittingSkeletons(nothing, zero_costs(lattice.take(nothing).rows))
         self.found = [place_and_bound(job, lattice, no_rows, np.inf, None)]
-        self.best = np.inf
+        self.best = known
         """Ticks of the slowest plan that is still wanted."""
         self.no_memory = 0
         """Visited skeletons that do not fit in memory."""
@@ -200,7 +204,7 @@ class _Search:
         found = place_and_bound(self._job, self._lattice, batch, self.best, search)
         self.found.append(found.up_to(self.best))
         if self._is_pruning:
-            self.best = kth_best_upper(self.found, self._wanted)
+            self.best = min(self.best, kth_best_upper(self.found, self._wanted))
 
     def open_bound(self) -> float:
         """Return the least bound of skeletons or GPU orders that time ran out on."""

@@ -49,6 +49,14 @@ def solve(
             "Default: up to 8 GPUs.",
         ),
     ] = None,
+    ideal: Annotated[
+        bool,
+        typer.Option(
+            "--ideal",
+            help="Say what the limits of the framework cost: each is lifted alone, and "
+            "the spec solved again.",
+        ),
+    ] = False,
     time_limit: Annotated[
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
@@ -89,6 +97,7 @@ def solve(
 
         is_fitted = profile != DEFAULT_PROFILE
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
+        given["--ideal"] = ideal
         given["--export"] = export is not None
         refuse_beside_inference(loaded, given)
         with Progress() as progress:
@@ -99,6 +108,7 @@ def solve(
                 workers=workers,
                 top=top,
                 by_kind=by_kind,
+                framework_limits=ideal,
                 profile=profile,
                 on_progress=progress.say,
                 interrupt=interrupt,

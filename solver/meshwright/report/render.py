@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
+from meshwright.report.framework_limits import framework_limit_sections
 from meshwright.report.solve import solve_sections
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.training_run import run_sections
@@ -22,7 +23,12 @@ def as_text(outcome: Outcome) -> str:
 
 def outcome_sections(outcome: Outcome) -> list[Section]:
     """Return what there is to say about an outcome, and about the run around it."""
-    return [*solve_sections(outcome), *run_sections(outcome.run)]
+    step_s = outcome.best.step_s if outcome.best else None
+    return [
+        *solve_sections(outcome),
+        *framework_limit_sections(outcome.framework_limits, step_s),
+        *run_sections(outcome.run),
+    ]
 
 
 def sections_as_text(parts: list[Section]) -> str:

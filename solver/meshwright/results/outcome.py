@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.result import Result, read_json
+from meshwright.results.result import Result, Status, read_json
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
-
-Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
 class Counts(SpecModel):
@@ -131,6 +130,11 @@ class Outcome(Result):
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
+    framework_limits: FrameworkLimits | None = Field(
+        None,
+        exclude=True,
+        description="What the framework's limits cost, if that was asked for.",
+    )
     run: RunReport | None = Field(None, description="If the spec describes a run.")
     cluster: Cluster | None = Field(
         None, exclude=True, description="The cluster that the best plan runs on."

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
+from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -14,10 +15,10 @@ from meshwright.results.outcome import (
     NearMiss,
     Outcome,
     Rival,
-    Status,
 )
 from meshwright.results.priced_plan import LinkLoad, PricedPlan
 from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
+from meshwright.results.result import Status
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 
@@ -70,6 +71,9 @@ class PrintedOutcome(SpecModel):
     by_kind: tuple[PrintedKind, ...]
     rival: Rival | None
     near_miss: NearMiss | None
+    framework_limits: FrameworkLimits | None = Field(
+        None, description="What the framework's limits cost, with `--ideal`."
+    )
     run: RunReport | None = Field(None, description="Where the spec asks for one.")
     gpus: int
     versions: dict[str, str]
@@ -90,6 +94,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["solver"] = PrintedCertificate.model_validate(rest)
         others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)
         fields["others"] = tuple(others)
+    if outcome.framework_limits is not None:
+        fields["framework_limits"] = outcome.framework_limits
     if outcome.run is not None:
         fields["run"] = outcome.run
     printed = PrintedOutcome(
@@ -129,6 +135,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "rival": printed.rival,
         "near_miss": printed.near_miss,
         "certificate": _certificate(printed),
+        "framework_limits": printed.framework_limits,
         "run": printed.run,
         "capacity_gib": memory.capacity_gib if memory else 0.0,
         "gpus": printed.gpus,

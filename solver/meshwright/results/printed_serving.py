@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from meshwright.results.outcome import Certificate, NearMiss, Status
+from meshwright.results.outcome import Certificate, NearMiss
 from meshwright.results.printed_outcome import PrintedCertificate
 from meshwright.results.printed_plan import PrintedMemory
+from meshwright.results.result import Status
 from meshwright.results.serving import (
     DegreeChoice,
     KindCrossover,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,6 +12,9 @@ from meshwright.results.html_table import Rows, html_table
 from meshwright.spec.base import SpecModel
 
 M = TypeVar("M", bound=BaseModel)
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+"""What is known of the best plan."""
 
 
 class Result(SpecModel):

@@ -10,12 +10,11 @@ from meshwright.results.html_table import Rows
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
-    Status,
     miss_rows,
     proof_rows,
 )
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.result import Result, read_json
+from meshwright.results.result import Result, Status, read_json
 from meshwright.spec.base import Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 

@@ -13,7 +13,8 @@ from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.plans.columns import Ints
-from meshwright.results.outcome import Certificate, Counts, Status
+from meshwright.results.outcome import Certificate, Counts
+from meshwright.results.result import Status
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.alternatives import best_by_degree, best_by_technique
 from meshwright.serving.bounds import NEVER

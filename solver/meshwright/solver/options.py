@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from meshwright.bounds.integer_costs import TICK_S
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 
@@ -22,6 +23,11 @@ class Options:
     """How many plans to return, best first; they differ in more than the mesh."""
     is_by_kind: bool = False
     """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
+    known_s: float = np.inf
+    """Step time of a plan that is known already: slower ones may be left out.
+
+    Where that leaves none, the outcome is `infeasible`, without a nearest miss.
+    """
     most_effort: float = np.inf
     """Deterministic seconds that CP-SAT may take, equal on every machine."""
     is_brief: bool = False
@@ -33,3 +39,8 @@ class Options:
     on_progress: Callable[[str], None] = lambda _: None
     interrupt: Interrupt = field(default_factory=Interrupt)
     """Ends the solve as the time limit would."""
+
+    @property
+    def known_ticks(self) -> float:
+        """Return the step time of the known plan in ticks, infinite without one."""
+        return self.known_s / TICK_S

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
-from meshwright.bounds.branch_and_bound import Pruned, prune
+from meshwright.bounds.branch_and_bound import prune
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
@@ -32,9 +32,9 @@ from meshwright.results.outcome import (
     Outcome,
     Rival,
     RunnerUp,
-    Status,
 )
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.result import Status
 from meshwright.solver.cpsat_problem import (
     constructed_split,
     first_of_equals,
@@ -83,26 +83,28 @@ class LatticeProof:
             options.on_progress,
             options.is_pruning,
             self.families,
+            options.known_ticks,
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
         found = self._best_plans(pruned.candidates)
         if not found:
-            return self._no_plan(pruned)
-        plans = [plan for plan, _ in found]
-        proof = found[0][1]
+            return self._no_plan(pruned.candidates, pruned.open_bound)
+        best, proof = found[0]
         bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
         bound = min(bound, proof.ticks)
+        if proof.ticks > options.known_ticks:
+            return self._no_plan(pruned.candidates, bound)
         is_optimal = bound == proof.ticks
         return self._outcome(
             "optimal" if is_optimal else "feasible",
-            best=plans[0],
-            others=tuple(plans[1:]),
-            **self._alternatives(pruned.candidates, plans[0]),
+            best=best,
+            others=tuple(plan for plan, _ in found[1:]),
+            **self._alternatives(pruned.candidates, best),
             certificate=Certificate(
                 bound_s=seconds(bound),
                 gap=1 - bound / proof.ticks,
-                rounding_s=self._rounding_s(plans[0].plan),
+                rounding_s=self._rounding_s(best.plan),
                 counts=pruned.counts,
                 seed=options.seed,
                 left_open="" if is_optimal else self._left_open(),
@@ -270,10 +272,12 @@ class LatticeProof:
     def _row(self, plan: Plan) -> Skeletons:
         return to_row(self.job.fabric, plan)[0]
 
-    def _no_plan(self, pruned: Pruned) -> Outcome:
-        if np.isfinite(pruned.open_bound):
+    def _no_plan(self, left: Candidates, bound: float) -> Outcome:
+        if np.isfinite(bound) and bound <= self.options.known_ticks:
             return self._outcome("unknown")
-        return self._outcome("infeasible", near_miss=self._near_miss(pruned.candidates))
+        if np.isfinite(self.options.known_ticks):
+            return self._outcome("infeasible")
+        return self._outcome("infeasible", near_miss=self._near_miss(left))
 
     def _near_miss(self, left: Candidates) -> NearMiss:
         """Return the nearest miss: a candidate that breaks a pin or limit."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from collections.abc import Iterable
+from typing import Self
+
+from pydantic import Field, PrivateAttr, model_validator
 
 from meshwright.spec import consistency
 from meshwright.spec.base import SpecModel, refuse
@@ -34,6 +37,7 @@ class Spec(SpecModel):
     limits: Limits = Field(default_factory=lambda: Limits())
     pins: Pins = Field(default_factory=lambda: Pins())
     run: TrainingRun = Field(default_factory=lambda: TrainingRun())
+    _lifted_limits: frozenset[str] = PrivateAttr(frozenset())
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:
@@ -53,6 +57,23 @@ class Spec(SpecModel):
             f"({topology.name}), {self.framework}, {precision}, "
             f"sequence {training.seq_len:,}, batch {training.global_batch:,}"
         )
+
+    @property
+    def lifted_limits(self) -> frozenset[str]:
+        """Return the names of the framework's limits that its plans need not keep.
+
+        No file can lift a limit: only `without_limits` does.
+        """
+        return self._lifted_limits
+
+    def without_limits(self, names: Iterable[str]) -> Self:
+        """Return the spec under its framework without some of the framework's limits.
+
+        Copies of the returned spec are without these limits too.
+        """
+        lifted = self.model_copy()
+        lifted._lifted_limits = self._lifted_limits | frozenset(names)
+        return lifted
 
     @property
     def usable_gib(self) -> float:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, create_model
 
 from meshwright.plans.plan import Plan
-from meshwright.results.outcome import Certificate, Status
+from meshwright.results.outcome import Certificate
 from meshwright.results.priced_plan import StageMemory
+from meshwright.results.result import Status
 from meshwright.spec.base import SpecModel
 from meshwright.sweeps.metrics import METRICS, Metric
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from meshwright.frameworks.base.partition import Partition
+from meshwright.frameworks.base.limiting_field import limiting
+from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
 from meshwright.frameworks.base.recompute_scope import ANY_NUMBER, RecomputeScope
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
@@ -80,10 +81,18 @@ class Selective:
     unnamed: int = 0
     """What it repeats where a plan names no modules, as a bit; 0 if plans must."""
 
+    def joined(self, other: Selective) -> Selective:
+        """Return the modules of either, and what this one or else that repeats."""
+        return Selective(self.modules | other.modules, self.unnamed or other.unnamed)
+
 
 @dataclass(frozen=True)
 class Framework:
-    """All that a training framework does differently."""
+    """All that a training framework does differently.
+
+    Rules and fields with the metadata of `limiting` say which plans it launches: they
+    are its limits. All other fields say what its code does in those plans.
+    """
 
     title: str
     """The framework's name as its authors write it."""
@@ -100,15 +109,33 @@ class Framework:
     """How it puts the rules that every plan keeps, by their names."""
     context_exchange: ContextExchange = "ring"
     """How context parallelism communicates."""
-    offloads: tuple[int, ...] = ()
+    offloads: tuple[int, ...] = field(
+        default=(),
+        metadata=limiting("offload_supported", lambda _: "some state is not offloaded"),
+    )
     """Codes of the offloads that it supports; its rules say under which conditions."""
-    selective_scope: RecomputeScope = ANY_NUMBER
+    selective_scope: RecomputeScope = field(
+        default=ANY_NUMBER,
+        metadata=limiting(
+            "recompute_scope", lambda own: f"selective recomputation: {own.sentence}"
+        ),
+    )
     """How many layers of each stage may be recomputed selectively."""
-    full_scope: RecomputeScope = ANY_NUMBER
+    full_scope: RecomputeScope = field(
+        default=ANY_NUMBER,
+        metadata=limiting(
+            "recompute_scope", lambda own: f"full recomputation: {own.sentence}"
+        ),
+    )
     """How many layers of each stage may be recomputed in full."""
-    has_uneven_chunks: bool = False
+    has_uneven_chunks: bool = field(
+        default=False,
+        metadata=limiting("chunks_even", lambda _: "chunks of stages are equal"),
+    )
     """Whether some chunks of interleaved stages may have a layer less than others."""
-    partition: Partition | None = None
+    partition: Partition | None = field(
+        default=None, metadata=limiting(STAGE_LAYERS, lambda own: own.sentence)
+    )
     """How layers are split over stages; None where users say it."""
     fused_kernels: FusedKernels = "norms"
     """Kernels that are fused unless a spec says otherwise. PyTorch fuses norms from 2.9
@@ -117,7 +144,14 @@ class Framework:
     """Whether cross-entropy is fused unless a spec says otherwise."""
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of an unfused loss at its peak."""
-    selective: Selective | None = None
+    selective: Selective | None = field(
+        default=None,
+        metadata=limiting(
+            "recompute_supported",
+            lambda _: "not every module can be recomputed",
+            lambda own, ideal: own.joined(ideal) if own else ideal,
+        ),
+    )
     """Selective recomputation; None if layers are recomputed whole or not at all."""
     overhead_gib: float = MANY_GROUPS_OVERHEAD_GIB
     """CUDA context and the buffers of communicators on each GPU, GiB."""

@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 
 from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.limits import Limit, limits, without_limits
 from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, PER_STAGE
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
@@ -19,10 +20,15 @@ from meshwright.spec.training import FusedKernels
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
 
+IDEAL = "ideal"
+"""The framework that has no limits."""
+
 
 @cache
-def framework(name: str) -> Framework:
-    """Return a framework by the name that a spec gives."""
+def framework(name: str, lifted: frozenset[str] = frozenset()) -> Framework:
+    """Return a framework by the name that a spec gives, without its `lifted` limits."""
+    if lifted:
+        return without_limits(framework(name), lifted, framework(IDEAL))
     if name in bundled():
         found = import_module(f"{PACKAGE}.{name}").FRAMEWORK
     else:
@@ -47,8 +53,14 @@ def framework_published_as(text: str) -> str | None:
 
 
 def framework_of(spec: Spec) -> Framework:
-    """Return the framework of a spec."""
-    return framework(spec.framework)
+    """Return the framework of a spec, without the limits that the spec lifts."""
+    return framework(spec.framework, spec.lifted_limits)
+
+
+def limits_of(spec: Spec) -> tuple[Limit, ...]:
+    """Return the limits of a spec's framework that concern the spec."""
+    own, ideal = framework(spec.framework), framework(IDEAL)
+    return limits(own, ideal, lambda rule: rule.concerns(spec))
 
 
 def fused_kernels_of(spec: Spec) -> FusedKernels:

@@ -1,0 +1,174 @@
+"""What limits of a framework cost: each lifted alone, solved, and told."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.check.check import broken_rules
+from meshwright.cost.job import make_job
+from meshwright.cost.profile import load_profile
+from meshwright.deadline import Interrupt
+from meshwright.explanations.framework_limits import solve_with_limits
+from meshwright.frameworks.base.registry import limits_of
+from meshwright.report.render import as_text
+from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
+from meshwright.spec.spec import Spec
+from tests.helpers.command import run
+
+COSTLY = "llama2-13b-8xa100"
+"""DeepSpeed, some of whose limits cost something."""
+
+FREE = "gpt2-xl-2xa100-pcie"
+"""DeepSpeed, with a plan that no limit makes slower."""
+
+NONE_FITS = "llama3-70b-16xa100"
+
+FITS_WITHOUT = "llama3-8b-2x4090-pcie"
+"""Megatron-LM, under which no plan fits; without its limit on offload one does."""
+
+FITTED = load_profile("measured")
+
+
+def costs_of(name: str, **how: Any) -> FrameworkLimits:
+    options = Options(profile=FITTED, **how)
+    found = solve_with_limits(mw.load(name, Spec), options).framework_limits
+    assert found is not None
+    return found
+
+
+def names_of(found: FrameworkLimits) -> set[str]:
+    return {own.limit for own in found.limits}
+
+
+def step_s(spec: Spec) -> float:
+    best = solve(spec, Options(profile=FITTED, is_brief=True)).best
+    return best.step_s if best else math.inf
+
+
+@pytest.mark.parametrize("name", [COSTLY, FREE, NONE_FITS, FITS_WITHOUT])
+def test_every_limit_is_priced_as_a_solve_without_it(name: str) -> None:
+    spec = mw.load(name, Spec)
+    found = costs_of(name)
+    assert names_of(found) == {limit.name for limit in limits_of(spec)}
+    for own in found.limits:
+        _is_told(own, step_s(spec), step_s(spec.without_limits([own.limit])))
+    every = spec.without_limits(names_of(found))
+    _is_told(found.all_lifted, step_s(spec), step_s(every))
+
+
+def _is_told(own: LiftedLimit, within_s: float, without_s: float) -> None:
+    if math.isinf(without_s):
+        assert (own.step_s, own.costs, own.status) == (None, None, "infeasible")
+        return
+    assert own.step_s == pytest.approx(without_s, rel=1e-9)
+    if math.isinf(within_s):
+        assert own.costs is None
+    else:
+        assert own.costs == pytest.approx(within_s / without_s - 1, abs=1e-9)
+    assert own.status == "optimal"
+    assert own.gains == (within_s > without_s * (1 + 1e-9)) != own.gains_nothing
+
+
+def test_the_costliest_comes_first_with_a_plan_that_breaks_it() -> None:
+    spec, found = mw.load(COSTLY, Spec), costs_of(COSTLY)
+    costs = [own.costs or 0.0 for own in found.limits]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > 0
+    for own in found.limits:
+        if own.plan is not None:
+            broken = broken_rules(make_job(spec), own.plan)
+            assert {rule.rule for rule in broken} == {own.limit}
+
+
+def test_all_is_told_of_each_where_nothing_gains() -> None:
+    """One solve without any limit suffices, and one under `ideal`."""
+    told: list[str] = []
+    found = costs_of(FREE, on_progress=told.append)
+    assert all(own.gains_nothing for own in found.limits)
+    assert told[-2:] == ["without any of the framework's limits", "framework: ideal"]
+
+
+def test_without_time_nothing_is_known() -> None:
+    found = costs_of(COSTLY, time_limit_s=0.0)
+    assert {own.status for own in found.limits} == {"unknown"}
+    assert not any(own.gains or own.gains_nothing for own in found.limits)
+    assert found.ideal_step_s is None
+
+
+def test_an_interrupt_leaves_the_rest_open() -> None:
+    interrupt = Interrupt()
+
+    def stop_at_the_third(text: str) -> None:
+        interrupt.is_asked |= text.startswith("3 of ")
+
+    found = costs_of(COSTLY, on_progress=stop_at_the_third, interrupt=interrupt)
+    open_ones = [own for own in found.limits if own.status == "unknown"]
+    limits = limits_of(mw.load(COSTLY, Spec))
+    assert [own.limit for own in open_ones] == [own.name for own in limits[2:]]
+
+
+def test_slower_plans_than_a_known_one_are_left_out() -> None:
+    spec = mw.load(COSTLY, Spec)
+    best = solve(spec).best
+    assert best is not None
+    for share, status in ((0.999, "infeasible"), (1.001, "optimal")):
+        found = solve(spec, Options(known_s=best.step_s * share, is_brief=True))
+        assert found.status == status
+        assert found.best is None or found.best.plan == best.plan
+        assert found.near_miss is None
+
+
+def test_a_known_plan_of_unlike_parts_is_kept_in_mind() -> None:
+    spec = mw.load("gpt2-xl-2x3090-2x4090", Spec)
+    best = solve(spec).best
+    assert best is not None
+    options = Options(is_brief=True, known_s=best.step_s * 0.999)
+    assert solve(spec, options).status == "infeasible"
+    found = solve(spec, replace(options, known_s=best.step_s * 1.001)).best
+    assert found is not None
+    assert found.plan == best.plan
+
+
+def test_the_command_tells_what_limits_cost() -> None:
+    done = run("solve", COSTLY, "--ideal", "--no-by-kind")
+    assert done.code == 0
+    assert "What the limits of DeepSpeed cost, each lifted alone" in done.stdout
+    assert "Under `framework: ideal` a step takes" in done.stdout
+    printed = run("solve", COSTLY, "--ideal", "--format", "json", "--no-by-kind")
+    data = json.loads(printed.stdout)["framework_limits"]
+    assert data["all_lifted"]["costs"] >= data["limits"][0]["costs"] > 0
+    plain = run("solve", COSTLY, "--format", "json", "--no-by-kind")
+    assert "framework_limits" not in json.loads(plain.stdout)
+
+
+def test_where_no_plan_fits_the_exit_code_stays() -> None:
+    done = run("solve", NONE_FITS, "--ideal")
+    assert done.code == 1
+    assert "What the limits of Megatron-LM cost" not in done.stdout
+    assert "Without any of its limits no plan fits." in done.stdout
+    without = run("solve", FITS_WITHOUT, "--ideal")
+    assert without.code == 1
+    assert "offload_supported" in without.stdout
+
+
+def test_serving_has_no_such_limits() -> None:
+    done = run("solve", "serve-llama3-8b-1xa100", "--ideal")
+    assert done.code == 2
+    assert "--ideal: for specs with training" in done.stderr
+
+
+def test_a_framework_without_limits_says_so() -> None:
+    spec = mw.load(FREE, Spec).model_copy(update={"framework": "ideal"})
+    outcome = mw.solve(spec, framework_limits=True)
+    assert outcome.framework_limits is not None
+    assert outcome.framework_limits.limits == ()
+    assert "It has no limits." in as_text(outcome)
+    assert mw.Outcome.from_json(outcome.to_json()).framework_limits is not None
