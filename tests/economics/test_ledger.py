@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from meshwright.check.check import check, rows_by_kind
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price, stage_times
+from meshwright.cost.timing import block_times
 from meshwright.economics.ledger import ledger
 from meshwright.lattice.lattice import build_lattice
 from meshwright.loading.load import load_spec
@@ -77,6 +78,10 @@ def check_time(job: Job, plan: Plan, told: Ledger) -> None:
 
 def again_s(kind: Job, rows: Skeletons, plan: Plan, stage: int) -> float:
     """Return what a stage's recomputation waits for beside compute."""
+    if plan.recompute == "selective":
+        layers = plan.stages[stage].recompute_layers
+        once_s = block_times(kind, rows)["layer"].repeated_s[0]
+        return float(layers * once_s)
     time = price(kind, rows).time
     if plan.recompute != "full":
         return 0.0
