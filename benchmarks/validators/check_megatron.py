@@ -54,7 +54,11 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     if layout is not None:
         own = [stage["layers"] for stage in plan["stages"]]
         read = [
-            sum(kind.name == "decoder" for kind in layout.layout[rank][0])
+            sum(
+                kind.name == "decoder"
+                for chunk in layout.layout[rank]
+                for kind in chunk
+            )
             for rank in range(plan["pp"])
         ]
         same("layers of stages", read, own)
