@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain
 from typing import Any
 
 from common import Launch, expect, main, same
@@ -53,10 +54,8 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     layout = config.pipeline_model_parallel_layout
     if layout is not None:
         own = [stage["layers"] for stage in plan["stages"]]
-        read = [
-            sum(kind.name == "decoder" for kind in layout.layout[rank][0])
-            for rank in range(plan["pp"])
-        ]
+        chunks = (chain(*layout.layout[rank]) for rank in range(plan["pp"]))
+        read = [sum(kind.name == "decoder" for kind in kinds) for kinds in chunks]
         same("layers of stages", read, own)
     groups = plan["ep"] * plan["pp"]
     expect(job.gpus % groups == 0, f"ep x pp {groups} does not divide {job.gpus} GPUs")
