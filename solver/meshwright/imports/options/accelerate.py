@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from meshwright.imports.launch import Launch
-from meshwright.imports.settings.setting import Setting, Settings
+from meshwright.imports.settings.setting import Settings
 
-DEGREES = {
-    "tp": "tp",
-    "cp": "cp",
-    "dp_replicate": "dp_replicate",
-    "dp_shard": "dp_shard",
-}
-"""Sizes of `parallelism_config`, and the fields of plans that they are."""
+DEGREES = ("tp", "cp", "dp_replicate", "dp_shard")
+"""Sizes of `parallelism_config`, which have the names of plans."""
 
 KINDS = {
     "NO": "plain", "MULTI_GPU": "plain", "FSDP": "fsdp", "DEEPSPEED": "deepspeed",

@@ -65,8 +65,10 @@ def say_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     _say_heads(settings, launch, latent, is_complete)
     _say_block(settings, launch, is_complete)
     _say_ends(settings, launch, is_complete)
+    if is_complete:
+        _say_width(launch)
     if "model.moe.n_experts" in launch.said:
-        _say_experts(settings, launch)
+        _say_experts(settings, launch, is_complete)
 
 
 def _say_heads(
@@ -135,7 +137,20 @@ def _say_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.say("model.learned_positions", *most)
 
 
-def _say_experts(settings: Settings, launch: Launch) -> None:
+def _say_width(launch: Launch) -> None:
+    """Say the inner width that Megatron-LM takes where none is given."""
+    width = launch.value("model.d_model")
+    if width is not None and "model.d_ff" not in launch.said:
+        is_gated = launch.value("model.gated_mlp")
+        inner = int(4 * width * 2 / 3 / 64) * 64 if is_gated else 4 * width
+        launch.say("model.d_ff", inner)
+
+
+def _say_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    if is_complete:
+        launch.say("model.moe.top_k", launch.value("model.moe.top_k") or 2)
+        inner = launch.value("model.moe.d_ff") or launch.value("model.d_ff")
+        launch.say("model.moe.d_ff", inner)
     pattern = settings.get("moe_layer_freq")
     if pattern is not None and pattern.value is not None:
         launch.say("model.moe.first_dense_layers", _dense_layers(pattern), pattern)
