@@ -24,10 +24,11 @@ ASKED = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a job that a launch may leave to others; None where nobody says them."""
+    """What of a job a launch may leave to others; None where nobody says it."""
 
     gpus: int | None = None
     n_layers: int | None = None
+    precisions: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -45,10 +46,19 @@ class Decided:
         needless = {"vpp", "schedule"} if pins.get("pp") == 1 else set()
         needless |= {"sequence_parallel"} if pins.get("tp") == 1 else set()
         needless |= {"micro_batch"} if "microbatches" in pins else set()
-        named = [name for name in ASKED if name not in {*pins, *needless}]
+        named = [
+            name
+            for name in ASKED
+            if name not in {*pins, *needless} or _is_choice(pins.get(name))
+        ]
         if "pp" in pins and pins["pp"] != 1 and "layers" not in pins:
             named.append("layers of stages")
         return [*named, "placement of ranks"]
+
+
+def _is_choice(value: Any) -> bool:
+    """Return whether a field may still have several values."""
+    return isinstance(value, list) and len(value) > 1
 
 
 def decide(launch: Launch, sizes: Sizes) -> Decided:
@@ -61,6 +71,8 @@ def decide(launch: Launch, sizes: Sizes) -> Decided:
     for name in DIRECT:
         if (value := launch.value(name)) is not None:
             pins[name] = value
+    if sizes.precisions and isinstance(words := pins.get("precision"), list):
+        pins["precision"] = [word for word in words if word in sizes.precisions]
     _decide_micro_batch(launch, pins)
     _decide_data_parallelism(launch, sizes, pins)
     _decide_sharding(launch, pins)

@@ -69,7 +69,8 @@ def sizes_of(launch: Launch) -> Sizes:
 
 
 def _sizes(spec: Spec) -> Sizes:
-    return Sizes(spec.cluster.gpus, spec.model.n_layers)
+    precisions = spec.training.precisions
+    return Sizes(spec.cluster.gpus, spec.model.n_layers, precisions)
 
 
 def _left_open(launch: Launch, decided: Decided) -> str:

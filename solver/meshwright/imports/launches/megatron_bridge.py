@@ -21,7 +21,7 @@ from meshwright.reading.yaml_text import parse_yaml
 
 SECTIONS = (
     "model", "train", "ddp", "optimizer", "dataset", "mixed_precision", "dist",
-    "comm_overlap", "tokenizer",
+    "comm_overlap", "tokenizer", "checkpoint",
 )  # fmt: skip
 """Sections of a recipe that touch the plan or the job."""
 

@@ -13,8 +13,8 @@ KINDS = {
 }  # fmt: skip
 """Words of `distributed_type` that are read."""
 
-PRECISIONS = {
-    "no": ["fp32", "tf32"], "bf16": ["bf16"], "fp16": ["fp16"], "fp8": ["fp8"],
+PRECISIONS: dict[str, str | list[str]] = {
+    "no": ["fp32", "tf32"], "bf16": "bf16", "fp16": "fp16", "fp8": "fp8",
 }  # fmt: skip
 
 STRATEGIES = {

@@ -6,28 +6,17 @@ import re
 from collections.abc import Iterable, Iterator
 
 from meshwright.imports.launch import Launch
+from meshwright.imports.settings.arguments import ALL, FLAGS, LAUNCHER, NODES, RANKS
 from meshwright.imports.settings.setting import Setting, Settings
 from meshwright.imports.text import whole
 from meshwright.reading.document import Where
-
-NODES = ("nnodes", "num_nodes", "num_machines")
-RANKS = ("nproc_per_node", "num_gpus")
-ALL = ("num_processes",)
-"""Options that hold hosts, ranks of a host, and ranks of all hosts."""
-
-RUNS = (
-    "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend", "standalone",
-    "rdzv_endpoint", "rdzv_conf", "max_restarts", "machine_rank", "main_process_ip",
-    "main_process_port", "tee", "log_dir", "redirects", "hostfile", "m",
-)  # fmt: skip
-"""Options on how ranks find one another."""
 
 _SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.M)
 
 
 def say_gpus(settings: Settings, launch: Launch) -> None:
     """Say how many GPUs the options of a launcher start, where they do."""
-    settings.skip(*RUNS)
+    settings.skip(*LAUNCHER, *FLAGS)
     if total := _count(settings, ALL):
         launch.say("gpus", *total)
     nodes, ranks = _count(settings, NODES), _count(settings, RANKS)

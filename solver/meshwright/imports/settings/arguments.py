@@ -11,6 +11,22 @@ from meshwright.imports.settings.shell import Argument
 from meshwright.imports.settings.shell_values import unmarked
 from meshwright.reading.document import Where
 
+NODES = ("nnodes", "num_nodes", "num_machines")
+RANKS = ("nproc_per_node", "num_gpus")
+ALL = ("num_processes",)
+"""Options of launchers that hold hosts, ranks of a host, and ranks of all hosts."""
+
+LAUNCHER = (
+    *NODES, *RANKS, *ALL, "node_rank", "master_addr", "master_port", "rdzv_id",
+    "rdzv_backend", "rdzv_endpoint", "rdzv_conf", "max_restarts", "machine_rank",
+    "main_process_ip", "main_process_port", "tee", "log_dir", "redirects", "hostfile",
+    "role", "local_ranks_filter", "monitor_interval", "start_method", "config_file",
+)  # fmt: skip
+"""Options of launchers, each of which takes one word; the program stands behind."""
+
+FLAGS = ("standalone", "m", "no_python", "multi_gpu", "use_fsdp")
+"""Options of launchers that take no word."""
+
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _DOTTED = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.ASCII | re.S)
 
@@ -18,7 +34,8 @@ _DOTTED = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.ASCII 
 def options(words: Sequence[Argument], name: str) -> Iterator[Setting]:
     """Yield the options of a command, `--name value ...` or `--name=value`.
 
-    An option has all the words up to the next one as its value.
+    An option has all the words up to the next one as its value; one of a launcher has
+    one word at most.
     """
     found: Argument | None = None
     values: list[str] = []
@@ -28,7 +45,9 @@ def options(words: Sequence[Argument], name: str) -> Iterator[Setting]:
             values += [word.text]
             continue
         if found is not None:
-            yield option(found, values, name)
+            short = canonical(found.text)
+            most = 1 if short in LAUNCHER else 0 if short in FLAGS else len(values)
+            yield option(found, values[:most], name)
         found, values = Argument(text, word.line), [value] if equals else []
 
 
