@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from meshwright.imports.settings.setting import MOST_CHARACTERS
+
 if TYPE_CHECKING:
     from meshwright.imports.imported import Imported
     from meshwright.spec.gpu import Gpu
@@ -91,3 +93,5 @@ class LogImporter(Importer[Facts]):
 @dataclass(frozen=True)
 class LaunchImporter(Importer[Facts]):
     """A kind of file that starts a training framework: its facts are a `Launch`."""
+
+    most_characters: ClassVar[int] = MOST_CHARACTERS

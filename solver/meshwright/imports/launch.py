@@ -112,6 +112,8 @@ class Launch:
 def _why_open(own: Setting) -> str:
     if not own.unset:
         return "left open: the program that reads it decides"
+    if own.unset == (own.value,):
+        return "left open: only a run knows it"
     return f"left open: {listed(own.unset)} is not set in the file"
 
 

@@ -96,7 +96,7 @@ def questions(draw: st.DrawFn, target: str) -> tuple[dict[str, Any], dict[str, A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data())
 def test_drawn_plan_is_the_same_after_its_files(
     target: str, data: st.DataObject

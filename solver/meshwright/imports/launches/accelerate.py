@@ -9,7 +9,7 @@ from meshwright.imports.launch import Launch
 from meshwright.imports.launch_command import command_settings, say_script, variables
 from meshwright.imports.options import accelerate, deepspeed
 from meshwright.imports.settings.fields import fields
-from meshwright.imports.settings.setting import Setting, Settings
+from meshwright.imports.settings.setting import Setting, Settings, check_characters
 from meshwright.imports.settings.shell import read_script
 from meshwright.reading.yaml_text import parse_yaml
 
@@ -25,6 +25,7 @@ def parse(text: str, name: str) -> Launch:
     Raises:
         SpecError: the text is neither, or a value is none that its key takes.
     """
+    check_characters(text, name)
     if not _YAML.search(text):
         return _of_script(text, name)
     document = parse_yaml(text, name)

@@ -7,12 +7,12 @@ import re
 from meshwright.imports.importer import LaunchImporter
 from meshwright.imports.launch import Launch
 from meshwright.imports.launch_command import command_settings, say_script
-from meshwright.imports.options.deepspeed import say_plan
+from meshwright.imports.options.deepspeed import say_defaults, say_plan
 from meshwright.imports.options.megatron import DEGREES, say_recompute
 from meshwright.imports.options.megatron_model import say_model
 from meshwright.imports.settings.fields import fields
 from meshwright.imports.settings.hjson import parse_hjson
-from meshwright.imports.settings.setting import Settings
+from meshwright.imports.settings.setting import Settings, check_characters
 from meshwright.imports.settings.shell import read_script
 
 FILES = ("deepspeed_config", "deepspeed_config_file")
@@ -27,6 +27,7 @@ def parse(text: str, name: str) -> Launch:
     Raises:
         SpecError: the text is neither, or a value is none that its key takes.
     """
+    check_characters(text, name)
     launch = Launch("deepspeed", "DeepSpeed", "deepspeed", name)
     if _HJSON.match(text):
         settings = Settings(fields(parse_hjson(text, name)))
@@ -43,6 +44,7 @@ def _say_script(text: str, launch: Launch) -> Settings:
     settings = Settings(command_settings(script, (*FILES, "deepspeed")))
     say_script(script, text, settings, launch)
     settings.skip("deepspeed")
+    say_defaults(launch)
     file = settings.get(*FILES)
     launch.files += [file] if file is not None and file.value else []
     for field, names in DEGREES.items():

@@ -8,7 +8,7 @@ from meshwright.imports.launch_command import command_settings, say_script
 from meshwright.imports.options.megatron import say_plan
 from meshwright.imports.options.megatron_model import say_model
 from meshwright.imports.options.megatron_state import say_precision
-from meshwright.imports.settings.setting import Settings
+from meshwright.imports.settings.setting import Settings, check_characters
 from meshwright.imports.settings.shell import read_script
 
 MARKS = (
@@ -25,6 +25,7 @@ def parse(text: str, name: str) -> Launch:
         SpecError: no command has such arguments, several differ, or a value is none
             that its option takes; with file and line.
     """
+    check_characters(text, name)
     script = read_script(text, name)
     launch = Launch("megatron", "Megatron-LM", "megatron", name)
     settings = Settings(command_settings(script, MARKS))

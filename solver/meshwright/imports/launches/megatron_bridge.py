@@ -15,7 +15,7 @@ from meshwright.imports.options.megatron_state import say_precision
 from meshwright.imports.settings.arguments import assignments, options
 from meshwright.imports.settings.fields import fields
 from meshwright.imports.settings.python_source import python_settings
-from meshwright.imports.settings.setting import Setting, Settings
+from meshwright.imports.settings.setting import Setting, Settings, check_characters
 from meshwright.imports.settings.shell import Argument, read_script
 from meshwright.reading.yaml_text import parse_yaml
 
@@ -50,6 +50,7 @@ def parse(text: str, name: str) -> Launch:
     Raises:
         SpecError: the text is none, or a value is none that its field takes.
     """
+    check_characters(text, name)
     launch = Launch("megatron_bridge", "Megatron Bridge", "megatron", name)
     if _PYTHON.search(text):
         given: Iterable[Setting] = _short(python_settings(text, name))

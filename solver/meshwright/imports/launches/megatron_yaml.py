@@ -8,7 +8,12 @@ from meshwright.imports.importer import LaunchImporter
 from meshwright.imports.launch import Launch
 from meshwright.imports.launches.megatron import say_arguments
 from meshwright.imports.settings.fields import fields
-from meshwright.imports.settings.setting import Setting, Settings, canonical
+from meshwright.imports.settings.setting import (
+    Setting,
+    Settings,
+    canonical,
+    check_characters,
+)
 from meshwright.reading.document import Document
 from meshwright.reading.yaml_text import parse_yaml
 
@@ -24,6 +29,7 @@ def parse(text: str, name: str) -> Launch:
     Raises:
         SpecError: the text is no YAML, or a value is none that its option takes.
     """
+    check_characters(text, name)
     document = parse_yaml(text, name)
     launch = Launch("megatron_yaml", "Megatron-LM", "megatron", name)
     settings = Settings(_settings(document))

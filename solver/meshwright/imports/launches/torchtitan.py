@@ -11,7 +11,7 @@ from meshwright.imports.launch_command import command_settings, say_script
 from meshwright.imports.options.torchtitan import say_plan
 from meshwright.imports.settings.arguments import option, options
 from meshwright.imports.settings.python_source import python_settings
-from meshwright.imports.settings.setting import Setting, Settings
+from meshwright.imports.settings.setting import Setting, Settings, check_characters
 from meshwright.imports.settings.shell import Argument, read_script
 from meshwright.reading.document import Where
 
@@ -29,6 +29,7 @@ def parse(text: str, name: str) -> Launch:
     Raises:
         SpecError: the text is neither, or a value is none that its field takes.
     """
+    check_characters(text, name)
     launch = Launch("torchtitan", "torchtitan", "torchtitan", name)
     if _PYTHON.search(text):
         settings = Settings(python_settings(text, name))

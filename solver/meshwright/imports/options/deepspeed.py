@@ -80,6 +80,14 @@ def say_plan(settings: Settings, launch: Launch) -> None:
             launch.is_not_judged(own, why)
 
 
+def say_defaults(launch: Launch) -> None:
+    """Say what DeepSpeed has one way of, or none."""
+    launch.say("cp", 1)
+    launch.say("vpp", 1)
+    launch.say("sequence_parallel", False)
+    launch.say("schedule", "1f1b")
+
+
 def _say_stage(settings: Settings, launch: Launch) -> None:
     stage = settings.count("zero_optimization.stage", "zero_stage", least=0)
     if stage is None and "zero_optimization.stage" not in settings:
@@ -88,10 +96,7 @@ def _say_stage(settings: Settings, launch: Launch) -> None:
         if stage[0] > 3:
             stage[1].refuse("accepted: 0 to 3")
         launch.say("zero", *stage)
-    launch.say("cp", 1)
-    launch.say("vpp", 1)
-    launch.say("sequence_parallel", False)
-    launch.say("schedule", "1f1b")
+    say_defaults(launch)
     if launch.value("zero") in (2, 3):
         launch.say("pp", 1)  # the pipeline engine refuses them
 

@@ -51,9 +51,11 @@ def say_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     Args:
         settings: The options.
         launch: Gets what they say.
-        is_complete: Whether an option that is not given has the framework's default.
+        is_complete: Whether an option that is not given has the framework's default,
+            if there is a model at all.
     """
     settings.skip(*_AS_COUNTED)
+    is_complete &= "hidden_size" in settings
     latent = settings.is_on("multi_latent_attention")
     for name, field in COUNTS.items():
         if found := settings.count(name):

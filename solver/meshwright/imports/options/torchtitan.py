@@ -24,6 +24,9 @@ SCHEDULES = {
 
 INTERLEAVED = "interleaved1f1b"
 
+STAGES_OF_A_RANK = 2
+"""Stages of a rank under an interleaved schedule, unless layers or parts say others."""
+
 POLICIES = {
     "none": "none", "null": "none", "selective": "selective", "full": "full",
     "selectiveac.config": "selective", "fullac.config": "full",
@@ -111,8 +114,12 @@ def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     schedule = settings.word(SCHEDULES, name)
     if schedule:
         launch.say("schedule", *schedule)
-        if str(schedule[1].value).lower() != INTERLEAVED:
-            launch.say("vpp", 1)
+        is_split = str(schedule[1].value).lower() == INTERLEAVED
+        if (
+            not is_split
+            or "parallelism.pipeline_parallel_layers_per_stage" not in settings
+        ):
+            launch.say("vpp", STAGES_OF_A_RANK if is_split else 1)
     elif is_complete and name not in settings:
         launch.say("schedule", "1f1b")
         launch.say("vpp", 1)

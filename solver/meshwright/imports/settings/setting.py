@@ -17,6 +17,9 @@ AUTO = "auto"
 MOST_COUNT = 10**15
 """Largest whole number of any setting."""
 
+MOST_CHARACTERS = 1_000_000
+"""Most characters of a configuration or a script."""
+
 LONGEST_SHOWN = 60
 """Most characters of a value in a message."""
 
@@ -62,6 +65,16 @@ class Setting:
             SpecError: always.
         """
         raise SpecError(f"{self.where}: {printable(str(self))}: {expected}")
+
+
+def check_characters(text: str, name: str) -> None:
+    """Refuse a text that is longer than any configuration.
+
+    Raises:
+        SpecError: names the limit.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
 
 
 def canonical(written: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from meshwright.errors import SpecError
+from meshwright.imports.settings.setting import MOST_CHARACTERS, check_characters
 from meshwright.imports.settings.shell_text import Piece, ShellText, Word
 from meshwright.imports.settings.shell_values import (
     MARK,
@@ -20,10 +21,7 @@ from meshwright.imports.settings.shell_values import (
     holds,
     mark,
 )
-from meshwright.imports.text import check_length, fail
-
-MOST_CHARACTERS = 1_000_000
-"""Most characters of a script, and of all values that it makes."""
+from meshwright.imports.text import fail
 
 MOST_NESTING = 8
 """Most levels of scripts in strings, and of values in defaults."""
@@ -82,9 +80,7 @@ def read_script(text: str, name: str) -> Script:
         SpecError: a quote or a parenthesis is open at the end, or the script, its
             words or the values that it makes are too many.
     """
-    if len(text) > MOST_CHARACTERS:
-        check_length(text, name)
-        fail(name, 0, f"expected at most {MOST_CHARACTERS:,} characters")
+    check_characters(text, name)
     reader = _Reader(Script(name))
     reader.read(text.translate(dict.fromkeys(map(ord, MARK), "?")), 1)
     return reader.script
@@ -251,6 +247,9 @@ class _Reader:
             parts = self._value(piece.text, word.line)
             if not piece.is_quoted:
                 parts = _split(parts)
+            elif "*" in piece.text and len(parts) > 1:
+                joined = " ".join(own.text for own in parts)
+                parts = [Argument(joined, parts[0].line)]
             for at, part in enumerate(parts):
                 if at or (part.text[:1] == " " and not piece.is_quoted):
                     fields += [Argument(text, line)] if is_open else []

@@ -23,8 +23,6 @@ def parse_toml(text: str, name: str) -> Document:
     Raises:
         SpecError: the text is no TOML, is too long, or nests too deep.
     """
-    if len(text) > SPECS.most_bytes:
-        raise SpecError(f"{name}: expected at most {SPECS.most_bytes:,} characters")
     for number, line in enumerate(text.splitlines(), 1):
         if len(_DEEP.findall(line)) > MAX_DEPTH and _opened(line) > MAX_DEPTH:
             check_size(0, MAX_DEPTH + 1, Where(name, number), SPECS)
