@@ -14,6 +14,9 @@ from meshwright.imports.text import fail
 
 _BARE = re.compile(r"--?[A-Za-z]")
 
+_PRINTS = ("echo", "printf")
+"""Commands that only say what is run."""
+
 Reader = Callable[[Sequence[Argument], str], Iterable[Setting]]
 """Returns the settings in the words of a command."""
 
@@ -29,13 +32,9 @@ def command_settings(
         SpecError: no command has them, or several that differ do.
     """
     wanted = set(marks)
-    bare = [
-        word
-        for run in script.runs
-        if _BARE.match(run.words[0].text)
-        for word in run.words
-    ]
-    lists = [run.words for run in script.runs if not _BARE.match(run.words[0].text)]
+    runs = [run.words for run in script.runs if run.words[0].text not in _PRINTS]
+    bare = [word for words in runs if _BARE.match(words[0].text) for word in words]
+    lists = [words for words in runs if not _BARE.match(words[0].text)]
     found: list[list[Setting]] = []
     for words in [*lists, bare]:
         settings = [*read(words, script.name)]

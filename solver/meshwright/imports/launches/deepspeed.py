@@ -18,6 +18,9 @@ from meshwright.imports.settings.shell import read_script
 FILES = ("deepspeed_config", "deepspeed_config_file")
 """Options that name the configuration."""
 
+CHECKPOINTS = ("checkpoint_activations", "deepspeed_activation_checkpointing")
+"""Flags of Megatron-DeepSpeed that recompute every layer."""
+
 _HJSON = re.compile(r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{")
 
 
@@ -51,6 +54,8 @@ def _say_script(text: str, launch: Launch) -> Settings:
         if field != "ep" and (found := settings.count(*names)):
             launch.say(field, *found)
     say_recompute(settings, launch, is_complete=False)
+    if own := settings.is_on(*CHECKPOINTS):
+        launch.say("recompute", "full", own)
     for field, option in (
         ("micro_batch", "micro_batch_size"),
         ("training.global_batch", "global_batch_size"),

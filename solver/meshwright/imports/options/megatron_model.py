@@ -31,7 +31,7 @@ NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
 
 POSITIONS = {
     "rope": False, "learned_absolute": True, "none": False, "yarn": False,
-    "mrope": False,
+    "mrope": False, "relative": False, "alibi": False,
 }  # fmt: skip
 """Words of `--position-embedding-type`: whether positions are learned."""
 
@@ -128,6 +128,8 @@ def _say_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
     elif is_complete:
         launch.say("model.tied_embeddings", True)
     kind = settings.word(POSITIONS, "position_embedding_type")
+    if kind and kind[1].value == "alibi":
+        launch.say("model.alibi", True, kind[1])
     rotary = settings.is_on("use_rotary_position_embeddings")
     most = settings.count("max_position_embeddings")
     is_learned = kind[0] if kind else is_complete and rotary is None

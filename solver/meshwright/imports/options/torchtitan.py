@@ -41,6 +41,7 @@ PRECISIONS = {
 
 NOT_JUDGED = {
     "compile.enable": "see training.fused_kernels of the spec",
+    "training.compile": "see training.fused_kernels of the spec",
     "compile.enable_async_tensor_parallel": "messages of tensor parallelism count as "
     "not hidden",
     "parallelism.enable_async_tensor_parallel": "messages of tensor parallelism count "
@@ -168,7 +169,11 @@ def _say_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.say("offload", "parameters" if offload[0] else "none", offload[1])
     elif is_complete:
         launch.say("offload", "none")
-    if kind := settings.word(PRECISIONS, "training.mixed_precision_param"):
+    converters = settings.get("model.converters")
+    kind = settings.word(PRECISIONS, "training.mixed_precision_param")
+    if converters is not None and "float8" in str(converters.value):
+        launch.say("precision", "fp8", converters)
+    elif kind:
         launch.say("precision", *kind)
     elif is_complete:
         launch.say("precision", ["bf16", "fp8"])

@@ -19,6 +19,7 @@ from meshwright.imports.settings.shell_values import (
     MARK,
     arithmetic,
     holds,
+    joined,
     mark,
 )
 from meshwright.imports.text import fail
@@ -67,6 +68,8 @@ class _Branch:
     is_outer_taken: bool
     decided: list[bool | None] = field(default_factory=list)
     """What the tests of the condition being read come to."""
+    joins: list[str] = field(default_factory=list)
+    """What stands behind each of them."""
     is_taken: bool = False
     is_done: bool = False
     """Whether a branch was taken, or may have been."""
@@ -105,6 +108,8 @@ class _Reader:
         for command in source.commands():
             self._command(command)
             self._is_guarded = self._guard(command, source.end)
+            if self._branches and self._branches[-1].decided:
+                self._branches[-1].joins.append(source.end)
         self._depth -= 1
 
     def _guard(self, command: list[Word], end: str) -> bool | None:
@@ -155,14 +160,14 @@ class _Reader:
         if branch is None:
             return
         if is_new:
-            branch.decided = []
+            branch.decided, branch.joins = [], []
         test = [own.text for own in self._arguments(words)]
         branch.decided.append(holds(test))
 
     def _enter(self, *, is_else: bool) -> None:
         branch = self._branches[-1]
-        decided = branch.decided[0] if len(branch.decided) == 1 else None
-        branch.decided = []
+        decided = joined(branch.decided, branch.joins)
+        branch.decided, branch.joins = [], []
         result = True if is_else else decided
         branch.is_unknown |= result is None
         is_first = not branch.is_done and not branch.is_unknown

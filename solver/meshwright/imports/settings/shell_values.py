@@ -105,6 +105,18 @@ def holds(words: Sequence[str]) -> bool | None:
     return _test(inside)
 
 
+def joined(tests: Sequence[bool | None], joins: Sequence[str]) -> bool | None:
+    """Return what tests come to that are joined by `&&` alone, or by `||` alone."""
+    signs = {*joins[: len(tests) - 1]}
+    if len(tests) == 1:
+        return tests[0]
+    if signs == {"|"}:
+        return True if True in tests else None if None in tests else False
+    if signs == {"&"}:
+        return False if False in tests else None if None in tests else True
+    return None
+
+
 def _test(words: list[str]) -> bool | None:
     if words in (["-z"], ["-n"]):
         return words == ["-z"]
