@@ -26,7 +26,8 @@ def command_settings(
 ) -> list[Setting]:
     """Return the settings of the command that has options by some names.
 
-    A file without a command is a list of arguments, over several lines or one.
+    A file without a command is a list of arguments, over several lines or one, or
+    sets variables to them that another script uses.
 
     Raises:
         SpecError: no command has them, or several that differ do.
@@ -41,10 +42,24 @@ def command_settings(
         if any(own.name in wanted for own in settings):
             found.append(settings)
     if not found:
+        kept = [*read(_kept(script), script.name)]
+        found += [kept] if any(own.name in wanted for own in kept) else []
+    if not found:
         names = ", ".join(sorted(wanted))
         fail(script.name, 0, f"no command has one of the options {names}")
     _check_same(found, wanted)
     return found[-1]
+
+
+def _kept(script: Script) -> list[Argument]:
+    """Return the options in the variables of a script that others start."""
+    return [
+        Argument(word, own.line)
+        for values in script.variables.values()
+        if any(own.text.lstrip().startswith("--") for own in values)
+        for own in values
+        for word in own.text.split()
+    ]
 
 
 def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:

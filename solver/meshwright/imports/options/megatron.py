@@ -241,10 +241,11 @@ def _words(setting: Setting) -> list[str]:
 
 
 def _say_kernels(settings: Settings, launch: Launch) -> None:
-    if optimizer := settings.get("optimizer"):
-        known = settings.word(OPTIMIZERS, "optimizer") if optimizer.value else None
-        if known:
-            launch.say("training.optimizer", *known)
+    optimizer = settings.get("optimizer")
+    if optimizer is not None and optimizer.value in OPTIMIZERS:
+        launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
+    elif optimizer is not None:
+        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(ATTENTION, "attention_backend"):
         launch.say("training.attention", *found)
     if own := settings.is_on("use_flash_attn"):

@@ -32,6 +32,7 @@ NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
 POSITIONS = {
     "rope": False, "learned_absolute": True, "none": False, "yarn": False,
     "mrope": False, "relative": False, "alibi": False,
+    "rotary": False,
 }  # fmt: skip
 """Words of `--position-embedding-type`: whether positions are learned."""
 

@@ -8,6 +8,7 @@ run knows stays open.
 from __future__ import annotations
 
 import ast
+import contextlib
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -24,15 +25,20 @@ LONGEST_RANGE = 10_000
 """Most values of `range` in a list."""
 
 
+_DEGREES = ("parallel_size", "parallel_degree")
+"""Ends of the names of degrees."""
+
+
 class _Unknown(Exception):
     """Raised for an expression that only a run knows."""
 
 
 def python_settings(text: str, name: str) -> list[Setting]:
-    """Return the settings of a file of Python.
+    """Return the settings of a file of Python that has one configuration.
 
     Raises:
-        SpecError: the text is no Python, is too long, or nests too deep.
+        SpecError: the text is no Python, is too long, nests too deep, or has functions
+            that set a degree differently.
     """
     if len(text) > MOST_CHARACTERS:
         raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
@@ -45,15 +51,47 @@ def python_settings(text: str, name: str) -> list[Setting]:
         raise SpecError(f"{here}: not valid Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
         raise SpecError(f"{name}: not valid Python") from None
-    return [*_Reader(name, text).settings(tree)]
+    reader, found = _Reader(name, text), list[Setting]()
+    for function in _parts(tree):
+        own = [*reader.settings(function)]
+        _check_same(found, own)
+        found += own
+    return found
+
+
+def _parts(tree: ast.Module) -> Iterator[ast.Module]:
+    """Yield the functions of a module, each alone, and what is outside of them."""
+    kinds = ast.FunctionDef | ast.ClassDef
+    yield ast.Module([own for own in tree.body if not isinstance(own, kinds)], [])
+    for own in tree.body:
+        if isinstance(own, kinds):
+            yield ast.Module([own], [])
+
+
+def _check_same(before: list[Setting], settings: list[Setting]) -> None:
+    """Refuse a second function that sets a degree to another value.
+
+    Raises:
+        SpecError: names the setting and the one before it.
+    """
+    degrees = {own.name: own for own in before if own.name.endswith(_DEGREES)}
+    for own in settings:
+        other = degrees.get(own.name, own)
+        if other.value != own.value:
+            told = f"contradicts {other} ({other.where}) of another function"
+            own.refuse(f"{told}; expected a file with one configuration")
 
 
 class _Reader:
     def __init__(self, name: str, text: str) -> None:
         self._name, self._values = name, 0
         self._lines = text.splitlines()
+        self._constants: dict[str, Any] = {}
+        """Values of names that the module sets outside of functions."""
 
     def settings(self, tree: ast.Module) -> Iterator[Setting]:
+        for node in tree.body:
+            self._keep_constant(node)
         todo: list[ast.stmt] = [*reversed(tree.body)]
         while todo:
             node = todo.pop()
@@ -63,6 +101,11 @@ class _Reader:
                 yield from self._called(node.value, "", 0)
             if not isinstance(node, ast.If):
                 todo += reversed(getattr(node, "body", []))
+
+    def _keep_constant(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(_Unknown):
+                self._constants[node.targets[0].id] = self._value(node.value, 0)
 
     def _assigned(self, node: ast.Assign) -> Iterator[Setting]:
         target, names = node.targets[0], list[str]()
@@ -119,8 +162,12 @@ class _Reader:
             inner = self._value(node.operand, depth + 1)
             if isinstance(inner, int | float):
                 return -inner
-        if isinstance(node, ast.Name | ast.Attribute):
-            return self._dotted(node, depth)
+        if isinstance(node, ast.Name) and node.id in self._constants:
+            return self._constants[node.id]
+        if isinstance(node, ast.Attribute):
+            dotted = self._dotted(node, depth)
+            if dotted.startswith("torch."):
+                return dotted
         if isinstance(node, ast.Call) and not node.args and not node.keywords:
             return self._dotted(node.func, depth)
         raise _Unknown

@@ -260,10 +260,11 @@ class _Reader:
                     fields += [Argument(text, line)] if is_open else []
                     text, line, is_open = "", word.line, False
                 line = line if text else part.line
-                text, is_open = text + part.text, True
+                added = part.text if piece.is_quoted else part.text.lstrip(" ")
+                text, is_open = text + added, True
         is_empty = not text and all(own.is_live or not own.text for own in word.pieces)
         if is_open and (not is_empty or not any(own.is_live for own in word.pieces)):
-            fields.append(Argument(text.lstrip(" ") if fields else text, line))
+            fields.append(Argument(text, line))
         self._made += sum(len(own.text) + 1 for own in fields)
         if self._made > MOST_CHARACTERS:
             limit = f"expected values of at most {MOST_CHARACTERS:,} characters"
