@@ -22,8 +22,6 @@ from meshwright.spec.spec import Spec
 FUSED = ("training.attention", "training.fused_loss", "model.dropout")
 """Facts of the code that a spec may leave to its framework: never an error."""
 
-WRITTEN = {None: "nothing", True: "true", False: "false"}
-
 
 def read_launched(
     path: Path, spec: Question | None = None, notes: list[str] | None = None
@@ -100,10 +98,15 @@ def _contradictions(launch: Launch, spec: Spec) -> Iterator[str]:
 
 def _refuse(said: Said, what: str, expected: Any) -> NoReturn:
     assert said.setting is not None
-    own = shown(expected).strip("'")
+    own = _plain(expected)
     is_same = str(said.setting.value) == str(said.value)
-    meant = "" if is_same else f"that is {shown(said.value)}; "
+    meant = "" if is_same else f"that is {_plain(said.value)}; "
     said.setting.refuse(f"{meant}{what} {own}; accepted: {own}")
+
+
+def _plain(value: Any) -> str:
+    """Return a value as messages have it, words without quotes."""
+    return shown(value).strip("'")
 
 
 def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
@@ -134,8 +137,8 @@ def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[
     where = said.setting.where if said.setting else launch.name
     given = said.setting if said.setting else "what no option changes"
     yield (
-        f"{where}: {printable(str(given))}: {field} is {shown(said.value)} there and "
-        f"{shown(expected)} in the spec, which is what is priced"
+        f"{where}: {printable(str(given))}: {field} is {_plain(said.value)} there and "
+        f"{_plain(expected)} in the spec, which is what is priced"
     )
 
 
