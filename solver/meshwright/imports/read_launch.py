@@ -49,7 +49,12 @@ def _read(path: Path, kind: str | None) -> Launch:
     if found is None:
         accepted = ", ".join(kinds("launches"))
         raise SpecError(f"{name}: starts no training that is known; kinds: {accepted}")
-    launch = importer(found).parse(text, name)
+    try:
+        launch = importer(found).parse(text, name)
+    except SpecError as error:
+        seen = launch_kind(text)
+        hint = f"; this looks like {seen}" if seen not in (None, found) else ""
+        raise SpecError(f"{error}{hint}") from None
     assert isinstance(launch, Launch)
     return launch
 
