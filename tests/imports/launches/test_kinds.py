@@ -13,7 +13,7 @@ from meshwright.imports.launch_plan import Sizes, decide
 from meshwright.imports.read_launch import read_launch
 from meshwright.imports.registry import kinds
 from tests.exports.small import exported
-from tests.helpers.command import refusal, run
+from tests.helpers.command import run
 from tests.helpers.launches import written
 
 DATA = Path(__file__).parents[2] / "data"
@@ -23,7 +23,7 @@ YOURS = {
     "optimizer.lr", "lr_scheduler.warmup_steps", "hf_assets_path",
     "dataloader.dataset",
 }  # fmt: skip
-"""Settings of exports that are the user's to change, and touch neither plan nor price."""
+"""Settings of exports that are the user's to change; no plan depends on them."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -81,12 +81,19 @@ def test_import_prints_the_beginning_of_a_spec() -> None:
     assert "cluster (128 GPUs), model.vocab" in done.stderr
 
 
+def refusal(*arguments: str) -> str:
+    """Return the message with which `meshwright import` refuses a file."""
+    done = run("import", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    return done.stderr
+
+
 def test_import_says_what_it_cannot_use(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text("nothing of the kind\n")
-    assert "KIND: missing before" in refusal("import", str(path))
-    assert "no command has one of" in refusal("import", "megatron", str(path))
-    told = refusal("import", "torchtitan_toml", str(DATA / "pretrain.sh"))
+    assert "KIND: missing before" in refusal(str(path))
+    assert "no command has one of" in refusal("megatron", str(path))
+    told = refusal("torchtitan_toml", str(DATA / "pretrain.sh"))
     assert "this looks like megatron" in told
 
 

@@ -28,6 +28,7 @@ MOST_NESTING = 8
 """Most levels of scripts in strings, and of values in defaults."""
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
+_WORD = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|\S)+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
 _DEFAULT = re.compile(r"(:?[-=?+])(.*)", re.DOTALL)
 _DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
@@ -326,7 +327,7 @@ def _split(parts: list[Argument]) -> list[Argument]:
     """Return unquoted values split at blanks; a leading blank stays as a mark."""
     fields: list[Argument] = []
     for part in parts:
-        words = part.text.split()
+        words = _WORD.findall(part.text)
         if words and part.text[:1].isspace():
             words[0] = " " + words[0]
         fields += [Argument(own, part.line) for own in words]
