@@ -9,7 +9,7 @@ from meshwright.imports.launch import Launch
 from meshwright.imports.options.launchers import say_batch_job, say_gpus
 from meshwright.imports.settings.arguments import options
 from meshwright.imports.settings.setting import Setting, Settings
-from meshwright.imports.settings.shell import Argument, Script
+from meshwright.imports.settings.shell_script import Argument, Script
 from meshwright.imports.text import fail
 
 _BARE = re.compile(r"--?[A-Za-z]")

@@ -16,7 +16,8 @@ from meshwright.imports.settings.arguments import assignments, options
 from meshwright.imports.settings.fields import fields
 from meshwright.imports.settings.python_source import python_settings
 from meshwright.imports.settings.setting import Setting, Settings, check_characters
-from meshwright.imports.settings.shell import Argument, read_script
+from meshwright.imports.settings.shell import read_script
+from meshwright.imports.settings.shell_script import Argument
 from meshwright.reading.yaml_text import parse_yaml
 
 SECTIONS = (

@@ -12,7 +12,8 @@ from meshwright.imports.options.torchtitan import say_plan
 from meshwright.imports.settings.arguments import option, options
 from meshwright.imports.settings.python_source import python_settings
 from meshwright.imports.settings.setting import Setting, Settings, check_characters
-from meshwright.imports.settings.shell import Argument, read_script
+from meshwright.imports.settings.shell import read_script
+from meshwright.imports.settings.shell_script import Argument
 from meshwright.reading.document import Where
 
 _PYTHON = re.compile(r"^(?:from|import)[ \t]+torchtitan\b", re.M)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meshwright.imports.settings.setting import Setting, canonical
-from meshwright.imports.settings.shell import Argument
+from meshwright.imports.settings.shell_script import Argument
 from meshwright.imports.settings.shell_values import unmarked
 from meshwright.reading.document import Where
 

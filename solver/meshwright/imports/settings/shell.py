@@ -9,17 +9,21 @@ values decide; where only a run decides, no branch is.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from meshwright.errors import SpecError
 from meshwright.imports.settings.setting import MOST_CHARACTERS, check_characters
+from meshwright.imports.settings.shell_script import (
+    Argument,
+    Branch,
+    Run,
+    Script,
+    split_words,
+)
 from meshwright.imports.settings.shell_text import Piece, ShellText, Word
 from meshwright.imports.settings.shell_values import (
     MARK,
     arithmetic,
     holds,
-    joined,
     mark,
 )
 from meshwright.imports.text import fail
@@ -28,53 +32,12 @@ MOST_NESTING = 8
 """Most levels of scripts in strings, and of values in defaults."""
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
-_WORD = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|\S)+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
 _DEFAULT = re.compile(r"(:?[-=?+])(.*)", re.DOTALL)
 _DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh")
 _LEADS = ("then", "else", "do", "{", "!", "time", "exec", "nohup")
 _ENDS = ("fi", "done", "}")
-
-
-class Argument(NamedTuple):
-    """A word of a command after variables were replaced."""
-
-    text: str
-    line: int
-
-
-class Run(NamedTuple):
-    """A command that a script runs."""
-
-    words: list[Argument]
-
-
-@dataclass
-class Script:
-    """What a script runs, the variables that it sets, and what only a run decides."""
-
-    name: str
-    runs: list[Run] = field(default_factory=list)
-    variables: dict[str, list[Argument]] = field(default_factory=dict)
-    undecided: list[int] = field(default_factory=list)
-    """Lines of conditions with options behind them that were not decided."""
-
-
-@dataclass
-class _Branch:
-    """An `if` that is being read."""
-
-    line: int
-    is_outer_taken: bool
-    decided: list[bool | None] = field(default_factory=list)
-    """What the tests of the condition being read come to."""
-    joins: list[str] = field(default_factory=list)
-    """What stands behind each of them."""
-    is_taken: bool = False
-    is_done: bool = False
-    """Whether a branch was taken, or may have been."""
-    is_unknown: bool = False
 
 
 def read_script(text: str, name: str) -> Script:
@@ -95,7 +58,7 @@ class _Reader:
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self._branches: list[_Branch] = []
+        self._branches: list[Branch] = []
         self._made = 0
         self._depth = 0
         self._is_guarded: bool | None = False
@@ -129,7 +92,7 @@ class _Reader:
     def _command(self, words: list[Word]) -> None:
         first = words[0].text if words[0].is_plain else ""
         if first in ("if", "while", "until", "case"):
-            self._branches.append(_Branch(words[0].line, self._is_taken))
+            self._branches.append(Branch(words[0].line, self._is_taken))
         if first in ("while", "until", "case"):
             branch = self._branches[-1]
             branch.is_unknown = first == "case"
@@ -143,7 +106,7 @@ class _Reader:
             for own in words[1:2]:
                 self.script.variables[own.text] = [Argument(mark(own.text), own.line)]
         elif first in ("then", "else") and self._branches:
-            self._enter(is_else=first == "else")
+            self._branches[-1].enter(is_else=first == "else")
             self._command_after(words)
         elif first in _LEADS:
             self._command_after(words)
@@ -164,16 +127,6 @@ class _Reader:
             branch.decided, branch.joins = [], []
         test = [own.text for own in self._arguments(words)]
         branch.decided.append(holds(test))
-
-    def _enter(self, *, is_else: bool) -> None:
-        branch = self._branches[-1]
-        decided = joined(branch.decided, branch.joins)
-        branch.decided, branch.joins = [], []
-        result = True if is_else else decided
-        branch.is_unknown |= result is None
-        is_first = not branch.is_done and not branch.is_unknown
-        branch.is_taken = branch.is_outer_taken and is_first and bool(result)
-        branch.is_done |= bool(result)
 
     def _simple(self, words: list[Word]) -> None:
         if not self._is_taken or self._is_guarded is not False:
@@ -252,7 +205,7 @@ class _Reader:
                 continue
             parts = self._value(piece.text, word.line)
             if not piece.is_quoted:
-                parts = _split(parts)
+                parts = split_words(parts)
             elif "*" in piece.text and len(parts) > 1:
                 joined = " ".join(own.text for own in parts)
                 parts = [Argument(joined, parts[0].line)]
@@ -321,17 +274,3 @@ class _Reader:
         words = [own for command in commands for own in self._arguments(command)]
         self._depth -= 1
         return " ".join(own.text for own in words)
-
-
-def _split(parts: list[Argument]) -> list[Argument]:
-    """Return unquoted values split at blanks; a leading blank stays as a mark."""
-    fields: list[Argument] = []
-    for part in parts:
-        words = _WORD.findall(part.text)
-        if words and part.text[:1].isspace():
-            words[0] = " " + words[0]
-        fields += [Argument(own, part.line) for own in words]
-    return [
-        Argument(own.text if at == 0 else own.text.strip(), own.line)
-        for at, own in enumerate(fields)
-    ]
