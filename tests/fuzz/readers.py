@@ -15,16 +15,21 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from unittest import mock
 
+from meshwright.cli.import_launch import launch_text
 from meshwright.cost.profile import load_profile
 from meshwright.errors import SpecError
 from meshwright.evidence.fitted_logs import fit_files
 from meshwright.evidence.read_runs import read_runs
 from meshwright.evidence.score import judge
 from meshwright.evidence.tables import evidence_data, evidence_sections
+from meshwright.imports.launch import Launch
+from meshwright.imports.launch_plan import Sizes, decide
 from meshwright.imports.read_import import read_facts, read_levels, read_machine
+from meshwright.imports.read_launch import read_launch
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.imports.yaml_text import plain_data
+from meshwright.loading.launched_plan import as_pins
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
@@ -200,8 +205,18 @@ def _import(kind: str, path: Path) -> None:
         for machine in (SWITCHED, ROUTED):
             levels = read_levels(kind, path, machine).fields["levels"]
             assert Topology.model_validate({**machine.model_dump(), "levels": levels})
+    elif kind in kinds("launches"):
+        assert launch_text(path, kind)
+        _judged(read_launch(path, kind))
     else:
         plain_data(read_facts(kind, path))
+
+
+def _judged(launch: Launch) -> None:
+    """Decide the plan of a launch on jobs that it may contradict."""
+    for gpus, n_layers in ((2, 2), (64, 32)):
+        with contextlib.suppress(SpecError):
+            as_pins(launch, decide(launch, Sizes(gpus, n_layers)))
 
 
 def _fit(path: Path) -> None:

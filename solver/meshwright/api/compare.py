@@ -55,7 +55,7 @@ def compare(
         >>> [plan.name for plan in found.plans]
         ['stages', 'tensors']
     """
-    named = list(named_pins(plans))
+    named = list(named_pins(plans, spec))
     if not isinstance(vary, Varied):
         fields = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
         vary = varied(fields, spec, vary, bool(named))

@@ -26,6 +26,7 @@ def explain(
     plan: PlanLike | None = None,
     *,
     collectives: bool = False,
+    notes: list[str] | None = None,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
@@ -38,6 +39,7 @@ def explain(
     plan: PlanLike | None = None,
     *,
     collectives: bool = False,
+    notes: list[str] | None = None,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
@@ -49,6 +51,7 @@ def explain(
     plan: PlanLike | None = None,
     *,
     collectives: bool = False,
+    notes: list[str] | None = None,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
@@ -57,10 +60,12 @@ def explain(
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
-        plan: The plan to judge: 'tp=8,pp=2', the name of a file of such fields or of
-            an answer's JSON, a mapping of fields, or a `Plan`. What it leaves open is
-            chosen for it. Without a plan the spec itself is explained.
+        plan: The plan to judge: 'tp=8,pp=2', the name of a file of such fields, of an
+            answer's JSON or of a framework's configuration, a mapping of fields, or a
+            `Plan`. What it leaves open is chosen for it. Without a plan the spec
+            itself is explained.
         collectives: Whether to add the ledger of the plan's collectives; for training.
+        notes: Gets what is said of the options of a framework's configuration.
         profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
             (fitted to published runs) or `unfitted`.
         on_progress: Called with a line whenever something else is being done.
@@ -83,7 +88,7 @@ def explain(
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),
     )
-    pins = None if plan is None else pins_of(plan)
+    pins = None if plan is None else pins_of(plan, spec, notes)
     if isinstance(spec, ServingSpec):
         return explain_serving(spec, pins, replace(options, is_by_kind=pins is None))
     explainer = Explainer(options)

@@ -14,24 +14,27 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.pins import Pins
+from meshwright.spec.serving import Question
 
 PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
-"""A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file of them."""
+"""A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file that has one."""
 
 PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
 """Plans by name, or plans alone, each named by its text."""
 
 
-def pins_of(plan: PlanLike) -> Pins:
-    """Return the fields that a plan decides.
+def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> Pins:
+    """Return the fields that a plan decides on a spec.
+
+    The configuration of a framework adds what is said of its options to `notes`.
 
     Raises:
-        SpecError: names the field, its value and what is accepted.
+        SpecError: names the field or option, its value and what is accepted.
     """
     if isinstance(plan, Pins):
         return plan
     if isinstance(plan, str):
-        return read_plan(plan)
+        return read_plan(plan, spec, notes)
     fields = _fields(plan)
     try:
         return Pins.model_validate(fields)
@@ -48,12 +51,12 @@ def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
     return dict(plan)
 
 
-def named_pins(plans: PlansLike) -> Iterator[tuple[str, Pins]]:
-    """Yield the name of each plan and the fields that it decides.
+def named_pins(plans: PlansLike, spec: Question) -> Iterator[tuple[str, Pins]]:
+    """Yield the name of each plan and the fields that it decides on a spec.
 
     Raises:
         SpecError: see `pins_of`.
     """
     for entry in plans.items() if isinstance(plans, Mapping) else plans:
         name, plan = entry if isinstance(entry, tuple) else (str(entry), entry)
-        yield name, pins_of(plan)
+        yield name, pins_of(plan, spec)

@@ -49,7 +49,7 @@ def compare(
 
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
-    plans = [(text, read_plan(text)) for text in plan or []]
+    plans = [(text, read_plan(text, loaded, notes)) for text in plan or []]
     chosen = varied(spec, loaded, vary, bool(plans))
     tell(notes)
     from meshwright.api.compare import compare as compare_plans

@@ -38,8 +38,9 @@ def explain(
     plan: Annotated[
         str | None,
         typer.Option(
-            help="A plan to judge: 'tp=8,pp=2,zero=1', a YAML file of such fields, or "
-            "the JSON of an answer. What it leaves open is chosen for it."
+            help="A plan to judge: 'tp=8,pp=2,zero=1', a YAML file of such fields, the "
+            "JSON of an answer, or what starts training: a script, a configuration. "
+            "What it leaves open is chosen for it."
         ),
     ] = None,
     rules: Annotated[
@@ -91,7 +92,7 @@ def _loaded(name: str, plan: str | None) -> tuple[Spec | ServingSpec, Pins | Non
 
     notes: list[str] = []
     loaded = load(name, notes=notes)
-    pins = read_plan(plan) if plan is not None else None
+    pins = read_plan(plan, loaded, notes) if plan is not None else None
     tell(notes)
     return loaded, pins
 

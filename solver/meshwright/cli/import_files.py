@@ -1,4 +1,4 @@
-"""`meshwright import`: turns files of other tools into a topology, or their facts."""
+"""`meshwright import`: files of other tools as a topology, facts, or a plan."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright import catalog
+from meshwright.cli.import_launch import launch_text
 from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import (
     FabricImporter,
+    LaunchImporter,
     LogImporter,
     MachineImporter,
 )
 from meshwright.imports.read_import import read_facts, read_levels, read_machine
+from meshwright.imports.read_launch import launch_kind
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
@@ -51,17 +54,21 @@ class Made:
 
 
 def run(words: list[str], options: Options) -> Made:
-    """Import files; the first word is their kind.
+    """Import files; the first word is their kind, which launches do without.
 
     Raises:
         SpecError: the kind, an option or a file cannot be used.
     """
+    if len(words) == 1 and (seen := _launch_kind(words[0])):
+        words = [seen, *words]
     kind, paths = _kind_and_files(words)
     reader = importer(kind)
     if isinstance(reader, MachineImporter) and _has_no_machine(kind, reader, paths[0]):
         _check_options(kind, options, ())
         return _facts(kind, paths[0])
     _check_options(kind, options, reader.takes, reader.why)
+    if isinstance(reader, LaunchImporter):
+        return Made(*launch_text(paths[0], kind))
     if isinstance(reader, LogImporter):
         return _fitted(kind, paths, str(options.onto), options)
     if isinstance(reader, MachineImporter):
@@ -69,6 +76,14 @@ def run(words: list[str], options: Options) -> Made:
     if isinstance(reader, FabricImporter):
         return _levels(kind, paths[0], str(options.machine))
     return _facts(kind, paths[0])
+
+
+def _launch_kind(word: str) -> str | None:
+    """Return the kind of launch that a file is, None where it is none."""
+    try:
+        return launch_kind(read_text(Path(word)))
+    except SpecError:
+        return None
 
 
 def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:

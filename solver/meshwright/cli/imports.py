@@ -1,4 +1,4 @@
-"""`meshwright import`: a topology from what other tools print."""
+"""`meshwright import`: a topology from what other tools print, a plan from launches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ MOST_RANKS = 1_000_000
 def import_files(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KIND FILE...", help="nvidia_smi topo.txt, for one."),
+        typer.Argument(
+            metavar="KIND FILE...",
+            help="nvidia_smi topo.txt, for one; of what starts training FILE alone.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(help="Of the machine: a bundled name or a file.")
@@ -33,7 +36,7 @@ def import_files(
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Make a topology of what other tools print about a cluster."""
+    """Make a topology of what other tools print, or a plan of what starts training."""
     check_writable(output)
     from meshwright.cli.import_files import Options, run
     from meshwright.report.render import sections_as_text

@@ -9,7 +9,7 @@ from meshwright.exports import megatron
 from meshwright.exports.bridge_model import model_fields
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.megatron_state import is_precision_aware
+from meshwright.exports.megatron_state import STRATEGIES, is_precision_aware
 from meshwright.exports.model_page import model_page
 from meshwright.exports.target import Target
 from meshwright.plans.plan import Plan
@@ -153,9 +153,9 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
     yield Setting("optimizer.use_distributed_optimizer", is_distributed, why)
     yield Setting("ddp.overlap_grad_reduce", True, "overlap is counted on")
     yield Setting("ddp.overlap_param_gather", plan.zero >= 1, "overlap is counted on")
-    words = {2: "optim_grads", 3: "optim_grads_params"}
     name = "ddp.data_parallel_sharding_strategy"
-    yield Setting(name, words.get(plan.zero, "no_shard"), why)
+    strategy = STRATEGIES[plan.zero if plan.zero >= 2 else 0]
+    yield Setting(name, strategy, why)
     yield Setting("ddp.use_megatron_fsdp", plan.zero >= 2, why)
     if plan.zero >= 2:
         yield Setting(

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from meshwright.exports.files import Setting
 from meshwright.exports.refusals import Refusal
 from meshwright.frameworks.base.small_state import special_state
+from meshwright.imports.options import megatron as options
+from meshwright.imports.options.megatron_state import SHARDING
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
-OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
+OPTIMIZERS = {own: word for word, own in options.OPTIMIZERS.items()}
+STRATEGIES = {stage: word for word, stage in SHARDING.items()}
+"""The words that `imports` reads, by what they mean."""
 
 
 def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
@@ -85,9 +89,8 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
         yield Setting("--overlap-grad-reduce", why="overlap is counted on")
     if plan.zero >= 2:
         yield Setting("--use-megatron-fsdp", why=f"plan.zero {plan.zero}")
-        words = {2: "optim_grads", 3: "optim_grads_params"}
         name = "--data-parallel-sharding-strategy"
-        yield Setting(name, words[plan.zero], f"plan.zero {plan.zero}")
+        yield Setting(name, STRATEGIES[plan.zero], f"plan.zero {plan.zero}")
         yield Setting("--ckpt-format", "fsdp_dtensor", "Megatron-FSDP's checkpoints")
         yield Setting(
             "--init-model-with-meta-device", why="no GPU holds the whole model"

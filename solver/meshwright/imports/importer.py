@@ -8,6 +8,7 @@ users write: `meshwright import nvidia_smi FILE`, `cluster: {nvidia_smi: FILE}`.
     imports/fabrics/NAME.py     FabricImporter     the switches that join machines
     imports/facts/NAME.py       FactsImporter      hosts, GPUs or ports, not joined
     imports/logs/NAME.py        LogImporter        how long collectives took
+    imports/launches/NAME.py    LaunchImporter     a plan, and some of the job
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from meshwright.imports.settings.setting import MOST_CHARACTERS
 
 if TYPE_CHECKING:
     from meshwright.imports.imported import Imported
@@ -85,3 +88,10 @@ class LogImporter(Importer[Facts]):
         "the log says how fast links are, not what they join; expected a bundled "
         "topology or machine, such as dgx-a100, or a file"
     )
+
+
+@dataclass(frozen=True)
+class LaunchImporter(Importer[Facts]):
+    """A kind of file that starts a training framework: its facts are a `Launch`."""
+
+    most_characters: ClassVar[int] = MOST_CHARACTERS

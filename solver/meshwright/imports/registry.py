@@ -15,6 +15,7 @@ from meshwright.imports.importer import (
     FabricImporter,
     FactsImporter,
     Importer,
+    LaunchImporter,
     LogImporter,
     MachineImporter,
 )
@@ -25,6 +26,7 @@ FOLDERS: dict[str, type[Importer[Any]]] = {
     "fabrics": FabricImporter,
     "facts": FactsImporter,
     "logs": LogImporter,
+    "launches": LaunchImporter,
 }
 """Folders of `imports/` with one module per kind, and the class of their importers."""
 
@@ -65,9 +67,11 @@ def importer(kind: str) -> Importer[Any]:
     return found
 
 
-def detect(text: str) -> str | None:
-    """Return the kind that a text looks like, None where it looks like none."""
+def detect(text: str, *folders: str) -> str | None:
+    """Return the kind that a text looks like, of some folders or of all, or None."""
     lines = read_lines(text[:READ], "text")
     start = "\n".join(line.text for line in lines)
-    fitting = (kind for kind in kinds() if re.search(importer(kind).sign, start))
+    fitting = (
+        kind for kind in kinds(*folders) if re.search(importer(kind).sign, start)
+    )
     return next(fitting, None)

@@ -1,4 +1,4 @@
-"""Reads the text of a plan: `tp=8,pp=2`, a file of fields, or the JSON of an answer."""
+"""Reads plans: `tp=8,pp=2`, a file of fields, an answer's JSON, or what starts one."""
 
 from __future__ import annotations
 
@@ -10,30 +10,52 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
+from meshwright.imports.read_launch import launch_kind
+from meshwright.imports.text_file import read_text
+from meshwright.loading.launched_plan import read_launched
 from meshwright.loading.load import add_pin
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.serving import Question
 
 LONGEST_PLAN = 10_000
 """Most characters of a plan on the command line; all fields take a few hundred."""
 
 
-def read_plan(text: str) -> Pins:
+def read_plan(
+    text: str, spec: Question | None = None, notes: list[str] | None = None
+) -> Pins:
     """Return the fields of a plan, from text or from a file.
 
-    A file holds the fields of pins, or what `solve --format json` printed.
+    A file holds the fields of pins, what `solve --format json` printed, or the
+    configuration with which a framework starts.
+
+    Args:
+        text: The fields, or the name of a file.
+        spec: The question that the plan is for; a configuration must not contradict it.
+        notes: Gets what is said of the options of a configuration.
 
     Raises:
-        SpecError: names the field, its value and what is accepted.
+        SpecError: names the field or the option, its value and what is accepted.
     """
+    if os.path.isfile(text) and _is_launch(Path(text)):
+        return read_launched(Path(text), spec, notes)
     document = _document(text)
     try:
         return Pins.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Pins)) from None
+
+
+def _is_launch(path: Path) -> bool:
+    """Return whether a file is a configuration with which a framework starts."""
+    try:
+        return launch_kind(read_text(path)) is not None
+    except SpecError:
+        return False
 
 
 def _document(text: str) -> Document:

@@ -1,0 +1,117 @@
+"""Megatron Bridge: a dump of a recipe in YAML, overrides, or a recipe in Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from meshwright.imports.importer import LaunchImporter
+from meshwright.imports.launch import Launch
+from meshwright.imports.launch_command import command_settings, say_script
+from meshwright.imports.options.megatron import say_plan
+from meshwright.imports.options.megatron_model import say_model
+from meshwright.imports.options.megatron_state import say_precision
+from meshwright.imports.settings.arguments import assignments, options
+from meshwright.imports.settings.fields import fields
+from meshwright.imports.settings.python_source import python_settings
+from meshwright.imports.settings.setting import Setting, Settings, check_characters
+from meshwright.imports.settings.shell import read_script
+from meshwright.imports.settings.shell_script import Argument
+from meshwright.reading.yaml_text import parse_yaml
+
+SECTIONS = (
+    "model", "train", "ddp", "optimizer", "dataset", "mixed_precision", "dist",
+    "comm_overlap", "tokenizer", "checkpoint",
+)  # fmt: skip
+"""Sections of a recipe that touch the plan or the job."""
+
+PRECISIONS = {
+    "bf16_mixed": "bf16", "bf16": "bf16", "fp16_mixed": "fp16", "fp16": "fp16",
+    "bf16_with_fp8_mixed": "fp8", "bf16_with_fp8_delayed_scaling_mixed": "fp8",
+    "bf16_with_fp8_current_scaling_mixed": "fp8", "bf16_with_mxfp8_mixed": "fp8",
+    "bf16_with_fp8_subchannel_scaling_mixed": "fp8", "fp16_with_fp8_mixed": "fp8",
+}  # fmt: skip
+"""Names of recipes for mixed precision, and the precisions that they are."""
+
+_PYTHON = re.compile(r"^(?:from|import)[ \t]+(?:megatron\.bridge|nemo)\b", re.M)
+_YAML = re.compile(r"^model[ \t]*:[ \t]*$", re.M)
+_WHOLE = ("num_layers", "hidden_size", "tensor_model_parallel_size")
+"""Fields that only the whole of a recipe has."""
+
+_MARKS = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size",
+    "global_batch_size", "context_parallel_size", "tp", "pp", "mb", "gb",
+)  # fmt: skip
+
+
+def parse(text: str, name: str) -> Launch:
+    """Return what a recipe says.
+
+    Raises:
+        SpecError: the text is none, or a value is none that its field takes.
+    """
+    check_characters(text, name)
+    launch = Launch("megatron_bridge", "Megatron Bridge", "megatron", name)
+    if _PYTHON.search(text):
+        given: Iterable[Setting] = _short(python_settings(text, name))
+    elif _YAML.search(text):
+        given = _short(fields(parse_yaml(text, name)))
+    else:
+        script = read_script(text, name)
+        given = [*command_settings(script, _MARKS, _words)]
+        say_script(script, text, Settings(given), launch)
+    settings = Settings(given)
+    is_complete = all(field in settings for field in _WHOLE)
+    _say_precision(settings, launch)
+    say_plan(settings, launch, is_complete=is_complete)
+    say_model(settings, launch, is_complete=is_complete)
+    launch.close(settings)
+    return launch
+
+
+def _words(words: Sequence[Argument], name: str) -> Iterator[Setting]:
+    return _short(chain(options(words, name), assignments(words, name)))
+
+
+def _short(settings: Iterable[Setting]) -> Iterator[Setting]:
+    """Yield settings by the last part of their names, if it is theirs to say."""
+    for own in settings:
+        section, _, rest = own.name.partition(".")
+        last = own.name.rpartition(".")[2]
+        if own.value is None and not own.written.startswith("-"):
+            continue
+        if (rest and section not in SECTIONS) or (
+            section == "mixed_precision" and rest
+        ):
+            last = own.name
+        yield Setting(last, own.value, own.where, own.written, own.unset)
+
+
+def _say_precision(settings: Settings, launch: Launch) -> None:
+    """Say the precision by the recipe of mixed precision, which decides over others."""
+    recipe = settings.word(PRECISIONS, "mixed_precision")
+    eight = settings.get("mixed_precision.fp8")
+    brain = settings.is_on("mixed_precision.bf16")
+    if recipe:
+        launch.say("precision", *recipe)
+    elif eight is not None and eight.value not in (None, False):
+        launch.say("precision", "fp8", eight)
+    elif brain:
+        launch.say("precision", "bf16", brain)
+    else:
+        say_precision(settings, launch, is_complete=False)
+        return
+    settings.skip("bf16", "fp16", "fp8", "fp8_format")
+    wide = settings.flag("grad_reduce_in_fp32")
+    if wide:
+        launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
+
+
+IMPORTER = LaunchImporter(
+    sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
+    r"|train\.(?:micro|global)_batch_size)=|^(?:from|import)[ \t]{1,9}megatron\.bridge"
+    r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model):)"
+    r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
+    parse=parse,
+)

@@ -1,0 +1,152 @@
+"""Plan and job in the configuration of DeepSpeed."""
+
+from __future__ import annotations
+
+from meshwright.imports.launch import Launch
+from meshwright.imports.settings.setting import Setting, Settings
+
+BATCH = {
+    "train_batch_size": "training.global_batch",
+    "train_micro_batch_size_per_gpu": "micro_batch",
+    "gradient_accumulation_steps": "microbatches",
+}
+"""Keys that hold numbers of sequences, and the fields that they are."""
+
+OFFLOADS = {
+    "zero_optimization.offload_optimizer.device": "optimizer",
+    "zero_optimization.offload_param.device": "parameters",
+}
+"""Keys that name where state lives, and the offload that a device there means."""
+
+DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
+
+OPTIMIZERS = {
+    "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adafactor": "adafactor",
+    "cpuadam": "adamw", "fusedadam": "adamw", "adamw8bit": "adamw-8bit",
+}  # fmt: skip
+
+SUMS = {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}
+"""Words of `data_types.grad_accum_dtype`, and the gradients of specs."""
+
+NOT_JUDGED = {
+    "zero_optimization.zero_hpz_partition_size": "weights are sharded over all ranks",
+    "zero_optimization.zero_quantized_weights": "weights are gathered unquantised",
+    "zero_optimization.zero_quantized_gradients": "gradients are reduced unquantised",
+    "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
+    "sequence_parallel_size": "Ulysses is not priced",
+    "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
+    "activation_checkpointing.partition_activations": "what is saved is counted whole",
+    "zero_optimization.offload_optimizer.ratio": "all of the optimizer is offloaded",
+}
+"""Keys that touch time or memory, and what is counted instead."""
+
+_PLAIN = ("1", "false", "none", "-1", "1.0")
+
+_AS_COUNTED = (
+    "zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients",
+    "zero_optimization.reduce_bucket_size", "zero_optimization.reduce_scatter",
+    "zero_optimization.stage3_prefetch_bucket_size", "expert_parallel.enabled",
+    "zero_optimization.offload_optimizer.pin_memory", "pipeline.partition",
+    "zero_optimization.offload_optimizer.nvme_path",
+    "zero_optimization.offload_param.pin_memory",
+    "zero_optimization.offload_param.nvme_path",
+)  # fmt: skip
+
+
+def say_plan(settings: Settings, launch: Launch) -> None:
+    """Say the plan and the job.
+
+    Raises:
+        SpecError: a value is none that its key takes, or keys contradict.
+    """
+    settings.skip(*_AS_COUNTED)
+    for name, field in BATCH.items():
+        if found := settings.count(name):
+            launch.say(field, *found)
+    _say_stage(settings, launch)
+    _say_offload(settings, launch)
+    _say_precision(settings, launch)
+    for name, field in (
+        ("tensor_parallel.autotp_size", "tp"),
+        ("pipeline.stages", "pp"),
+        ("expert_parallel.autoep_size", "ep"),
+    ):
+        if found := settings.count(name):
+            launch.say(field, *found)
+    _say_recompute(settings, launch)
+    for name, why in NOT_JUDGED.items():
+        own = settings.get(name)
+        if own is not None and str(own.value).lower() not in _PLAIN:
+            launch.is_not_judged(own, why)
+
+
+def say_defaults(launch: Launch) -> None:
+    """Say what DeepSpeed has one way of, or none."""
+    launch.say("cp", 1)
+    launch.say("vpp", 1)
+    launch.say("sequence_parallel", False)
+    launch.say("schedule", "1f1b")
+
+
+def _say_stage(settings: Settings, launch: Launch) -> None:
+    stage = settings.count("zero_optimization.stage", "zero_stage", least=0)
+    if stage is None and "zero_optimization.stage" not in settings:
+        launch.say("zero", 0)
+    elif stage:
+        if stage[0] > 3:
+            stage[1].refuse("accepted: 0 to 3")
+        launch.say("zero", *stage)
+    say_defaults(launch)
+    if launch.value("zero") in (2, 3):
+        launch.say("pp", 1)  # the pipeline engine refuses them
+
+
+def _say_offload(settings: Settings, launch: Launch) -> None:
+    found: tuple[str, Setting] | None = None
+    is_open = False
+    for name, offload in OFFLOADS.items():
+        device = settings.word(DEVICES, name)
+        is_open |= name in settings and device is None
+        if device and device[0]:
+            found = offload, device[1]
+            launch.say("training.offload_to", *device)
+    for name in (
+        "zero_optimization.offload_optimizer",
+        "zero_optimization.offload_param",
+    ):
+        settings.skip(name)
+    if found is None:
+        launch.say("offload", None if is_open else "none")
+    elif found[0] == "optimizer" and launch.value("zero") == 2:
+        # ZeRO-2 moves gradients to the host with the optimizer; plans may leave them.
+        launch.say("offload", ["optimizer", "gradients"], found[1])
+    else:
+        launch.say("offload", *found)
+
+
+def _say_precision(settings: Settings, launch: Launch) -> None:
+    names = ("bf16.enabled", "bfloat16.enabled"), ("fp16.enabled",)
+    brain, half = (settings.is_on(*own) for own in names)
+    if brain and half:
+        half.refuse(f"contradicts {brain} ({brain.where}); accepted: one of them")
+    if brain:
+        launch.say("precision", ["bf16", "fp8"], brain)
+    elif half:
+        launch.say("precision", "fp16", half)
+    elif not any(name in settings for own in names for name in own):
+        launch.say("precision", ["fp32", "tf32"])
+    if sums := settings.word(SUMS, "data_types.grad_accum_dtype"):
+        launch.say("training.gradients", *sums)
+    optimizer = settings.get("optimizer.type")
+    if optimizer is not None and str(optimizer.value).lower() in OPTIMIZERS:
+        word = OPTIMIZERS[str(optimizer.value).lower()]
+        launch.say("training.optimizer", word, optimizer)
+
+
+def _say_recompute(settings: Settings, launch: Launch) -> None:
+    every = settings.count("pipeline.activation_checkpoint_interval", least=0)
+    if every is None:
+        return
+    if every[0] > 1:
+        launch.is_not_judged(every[1], "each layer counts as kept by itself, as with 1")
+    launch.say("recompute", "full" if every[0] else "none", every[1])

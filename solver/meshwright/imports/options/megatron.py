@@ -1,0 +1,255 @@
+"""Plan and job in the options of Megatron-LM and the fields of Megatron Bridge.
+
+Names are Megatron Core's; where its command line and Bridge name one thing
+differently, both names stand here.
+"""
+
+from __future__ import annotations
+
+from meshwright.imports.launch import Launch
+from meshwright.imports.options.layout import has_prediction, layers_of_stages
+from meshwright.imports.options.megatron_state import say_offload, say_sharding
+from meshwright.imports.settings.setting import Setting, Settings
+
+DEGREES = {
+    "tp": ("tensor_model_parallel_size", "model_parallel_size", "tp"),
+    "pp": ("pipeline_model_parallel_size", "pp"),
+    "cp": ("context_parallel_size", "cp"),
+    "ep": ("expert_model_parallel_size", "ep"),
+}
+"""Degrees of a plan, and the names of the options that hold them."""
+
+OPTIMIZERS = {"adam": "adamw", "sgd": "sgd"}
+
+ATTENTION = {
+    "flash": "flash", "fused": "flash", "auto": "flash", "unfused": "plain",
+    "local": "plain",
+}  # fmt: skip
+"""Words of `--attention-backend`, and the kind of attention that they are."""
+
+METHODS = ("uniform", "block")
+
+NOT_JUDGED = {
+    "tp_comm_overlap": "messages of tensor parallelism count as not hidden",
+    "overlap_moe_expert_parallel_comm": "messages of experts count as not hidden",
+    "delay_wgrad_compute": "it hides messages that count as not hidden",
+    "cpu_offloading": "activations stay on the GPU",
+    "cpu_offloading_num_layers": "activations stay on the GPU",
+    "distribute_saved_activations": "what is saved is counted whole",
+    "fp4_format": "no GPU is priced in fp4",
+    "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
+    "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
+    "mtp_num_layers": "layers that predict more tokens are not in the model",
+    "moe_enable_deepep": "experts exchange tokens by plain all-to-all",
+    "no_overlap_p2p_communication": "sends between stages count as hidden",
+    "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
+    "outer_dp_sharding_strategy": "replicas count as whole",
+}
+"""Options that touch time or memory, and what is counted instead."""
+
+_NOT_JUDGED_UNLESS = {
+    "outer_dp_sharding_strategy": "no_shard",
+    "cpu_offloading_num_layers": "0",
+    "mtp_num_layers": "0",
+}
+
+_AS_COUNTED = (
+    "accumulate_allreduce_grads_in_fp32", "use_precision_aware_optimizer",
+    "ckpt_format",
+    "init_model_with_meta_device", "cp_comm_type", "gradient_accumulation_fusion",
+    "average_in_collective", "pipeline_dtype", "fp8_recipe", "overlap_param_gather",
+    "rampup_batch_size",
+)  # fmt: skip
+
+
+def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say the plan and the job; see `say_model` for the arguments.
+
+    Raises:
+        SpecError: a value is none that its option takes, or options contradict.
+    """
+    settings.skip(*_AS_COUNTED)
+    for field, names in DEGREES.items():
+        if found := settings.count(*names):
+            launch.say(field, *found)
+        elif is_complete and not any(name in settings for name in names):
+            launch.say(field, 1)
+    _say_stages(settings, launch, is_complete)
+    _say_experts(settings, launch, is_complete)
+    _say_sequence_parallel(settings, launch, is_complete)
+    _say_batch(settings, launch)
+    say_recompute(settings, launch, is_complete=is_complete)
+    say_sharding(settings, launch, is_complete=is_complete)
+    say_offload(settings, launch, is_complete=is_complete)
+    _say_kernels(settings, launch)
+    for name, why in NOT_JUDGED.items():
+        own = settings.get(name)
+        if own is not None and _is_given(own, _NOT_JUDGED_UNLESS.get(name)):
+            launch.is_not_judged(own, why)
+
+
+def _is_given(own: Setting, plain: str | None) -> bool:
+    """Return whether a setting is on, and other than the framework's default."""
+    if own.value is None:
+        return own.written.startswith("-")
+    return str(own.value).lower() not in (plain, "false", "none", "0", "[]", "{}")
+
+
+def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    chunks = settings.count(
+        "num_virtual_stages_per_pipeline_rank",
+        "virtual_pipeline_model_parallel_size",
+        "vp",
+    )
+    size = settings.count("num_layers_per_virtual_pipeline_stage")
+    layout = settings.get("pipeline_model_parallel_layout")
+    layout = None if layout is None or layout.value in (None, "") else layout
+    given = [found[1] for found in (chunks, size) if found] + [*filter(None, [layout])]
+    if len(given) > 1 and not (layout and chunks and not is_complete):
+        other = f"{given[0]} ({given[0].where})"
+        given[1].refuse(f"contradicts {other}; accepted: one of them")
+    if layout is not None:
+        launch.say("stages", layers_of_stages(layout), layout)
+        if has_prediction(layout):
+            launch.is_not_judged(layout, "layers m are not in the model")
+    elif chunks:
+        launch.say("vpp", *chunks)
+    elif size:
+        launch.say("layers_per_chunk", *size)
+    elif is_complete:
+        launch.say("vpp", 1)
+    for name, field in (
+        ("decoder_first_pipeline_num_layers", "first_stage"),
+        ("num_layers_in_first_pipeline_stage", "first_stage"),
+        ("decoder_last_pipeline_num_layers", "last_stage"),
+        ("num_layers_in_last_pipeline_stage", "last_stage"),
+    ):
+        if found := settings.count(name):
+            launch.say(field, *found)
+    for name in ("embedding", "loss"):
+        if own := settings.is_on(f"account_for_{name}_in_pipeline_split"):
+            launch.say(f"counts_{name}", True, own)
+    if launch.framework == "megatron" and is_complete:
+        launch.say("schedule", "1f1b")
+
+
+def _say_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    split = settings.count("expert_tensor_parallel_size", "etp")
+    has_experts = any(name in settings for name in ("num_experts", "num_moe_experts"))
+    if split and split[0] > 1:
+        launch.is_not_judged(split[1], "experts count as whole, as with 1")
+    tp = launch.value("tp") or 1
+    if is_complete and split is None and has_experts and tp > 1:
+        launch.unjudged.append(
+            f"{launch.name}: --expert-tensor-parallel-size is not given and thus {tp}, "
+            "as --tensor-model-parallel-size is; not judged: experts count as whole, "
+            "as with 1"
+        )
+    ep = launch.setting("ep")
+    if is_complete and ep is not None and launch.value("ep") > 1 and not has_experts:
+        ep.refuse("without --num-experts; accepted: 1")
+
+
+def _say_sequence_parallel(
+    settings: Settings, launch: Launch, is_complete: bool
+) -> None:
+    found = settings.flag("sequence_parallel")
+    if found and found[0] and launch.value("tp") == 1:
+        launch.changes_nothing(found[1], "the tensor-parallel size is 1")
+    elif found:
+        launch.say("sequence_parallel", *found)
+    elif is_complete:
+        launch.say("sequence_parallel", False)
+
+
+def _say_batch(settings: Settings, launch: Launch) -> None:
+    for field, names in (
+        ("micro_batch", ("micro_batch_size", "mb")),
+        ("training.global_batch", ("global_batch_size", "gb")),
+        ("training.seq_len", ("seq_length", "encoder_seq_length", "sl")),
+    ):
+        if found := settings.count(*names):
+            launch.say(field, *found)
+
+
+def say_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say which layers or modules are recomputed.
+
+    Raises:
+        SpecError: the method or the number of layers is missing, or contradicts.
+    """
+    words = {"full": "full", "selective": "selective"}
+    kind = settings.word(words, "recompute_granularity")
+    short = settings.is_on("recompute_activations")
+    method = settings.word({word: word for word in METHODS}, "recompute_method")
+    count = settings.count("recompute_num_layers")
+    modules = settings.get("recompute_modules")
+    if short and not kind:
+        kind = "selective", short
+    if kind and kind[0] == "full":
+        _say_full(kind[1], method, count, launch)
+    else:
+        _say_idle(kind, method, count, launch)
+    has_modules = modules is not None and modules.value is not None
+    if kind and kind[0] == "selective":
+        launch.say("recompute", *kind)
+        if modules is not None and has_modules:
+            launch.say("recompute_modules", _words(modules), modules)
+    elif modules is not None and has_modules and (kind or is_complete):
+        launch.changes_nothing(modules, "recomputation is not selective")
+    if not kind and is_complete:
+        launch.say("recompute", "none")
+
+
+def _say_full(
+    kind: Setting,
+    method: tuple[str, Setting] | None,
+    count: tuple[int, Setting] | None,
+    launch: Launch,
+) -> None:
+    dashes = "--recompute-" if kind.written.startswith("-") else "recompute_"
+    if method is None:
+        kind.refuse(f"expected {dashes}method uniform or block beside it")
+    if count is None:
+        kind.refuse(f"expected {dashes}num{dashes[-1]}layers beside it")
+    launch.say("recompute", "full", kind)
+    if method[0] == "block":
+        launch.say("recompute_per_chunk", *count)
+    elif count[0] > 1:
+        why = "each layer counts as kept by itself, as with 1"
+        launch.is_not_judged(count[1], why)
+
+
+def _say_idle(
+    kind: tuple[str, Setting] | None,
+    method: tuple[str, Setting] | None,
+    count: tuple[int, Setting] | None,
+    launch: Launch,
+) -> None:
+    """Note a method or a number of layers without full recomputation."""
+    if method and kind:
+        method[1].refuse(f"contradicts {kind[1]} ({kind[1].where}); accepted: full")
+    for found in (method, count):
+        if found:
+            launch.changes_nothing(found[1], "recomputation is not full")
+
+
+def _words(setting: Setting) -> list[str]:
+    value = setting.value
+    words = value if isinstance(value, list) else str(value).strip("[]").split(",")
+    return [str(word).strip(" '\"") for word in words]
+
+
+def _say_kernels(settings: Settings, launch: Launch) -> None:
+    optimizer = settings.get("optimizer")
+    if optimizer is not None and optimizer.value in OPTIMIZERS:
+        launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
+    elif optimizer is not None:
+        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
+    if found := settings.word(ATTENTION, "attention_backend"):
+        launch.say("training.attention", *found)
+    if own := settings.is_on("use_flash_attn"):
+        launch.say("training.attention", "flash", own)
+    fused = settings.flag("cross_entropy_loss_fusion")
+    if fused and launch.framework == "megatron":
+        launch.say("training.fused_loss", *fused)

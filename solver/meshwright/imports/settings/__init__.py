@@ -1,0 +1,1 @@
+"""Launch configurations as settings: name, value and line, whatever the format."""

@@ -1,0 +1,138 @@
+"""Law: a plan that is exported and read again is the same plan at the same price."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from benchmarks.launch_specs import BUNDLED, TARGETS
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import meshwright as mw
+from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.target_names import TARGETS as NAMES
+from tests.helpers.launches import solved_again
+
+FRAMEWORKS = {
+    "megatron": "megatron",
+    "megatron-bridge": "megatron",
+    "deepspeed": "deepspeed",
+    "torchtitan": "torchtitan",
+    "accelerate": "fsdp",
+}
+
+LLAMA = {
+    "name": "llama",
+    "n_layers": 16,
+    "d_model": 2048,
+    "n_heads": 16,
+    "n_kv_heads": 8,
+    "d_ff": 5632,
+    "vocab": 32000,
+    "gated_mlp": True,
+    "norm": "rmsnorm",
+    "bias": "none",
+    "tied_embeddings": False,
+}
+EXPERTS = {"n_experts": 8, "top_k": 2, "d_ff": 1024}
+
+DEGREE = st.sampled_from([1, 2, 4])
+PINS: dict[str, st.SearchStrategy[Any]] = {
+    "zero": st.integers(0, 3),
+    "micro_batch": DEGREE,
+    "recompute": st.sampled_from(["none", "full"]),
+    "offload": st.sampled_from(["none", "none", "optimizer", "parameters"]),
+}
+SPLITS = {"tp": DEGREE, "pp": DEGREE, "ep": DEGREE}
+LONG = {"cp": st.sampled_from([1, 2]), "dp_replicate": st.sampled_from([1, 2])}
+MEGATRON = PINS | SPLITS | LONG | {
+    "vpp": st.sampled_from([1, 2]),
+    "sequence_parallel": st.booleans(),
+    "recompute": st.sampled_from(["none", "full", "selective"]),
+}  # fmt: skip
+BY_TARGET = {
+    "megatron": MEGATRON,
+    "megatron-bridge": MEGATRON,
+    "deepspeed": PINS | SPLITS,
+    "torchtitan": {name: own for name, own in MEGATRON.items() if name != "offload"},
+    "accelerate": PINS | {"dp_replicate": LONG["dp_replicate"]},
+}
+
+
+def test_every_target_is_drawn() -> None:
+    assert {*BY_TARGET} == {*NAMES}
+
+
+@st.composite
+def questions(draw: st.DrawFn, target: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a spec without pins, and pins for it."""
+    has_experts = draw(st.integers(0, 3)) == 0 and target != "accelerate"
+    training: dict[str, Any] = {
+        "seq_len": 4096,
+        "global_batch": draw(st.sampled_from([32, 64])),
+        "precision": draw(st.sampled_from(["bf16", "bf16", "fp16", "fp8"])),
+    }
+    if target != "torchtitan":
+        training["gradients"] = draw(st.sampled_from([None, None, "fp32", "bf16"]))
+        training["optimizer"] = draw(st.sampled_from(["adamw", "adamw", "sgd"]))
+    spec = {
+        "model": LLAMA | ({"moe": EXPERTS} if has_experts else {}),
+        "cluster": {"topology": "dgx-h100", "count": draw(st.sampled_from([1, 2]))},
+        "framework": FRAMEWORKS[target],
+        "training": training,
+    }
+    names = draw(st.sets(st.sampled_from(sorted(BY_TARGET[target]))))
+    pins = {name: draw(BY_TARGET[target][name]) for name in sorted(names)}
+    if target.startswith("megatron") and pins.get("recompute") == "full":
+        share = draw(st.sampled_from([None, 1, 2, 4]))
+        if share:
+            pp = pins.setdefault("pp", 2)
+            pins["recompute_layers"] = [share] * pp
+    return spec, pins
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", NAMES)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@given(st.data())
+def test_drawn_plan_is_the_same_after_its_files(
+    target: str, data: st.DataObject
+) -> None:
+    fields, pins = data.draw(questions(target))
+    try:
+        free, asked = (
+            mw.load(fields, mw.Spec),
+            mw.load(fields | {"pins": pins}, mw.Spec),
+        )
+    except mw.SpecError:
+        assume(False)
+    best = mw.solve(asked, by_kind=False).best
+    assume(best is not None)
+    assert best is not None
+    with TemporaryDirectory() as folder:
+        try:
+            again = solved_again(free, best.plan, target, Path(folder)).best
+        except NotLaunchableError:
+            assume(False)
+    assert again is not None
+    assert again.plan == best.plan
+    assert again.step_s == best.step_s
+    assert mw.price(free, again.plan).step_s == best.step_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_plan_is_the_same_after_its_files(name: str, tmp_path: Path) -> None:
+    spec = mw.load(name, mw.Spec)
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    for target in TARGETS[spec.framework]:
+        try:
+            again = solved_again(spec, best.plan, target, tmp_path).best
+        except NotLaunchableError:
+            continue
+        assert again is not None
+        assert (again.plan, again.step_s) == (best.plan, best.step_s)

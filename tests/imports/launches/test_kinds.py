@@ -1,0 +1,107 @@
+"""Every kind reads what exports write, and its samples as they are meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from meshwright.exports.target_names import TARGETS
+from meshwright.imports.launch_plan import Sizes, decide
+from meshwright.imports.read_launch import read_launch
+from meshwright.imports.registry import kinds
+from tests.exports.small import exported
+from tests.helpers.command import run
+from tests.helpers.launches import written
+
+DATA = Path(__file__).parents[2] / "data"
+
+YOURS = {
+    "--mock-data", "--lr", "--train-iters", "loss.loss_fn.global_vocab_size",
+    "optimizer.lr", "lr_scheduler.warmup_steps", "hf_assets_path",
+    "dataloader.dataset",
+}  # fmt: skip
+"""Settings of exports that are the user's to change; no plan depends on them."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_setting_that_is_exported_is_known(target: str, tmp_path: Path) -> None:
+    launch = read_launch(written(exported(target), tmp_path))
+    assert {*launch.ignored} <= YOURS
+    assert not [*launch.idle, *launch.unjudged, *launch.unset]
+
+
+DECIDED: dict[str, dict[str, Any]] = {
+    "accelerate.1": {"tp": 2, "dp_shard": 4, "zero": 3, "recompute": "full"},
+    "accelerate.2": {"zero": 3, "offload": "optimizer", "microbatches": 4, "pp": 1},
+    "deepspeed.1": {"zero": 3, "micro_batch": 2, "offload": "optimizer", "pp": 1},
+    "deepspeed.2": {"tp": 2, "pp": 2, "zero": 1, "micro_batch": 1, "dp_shard": 4},
+    "megatron.1": {
+        "tp": 4, "pp": 2, "vpp": 4, "sequence_parallel": True, "dp_shard": 2,
+        "recompute_layers": [8, 8], "layers": [16, 16],
+    },
+    "megatron.2": {"layers": [3, 5, 5, 3], "recompute": "selective", "zero": 1},
+    "megatron_bridge.1": {"tp": 4, "pp": 2, "recompute": "selective", "zero": 1},
+    "megatron_bridge.2": {"tp": 2, "pp": 2, "sequence_parallel": True, "zero": 1},
+    "megatron_bridge.3": {"tp": 2, "pp": 4, "micro_batch": 1, "precision": "bf16"},
+    "megatron_yaml.1": {"tp": 2, "pp": 2, "zero": 1, "micro_batch": 2},
+    "megatron_yaml.2": {"tp": 2, "pp": 4, "zero": 0, "micro_batch": 4, "vpp": 8},
+    "torchtitan.1": {"tp": 2, "pp": 2, "vpp": 2, "recompute": "full"},
+    "torchtitan.2": {"tp": 2, "pp": 2, "layers": [15, 17], "dp_shard": 4, "zero": 2},
+    "torchtitan_toml": {"tp": 2, "pp": 1, "dp_shard": 8, "zero": 3, "micro_batch": 2},
+}  # fmt: skip
+"""By sample: some of what it decides on 16 GPUs, of a model of 32 layers."""
+
+SIZES = {"megatron.2": Sizes(16, 16)}
+
+
+@pytest.mark.parametrize("sample", DECIDED)
+def test_sample_decides_its_plan(sample: str) -> None:
+    launch = read_launch(DATA / "imports" / f"{sample}.txt")
+    pins = decide(launch, SIZES.get(sample, Sizes(16, 32))).pins
+    expected = DECIDED[sample]
+    assert {name: pins.get(name) for name in expected} == expected
+    assert launch.kind == sample.partition(".")[0]
+
+
+def test_every_kind_has_a_sample() -> None:
+    assert {name.partition(".")[0] for name in DECIDED} == {*kinds("launches")}
+
+
+def test_import_prints_the_beginning_of_a_spec() -> None:
+    path = str(DATA / "pretrain.sh")
+    done = run("import", path)
+    assert (done.code, done.stdout) == (0, run("import", "megatron", path).stdout)
+    spec = yaml.safe_load(done.stdout)
+    assert [*spec] == ["model", "framework", "training", "pins"]
+    assert spec["pins"]["recompute_layers"] == [4, 4, 4, 4]
+    assert "--plan 'tp=8,pp=4," in done.stdout
+    assert "cluster (128 GPUs), model.vocab" in done.stderr
+
+
+def refusal(*arguments: str) -> str:
+    """Return the message with which `meshwright import` refuses a file."""
+    done = run("import", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_import_says_what_it_cannot_use(tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("nothing of the kind\n")
+    assert "KIND: missing before" in refusal(str(path))
+    assert "no command has one of" in refusal("megatron", str(path))
+    told = refusal("torchtitan_toml", str(DATA / "pretrain.sh"))
+    assert "this looks like megatron" in told
+
+
+def test_names_that_are_no_option_stay_text(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "$(touch hacked)\n`touch hacked`\nrun --micro-batch-size $(touch x)"
+    )
+    launch = read_launch(path)
+    assert "micro_batch" not in launch.said
+    assert [*tmp_path.iterdir()] == [path]

@@ -1,0 +1,96 @@
+"""Scripts are read as bash would run them, and nothing is run."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.errors import SpecError
+from meshwright.imports.settings.setting import MOST_CHARACTERS
+from meshwright.imports.settings.shell import read_script
+from meshwright.imports.settings.shell_values import unmarked
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of the last command of a script."""
+    return [unmarked(own.text)[0] for own in read_script(text, "s.sh").runs[-1].words]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("run a 'b c' \"d e\" f\\ g", ["run", "a", "b c", "d e", "f g"]),
+        ("run a \\\n  b # c\n", ["run", "a", "b"]),
+        ("A=8\nrun $A ${A} \"x$A\" '$A'", ["run", "8", "8", "x8", "$A"]),
+        ("run ${A:-4} ${B-5} ${C:=6}", ["run", "4", "5", "6"]),
+        ("A=1\nrun ${A:-4} ${A:+7} ${B:+8}", ["run", "1", "7"]),
+        ("A=(x 'y z')\nrun ${A[@]} \"${A[@]}\"", ["run", "x", "y", "z", "x", "y z"]),
+        ('A=(x y)\nA+=(z)\nrun "${A[*]}" "$@"', ["run", "x y z"]),
+        ('A="--x 1"\nA="$A --y 2"\nrun $A', ["run", "--x", "1", "--y", "2"]),
+        ("N=4\nrun $((8*$N)) $((N / 2 + 1)) $((X))", ["run", "32", "3", "$((X))"]),
+        ("run $X `date` $(date)", ["run", "${X}", "`date`", "$(date)"]),
+        ("run a > log 2>&1 < in b | tee x; run a 2>&1 | cat", ["cat"]),
+        ("X=1 run a &> log", ["run", "a"]),
+        ("cat <<EOF > f\nrun $(\nEOF\nrun b", ["run", "b"]),
+        ("srun -l bash -c \"run $A 'b c'\"", ["srun", "-l"]),
+        ("C='run a'\neval $C b", ["run", "a", "b"]),
+        ("export A=1 B=2\nrun $A$B", ["run", "12"]),
+    ],
+)
+def test_words_are_those_of_bash(script: str, words: list[str]) -> None:
+    assert words_of(script) == words
+
+
+@pytest.mark.parametrize(
+    ("test", "is_taken"),
+    [
+        ("[ $A = 8 ]", True),
+        ("[ $A -gt 8 ]", False),
+        ("[[ $A != 8 ]]", False),
+        ("[ ! $A -lt 8 ]", True),
+        ('[ -z "$B" ]', True),
+        ('[ -n "$A" ] && [ $A = 8 ]', True),
+        ("[ $A = 7 ] || [ $A = 8 ]", True),
+    ],
+)
+def test_conditions_on_known_values_are_decided(test: str, is_taken: bool) -> None:
+    script = f"A=8\nB=\nif {test}; then X=--yes; else X=--no; fi\nrun $X"
+    assert words_of(script) == ["run", "--yes" if is_taken else "--no"]
+    guarded = f"A=8\nB=\nX=(a)\n{test} && X+=(--yes)\nrun ${{X[@]}}"
+    if " && " not in test and " || " not in test:
+        assert ("--yes" in words_of(guarded)) == is_taken
+
+
+def test_what_only_a_run_decides_is_left_out_and_said() -> None:
+    text = (
+        "A=(--x)\nif [ $HOST = a ]; then\n  A+=(--y)\nelse\n  A+=(--z)\nfi\nrun ${A[@]}"
+    )
+    script = read_script(text, "s.sh")
+    assert [own.text for own in script.runs[-1].words] == ["run", "--x"]
+    assert script.undecided == [2]
+
+
+def test_words_of_arrays_keep_their_lines() -> None:
+    words = read_script("A=(\n --x\n --y 2\n)\nrun ${A[@]}", "s.sh").runs[-1].words
+    assert [own.line for own in words] == [5, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('run "a', "s.sh:1: a quote \" that is not closed"),
+        ("a\nrun ${A", "s.sh:2: ${ that is not closed"),
+        ("A=(\n b", "s.sh:1: ( that is not closed"),
+        ("x" * (MOST_CHARACTERS + 1), "at most 1,000,000 characters"),
+        ("a\n" * 20_001, "at most 20,000 words"),
+        ("A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 12, "values of at most"),
+        ("eval " * 3 + "'eval $X'\nX='eval $X'\n", ""),
+        ("X='bash -c \"$X\"'\n" * 9 + "$X", ""),
+    ],
+)  # fmt: skip
+def test_hostile_scripts_are_read_or_refused(text: str, told: str) -> None:
+    if not told:
+        read_script(text, "s.sh")
+        return
+    with pytest.raises(SpecError) as caught:
+        read_script(text, "s.sh")
+    assert told in str(caught.value)
