@@ -26,6 +26,8 @@ class Launch:
     spec: mw.Spec
     plan: mw.Plan
     files: mw.Export
+    starts: bool = False
+    """Whether the program is started as far as a CPU can, on a small model."""
 
 
 def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
@@ -53,7 +55,7 @@ def _job(own: Launch, folder: Path) -> dict[str, Any]:
     plan = own.plan
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(plan.world_size)}
     started = caught(written(own.files, folder), ranks)
-    facts = _facts(own.spec, plan)
+    facts = _facts(own.spec, plan) | {"starts": own.starts}
     gpus = own.spec.cluster.gpus
     return {"folder": str(folder), "gpus": gpus, "facts": facts, **started}
 
@@ -68,6 +70,9 @@ def _facts(spec: mw.Spec, plan: mw.Plan) -> dict[str, Any]:
         "n_layers": spec.model.n_layers,
         "d_model": spec.model.d_model,
         "vocab": spec.model.vocab,
+        "n_heads": spec.model.n_heads,
+        "n_kv_heads": spec.model.n_kv_heads,
+        "d_ff": spec.model.d_ff,
     }
 
 

@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ def _checked(check: Callable[[Launch], None], job: Launch, verdict: Any) -> None
     except SystemExit as error:
         verdict.send(f"exit {error.code}" if error.code else "")
     except BaseException as error:
-        verdict.send(f"{type(error).__name__}: {error}")
+        where = traceback.format_exc()
+        verdict.send(f"{type(error).__name__}: {error}\n{where}")
     else:
         verdict.send("")
     os._exit(0)
