@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MOST_SECONDS = 120
+"""Time for one launch, of which most take a tenth."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -74,9 +77,11 @@ def _verdict(check: Callable[[Launch], None], job: Launch) -> str:
     process.start()
     theirs.close()
     try:
-        verdict = str(ours.recv())
+        has_ended = ours.poll(MOST_SECONDS)
+        verdict = str(ours.recv()) if has_ended else f"no end after {MOST_SECONDS} s"
     except EOFError:
         verdict = "the process died"
+    process.kill()
     process.join()
     return verdict
 

@@ -20,6 +20,7 @@ def start(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     """Make groups, build the first stage, embed a micro-batch, enter the schedule."""
     import torch
     from megatron.core import parallel_state
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     torch.distributed.init_process_group(
@@ -37,9 +38,9 @@ def start(job: Launch, args: Any, config: Any, microbatches: int) -> None:
         create_gloo_process_groups=False,
     )
     config.use_cpu_initialization = True
-    # PyTorch's norm and attention stand in for Transformer Engine's, and have neither.
-    config.persist_layer_norm = False
+    # PyTorch's attention and norm stand in for Transformer Engine's, which are split.
     config.context_parallel_size = 1
+    WrappedTorchNorm.__new__ = lambda _, config, size, eps: torch.nn.RMSNorm(size, eps)
     model = _model(args, config)
     tokens = torch.zeros(args.micro_batch_size, args.seq_length, dtype=torch.long)
     own = tokens.chunk(args.context_parallel_size, dim=1)[0]
