@@ -113,7 +113,7 @@ def _plan(spec: mw.Spec, source: random.Random) -> mw.Plan:
     recompute = seldom("none", *RECOMPUTE_MODES)
     values: dict[str, Any] = {
         **degrees,
-        "vpp": seldom(1, 2, 3) if split else 1,
+        "vpp": seldom(1, *_chunks(spec.model.n_layers, degrees["pp"])) if split else 1,
         "micro_batch": micro_batch,
         "microbatches": max(per_rank // micro_batch, 1),
         "zero": source.choice(_zero_stages(degrees)),
@@ -140,6 +140,11 @@ def _degrees(gpus: int, source: random.Random) -> dict[str, int]:
     )
     degrees[rest] *= left
     return degrees
+
+
+def _chunks(layers: int, pp: int) -> list[int]:
+    """Return the numbers of equal chunks that stages of equal layers fall into."""
+    return [n for n in (2, 3) if layers % (pp * n) == 0]
 
 
 def _zero_stages(degrees: dict[str, int]) -> tuple[int, ...]:

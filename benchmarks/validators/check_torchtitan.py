@@ -35,7 +35,8 @@ def check(job: Launch) -> None:
     config._validate_cuda_graphs()
     _compare(job, config)
     _check_stages(job, config, parallel)
-    if job.facts["starts"]:
+    # Without a GPU, what is offloaded cannot be kept in pinned memory.
+    if job.facts["starts"] and not config.training.enable_cpu_offload:
         _start(config)
 
 
