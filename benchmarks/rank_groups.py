@@ -1,4 +1,4 @@
-"""Records the frameworks' groups of ranks: `python -m benchmarks.rank_groups --python P`.
+"""Records groups of ranks: `python -m benchmarks.rank_groups --python P`.
 
 Twenty random sets of degrees go through Megatron's RankGenerator in its two orders,
 torchtitan's ParallelDims, DeepSpeed's topology and Accelerate's ParallelismConfig. The
