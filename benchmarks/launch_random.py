@@ -30,6 +30,9 @@ DRAWS = 3000
 OTHERWISE = "the framework reads"
 """What stands in a verdict of a plan that the framework has no word for."""
 
+FAULTS = ("TypeError", "AttributeError", "NameError", "the process died", "no end")
+"""How verdicts begin that tell of a fault of the check, not of the plan."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -43,6 +46,8 @@ class Judged:
         """Return how the framework takes the plan."""
         if not self.verdict:
             return "accepted"
+        if self.verdict.startswith(FAULTS):
+            return "fault"
         return "no word" if OTHERWISE in self.verdict else "refused"
 
 
@@ -70,7 +75,8 @@ def main() -> None:
 
 def is_wrong(own: Judged) -> bool:
     """Return whether Meshwright and the framework do not agree."""
-    return (own.kind == "accepted") == bool(own.drawn.broken)
+    is_accepted = own.kind == "accepted"
+    return own.kind == "fault" or is_accepted == bool(own.drawn.broken)
 
 
 def judged(target: str, count: int, seed: int, python: str) -> list[Judged]:

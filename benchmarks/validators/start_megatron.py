@@ -40,13 +40,19 @@ def start(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     config.use_cpu_initialization = True
     # PyTorch's attention and norm stand in for Transformer Engine's, which are split.
     config.context_parallel_size = 1
-    WrappedTorchNorm.__new__ = lambda _, config, size, eps: torch.nn.RMSNorm(size, eps)
+    WrappedTorchNorm.__new__ = _norm
     model = _model(args, config)
     tokens = torch.zeros(args.micro_batch_size, args.seq_length, dtype=torch.long)
     own = tokens.chunk(args.context_parallel_size, dim=1)[0]
     model.embedding(own, own)
     if chunks:
         _enter_schedule(args, model, microbatches)
+
+
+def _norm(_class: Any, config: Any, hidden_size: int, **_others: Any) -> Any:
+    import torch
+
+    return torch.nn.RMSNorm(hidden_size)
 
 
 def _model(args: Any, config: Any) -> Any:
