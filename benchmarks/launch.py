@@ -8,15 +8,10 @@ checks on CPU, in an environment of its own.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 from rich.console import Console
@@ -24,21 +19,9 @@ from rich.table import Table
 
 import meshwright as mw
 from benchmarks.launch_specs import cases
+from benchmarks.launch_validators import PACKAGES, Launch, verdicts
 from meshwright.exports.refusals import NotLaunchableError
-
-VALIDATORS = Path(__file__).parent / "validators"
-
-PACKAGES = VALIDATORS / "requirements.txt"
-"""What the environment of `--python` has, on Python 3.12."""
-
-CATCHER = """#!{python}
-import json, os, sys
-with open(os.environ["CAUGHT"], "w") as file:
-    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    json.dump({{"words": words, "environment": dict(os.environ)}}, file)
-"""
-
-CAUGHT_COMMANDS = ("torchrun", "accelerate", "python")
+from meshwright.spec.pins import Pins
 
 
 @dataclass
@@ -60,16 +43,18 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--python", help=f"of an environment with {PACKAGES}")
     options.add_argument("--to", help="one target alone")
+    options.add_argument("--every", type=int, default=1, help="each so many-th case")
     options.add_argument("--least", type=int, default=0, help="fail below so many")
     given = options.parse_args()
     done = [
         exported(name, target, spec)
-        for name, target, spec in cases()
+        for name, target, spec in islice(cases(), 0, None, given.every)
         if given.to in (None, target)
     ]
     if given.python:
         for target in dict.fromkeys(case.target for case in done):
-            validate(target, [case for case in done if case.target == target], given)
+            own = [case for case in done if case.target == target]
+            validate(target, own, given.python)
     report(done)
     accepted = sum(case.verdict == "" for case in done)
     if given.python and (accepted < given.least or any(case.verdict for case in done)):
@@ -90,77 +75,16 @@ def exported(name: str, target: str, spec: mw.Spec) -> Case:
     return case
 
 
-def validate(target: str, own: list[Case], given: argparse.Namespace) -> None:
+def validate(target: str, own: list[Case], python: str) -> None:
     """Put the scripts of a target through its framework's checks."""
-    script = VALIDATORS / f"check_{target.replace('-', '_')}.py"
-    ready = [case for case in own if case.files is not None]
-    if not ready or not script.is_file():
-        return
-    with tempfile.TemporaryDirectory() as name:
-        jobs = [job(case, Path(name) / str(i)) for i, case in enumerate(ready)]
-        text = json.dumps([own for own in jobs if own])
-        done = subprocess.run(
-            [given.python, str(script)], input=text, capture_output=True, text=True
-        )
-    if done.returncode:
-        raise SystemExit(f"{script.name}: {done.stderr[-2000:]}")
-    for case, verdict in zip(ready, json.loads(done.stdout), strict=True):
+    ready = [
+        (case, Launch(target, case.spec, case.plan, case.files))
+        for case in own
+        if case.plan is not None and case.files is not None
+    ]
+    found = verdicts(target, [launch for _, launch in ready], python)
+    for (case, _), verdict in zip(ready, found, strict=True):
         case.verdict = verdict
-
-
-def job(case: Case, folder: Path) -> dict[str, Any]:
-    """Return what a validator is told of a case: its folder and how it starts."""
-    assert case.files is not None
-    assert case.plan is not None
-    folder.mkdir()
-    for file in case.files.files:
-        (folder / file.name).write_text(file.text)
-    plan = case.plan
-    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(plan.world_size)}
-    facts = {
-        "plan": plan.model_dump(mode="json"),
-        "data_parallel": plan.dp_replicate * plan.dp_shard,
-        "capability": capability(case.spec),
-        "global_batch": case.spec.training.global_batch,
-        "seq_len": case.spec.training.seq_len,
-        "n_layers": case.spec.model.n_layers,
-        "d_model": case.spec.model.d_model,
-        "vocab": case.spec.model.vocab,
-    }
-    started = caught(folder, ranks)
-    return {"folder": str(folder), "gpus": plan.world_size, "facts": facts, **started}
-
-
-def capability(spec: mw.Spec) -> int:
-    """Return the major compute capability of a spec's GPU."""
-    gpu = spec.cluster.topology.gpu.name
-    majors = {"v100": 7, "h100": 9, "h200": 9, "b200": 10, "4090": 8}
-    return next((major for name, major in majors.items() if name in gpu), 8)
-
-
-def caught(folder: Path, ranks: dict[str, str]) -> dict[str, Any]:
-    """Return how the script of a folder starts its program, without starting it."""
-    commands = folder / "caught-commands"
-    commands.mkdir()
-    for name in CAUGHT_COMMANDS:
-        (commands / name).write_text(CATCHER.format(python=sys.executable))
-        (commands / name).chmod(0o755)
-    clean = {
-        "NODE_RANK": "0",
-        "MASTER_ADDR": "node0",
-        "SLURMD_NODENAME": "node0",
-        **ranks,
-    }
-    clean |= {"PROGRAM": "program.py"}
-    clean |= {
-        "PATH": f"{commands}:{os.environ['PATH']}",
-        "CAUGHT": str(folder / "caught"),
-    }
-    subprocess.run(["bash", "launch.sh"], cwd=folder, env=clean, check=True)
-    started = json.loads((folder / "caught").read_text())
-    kept = {"PATH", "CAUGHT", "_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE"}
-    own = {k: v for k, v in started["environment"].items() if k not in kept}
-    return {"words": started["words"], "environment": own}
 
 
 def report(done: list[Case]) -> None:
@@ -174,11 +98,12 @@ def report(done: list[Case]) -> None:
         own = [case for case in done if target in (case.target, "")]
         table.add_row(target or "all", *map(str, _counts(own)))
     console.print(table)
-    own = [case for case in done if case.plan and not case.spec.pins.recompute]
-    count = sum(case.files is not None for case in own)
-    console.print(
-        f"with recompute left open: {count} of {len(own)} best plans exported"
-    )
+    unpinned = [case for case in done if case.plan and case.spec.pins == Pins()]
+    for target in [*dict.fromkeys(case.target for case in unpinned), ""]:
+        own = [case for case in unpinned if target in (case.target, "")]
+        accepted = sum(case.verdict == "" for case in own)
+        text = f"{accepted} of {len(own)} accepted as printed"
+        console.print(f"best plans, nothing pinned: {target or 'all'}: {text}")
     for line, count in Counter(_complaints(done)).most_common():
         console.print(f"{count:3} x {line}", markup=False, soft_wrap=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import types
 from typing import Any
 
 from common import Launch, main, same
@@ -28,9 +29,13 @@ def check(job: Launch) -> None:
     same("processes", args.num_processes, job.gpus)
     os.environ |= prepare_multi_gpu_env(args)
     plan = job.facts["plan"]
-    same("FSDP", bool(args.use_fsdp), plan["zero"] >= 2)
-    if plan["zero"] >= 2:
+    if args.use_fsdp:
         _check_sharding(job.gpus, plan)
+    else:
+        same("zero", 0, plan["zero"])
+        same("replicas", job.gpus, plan["dp_replicate"])
+        same("recompute", "none", plan["recompute"])
+        same("offload", "none", plan["offload"])
     steps = int(os.environ["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"])
     same("micro-batches", steps, plan["microbatches"])
     batch = steps * plan["micro_batch"] * job.facts["data_parallel"]
@@ -39,18 +44,32 @@ def check(job: Launch) -> None:
 
 def _check_sharding(gpus: int, plan: dict[str, Any]) -> None:
     from accelerate.parallelism_config import ParallelismConfig
-    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
     degrees = ParallelismConfig()
-    same("ranks", degrees.total_size, gpus)
+    started = types.SimpleNamespace(
+        multi_device=True,
+        num_processes=gpus,
+        is_fsdp2=True,
+        distributed_type=DistributedType.FSDP,
+    )
+    degrees._validate_accelerator(started)
     same("dp_shard", degrees.dp_shard_size, plan["dp_shard"])
     same("dp_replicate", degrees.dp_replicate_size, plan["dp_replicate"])
+    same("tp", degrees.tp_size, plan["tp"])
+    same("cp", degrees.cp_size, plan["cp"])
     plugin = FullyShardedDataParallelPlugin()
     same("version", plugin.fsdp_version, 2)
-    same("reshard", plugin.reshard_after_forward, plan["zero"] == 3)
-    same("recompute", plugin.activation_checkpointing, plan["recompute"] == "full")
+    read = {True: 3, False: 2}[plugin.reshard_after_forward]
+    same("zero", read, plan["zero"])
+    held = [stage["layers"] for stage in plan["stages"]]
+    recomputed = held if plugin.activation_checkpointing else [0] * len(held)
+    own = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", recomputed, own)
+    if plugin.activation_checkpointing:
+        same("recompute", "full", plan["recompute"])
     is_offloaded = bool(getattr(plugin.cpu_offload, "pin_memory", False))
-    same("offload", is_offloaded, plan["offload"] == "parameters")
+    same("offload", "parameters" if is_offloaded else "none", plan["offload"])
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from itertools import pairwise
 from typing import Any
 
-from common import Launch, expect, main, same
+from common import Launch, main, same
 
 
 def prepare() -> None:
@@ -31,7 +32,8 @@ def check(job: Launch) -> None:
         get_world_size=lambda *_a, **_k: job.gpus,
         is_initialized=lambda: True,
     )
-    replicas = job.facts["data_parallel"]
+    plan = job.facts["plan"]
+    replicas = job.gpus // (plan["tp"] * plan["pp"])  # mpu: it knows no other axes
     topology = types.SimpleNamespace(get_data_parallel_world_size=lambda: replicas)
     read = DeepSpeedConfig(config, mpu=topology)
     _compare(job, read)
@@ -44,12 +46,40 @@ def _compare(job: Launch, read: Any) -> None:
     same("micro-batch", read.train_micro_batch_size_per_gpu, plan["micro_batch"])
     same("micro-batches", read.gradient_accumulation_steps, plan["microbatches"])
     same("batch", read.train_batch_size, job.facts["global_batch"])
-    zero = read.zero_config
-    expect(int(zero.stage) >= plan["zero"], f"stage {zero.stage}")
-    is_offloaded = zero.offload_optimizer is not None
-    same("offload", is_offloaded, plan["offload"] != "none")
+    same("offload", _offload(read.zero_config, plan), plan["offload"])
+    same("zero", _zero(job, read), plan["zero"])
+    same("shards", job.facts["data_parallel"], plan["dp_shard"] * plan["dp_replicate"])
+    same(
+        "replicas of shards",
+        1 if plan["zero"] else plan["dp_replicate"],
+        plan["dp_replicate"],
+    )
+    same("cp", 1, plan["cp"])
+    same("sequence parallel", False, plan["sequence_parallel"])
+    layers = [stage["layers"] for stage in plan["stages"]]
+    own = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", layers if any(own) else own, own)
+    expect_word = plan["recompute"] in ("none", "full")
+    same("recompute", plan["recompute"] if expect_word else "full", plan["recompute"])
     if plan["tp"] > 1 and plan["pp"] == 1:
         same("tp", read.tensor_parallel_config.autotp_size, plan["tp"])
+
+
+def _zero(job: Launch, read: Any) -> int:
+    """Return the ZeRO stage; one GPU shards nothing until it gathers."""
+    stage, meant = int(read.zero_config.stage), int(job.facts["plan"]["zero"])
+    is_alone = job.facts["data_parallel"] == 1
+    return meant if is_alone and meant <= stage else stage
+
+
+def _offload(zero: Any, plan: dict[str, Any]) -> str:
+    """Return what is offloaded; from ZeRO-2 on gradients go with the optimizer."""
+    if zero.offload_param is not None:
+        return "parameters"
+    if zero.offload_optimizer is None:
+        return "none"
+    has_gradients = int(zero.stage) >= 2 and plan["offload"] == "gradients"
+    return "gradients" if has_gradients else "optimizer"
 
 
 def _check_experts(job: Launch, read: Any) -> None:
@@ -79,7 +109,9 @@ def _check_stages(job: Launch, read: Any) -> None:
     plan = job.facts["plan"]
     if plan["pp"] == 1:
         return
-    expect(int(read.zero_config.stage) < 2, "ZeRO-2 and -3 beside a pipeline")
+    _enter_engine(int(read.zero_config.stage))
+    same("vpp", 1, plan["vpp"])
+    same("schedule", "1f1b", plan["schedule"])
     topology = PipeModelDataParallelTopology(
         num_pp=plan["pp"], num_mp=plan["tp"], num_dp=job.facts["data_parallel"]
     )
@@ -88,6 +120,30 @@ def _check_stages(job: Launch, read: Any) -> None:
     parts = partition_balanced(weights=weights, num_parts=plan["pp"])
     layers = [sum(weights[a:b]) for a, b in pairwise(parts)]
     same("layers of stages", layers, [own["layers"] for own in plan["stages"]])
+
+
+def _enter_engine(stage: int) -> None:
+    """Run what the engine of a pipeline checks before it makes anything."""
+    from deepspeed.runtime.engine import DeepSpeedEngine
+    from deepspeed.runtime.pipe.engine import PipelineEngine
+    from deepspeed.runtime.pipe.module import PipelineModule
+
+    class Started(PipelineEngine):  # type: ignore[misc]
+        module = PipelineModule.__new__(PipelineModule)
+
+        def zero_optimization_stage(self) -> int:
+            return stage
+
+        def __setattr__(self, *_: Any) -> None:
+            raise _PassedError
+
+    DeepSpeedEngine.__init__ = lambda *_: None
+    with contextlib.suppress(_PassedError):
+        Started()
+
+
+class _PassedError(Exception):
+    """The checks of the engine are behind it."""
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from common import Launch, expect, main, same
+from start_megatron import start
 
 NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
 """What needs Transformer Engine or Apex, which do not install without a GPU."""
@@ -38,7 +39,10 @@ def check(job: Launch) -> None:
         args.micro_batch_size,
         args.data_parallel_size,
     )
-    _compare(job, args, config, calculator.get_num_microbatches())
+    microbatches = calculator.get_num_microbatches()
+    _compare(job, args, config, microbatches)
+    if job.facts["starts"]:
+        start(job, args, config, microbatches)
 
 
 def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
@@ -47,10 +51,15 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     same("data-parallel", args.data_parallel_size, job.facts["data_parallel"])
     same("virtual stages", args.virtual_pipeline_model_parallel_size or 1, plan["vpp"])
     same("ep", config.expert_model_parallel_size, plan["ep"])
-    if plan["recompute"] != "none":
-        same("recompute", config.recompute_granularity, plan["recompute"])
-    else:
-        same("recompute", config.recompute_granularity, None)
+    same("recompute", config.recompute_granularity or "none", plan["recompute"])
+    stages = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", _recomputed(config, plan), stages)
+    same("zero", _zero(args, plan), plan["zero"])
+    offload = "optimizer" if args.optimizer_cpu_offload else "none"
+    same("offload", offload, plan["offload"])
+    same("sequence parallel", config.sequence_parallel, plan["sequence_parallel"])
+    if plan["pp"] > 1:
+        same("schedule", _schedule(args), plan["schedule"])
     layout = config.pipeline_model_parallel_layout
     if layout is not None:
         own = [stage["layers"] for stage in plan["stages"]]
@@ -59,6 +68,41 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
         same("layers of stages", read, own)
     groups = plan["ep"] * plan["pp"]
     expect(job.gpus % groups == 0, f"ep x pp {groups} does not divide {job.gpus} GPUs")
+
+
+def _recomputed(config: Any, plan: dict[str, Any]) -> list[int]:
+    """Return the layers of each stage that are recomputed, all of it or modules."""
+    layers = [stage["layers"] for stage in plan["stages"]]
+    if config.recompute_granularity is None:
+        return [0] * len(layers)
+    if config.recompute_method == "block":
+        count = config.recompute_num_layers
+        return [plan["vpp"] * min(count, own // plan["vpp"]) for own in layers]
+    return layers
+
+
+def _zero(args: Any, plan: dict[str, Any]) -> int:
+    """Return the ZeRO stage; a single rank has nothing to shard over."""
+    strategies = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+    if args.use_megatron_fsdp:
+        return strategies.index(args.data_parallel_sharding_strategy)
+    ranks = args.data_parallel_size * args.context_parallel_size
+    if ranks == 1 and plan["zero"] <= 1:
+        return int(plan["zero"])
+    return int(args.use_distributed_optimizer)
+
+
+def _schedule(args: Any) -> str:
+    from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+
+    function = get_forward_backward_func(
+        args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size
+    )
+    names = {
+        "forward_backward_pipelining_with_interleaving": "1f1b",
+        "forward_backward_pipelining_without_interleaving": "1f1b",
+    }
+    return names[function.__name__]
 
 
 if __name__ == "__main__":

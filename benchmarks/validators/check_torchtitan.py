@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 from common import Launch, expect, main, same
+from torchtitan_on_cpu import be_a_device, small_job
 
 
 def prepare() -> None:
     """Import what takes long."""
+    be_a_device()
     import torchtitan.trainer  # noqa: F401
 
 
@@ -26,13 +29,21 @@ def check(job: Launch) -> None:
     torch.distributed.init_process_group(
         "fake", rank=0, world_size=job.gpus, store=FakeStore()
     )
-    dims.device_type = "cpu"
     parallel = dims.ParallelDims.from_config(config.parallelism, job.gpus)
     parallel.build_mesh()
     config.model_spec.model.update_from_config(config=config)
     config._validate_cuda_graphs()
     _compare(job, config)
     _check_stages(job, config, parallel)
+    # Without a GPU, what is offloaded cannot be kept in pinned memory.
+    if job.facts["starts"] and not config.training.enable_cpu_offload:
+        _start(config)
+
+
+def _start(config: Any) -> None:
+    """Build the trainer of the first rank: model, meshes, shards, stages, optimizer."""
+    os.environ["LOCAL_RANK"] = "0"
+    small_job(config, steps=1).build()
 
 
 def _compare(job: Launch, config: Any) -> None:
@@ -43,6 +54,15 @@ def _compare(job: Launch, config: Any) -> None:
     words = {"none": "NoneType", "selective": "SelectiveAC", "full": "FullAC"}
     policy = type(config.activation_checkpoint).__qualname__.split(".")[0]
     same("recompute", policy, words[plan["recompute"]])
+    held = [stage["layers"] for stage in plan["stages"]]
+    recomputed = [0] * len(held) if policy == "NoneType" else held
+    own = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", recomputed, own)
+    same("zero", _zero(config.parallelism), plan["zero"])
+    offload = "parameters" if training.enable_cpu_offload else "none"
+    same("offload", offload, plan["offload"])
+    is_split = config.parallelism.enable_sequence_parallel and plan["tp"] > 1
+    same("sequence parallel", is_split, plan["sequence_parallel"])
     replicas = job.facts["data_parallel"]
     per_pass = training.local_batch_size * replicas
     expect(training.global_batch_size % per_pass == 0, "batch is not of whole passes")
@@ -50,6 +70,13 @@ def _compare(job: Launch, config: Any) -> None:
     expect(plan["pp"] == 1 or passes == 1, f"{passes} pipelines a step")
     divisor = plan["tp"] * (2 * plan["cp"] if plan["cp"] > 1 else 1)
     expect(training.seq_len % divisor == 0, "sequence: Trainer.__init__")
+
+
+def _zero(read: Any) -> int:
+    """Return the ZeRO stage; where there is nothing to shard over, it is none."""
+    if read.data_parallel_shard_degree * read.context_parallel_degree == 1:
+        return 0
+    return {"never": 2, "always": 3}[read.fsdp_reshard_after_forward]
 
 
 def _check_stages(job: Launch, config: Any, parallel: Any) -> None:

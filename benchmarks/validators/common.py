@@ -9,11 +9,15 @@ import json
 import multiprocessing
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+MOST_SECONDS = 120
+"""Time for one launch, of which most take a tenth."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,11 @@ def _verdict(check: Callable[[Launch], None], job: Launch) -> str:
     process.start()
     theirs.close()
     try:
-        verdict = str(ours.recv())
+        has_ended = ours.poll(MOST_SECONDS)
+        verdict = str(ours.recv()) if has_ended else f"no end after {MOST_SECONDS} s"
     except EOFError:
         verdict = "the process died"
+    process.kill()
     process.join()
     return verdict
 
@@ -90,7 +96,8 @@ def _checked(check: Callable[[Launch], None], job: Launch, verdict: Any) -> None
     except SystemExit as error:
         verdict.send(f"exit {error.code}" if error.code else "")
     except BaseException as error:
-        verdict.send(f"{type(error).__name__}: {error}")
+        where = traceback.format_exc()
+        verdict.send(f"{type(error).__name__}: {error}\n{where}")
     else:
         verdict.send("")
     os._exit(0)

@@ -175,7 +175,7 @@ def _notes(spec: Spec) -> Iterator[str]:
 
 TARGET = Target(
     title="torchtitan",
-    version="torchtitan 0.3.0, torch 2.13",
+    version="torchtitan 0.3.0, torch 2.14",
     framework="torchtitan",
     refusals=refusals,
     files=files,

@@ -1,0 +1,33 @@
+"""Exported plans train on CPU, where the environment of the frameworks is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from benchmarks.run_exported import PINS, differences, trained
+
+PYTHON = os.environ.get("MESHWRIGHT_FRAMEWORKS", "")
+"""A Python with the packages of `benchmarks/validators/requirements.txt`."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="MESHWRIGHT_FRAMEWORKS names no Python")
+@pytest.mark.parametrize("asked", PINS)
+def test_exported_plan_trains_with_the_degrees_asked_for(asked: str) -> None:
+    plan, reports = trained(PINS[asked], PYTHON)
+    axis, degree = asked.split("=")
+    assert getattr(plan, axis) == int(degree)
+    assert not [*differences(plan, reports)]
+
+
+def test_differences_name_the_rank_that_differs() -> None:
+    """A report of a plan of one GPU, with one layer too many."""
+    import meshwright as mw
+
+    spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    own = {"rank": 0, "degrees": {"tp": 1, "pp": 1}, "backend": "gloo", "steps": 3}
+    own |= {"layers": 25, "parameters": 2, "local_parameters": 1}
+    assert [*differences(best.plan, [own])] == ["rank 0 has 25 layers"]
