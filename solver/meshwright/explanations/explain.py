@@ -174,7 +174,8 @@ class Explainer:
         self, spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
     ) -> list[Repair]:
         repairs = plan_repairs(spec, infeasibility, self._solve_briefly)
-        if infeasibility.conflict & infeasibility.decisions.bits([MEMORY]):
+        capacities = infeasibility.decisions.bits([MEMORY, HOST_MEMORY])
+        if infeasibility.conflict & capacities:
             needed_gib = miss.memory.total_gib if miss and miss.memory else None
             repairs += training_repairs(spec, self._solve_briefly, self._has_plan)
             repairs += hardware_repairs(
