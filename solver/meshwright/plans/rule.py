@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from string import Formatter
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from pydantic import Field
 
+from meshwright.plans.arithmetic import fields_in, filled
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import SpecModel
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 
 
@@ -25,6 +26,12 @@ class BrokenRule(SpecModel):
     need: float | None = None
     unit: str = ""
     where: str = Field("", description="The stage or link where it is broken most.")
+    arithmetic: str = Field("", description="The values that the rule compares.")
+    compared: tuple[str, ...] = Field(
+        (), description="The plan fields among those values."
+    )
+    source: str = Field("", description="Where the rule was read.")
+    fails_with: str = Field("", description="What the framework says of such a plan.")
 
     @property
     def numbers(self) -> str:
@@ -64,7 +71,7 @@ class RuleOf(Generic[S, R]):
     source: str
     holds: Callable[[S, R], Bools]
     numbers: str = ""
-    """The values compared, as a format of `spec` and the fields of a plan."""
+    """The values compared, as `plans.arithmetic` reads it."""
     is_inherited: bool = False
     """Whether degrees that break it break it with any further factor too."""
     concerns: Callable[[S], bool] = lambda _spec: True
@@ -72,13 +79,32 @@ class RuleOf(Generic[S, R]):
     fails_with: str = ""
     """What the framework says of a plan that breaks the rule: its own message."""
 
+    def arithmetic(self, spec: S, rows: R) -> str:
+        """Return the values compared, those of the first row."""
+
+        def value(name: str) -> Any:
+            if name == "spec":
+                return spec
+            code = getattr(rows, name)[0]
+            return FIELD[name].decoded(int(code)) if name in FIELD else code
+
+        return filled(self.numbers, value)
+
     def told(self, spec: S, rows: R) -> str:
         """Return the sentence with the values of the first row."""
-        names = [name for _, name, _, _ in Formatter().parse(self.numbers) if name]
-        fields = [name for name in names if not name.startswith("spec.")]
-        values = {name: getattr(rows, name)[0] for name in fields}
-        numbers = self.numbers.format(spec=spec, **values)
+        numbers = self.arithmetic(spec, rows)
         return f"{self.sentence} ({numbers})" if numbers else self.sentence
+
+    def broken_by(self, spec: S, rows: R) -> BrokenRule:
+        """Return the rule as one that the first row breaks, with the values."""
+        return BrokenRule(
+            rule=self.name,
+            sentence=self.told(spec, rows),
+            arithmetic=self.arithmetic(spec, rows),
+            compared=fields_in(self.numbers),
+            source=self.source,
+            fails_with=self.fails_with,
+        )
 
 
 Rule = RuleOf[Spec, Skeletons]
@@ -88,9 +114,7 @@ Rule = RuleOf[Spec, Skeletons]
 def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
     """Return the rules that the first row breaks, with the values compared."""
     return [
-        BrokenRule(rule=rule.name, sentence=rule.told(spec, rows))
-        for rule in rules
-        if not rule.holds(spec, rows)[0]
+        rule.broken_by(spec, rows) for rule in rules if not rule.holds(spec, rows)[0]
     ]
 
 

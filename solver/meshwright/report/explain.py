@@ -41,7 +41,7 @@ def explain_sections(explanation: Explanation) -> list[Section]:
     if explanation.broken_rules:
         parts.append(Lines("Broken rules", tuple(_broken_lines(explanation))))
     if explanation.conflict and explanation.conflict.rules:
-        rules = [f"{rule.rule}: {rule.sentence}" for rule in explanation.conflict.rules]
+        rules = list(map(str, explanation.conflict.rules))
         title = "Smallest conflict: no plan keeps all of these, whatever else it does"
         parts.append(Lines(title, tuple(rules)))
     if explanation.repairs:

@@ -30,6 +30,16 @@ class Constraint(SpecModel):
 
     rule: str = Field(description="Its name.")
     sentence: str
+    arithmetic: str = Field("", description="The values that clash, of a rule.")
+    source: str = Field("", description="Where a rule was read.")
+    fails_with: str = Field(
+        "", description="What the framework says of a plan that breaks the rule."
+    )
+
+    def __str__(self) -> str:
+        """Return the constraint in one line."""
+        numbers = f" ({self.arithmetic})" if self.arithmetic else ""
+        return f"{self.rule}: {self.sentence}{numbers}"
 
 
 class Conflict(SpecModel):

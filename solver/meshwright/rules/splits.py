@@ -1,29 +1,227 @@
-"""Rules on sums: the stages, layers, sequences and GPUs of a plan add up."""
+"""Rules on sums: the stages, layers, sequences and GPUs of a plan add up.
+
+The lattice has no rows that break them, so they only say why a plan that somebody asks
+for is no row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+
+from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
-from meshwright.plans.rule import BrokenRule
+from meshwright.plans.rule import BrokenRule, Rule, broken
+from meshwright.plans.skeletons import ONE_F_ONE_B
+from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import SCHEDULES
 from meshwright.spec.spec import Spec
+
+SOURCE = "the arithmetic of a plan"
+LAYERS_PLACED = "the stages hold all layers"
+
+WORLD_SIZE = Rule(
+    "world_size",
+    "the degrees multiply to the number of GPUs",
+    SOURCE,
+    lambda spec, rows: rows.tp * rows.pp * rows.cp * rows.dp == spec.cluster.gpus,
+    "{tp * pp * cp * dp:product}, the cluster has {spec.cluster.gpus}",
+)
+
+WORLD_DIVISIBLE = Rule(
+    "world_size",
+    WORLD_SIZE.sentence,
+    SOURCE,
+    lambda spec, rows: spec.cluster.gpus % (rows.tp * rows.pp * rows.cp * rows.dp) == 0,
+    "{tp * pp * cp * dp:product}, {spec.cluster.gpus} GPUs mod {tp * pp * cp * dp} = "
+    "{spec.cluster.gpus % (tp * pp * cp * dp)}",
+)
+"""The same rule on degrees that others may multiply."""
+
+BATCH = Rule(
+    "batch",
+    "the micro-batches make up the global batch",
+    SOURCE,
+    lambda spec, rows: (
+        rows.dp * rows.micro_batch * rows.microbatches == spec.training.global_batch
+    ),
+    "{dp * micro_batch * microbatches:product}, the batch has "
+    "{spec.training.global_batch} sequences",
+)
+
+MICROBATCH_DIVISIBLE = Rule(
+    "microbatch_divisible",
+    "dp x micro_batch divides the global batch",
+    SOURCE,
+    lambda spec, rows: spec.training.global_batch % (rows.dp * rows.micro_batch) == 0,
+    "{spec.training.global_batch} sequences / (dp {dp} x micro_batch {micro_batch}) = "
+    "{spec.training.global_batch / (dp * micro_batch)}",
+)
+
+FIELD_RULES = (
+    Rule(
+        "experts_exist",
+        "expert parallelism needs a model with experts",
+        SOURCE,
+        lambda spec, rows: rows.ep == 1,
+        "ep {ep}, the model is dense",
+        concerns=lambda spec: spec.model.moe is None,
+    ),
+    Rule(
+        "experts_divisible",
+        "ep divides the experts",
+        SOURCE,
+        lambda spec, rows: _experts(spec) % rows.ep == 0,
+        "{spec.model.moe.n_experts} experts mod ep {ep} = "
+        "{spec.model.moe.n_experts % ep}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "experts_fit",
+        "ep is at most the GPUs of a stage",
+        SOURCE,
+        lambda spec, rows: rows.ep <= rows.tp * rows.cp * rows.dp,
+        "ep {ep} > {tp * cp * dp} GPUs",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "experts_share_ranks",
+        "ep divides the GPUs of a stage",
+        SOURCE,
+        lambda spec, rows: (
+            (rows.ep > rows.tp * rows.cp * rows.dp)
+            | (rows.tp * rows.cp * rows.dp % rows.ep == 0)
+        ),
+        "{tp * cp * dp} GPUs mod ep {ep} = {tp * cp * dp % ep}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "zero_stage",
+        "ZeRO has the stages 0 to 3",
+        SOURCE,
+        lambda spec, rows: rows.zero <= 3,
+        "zero {zero} > 3",
+    ),
+    Rule(
+        "zero_shares",
+        "ZeRO shards over the GPUs of dp_shard x cp, and needs two of them",
+        SOURCE,
+        lambda spec, rows: (rows.zero == 0) | (rows.dp_shard * rows.cp > 1),
+        "zero {zero}, dp_shard {dp_shard} x cp {cp} = {dp_shard * cp}",
+    ),
+    Rule(
+        "shards_need_zero",
+        "dp_shard counts the shards of ZeRO; without it copies are dp_replicate",
+        SOURCE,
+        lambda spec, rows: (rows.zero > 0) | (rows.dp_shard == 1),
+        "zero {zero}, dp_shard {dp_shard}",
+    ),
+    Rule(
+        "sequence_parallel_needs_tp",
+        "sequence parallelism splits what tensor parallelism leaves whole",
+        SOURCE,
+        lambda spec, rows: ~rows.sequence_parallel | (rows.tp > 1),
+        "sequence_parallel {sequence_parallel}, tp {tp}",
+    ),
+    Rule(
+        "schedule_needs_pipeline",
+        "only a pipeline has a schedule to choose",
+        SOURCE,
+        lambda spec, rows: (rows.schedule == ONE_F_ONE_B) | (rows.pp > 1),
+        "schedule {schedule}, pp {pp}",
+    ),
+    Rule(
+        "interleaving_needs_pipeline",
+        f"the stages of a pipeline are interleaved, under {SCHEDULES[ONE_F_ONE_B]}",
+        SOURCE,
+        lambda spec, rows: (
+            (rows.vpp == 1) | ((rows.pp > 1) & (rows.schedule == ONE_F_ONE_B))
+        ),
+        "vpp {vpp}, pp {pp}, schedule {schedule}",
+    ),
+    Rule(
+        "chunks_even",
+        "under interleaving pp x vpp divides the layers",
+        SOURCE,
+        lambda spec, rows: (
+            (rows.vpp == 1) | (spec.model.n_layers % (rows.pp * rows.vpp) == 0)
+        ),
+        "{spec.model.n_layers} layers mod (pp {pp} x vpp {vpp}) = "
+        "{spec.model.n_layers % (pp * vpp)}",
+    ),
+)
+"""Rules on fields beside degrees and batch, which every row of the lattice keeps."""
+
+
+def _experts(spec: Spec) -> int:
+    return spec.model.moe.n_experts if spec.model.moe else 1
+
+
+def row_rules(spec: Spec) -> list[Rule]:
+    """Return the rules on sums that apply to every plan of a spec."""
+    pins = spec.pins
+    batch = [BATCH] if pins.microbatches else []
+    batch += [MICROBATCH_DIVISIBLE] if pins.micro_batch and not batch else []
+    fields = [rule for rule in FIELD_RULES if rule.concerns(spec)]
+    return [WORLD_SIZE, *batch, *fields, *_pinned_layers(spec), *_pinned_dp(pins)]
+
+
+def _pinned_layers(spec: Spec) -> Iterable[Rule]:
+    """Yield the rules that pinned layers are of all stages and of the whole model."""
+    counts = {"layers": spec.pins.layers, "recompute_layers": spec.pins.stage_recompute}
+    for name, layers in counts.items():
+        if layers is not None:
+            yield _stage_rule(name, len(layers))
+    if spec.pins.layers is not None:
+        yield Rule(
+            "layers_placed",
+            LAYERS_PLACED,
+            SOURCE,
+            lambda spec, rows: np.full(
+                len(rows.tp), sum(spec.pins.layers or ()) == spec.model.n_layers
+            ),
+            _sum_of_layers(spec, spec.pins.layers),
+        )
+
+
+def _stage_rule(name: str, stages: int) -> Rule:
+    """Return the rule that a pinned list has a number for every stage."""
+    return Rule(
+        "stages",
+        "there is a stage per pipeline rank",
+        SOURCE,
+        lambda _spec, rows: rows.pp == stages,
+        f"{name} of {stages} stages, pp {{pp}}",
+    )
+
+
+def _sum_of_layers(spec: Spec, layers: Sequence[int]) -> str:
+    """Return how many layers stages have together, and how many there are."""
+    added = f"{' + '.join(map(str, layers))} = {sum(layers)}"
+    return f"{added}, the model has {spec.model.n_layers}"
+
+
+def _pinned_dp(pins: Pins) -> Iterable[Rule]:
+    """Yield the rule that shards and replicas make up dp, if all are pinned."""
+    pin = pins.dp
+    if pin is not None and pins.dp_shard and pins.dp_replicate:
+        yield Rule(
+            "dp_is_a_product",
+            "dp is dp_replicate x dp_shard",
+            SOURCE,
+            lambda _spec, rows: np.array([pin.accepts(int(dp)) for dp in rows.dp]),
+            f"{{dp_replicate * dp_shard:product}}, dp is {pin}",
+        )
 
 
 def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     """Return the rules about layers, sequences and ranks that a plan breaks."""
     layers = sum(stage.layers for stage in plan.stages)
-    sequences = plan.dp * plan.micro_batch * plan.microbatches
-    n_layers = spec.model.n_layers
-    batch = spec.training.global_batch
-    gpus = plan.world_size
-    world = spec.cluster.gpus
     excess = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
     has_recompute = sum(stage.recompute_layers for stage in plan.stages) > 0
+    stages = ("stages", "there is a stage per pipeline rank", len(plan.stages), plan.pp)
     checks = [
-        ("stages", "there is a stage per pipeline rank", len(plan.stages), plan.pp),
-        ("layers_placed", "the stages hold all layers", layers, n_layers),
-        ("batch", "the micro-batches make up the global batch", sequences, batch),
-        ("world_size", "the degrees use every GPU", gpus, world),
         ("recompute", "stages recompute no more layers than they have", excess, 0),
         (
             "recompute_mode",
@@ -32,7 +230,23 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
             plan.recompute != "none",
         ),
     ]
-    return unequal(checks)
+    return [
+        *unequal([stages]),
+        *([] if layers == spec.model.n_layers else [_unplaced(spec, plan)]),
+        *broken([BATCH, WORLD_SIZE], spec, to_unplaced_row(plan)),
+        *unequal(checks),
+    ]
+
+
+def _unplaced(spec: Spec, plan: Plan) -> BrokenRule:
+    """Return the broken rule that the stages hold all layers."""
+    numbers = _sum_of_layers(spec, [stage.layers for stage in plan.stages])
+    return BrokenRule(
+        rule="layers_placed",
+        sentence=f"{LAYERS_PLACED} ({numbers})",
+        arithmetic=numbers,
+        source=SOURCE,
+    )
 
 
 def unequal(checks: Iterable[tuple[str, str, int, int]]) -> list[BrokenRule]:

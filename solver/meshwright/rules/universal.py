@@ -26,7 +26,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "tp divides the inner width of the MLP",
         "Megatron-LM: column-parallel linear layers divide evenly",
         lambda spec, rows: spec.model.d_ff % rows.tp == 0,
-        "d_ff {spec.model.d_ff}, tp {tp}",
+        "d_ff {spec.model.d_ff} mod tp {tp} = {spec.model.d_ff % tp}",
         is_inherited=True,
     ),
     Rule(
@@ -34,7 +34,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "tp divides the inner width of the shared experts",
         "Megatron-LM moe/shared_experts.py: SharedExpertMLP is split as an MLP is",
         lambda spec, rows: _shared_width(spec) % rows.tp == 0,
-        "shared_d_ff {spec.model.moe.shared_d_ff}, tp {tp}",
+        "shared_d_ff {spec.model.moe.shared_d_ff} mod tp {tp} = "
+        "{spec.model.moe.shared_d_ff % tp}",
         is_inherited=True,
         concerns=lambda spec: _shared_width(spec) > 0,
     ),
@@ -44,7 +45,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "dp divides the global batch",
         "Megatron-LM num_microbatches_calculator.py",
         lambda spec, rows: spec.training.global_batch % rows.dp == 0,
-        "global_batch {spec.training.global_batch}, dp {dp}",
+        "{spec.training.global_batch} sequences mod dp {dp} = "
+        "{spec.training.global_batch % dp}",
         is_inherited=True,
     ),
     Rule(
@@ -58,7 +60,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
                 & np.bool_(spec.training.attention == "flash")
             )
         ),
-        "seq_len {spec.training.seq_len}, cp {cp}",
+        "{spec.training.attention} attention, seq_len {spec.training.seq_len} mod "
+        "(2 x cp {cp}) = {spec.training.seq_len % (2 * cp)}",
         is_inherited=True,
     ),
 )
@@ -71,14 +74,15 @@ PLAN_RULES: tuple[Rule, ...] = (
         lambda spec, rows: (
             ~rows.sequence_parallel | (spec.training.seq_len % (rows.tp * rows.cp) == 0)
         ),
-        "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
+        "seq_len {spec.training.seq_len} mod (tp {tp} x cp {cp}) = "
+        "{spec.training.seq_len % (tp * cp)}",
     ),
     Rule(
         "expert_sequence_parallel",
         "experts beside tensor parallelism need sequence parallelism",
         "Megatron-LM arguments.py: MoE with tensor parallelism",
         lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
-        "tp {tp}",
+        "tp {tp}, sequence_parallel {sequence_parallel}",
         concerns=lambda spec: spec.model.moe is not None,
     ),
     Rule(
@@ -86,7 +90,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "a zero-bubble schedule recomputes nothing",
         "Qi et al. 2023: what a layer saves waits for its gradients of weights",
         lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE),
-        "pp {pp}",
+        "schedule {schedule}, recompute {recompute}",
     ),
     Rule(
         "interleaving_divisible",
@@ -102,7 +106,7 @@ PLAN_RULES: tuple[Rule, ...] = (
                 )
             )
         ),
-        "{microbatches} micro-batches, pp {pp}, vpp {vpp}",
+        "vpp {vpp}, {microbatches} micro-batches mod pp {pp} = {microbatches % pp}",
     ),
     Rule(
         "offload_supported",
@@ -112,5 +116,6 @@ PLAN_RULES: tuple[Rule, ...] = (
             (rows.offload == KEEPS_ALL)
             | np.bool_(spec.cluster.topology.host is not None)
         ),
+        "offload {offload}",
     ),
 )
