@@ -86,7 +86,9 @@ def _factors(tree: ast.expr) -> Iterator[str]:
 
 
 def _names(tree: ast.expr) -> Iterator[str]:
-    return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    """Yield the names of an expression from left to right."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return (node.id for node in sorted(names, key=lambda node: node.col_offset))
 
 
 def _evaluated(tree: ast.expr, value: Value) -> Any:

@@ -18,7 +18,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.rules.pins import degree_pins
 from meshwright.rules.splits import WORLD_DIVISIBLE, WORLD_SIZE, row_rules
-from meshwright.spec.pins import Range
+from meshwright.spec.pins import Range, written
 from meshwright.spec.plan_fields import AXES, FIELD, FIELDS
 from meshwright.spec.spec import Spec
 
@@ -145,15 +145,13 @@ def _first_precision(spec: Spec) -> int:
     return FIELD["precision"].encoded(spec.training.precisions[0])
 
 
-def described(spec: Spec, row: Skeletons) -> str:
-    """Return the pinned fields of a row and those above 1, as `--plan` reads them."""
-    shown = {
-        name: FIELD[name].decoded(int(getattr(row, name)[0]))
-        for name in FIELD
-        if getattr(spec.pins, name) is not None or _is_degree_above_1(name, row)
-    }
-    return ",".join(f"{name}={value}".lower() for name, value in shown.items())
+def row_value(row: Skeletons, name: str) -> int | str:
+    """Return the value of a field of the first row."""
+    code = int(getattr(row, name)[0])
+    return FIELD[name].decoded(code) if name in FIELD else code
 
 
-def _is_degree_above_1(name: str, row: Skeletons) -> bool:
-    return name in AXES and int(getattr(row, name)[0]) > 1
+def described(spec: Spec) -> str:
+    """Return the pinned fields of a spec, as `--plan` reads them."""
+    given = {name: pin for name, pin in spec.pins if pin is not None}
+    return ",".join(f"{name}={written(pin)}" for name, pin in given.items())

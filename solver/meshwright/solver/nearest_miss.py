@@ -39,6 +39,7 @@ from meshwright.rules.legality import (
     mesh_rules,
     plan_rules,
 )
+from meshwright.rules.splits import WORLD_SIZE
 from meshwright.solver.asked_row import asked_row, broken_sums, described
 from meshwright.spec.plan_fields import AXES, FIELD
 from meshwright.spec.spec import Spec
@@ -199,13 +200,18 @@ def _describe_asked(spec: Spec, row: Skeletons) -> NearMiss:
 
     Rules of the framework are named if a pinned field is among what they compare.
     """
-    rules = [*framework_degree_rules(spec), *framework_rules(spec)]
+    wrong = broken_sums(spec, row)
+    rules = framework_degree_rules(spec)
+    if wrong[0].name != WORLD_SIZE.name:
+        rules = [*rules, *framework_rules(spec)]
     pinned = {name for name, pin in spec.pins if pin is not None}
     of_framework = broken(rules, spec, row)
     asked = [rule for rule in of_framework if pinned & set(rule.compared)]
-    sums = broken(broken_sums(spec, row), spec, row)
-    text = described(spec, row)
-    return NearMiss(description=text, broken_rules=(*sums, *asked), is_asked=True)
+    sums = broken(wrong, spec, row)
+    rules_broken = (*sums, *asked)
+    return NearMiss(
+        description=described(spec), broken_rules=rules_broken, is_asked=True
+    )
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
