@@ -263,8 +263,9 @@ def test_broken_rule_says_its_numbers(
     assert broken([rule], own, row(**holds)) == []
     assert "{" not in told.sentence
     shown = told.sentence.removeprefix(rule.sentence)
-    known = {key: FIELD[key].decoded(own) for key, own in breaks.items()}
-    plan = {**known, "dp": int(row(**breaks).dp[0])}
+    rows = row(**breaks)
+    known = {key: FIELD[key].decoded(int(getattr(rows, key)[0])) for key in breaks}
+    plan = {**known, "dp": int(rows.dp[0])}
     compared = [str(own).lower() for key, own in plan.items() if key in told.compared]
     assert compared
     assert all(value in shown for value in compared)
@@ -364,8 +365,8 @@ def test_pin_is_quoted_as_written() -> None:
     own = spec(pins={"tp": {"min": 2, "max": 8}, "zero": [0, 1]})
     told = broken([*degree_rules(own), *plan_rules(own)], own, row(tp=1, zero=3))
     assert [rule.sentence for rule in told] == [
-        "pins.tp: {min: 2, max: 8}",
-        "pins.zero: [0, 1]",
+        "pins.tp: {min: 2, max: 8} (tp 1)",
+        "pins.zero: [0, 1] (zero 3)",
     ]
 
 
