@@ -36,7 +36,7 @@ DRIVES_NEED_ZERO_3 = Rule(
     "DeepSpeed docs, config-json: offload_optimizer, device nvme (Rajbhandari et "
     "al. 2021, ZeRO-Infinity)",
     _has_stage_for_drives,
-    "zero {zero}",
+    "offload {offload} to {spec.training.offload_to}, zero {zero}",
 )
 
 

@@ -21,6 +21,7 @@ OFFLOADS_NOTHING = Rule(
     "nothing is offloaded",
     "InternEvo: hybrid_zero_optimizer has no such setting",
     lambda spec, rows: rows.offload == KEEPS_ALL,
+    "offload {offload}",
 )
 
 

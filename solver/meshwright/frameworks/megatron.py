@@ -23,7 +23,7 @@ OFFLOADS_OPTIMIZER = Rule(
     lambda spec, rows: keeps_or(
         rows, (rows.offload == OPTIMIZER) & ((rows.zero >= 1) | is_alone(rows))
     ),
-    "zero {zero}",
+    "offload {offload}, zero {zero}",
 )
 
 

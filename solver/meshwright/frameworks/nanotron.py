@@ -23,7 +23,7 @@ DEGREE_RULES = (
         "tp divides the KV heads",
         "Nanotron 0.4 models/llama.py: CausalSelfAttention",
         lambda spec, rows: spec.model.n_kv_heads % rows.tp == 0,
-        "{spec.model.n_kv_heads} KV heads, tp {tp}",
+        "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
     ),
     replace(NO_HYBRID_SHARDING, source="Nanotron 0.4 helpers.py: ZeRO over dp_pg"),
 )
@@ -52,13 +52,14 @@ PLAN_RULES = (
         "layers are recomputed whole or not at all",
         "Nanotron 0.4 config/parallelism_config.py: recompute_layer",
         lambda spec, rows: rows.recompute != SELECTIVE,
+        "recompute {recompute}",
     ),
     Rule(
         "schedule_supported",
         "the pipeline schedule is 1F1B or GPipe",
         "Nanotron 0.4 config/parallelism_config.py: pp_engine is 1f1b or afab",
         lambda spec, rows: rows.schedule != ZERO_BUBBLE_H1,
-        "pp {pp}",
+        "schedule {schedule}, pp {pp}",
     ),
     replace(
         NO_INTERLEAVING,
@@ -79,6 +80,7 @@ PLAN_RULES = (
         "nothing is offloaded",
         "Nanotron 0.4 config/config.py: OptimizerArgs has no such setting",
         lambda spec, rows: rows.offload == KEEPS_ALL,
+        "offload {offload}",
     ),
 )
 

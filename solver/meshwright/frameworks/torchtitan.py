@@ -17,7 +17,7 @@ WHOLE_KV_HEADS = Rule(
     "tp divides the KV heads",
     "torchtitan: colwise sharding of wk and wv needs whole heads",
     lambda spec, rows: spec.model.n_kv_heads % rows.tp == 0,
-    "{spec.model.n_kv_heads} KV heads, tp {tp}",
+    "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
 )
 
 ALWAYS_SEQUENCE_PARALLEL = Rule(
@@ -25,7 +25,7 @@ ALWAYS_SEQUENCE_PARALLEL = Rule(
     "tensor parallelism comes with sequence parallelism",
     "torchtitan parallelize.py: SequenceParallel norms",
     lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
-    "tp {tp}",
+    "tp {tp}, sequence_parallel {sequence_parallel}",
 )
 
 MICROBATCHES_FILL_PIPELINE = Rule(
@@ -33,7 +33,7 @@ MICROBATCHES_FILL_PIPELINE = Rule(
     "there are as many micro-batches as stages",
     "PyTorch pipelining Schedule1F1B",
     lambda spec, rows: rows.microbatches >= rows.pp,
-    "{microbatches} micro-batches, pp {pp}",
+    "{microbatches} micro-batches for pp {pp}",
 )
 
 FRAMEWORK = Framework(

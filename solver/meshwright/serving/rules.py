@@ -38,7 +38,7 @@ RULES = (
             (spec.model.d_ff % rows.tp == 0)
             & ((spec.model.moe.d_ff if spec.model.moe else 0) % rows.tp == 0)
         ),
-        "d_ff {spec.model.d_ff}, tp {tp}",
+        "d_ff {spec.model.d_ff} mod tp {tp} = {spec.model.d_ff % tp}",
     ),
     LAYERS_COVER_STAGES,
     ServingRule(
@@ -46,7 +46,7 @@ RULES = (
         "every group has a request",
         "the definition of a group",
         lambda _spec, rows: rows.microbatches <= rows.requests,
-        "{microbatches} groups",
+        "{microbatches} groups, {requests} requests",
     ),
 )
 

@@ -24,7 +24,7 @@ KV_HEADS_REPEATED = RuleOf[Question, Degrees](
     lambda spec, rows: (
         (spec.model.n_kv_heads % rows.tp == 0) | (rows.tp % spec.model.n_kv_heads == 0)
     ),
-    "{spec.model.n_kv_heads} KV heads, tp {tp}",
+    "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
 )
 
 NO_CONTEXT_PARALLELISM = Rule(
@@ -66,7 +66,7 @@ NO_SEQUENCE_PARALLELISM = Rule(
     "no sequence parallelism beside tensor parallelism",
     "DeepSpeed AutoTP",
     lambda spec, rows: ~rows.sequence_parallel,
-    "tp {tp}",
+    "tp {tp}, sequence_parallel {sequence_parallel}",
 )
 
 ONLY_1F1B = Rule(
@@ -74,7 +74,7 @@ ONLY_1F1B = Rule(
     "the pipeline schedule is 1F1B",
     "Megatron-LM schedules.py; DeepSpeed pipe/schedule.py: TrainSchedule",
     lambda spec, rows: rows.schedule == ONE_F_ONE_B,
-    "pp {pp}",
+    "schedule {schedule}, pp {pp}",
 )
 
 NO_INTERLEAVING = Rule(
@@ -110,7 +110,7 @@ OFFLOADS_WHAT_IS_SHARDED = Rule(
         (rows.offload <= rows.zero)
         | (is_alone(rows) & ((rows.offload <= OPTIMIZER) | (rows.pp == 1)))
     ),
-    "zero {zero}, pp {pp}",
+    "offload {offload}, zero {zero}, pp {pp}",
 )
 
 FSDP_OFFLOADS_ALL = Rule(
@@ -120,7 +120,7 @@ FSDP_OFFLOADS_ALL = Rule(
     lambda spec, rows: keeps_or(
         rows, (rows.offload == PARAMETERS) & ((rows.zero >= 2) | is_alone(rows))
     ),
-    "zero {zero}",
+    "offload {offload}, zero {zero}",
 )
 
 NO_DRIVES = Rule(
@@ -128,4 +128,5 @@ NO_DRIVES = Rule(
     "nothing is offloaded to NVMe drives",
     "Megatron-LM, PyTorch fully_shard: host memory alone",
     lambda spec, rows: keeps_or(rows, has_no_drives(spec)),
+    "offload {offload} to {spec.training.offload_to}",
 )
