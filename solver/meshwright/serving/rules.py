@@ -38,7 +38,7 @@ RULES = (
             (spec.model.d_ff % rows.tp == 0)
             & ((spec.model.moe.d_ff if spec.model.moe else 0) % rows.tp == 0)
         ),
-        "d_ff {spec.model.d_ff} mod tp {tp} = {spec.model.d_ff % tp}",
+        "d_ff {spec.model.d_ff}, tp {tp}",
     ),
     LAYERS_COVER_STAGES,
     ServingRule(
