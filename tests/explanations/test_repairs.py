@@ -143,6 +143,16 @@ def test_larger_gpus_sit_in_the_same_socket(
     assert other not in names
 
 
+def test_no_gpu_is_swapped_for_itself() -> None:
+    """A spec may give a GPU less memory than the product of that name has."""
+    small = load_gpu("topologies/gpus", "h100-sxm-80gb").model_copy(
+        update={"memory_gib": 24.0}
+    )
+    names = [gpu.name for gpu in larger_gpus(small)]
+    assert "h200-sxm-141gb" in names
+    assert "h100-sxm-80gb" not in names
+
+
 def test_no_gpu_is_larger_where_the_spec_says_what_may_be_used() -> None:
     """The limit would hold on that GPU too."""
     spec = changed(mw.load(LONE, mw.Spec), "limits", memory_gib=20.0)

@@ -48,7 +48,8 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
     relatives = [name for name in names if name.partition("-")[0] == family]
     for group in (relatives, [name for name in names if name not in relatives]):
         known = [_bundled(name) for name in group]
-        larger = [gpu for gpu in known if gpu.memory_gib > present.memory_gib]
+        others = [gpu for gpu in known if gpu.name != present.name]
+        larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
         yield from sorted(larger, key=lambda gpu: gpu.memory_gib)
 
 
