@@ -21,15 +21,18 @@ from meshwright.explanations.decisions import (
     edit_to_plan,
     without_decisions,
 )
+from meshwright.explanations.gpu_repairs import larger_gpus
 from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.marginal_values import marginal_values
 from meshwright.explanations.repairs import unpriced_repair, with_prices
 from meshwright.explanations.training_repairs import training_repairs
+from meshwright.loading.load import load_gpu
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 
 LONE = "gpt-1.3b-2x3090-nvlink"
@@ -115,10 +118,39 @@ def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
         "hardware",
         "32 GiB of memory, on the same links",
     )
-    (far,) = hardware(spec, gpu_is("h200-sxm-141gb"))
-    assert far.edits == ("cluster.topology.gpu: rtx-3090 -> h200-sxm-141gb",)
+    (far,) = hardware(spec, gpu_is("h100-nvl-94gb"))
+    assert far.edits == ("cluster.topology.gpu: rtx-3090 -> h100-nvl-94gb",)
     # One with no more memory is no repair, whatever it may do.
     assert hardware(spec, gpu_is("rtx-4090")) == []
+
+
+@pytest.mark.parametrize(
+    ("present", "larger", "other"),
+    [
+        ("rtx-3090", "a6000-48gb", "h200-sxm-141gb"),
+        ("a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
+        ("h100-pcie-80gb", "h100-nvl-94gb", "h200-sxm-141gb"),
+        ("mi300x-192gb", "mi325x-256gb", "b300-sxm-288gb"),
+        ("gb200-186gb", "gb300-288gb", "b300-sxm-288gb"),
+    ],
+)
+def test_larger_gpus_sit_in_the_same_socket(
+    present: str, larger: str, other: str
+) -> None:
+    """A board of NVLink takes no cards, and a slot no boards."""
+    names = [gpu.name for gpu in larger_gpus(load_gpu("topologies/gpus", present))]
+    assert larger in names
+    assert other not in names
+
+
+def test_no_gpu_is_swapped_for_itself() -> None:
+    """A spec may give a GPU less memory than the product of that name has."""
+    small = load_gpu("topologies/gpus", "h100-sxm-80gb").model_copy(
+        update={"memory_gib": 24.0}
+    )
+    names = [gpu.name for gpu in larger_gpus(small)]
+    assert "h200-sxm-141gb" in names
+    assert "h100-sxm-80gb" not in names
 
 
 def test_no_gpu_is_larger_where_the_spec_says_what_may_be_used() -> None:
@@ -133,14 +165,35 @@ def test_gpus_without_the_precision_are_left_out() -> None:
     assert len(hardware(spec, gpu_is("rtx-5090-32gb"))) == 1
 
 
-@pytest.mark.parametrize(("enough", "told"), [(7, 7), (9, 9), (31, 31), (32, 32)])
+@pytest.mark.parametrize(("enough", "told"), [(6, 3), (9, 5), (31, 16), (32, 16)])
 def test_every_number_of_machines_is_tried_where_they_are_few(
     enough: int, told: int
 ) -> None:
+    """A host of two GPUs gets no more of them; there are more hosts, and a network."""
     spec = mw.load(LONE, mw.Spec)
     (own,) = hardware(spec, lambda own: own.cluster.gpus >= enough)
-    assert own.edits == (f"cluster.topology.levels[0].size: 2 -> {told}",)
-    assert own.note == f"needs at least {told} GPUs of this kind"
+    assert own.edits == (
+        "cluster.topology.scale_out: null -> "
+        "{name: nic, gb_s: 12.5, latency_us: 2.5, uplink: shared}",
+        f"cluster.count: 1 -> {told}",
+    )
+    assert own.note == (
+        f"needs at least {2 * told} GPUs of this kind; a 100 Gbit/s adapter on each "
+        "host is assumed"
+    )
+
+
+def test_hosts_inside_levels_are_counted_there() -> None:
+    """Where a level joins hosts, its size is what grows."""
+    spec = mw.load(MANY, mw.Spec)
+    topology = spec.cluster.topology
+    leaf = {**topology.above[-1].model_dump(), "size": 2}
+    levels = [*topology.model_dump()["levels"], leaf]
+    data = topology.model_dump() | {"levels": levels, "scale_out": None}
+    cluster = Cluster.model_validate({"topology": data})
+    own = spec.model_copy(update={"cluster": cluster})
+    (told,) = hardware(own, lambda own: own.cluster.gpus >= 24)
+    assert told.edits == ("cluster.topology.levels[1].size: 2 -> 3",)
 
 
 def test_many_machines_are_doubled() -> None:
@@ -156,12 +209,18 @@ def test_many_machines_are_doubled() -> None:
 def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
     spec = mw.load(LONE, mw.Spec)
     has_none: Has = lambda own: False  # noqa: E731
-    (own,) = hardware(spec, has_none, 31.234)
+    (own,) = hardware(spec, has_none, 23.534)
     usable = f"{spec.usable_gib:.2f}"
-    assert own.edits == (f"limits.memory_gib: {usable} -> 31.24",)
-    assert own.note == "usable memory of a GPU"
+    assert own.edits == (f"limits.memory_gib: {usable} -> 23.54",)
+    assert own.note == "of the 24 GiB of rtx-3090"
+    assert len(hardware(spec, has_none, 24.0)) == 1
     assert hardware(spec, has_none, spec.usable_gib) == []
     assert hardware(spec, has_none, None) == []
+
+
+def test_memory_that_no_card_has_is_not_offered() -> None:
+    spec = mw.load(LONE, mw.Spec)
+    assert hardware(spec, lambda own: False, 24.01) == []
 
 
 def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
@@ -175,30 +234,38 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
 
     def has(changed: Spec) -> bool:
         host = changed.cluster.topology.host
-        return host is not None
+        return host is not None and host.memory_gib >= 86
 
     def answered(changed: Spec) -> Outcome:
         host = changed.cluster.topology.host
         assert host is not None
         assert (host.pcie_gb_s, host.memory_gb_s) == (20.0, 200.0)
         seen.append(host.memory_gib)
-        stages = [
-            stage.model_copy(update={"host_gib": 40.0 + index})
-            for index, stage in enumerate(best().stages * 2)
-        ]
-        plan = best().model_copy(update={"stages": tuple(stages)})
-        return outcome().model_copy(update={"best": plan})
+        return outcome()
 
     (told,) = hardware_repairs(own, None, answered, has)
-    # 41 GiB of either GPU's, 3 % left free, and a GiB more than whole ones.
-    assert seen == [4096.0, 86]
+    # The least of what hosts are sold with.
+    assert seen == [96]
     assert told.edits == (
         "cluster.topology.host: null -> "
-        "{memory_gib: 86, pcie_gb_s: 20, memory_gb_s: 200}",
+        "{memory_gib: 96, pcie_gb_s: 20, memory_gb_s: 200}",
     )
     megatron = own.model_copy(update={"framework": "internevo"})
     assert list(hardware_repairs(megatron, None, answered, has)) == []
     assert list(hardware_repairs(spec, None, answered, lambda _: False)) == []
+
+
+def test_a_host_that_is_there_gets_more_memory() -> None:
+    spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
+
+    def has(changed: Spec) -> bool:
+        host = changed.cluster.topology.host
+        return host is not None and host.memory_gib >= 300
+
+    (told,) = hardware_repairs(spec, None, solved, has)
+    assert told.edits == ("cluster.topology.host.memory_gib: 128 -> 384",)
+    never: Has = lambda own: False  # noqa: E731
+    assert list(hardware_repairs(spec, None, solved, never)) == []
 
 
 def change_names(spec: Spec) -> list[str]:

@@ -26,8 +26,9 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.repairs import plan_repairs
+from meshwright.loading.plan_text import read_plan
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.results.explanation import Repair
+from meshwright.results.explanation import NearestPlan, Repair
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
@@ -114,10 +115,24 @@ def _decision(edit: str) -> str:
 
 def _edits_repair(spec: Spec) -> Checks:
     """Apply edits as a user would: what stands behind the arrow, at its place."""
-    for repair in Explainer(Options()).spec(spec).repairs:
+    told = Explainer(Options()).spec(spec)
+    yield from _nearest_is_as_told(spec, told.nearest_plan)
+    for repair in told.repairs:
         best = solve(edited(spec, repair)).best
         is_told = best is not None and _is_equal(best.step_s, repair.step_s)
         yield is_told, f"{repair.edits} give {best} for {repair.step_s!r} s"
+
+
+def _nearest_is_as_told(spec: Spec, nearest: NearestPlan | None) -> Checks:
+    """Ask for the nearest plan as it is printed: it fits, and takes as long."""
+    if nearest is None:
+        return
+    best = solve(with_pins(spec, read_plan(nearest.text))).best
+    is_told = best is not None and _is_equal(best.step_s, nearest.step_s)
+    yield is_told, f"{nearest.text} gives {best} for {nearest.step_s!r} s"
+    changed = {change.partition(":")[0] for change in nearest.changes}
+    pinned = {name for name, pin in spec.pins if pin not in (None, "any")}
+    yield changed | set(nearest.kept) == pinned, f"{nearest} of {pinned}"
 
 
 def edited(spec: Spec, repair: Repair) -> Spec:

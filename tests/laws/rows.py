@@ -12,15 +12,12 @@ from meshwright.explanations.decisions import (
     decisions_in,
     without_decisions,
 )
-from meshwright.explanations.framework_rules import (
-    EVEN_CHUNKS,
-    WORLD_SIZE,
-    rules_behind,
-)
+from meshwright.explanations.framework_rules import rules_behind
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.rules.sums import row_rules
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import free_paths
 from meshwright.topology.groups import price_groups
@@ -40,7 +37,7 @@ def excludes_every_row(spec: Spec, decided: set[str]) -> Checks:
         return
     behind = {rule.rule for rule in rules_behind(spec, decided)}
     own = without_decisions(spec, {rule.rule for rule in decisions_in(spec)} - decided)
-    if behind & {WORLD_SIZE.rule, EVEN_CHUNKS.rule}:
+    if behind & {rule.name for rule in row_rules(own)}:
         yield not len(_rows(own, set())), f"{decided} with {behind} leave rows"
         return
     told = f"{decided} with {behind}"

@@ -208,14 +208,10 @@ def test_broken_rule_says_its_numbers(
     assert broken([rule], own, row(**holds)) == []
     assert "{" not in told.sentence
     shown = told.sentence.removeprefix(rule.sentence)
-    plan = {**breaks, "dp": int(row(**breaks).dp[0])}
-    compared = [
-        FIELD[key].words[int(str(own))]
-        if key in FIELD and FIELD[key].words
-        else str(own)
-        for key, own in plan.items()
-        if f"{{{key}}}" in rule.numbers
-    ]
+    rows = row(**breaks)
+    known = {key: FIELD[key].decoded(int(getattr(rows, key)[0])) for key in breaks}
+    plan = {**known, "dp": int(rows.dp[0])}
+    compared = [str(own).lower() for key, own in plan.items() if key in told.compared]
     assert compared
     assert all(value in shown for value in compared)
 
@@ -235,12 +231,13 @@ def test_sentences_by_hand() -> None:
     own, rows = spec(), row(tp=16, pp=13, sequence_parallel=True)
     told = broken([*degree_rules(own), *plan_rules(own)], own, rows)
     assert [f"{rule.rule}: {rule.sentence}" for rule in told] == [
-        "heads_divisible: tp divides the query heads (24 heads, tp 16)",
-        "mlp_divisible: tp divides the inner width of the MLP (d_ff 4120, tp 16)",
+        "heads_divisible: tp divides the query heads (24 heads mod tp 16 = 8)",
+        "mlp_divisible: tp divides the inner width of the MLP (d_ff 4120 mod tp 16 = "
+        "8)",
         "layers_cover_stages: every pipeline stage has a layer, and the first all that "
-        "lead (12 layers, pp 13)",
+        "lead (pp 13 for 12 layers)",
         "sequence_divisible: under sequence parallelism tp x cp divides the sequence "
-        "(seq_len 1020, tp 16, cp 1)",
+        "(seq_len 1020 mod (tp 16 x cp 1) = 12)",
     ]
 
 
@@ -320,8 +317,8 @@ def test_pin_is_quoted_as_written() -> None:
     own = spec(pins={"tp": {"min": 2, "max": 8}, "zero": [0, 1]})
     told = broken([*degree_rules(own), *plan_rules(own)], own, row(tp=1, zero=3))
     assert [rule.sentence for rule in told] == [
-        "pins.tp: {min: 2, max: 8}",
-        "pins.zero: [0, 1]",
+        "pins.tp: {min: 2, max: 8} (tp 1)",
+        "pins.zero: [0, 1] (zero 3)",
     ]
 
 

@@ -29,16 +29,16 @@ def row(**fields: int) -> Deployments:
 CASES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int], str]] = {
     # rule: (model, a row that holds, a row that breaks it, the numbers it names)
     # 8 query heads and 4 KV heads: on 8 GPUs two share one of these, 3 split heads.
-    "heads_divisible": (TINY, {"tp": 4}, {"tp": 3}, "8 heads, tp 3"),
-    "kv_heads_divisible": (TINY, {"tp": 8}, {"tp": 3}, "4 KV heads, tp 3"),
+    "heads_divisible": (TINY, {"tp": 4}, {"tp": 3}, "8 heads mod tp 3 = 2"),
+    "kv_heads_divisible": (TINY, {"tp": 8}, {"tp": 3}, "4 KV heads mod tp 3 = 1"),
     # d_ff 512, but experts of 96 = 3 x 32: 64 divides the first alone.
     "mlp_divisible": ({**TINY, "moe": MOE}, {"tp": 32}, {"tp": 64}, "d_ff 512, tp 64"),
-    "layers_cover_stages": (TINY, {"pp": 7}, {"pp": 8}, "7 layers, pp 8"),
+    "layers_cover_stages": (TINY, {"pp": 7}, {"pp": 8}, "pp 8 for 7 layers"),
     "groups_have_requests": (
         TINY,
         {"microbatches": 3, "requests": 3},
         {"microbatches": 4, "requests": 3},
-        "4 groups",
+        "4 groups, 3 requests",
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.links import ScaleOut
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
@@ -35,6 +36,16 @@ def _on_cluster(spec: AnySpec, topology: Topology, count: int) -> AnySpec:
     overrides = spec.cluster.overrides
     cluster = Cluster(topology=topology, count=count, overrides=overrides)
     return spec.model_copy(update={"cluster": cluster})
+
+
+def with_scale_out(spec: Spec, scale_out: ScaleOut, count: int) -> Spec:
+    """Return the spec on copies of its topology that a level joins.
+
+    Raises:
+        ValidationError: those copies do not form a valid cluster.
+    """
+    joined = spec.cluster.topology.model_copy(update={"scale_out": scale_out})
+    return _on_cluster(spec, joined, count)
 
 
 def with_memory(spec: AnySpec, gib: float) -> AnySpec:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from meshwright.explanations.changed_spec import AnySpec, with_topology
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Constraint
-from meshwright.spec.pins import MeshPin, Pins
+from meshwright.spec.pins import Pins, written, written_mesh
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 
@@ -19,7 +19,7 @@ HOST_MEMORY = "host_memory"
 TP_LINK = "limits.tp_min_link_gb_s"
 LINK_SHARE = "limits.max_link_utilisation"
 
-_LIMITS = (LINK_SHARE, TP_LINK)
+LIMITS = (LINK_SHARE, TP_LINK)
 
 
 def decisions_in(spec: Spec) -> list[Constraint]:
@@ -31,12 +31,12 @@ def pin_decisions(pins: Pins) -> Iterator[Constraint]:
     """Yield the pins that decide something; 'recompute_layers: any' does not."""
     for name, value in pins:
         if value is not None and value != "any":
-            sentence = f"{name} is {_pin_text(value)}"
+            sentence = f"{name} is {written(value)}"
             yield Constraint(rule=f"pins.{name}", sentence=sentence)
 
 
 def _limits(spec: Spec) -> Iterator[Constraint]:
-    for rule in _LIMITS:
+    for rule in LIMITS:
         name = rule.removeprefix("limits.")
         value = getattr(spec.limits, name)
         if value is not None:
@@ -96,18 +96,18 @@ def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
     if not rule.startswith("pins."):
         return f"{rule}: {getattr(spec.limits, rule.partition('.')[2]):g} -> null"
     name = rule.removeprefix("pins.")
-    old = _pin_text(getattr(spec.pins, name))
-    return f"{name}: {old} -> {_plan_value(plan, name)}{_any_layers(spec, name, plan)}"
+    old = written(getattr(spec.pins, name))
+    return f"{name}: {old} -> {plan_value(plan, name)}{_any_layers(spec, name, plan)}"
 
 
-def _plan_value(plan: Plan, name: str) -> str:
+def plan_value(plan: Plan, name: str) -> str:
     """Return the plan's value of a pinnable field, in YAML."""
     if name == "layers":
         return str([stage.layers for stage in plan.stages])
     if name == "recompute_layers":
         return str([stage.recompute_layers for stage in plan.stages])
     if name == "mesh":
-        return str({axis: list(factors) for axis, factors in plan.mesh.items()})
+        return written_mesh(plan.mesh)
     value = getattr(plan, name)
     return str(value).lower() if isinstance(value, bool) else str(value) or "''"
 
@@ -117,13 +117,3 @@ def _any_layers(spec: Spec, name: str, plan: Plan) -> str:
     is_free = name == "recompute" and spec.pins.recompute_layers is None
     is_part = is_free and plan.recomputes_some_layers
     return ", recompute_layers: any" if is_part else ""
-
-
-def _pin_text(value: object) -> str:
-    """Return the value of a pin in YAML."""
-    if isinstance(value, tuple):
-        items: Sequence[str] = [str(item) for item in value]
-        return items[0] if len(items) == 1 else "[" + ", ".join(items) + "]"
-    if isinstance(value, MeshPin):
-        return str({axis: list(by) for axis, by in value if by is not None})
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from meshwright.cost.job import Job, make_job
@@ -16,15 +16,18 @@ from meshwright.explanations.conflict import (
 )
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
+    LIMITS,
     MEMORY,
     decisions_in,
     edit_to_plan,
     without_decisions,
 )
 from meshwright.explanations.degrees import degrees, solver_at
-from meshwright.explanations.framework_rules import rules_behind
+from meshwright.explanations.explained_conflict import explained_conflict
 from meshwright.explanations.hardware_repairs import hardware_repairs
+from meshwright.explanations.judged_plan import judged_miss, judged_plan
 from meshwright.explanations.marginal_values import marginal_values
+from meshwright.explanations.nearest_plan import nearest_plan
 from meshwright.explanations.rank import rank
 from meshwright.explanations.repairs import plan_repairs, with_prices
 from meshwright.explanations.slack import slack
@@ -32,16 +35,14 @@ from meshwright.explanations.time_differences import gap_to_best
 from meshwright.explanations.training_repairs import training_repairs
 from meshwright.results.explanation import (
     Change,
-    Conflict,
-    Constraint,
     Explanation,
+    NearestPlan,
     Repair,
     Slack,
     Verdict,
 )
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.rules.splits import SPLIT_RULES
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared, prepare
@@ -75,6 +76,7 @@ class Explainer:
             status=outcome.status,
             fits=True,
             plan=best,
+            judged=judged_plan(spec, best.plan),
             cluster=outcome.cluster,
             slack=self._slack(spec, best),
             best=outcome,
@@ -99,12 +101,15 @@ class Explainer:
         outcome = self._solve(asked)
         priced = outcome.best
         if priced is None:
-            return self._none_fits(asked, outcome, "does_not_fit", best)
+            told = self._none_fits(asked, outcome, "does_not_fit", best)
+            is_hopeless = best.status == "infeasible" and not told.repairs
+            return self._with_reasons_alone(spec, told, best) if is_hopeless else told
         explanation = Explanation(
             title=spec.title,
             status="fits",
             fits=True,
             plan=priced,
+            judged=judged_plan(asked, priced.plan),
             cluster=outcome.cluster,
             slack=self._slack(asked, priced),
             gap=gap_to_best(priced, best.best) if best.best else None,
@@ -117,6 +122,22 @@ class Explainer:
                 "helps": tuple(self._open_fields(asked, plan, priced)),
             },
         )
+
+    def _with_reasons_alone(
+        self, spec: Spec, told: Explanation, alone: Outcome
+    ) -> Explanation:
+        """Return an explanation with why the spec has no plan without --plan either."""
+        if told.is_stopped:
+            return told
+
+        def alone_reasons() -> dict[str, object]:
+            reasons = self._reasons(spec, alone.near_miss, None)
+            return {
+                "conflict_alone": reasons["conflict"],
+                "repairs": reasons["repairs"],
+            }
+
+        return self._with(told, alone_reasons)
 
     def _with(
         self, explanation: Explanation, more: Callable[[], dict[str, object]]
@@ -149,6 +170,7 @@ class Explainer:
             title=spec.title,
             status=status,
             fits=False,
+            judged=judged_miss(spec, miss),
             broken_rules=miss.broken_rules if miss else (),
             memory=miss.memory if miss else None,
             cluster=outcome.cluster,
@@ -166,16 +188,30 @@ class Explainer:
         """Return the conflict in a spec without a plan, and its repairs."""
         found = analyse_infeasibility(spec, self._has_plan)
         repairs = self._repairs(spec, found, miss)
+        priced = with_prices(repairs, best_s)
         return {
-            "conflict": _conflict(spec, found, miss),
-            "repairs": tuple(with_prices(repairs, best_s)),
+            "conflict": explained_conflict(spec, found, miss),
+            "repairs": tuple(priced),
+            "nearest_plan": nearest_plan(spec, priced)
+            or self._nearest_within_limits(spec, found, best_s),
         }
+
+    def _nearest_within_limits(
+        self, spec: Spec, infeasibility: Infeasibility, best_s: float | None
+    ) -> NearestPlan | None:
+        """Return the nearest plan where it takes less to give up a limit."""
+        limits = [own for own in infeasibility.decisions.names if own in LIMITS]
+        if not limits:
+            return None
+        repairs = plan_repairs(spec, infeasibility, self._solve_briefly, limits)
+        return nearest_plan(spec, with_prices(repairs, best_s))
 
     def _repairs(
         self, spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
     ) -> list[Repair]:
         repairs = plan_repairs(spec, infeasibility, self._solve_briefly)
-        if infeasibility.conflict & infeasibility.decisions.bits([MEMORY]):
+        capacities = infeasibility.decisions.bits([MEMORY, HOST_MEMORY])
+        if infeasibility.conflict & capacities:
             needed_gib = miss.memory.total_gib if miss and miss.memory else None
             repairs += training_repairs(spec, self._solve_briefly, self._has_plan)
             repairs += hardware_repairs(
@@ -219,40 +255,3 @@ class Explainer:
 
 def _say_nothing(_text: str) -> None:
     """Keep single solves quiet, since one explanation makes many."""
-
-
-def _conflict(
-    spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
-) -> Conflict:
-    names = infeasibility.decisions.names_of(infeasibility.conflict)
-    named = [decision for decision in decisions_in(spec) if decision.rule in names]
-    return Conflict(
-        rules=tuple(_with_state(spec, decision, miss) for decision in named)
-        + (rules_behind(spec, names) or _split_rules(names, miss)),
-        is_minimal=True,
-        witness=miss.description if miss else "",
-    )
-
-
-def _split_rules(names: Sequence[str], miss: NearMiss | None) -> tuple[Constraint, ...]:
-    """Return the rules on splits behind pinned stages, as the nearest miss tells."""
-    if miss is None or not {"pins.layers", "pins.recompute_layers"} & {*names}:
-        return ()
-    return tuple(
-        Constraint(rule=broken.rule, sentence=broken.sentence)
-        for broken in miss.broken_rules
-        if broken.rule in SPLIT_RULES
-    )
-
-
-def _with_state(spec: Spec, decision: Constraint, miss: NearMiss | None) -> Constraint:
-    """Return a decision; the limit on memory also says what the state alone takes."""
-    if decision.rule != MEMORY or miss is None or miss.state_gib is None:
-        return decision
-    gpus = spec.cluster.gpus
-    sentence = (
-        f"{decision.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; "
-        f"weights, gradients and optimizer of the plan that comes closest take "
-        f"{miss.state_gib:,.0f}"
-    )
-    return decision.model_copy(update={"sentence": sentence})

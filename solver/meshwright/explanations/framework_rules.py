@@ -33,23 +33,14 @@ from meshwright.lattice.mesh_table import MeshTable, legal_meshes
 from meshwright.lattice.unplaced_choices import even_chunks, list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
+from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import Constraint
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.solver.asked_row import asked_row, asked_rows, broken_sums, sum_rules
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
-
-WORLD_SIZE = Constraint(
-    rule="world_size", sentence="the degrees multiply to the number of GPUs"
-)
-EVEN_CHUNKS = Constraint(
-    rule="chunks_even",
-    sentence="under interleaving vpp divides the layers of the largest stage",
-)
-ALL_LAYERS_PLACED = Constraint(
-    rule="layers_placed", sentence="the stages hold all layers"
-)
 
 
 def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
@@ -59,28 +50,73 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     only a solve tells whether a decision holds.
     """
     kept = set(conflict)
-    if "pins.layers" in kept and sum(spec.pins.layers or ()) != spec.model.n_layers:
-        return (ALL_LAYERS_PLACED,)
-    if kept & set(solve_only_decisions(spec)) or spec.cluster.parts:
-        return ()
     others = [d.rule for d in decisions_in(spec) if d.rule not in kept]
     relaxed = without_decisions(spec, others)
+    if not spec.cluster.parts and (sums := _broken_sums(relaxed)):
+        return sums
+    if kept & set(solve_only_decisions(spec)) or spec.cluster.parts:
+        return ()
     job = make_job(relaxed)
     degrees = _degrees_within_pins(job)
-    if not len(degrees):
-        return (WORLD_SIZE,)
     degrees = degrees[[_has_mesh(job, one) for one in degrees]]
     lattice = _skeletons_within_pins(job, degrees)
-    if not len(lattice) and "pins.vpp" in kept:
-        return (EVEN_CHUNKS,)
     if kept & {MEMORY, HOST_MEMORY}:
         lattice = lattice.take(np.flatnonzero(MemoryFit(job, lattice).is_fitting()))
-    rules = [(rule.name, rule) for rule in _legality_rules(relaxed)]
-    sentences = {name: rule.sentence for name, rule in reversed(rules)}
-    names = NamedBits(tuple(dict.fromkeys(name for name, _ in rules)))
-    sets = np.unique(broken_rule_bits(names, rules, relaxed, lattice.rows)).tolist()
+    rules = _legality_rules(relaxed)
+    return _smallest_reason(relaxed, rules, lattice.rows)
+
+
+def _broken_sums(spec: Spec) -> tuple[Constraint, ...]:
+    """Return the rules on sums without which some plan has the pinned fields."""
+    asked = asked_row(spec, spec.cluster.gpus)
+    if asked is None:
+        return ()
+    sums = broken_sums(spec, asked)
+    if len(sums) == 1:
+        return _told(spec, sums, asked)
+    return _smallest_reason(spec, sum_rules(spec), asked_rows(spec, spec.cluster.gpus))
+
+
+def _smallest_reason(
+    spec: Spec, rules: list[Rule], rows: Skeletons
+) -> tuple[Constraint, ...]:
+    """Return the fewest rules of which every row breaks one."""
+    names = NamedBits(tuple(dict.fromkeys(rule.name for rule in rules)))
+    named = ((rule.name, rule) for rule in rules)
+    sets = np.unique(broken_rule_bits(names, named, spec, rows)).tolist()
     hit = smallest_hitting_set(minimal_sets(sets), len(names.names))
-    return tuple(Constraint(rule=n, sentence=sentences[n]) for n in names.names_of(hit))
+    return tuple(
+        constraint
+        for name in names.names_of(hit)
+        for rule, row in [_broken_most(spec, rules, name, rows)]
+        for constraint in _told(spec, [rule], row)
+    )
+
+
+def _told(spec: Spec, rules: Iterable[Rule], row: Skeletons) -> tuple[Constraint, ...]:
+    """Return rules as constraints, with the values that a row breaks them with."""
+    return tuple(
+        Constraint(
+            rule=rule.name,
+            sentence=rule.sentence,
+            arithmetic=rule.arithmetic(spec, row),
+            source=rule.source,
+            fails_with=rule.fails_with,
+        )
+        for rule in rules
+    )
+
+
+def _broken_most(
+    spec: Spec, rules: list[Rule], name: str, rows: Skeletons
+) -> tuple[Rule, Skeletons]:
+    """Return the rule of a name that most rows break, and the first row that does.
+
+    The universal rules and a framework may have a rule of the same name.
+    """
+    broken = {rule: ~rule.holds(spec, rows) for rule in rules if rule.name == name}
+    rule = max(broken, key=lambda rule: int(broken[rule].sum()))
+    return rule, rows.take(np.flatnonzero(broken[rule])[:1])
 
 
 def _degrees_within_pins(job: Job) -> Ints:

@@ -33,15 +33,20 @@ MOST_GIVEN_UP = 2
 
 
 def plan_repairs(
-    spec: Spec, infeasibility: Infeasibility, solve: Solve
+    spec: Spec,
+    infeasibility: Infeasibility,
+    solve: Solve,
+    keep: Iterable[str] = (),
 ) -> list[Repair]:
     """Return the repairs that give up the fewest decisions, the fastest plan first.
 
     Every set of that many decisions is tried, except those that leave the conflict
-    whole. Capacities are not given up here; see `hardware_repairs`.
+    whole. Capacities are not given up here; see `hardware_repairs`. Neither are the
+    decisions to `keep`.
     """
     decisions = infeasibility.decisions
-    for sets in _sets_to_give_up(infeasibility):
+    kept = decisions.bits([MEMORY, HOST_MEMORY, *keep])
+    for sets in _sets_to_give_up(infeasibility, kept):
         found = []
         for names in map(decisions.names_of, sets):
             best = solve(without_decisions(spec, names)).best
@@ -53,19 +58,20 @@ def plan_repairs(
     return []
 
 
-def _sets_to_give_up(infeasibility: Infeasibility) -> Iterator[list[int]]:
+def _sets_to_give_up(infeasibility: Infeasibility, kept: int) -> Iterator[list[int]]:
     """Yield lists of sets of decisions to give up; a list has the sets of one size."""
     decisions = infeasibility.decisions
-    capacities = decisions.bits([MEMORY, HOST_MEMORY])
+    known = [bits for bits in infeasibility.correction_sets if not bits & kept]
+    sizes = sorted({bits.bit_count() for bits in known})
+    by_size = {n: [bits for bits in known if bits.bit_count() == n] for n in sizes}
     if infeasibility.is_complete:
-        sets = [bits for bits in infeasibility.correction_sets if not bits & capacities]
-        sizes = sorted({bits.bit_count() for bits in sets})
-        yield from ([bits for bits in sets if bits.bit_count() == n] for n in sizes)
+        yield from by_size.values()
         return
-    names = [name for name in decisions.names if name not in (MEMORY, HOST_MEMORY)]
+    names = decisions.names_of(decisions.every & ~kept)
     for size in range(1, MOST_GIVEN_UP + 1):
         sets = [decisions.bits(chosen) for chosen in combinations(names, size)]
         yield [bits for bits in sets if bits & infeasibility.conflict]
+    yield from (sets for n, sets in by_size.items() if n > MOST_GIVEN_UP)
 
 
 def unpriced_repair(

@@ -11,7 +11,7 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.spec.plan_fields import AXES, FIELDS
-from meshwright.topology.fabric import Fabric, Place
+from meshwright.topology.fabric import Fabric, Place, free_paths
 from meshwright.topology.groups import price_groups
 
 
@@ -41,13 +41,18 @@ def to_plan(
 def to_row(fabric: Fabric, plan: Plan) -> tuple[Skeletons, Place]:
     """Return a plan as one row, and the place of its ranks."""
     mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
+    row = to_unplaced_row(plan)
+    paths = price_groups(fabric.placed(plan.seats), mesh, row.ep)
+    return row.on_meshes(paths, np.array([0])), Place(mesh[0], plan.seats)
+
+
+def to_unplaced_row(plan: Plan) -> Skeletons:
+    """Return the fields of a plan as one row without a mesh."""
     columns: dict[str, Any] = {
         field.name: np.array([field.encoded(getattr(plan, field.name))], field.dtype)
         for field in FIELDS
     }
-    paths = price_groups(fabric.placed(plan.seats), mesh, columns["ep"])
-    rows = Skeletons(**columns, paths=paths, mesh=np.array([0]))
-    return rows, Place(mesh[0], plan.seats)
+    return Skeletons(**columns, paths=free_paths(1, 0), mesh=np.array([-1]))
 
 
 def to_split(plan: Plan) -> Split:

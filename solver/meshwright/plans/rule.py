@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from string import Formatter
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from pydantic import Field
 
+from meshwright.plans.arithmetic import fields_in, filled
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import SpecModel
-from meshwright.spec.plan_fields import FIELD, Value
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 
 
@@ -26,6 +26,12 @@ class BrokenRule(SpecModel):
     need: float | None = None
     unit: str = ""
     where: str = Field("", description="The stage or link where it is broken most.")
+    arithmetic: str = Field("", description="The values that the rule compares.")
+    compared: tuple[str, ...] = Field(
+        (), description="The plan fields among those values."
+    )
+    source: str = Field("", description="Where the rule was read.")
+    fails_with: str = Field("", description="What the framework says of such a plan.")
 
     @property
     def numbers(self) -> str:
@@ -74,7 +80,7 @@ class RuleOf(Generic[S, R]):
     source: str
     holds: Callable[[S, R], Bools]
     numbers: str = ""
-    """The values compared, as a format of `spec` and the fields of a plan."""
+    """The values compared, as `plans.arithmetic` reads it."""
     is_inherited: bool = False
     """Whether degrees that break it break it with any further factor too."""
     concerns: Callable[[S], bool] = lambda _spec: True
@@ -90,19 +96,35 @@ class RuleOf(Generic[S, R]):
             return self
         return replace(self, source=words.source, fails_with=words.fails_with)
 
+    def arithmetic(self, spec: S, rows: R) -> str:
+        """Return the values compared, those of the first row."""
+
+        def value(name: str) -> Any:
+            if name == "spec":
+                return spec
+            code = getattr(rows, name)[0]
+            if name not in FIELD:
+                return code
+            decoded = FIELD[name].decoded(int(code))
+            return "none" if decoded == "" else decoded
+
+        return filled(self.numbers, value)
+
     def told(self, spec: S, rows: R) -> str:
         """Return the sentence with the values of the first row."""
-        names = [name for _, name, _, _ in Formatter().parse(self.numbers) if name]
-        fields = [name for name in names if not name.startswith("spec.")]
-        values = {name: _value(name, getattr(rows, name)[0]) for name in fields}
-        numbers = self.numbers.format(spec=spec, **values)
+        numbers = self.arithmetic(spec, rows)
         return f"{self.sentence} ({numbers})" if numbers else self.sentence
 
-
-def _value(name: str, code: int) -> Value:
-    """Return a value of a column as plans write it: a word where it has some."""
-    has_words = name in FIELD and bool(FIELD[name].words)
-    return FIELD[name].decoded(int(code)) or "none" if has_words else code
+    def broken_by(self, spec: S, rows: R) -> BrokenRule:
+        """Return the rule as one that the first row breaks, with the values."""
+        return BrokenRule(
+            rule=self.name,
+            sentence=self.told(spec, rows),
+            arithmetic=self.arithmetic(spec, rows),
+            compared=fields_in(self.numbers),
+            source=self.source,
+            fails_with=self.fails_with,
+        )
 
 
 Rule = RuleOf[Spec, Skeletons]
@@ -112,9 +134,7 @@ Rule = RuleOf[Spec, Skeletons]
 def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
     """Return the rules that the first row breaks, with the values compared."""
     return [
-        BrokenRule(rule=rule.name, sentence=rule.told(spec, rows))
-        for rule in rules
-        if not rule.holds(spec, rows)[0]
+        rule.broken_by(spec, rows) for rule in rules if not rule.holds(spec, rows)[0]
     ]
 
 

@@ -129,7 +129,9 @@ class _DegreeWriter:
 
 def _reason(other: OtherDegree) -> tuple[object, ...]:
     """Return the key by which degrees that do not fit share a row."""
-    return (other.degree,) if other.plan else other.rules
+    if other.plan:
+        return (other.degree,)
+    return tuple((rule.rule, rule.sentence) for rule in other.rules)
 
 
 def _rules(other: OtherDegree) -> str:

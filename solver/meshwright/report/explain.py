@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.degrees import degree_sections
+from meshwright.report.judged_plan import (
+    judged_lines,
+    nearest_lines,
+    origin_text,
+)
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.solve import kind_table
@@ -16,6 +21,7 @@ from meshwright.report.tables import (
 )
 from meshwright.results.explanation import (
     Change,
+    Conflict,
     Explanation,
     GapToBest,
     Rank,
@@ -23,8 +29,15 @@ from meshwright.results.explanation import (
     Slack,
 )
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.sums import SOURCE as ARITHMETIC
 
 MOST_REPAIRS = 8
+
+UNSOURCED = ("", "the spec", ARITHMETIC)
+"""Sources that say no more than the sentence of a rule."""
+
+CONFLICT = "Smallest conflict: no plan keeps all of these, whatever else it does"
+ALONE = "No plan fits without --plan either; the repairs below leave it out"
 
 STOPPED = "Stopped before changes were looked at."
 
@@ -38,12 +51,16 @@ UNDECIDED = (
 def explain_sections(explanation: Explanation) -> list[Section]:
     """Return an explanation: the verdict, the reason and the best repair first."""
     parts: list[Section] = [Lines(explanation.title, _verdict(explanation))]
+    if explanation.judged:
+        parts.append(judged_lines(explanation))
     if explanation.broken_rules:
         parts.append(Lines("Broken rules", tuple(_broken_lines(explanation))))
     if explanation.conflict and explanation.conflict.rules:
-        rules = [f"{rule.rule}: {rule.sentence}" for rule in explanation.conflict.rules]
-        title = "Smallest conflict: no plan keeps all of these, whatever else it does"
-        parts.append(Lines(title, tuple(rules)))
+        parts.append(_conflict_lines(CONFLICT, explanation.conflict))
+    if explanation.conflict_alone:
+        parts.append(_conflict_lines(ALONE, explanation.conflict_alone))
+    if explanation.nearest_plan:
+        parts.append(nearest_lines(explanation.nearest_plan))
     if explanation.repairs:
         parts.append(_repair_table(explanation.repairs[:MOST_REPAIRS]))
     if explanation.fits and explanation.plan:
@@ -51,6 +68,10 @@ def explain_sections(explanation: Explanation) -> list[Section]:
     if explanation.collectives:
         parts += ledger_sections(explanation.collectives)
     return parts
+
+
+def _conflict_lines(title: str, conflict: Conflict) -> Lines:
+    return Lines(title, tuple(map(str, conflict.rules)))
 
 
 def _verdict(explanation: Explanation) -> tuple[str, str, str]:
@@ -112,7 +133,7 @@ def _refusal(explanation: Explanation) -> tuple[str, str, str]:
     rules = explanation.conflict.rules if explanation.conflict else ()
     names = _joined([rule.rule for rule in rules])
     why = f"Because of {names or 'the model, the GPUs and the framework alone'}"
-    why = f"{why}{_memory_need(explanation)}."
+    why = f"{why}{_memory_need(explanation) or _arithmetic(explanation)}."
     if not explanation.repairs:
         return verdict, why, "No repair is known."
     return verdict, why, f"Change {explanation.repairs[0].sentence}."
@@ -120,6 +141,13 @@ def _refusal(explanation: Explanation) -> tuple[str, str, str]:
 
 def _joined(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _arithmetic(explanation: Explanation) -> str:
+    """Return the values that clash in the conflict, if a rule has some."""
+    rules = explanation.conflict.rules if explanation.conflict else ()
+    told = next((rule.arithmetic for rule in rules if rule.arithmetic), "")
+    return f": {told}" if told else ""
 
 
 def _memory_need(explanation: Explanation) -> str:
@@ -133,9 +161,17 @@ def _memory_need(explanation: Explanation) -> str:
 
 
 def _broken_lines(explanation: Explanation) -> Iterator[str]:
-    if explanation.conflict and explanation.conflict.witness:
-        yield f"The plan that comes closest is {explanation.conflict.witness}"
-    yield from map(str, explanation.broken_rules)
+    witness = explanation.conflict.witness if explanation.conflict else ""
+    if witness and not explanation.judged:
+        yield f"The plan that comes closest is {witness}"
+    for rule in explanation.broken_rules:
+        yield str(rule)
+        if who := origin_text(rule, explanation.judged):
+            yield f"  {who}"
+        if rule.fails_with:
+            yield f"  the framework says: {rule.fails_with} ({rule.source})"
+        elif rule.source not in UNSOURCED:
+            yield f"  read in {rule.source}"
     broken = {rule.rule for rule in explanation.broken_rules}
     if explanation.memory and "memory" in broken:
         memory = explanation.memory.parts.items()

@@ -18,7 +18,7 @@ def explanation_sections(explanation: ServingExplanation) -> list[Section]:
     broken = tuple(map(str, explanation.broken_rules))
     parts.append(Lines("Broken rules of the plan that comes closest", broken))
     if explanation.conflict and explanation.conflict.rules:
-        rules = [f"{rule.rule}: {rule.sentence}" for rule in explanation.conflict.rules]
+        rules = list(map(str, explanation.conflict.rules))
         title = "Smallest conflict: no plan keeps all of these, whatever else it does"
         parts.append(Lines(title, tuple(rules)))
     if explanation.repairs:

@@ -21,6 +21,8 @@ Verdict = Literal[
 ]
 
 
+Origin = Literal["given", "follows", "chosen"]
+
 MOST_REPAIRS = 3
 """Repairs in a table for notebooks."""
 
@@ -30,6 +32,16 @@ class Constraint(SpecModel):
 
     rule: str = Field(description="Its name.")
     sentence: str
+    arithmetic: str = Field("", description="The values that clash, of a rule.")
+    source: str = Field("", description="Where a rule was read.")
+    fails_with: str = Field(
+        "", description="What the framework says of a plan that breaks the rule."
+    )
+
+    def __str__(self) -> str:
+        """Return the constraint in one line."""
+        numbers = f" ({self.arithmetic})" if self.arithmetic else ""
+        return f"{self.rule}: {self.sentence}{numbers}"
 
 
 class Conflict(SpecModel):
@@ -78,6 +90,31 @@ class Repair(SpecModel):
         note = f" ({self.note})" if self.note else ""
         price = f"{1 + self.price:.2f} times {self.against}"
         return f"{' and '.join(self.edits)}{note}: {self.step_s:.4g} s a step, {price}"
+
+
+class JudgedField(SpecModel):
+    """A field of the plan that is judged, and who decided it."""
+
+    name: str
+    value: str = Field(description="As `--plan` reads it.")
+    origin: Origin = Field(
+        description="Whether the spec or the plan asked about gives it, it follows "
+        "from other fields, or Meshwright chose it."
+    )
+
+
+class NearestPlan(SpecModel):
+    """The plan that fits and differs in the fewest fields from what was asked for."""
+
+    text: str = Field(description="The plan as `--plan` reads it.")
+    changes: tuple[str, ...] = Field(description="Edits of the fields asked for.")
+    kept: tuple[str, ...] = Field((), description="The fields that are as asked for.")
+    step_s: float
+    price: float = Field(
+        description="How much longer the step takes than `against`, as a share."
+    )
+    against: Literal["the best plan", "the fastest repair"] = "the best plan"
+    plan: Plan
 
 
 class GapToBest(SpecModel):
@@ -187,6 +224,11 @@ class Explanation(Result):
         description="Whether it was interrupted, so that parts of it are missing.",
     )
     plan: PricedPlan | None = None
+    judged: tuple[JudgedField, ...] = Field(
+        (),
+        description="The fields of the plan that is judged, or of the one that comes "
+        "closest. Where the numbers asked for clash, what follows from them.",
+    )
     broken_rules: tuple[BrokenRule, ...] = ()
     memory: StageMemory | None = Field(
         None, description="The fullest GPU of the plan that comes closest."
@@ -195,7 +237,15 @@ class Explanation(Result):
     standing: Rank | None = Field(None, description="Only for a plan that fits.")
     gap: GapToBest | None = Field(None, description="Only for a plan that fits.")
     conflict: Conflict | None = None
+    conflict_alone: Conflict | None = Field(
+        None,
+        description="The conflict in the spec without the plan asked about, where no "
+        "other plan fits either; the repairs are of that spec then.",
+    )
     repairs: tuple[Repair, ...] = ()
+    nearest_plan: NearestPlan | None = Field(
+        None, description="Only for a plan that does not fit, where another does."
+    )
     best: Outcome | None = Field(
         None, description="The answer to the spec without the plan asked about."
     )

@@ -78,6 +78,11 @@ class NearMiss(SpecModel):
     description: str
     broken_rules: tuple[BrokenRule, ...]
     memory: StageMemory | None = Field(None, description="Memory of its fullest stage.")
+    is_asked: bool = Field(
+        False,
+        exclude=True,
+        description="Whether it is the plan as asked for, whose numbers do not add up.",
+    )
     plan: Plan | None = Field(
         None, exclude=True, description="None if not every field of it is known."
     )

@@ -63,15 +63,18 @@ def mesh_pins(pins: Pins, meshes: Meshes) -> list[RuleOf[object, OnMeshes]]:
     return [_mesh_pin(meshes, name, wanted) for name, wanted in given.items() if wanted]
 
 
-def _pin(text: str, holds: Callable[[object, R], Bools]) -> RuleOf[object, R]:
-    return RuleOf(f"pin {text.split(':')[0]}", f"pins.{text}", "the spec", holds)
+def _pin(
+    text: str, holds: Callable[[object, R], Bools], numbers: str
+) -> RuleOf[object, R]:
+    name = f"pin {text.split(':')[0]}"
+    return RuleOf(name, f"pins.{text}", "the spec", holds, numbers)
 
 
 def _field_pin(name: str, pin: Range | bool | tuple[str, ...]) -> Pin:
     def holds(_spec: object, rows: Degrees) -> Bools:
         return _accepted(name, pin, getattr(rows, name))
 
-    return _pin(f"{name}: {written(pin)}", holds)
+    return _pin(f"{name}: {written(pin)}", holds, f"{name} {{{name}}}")
 
 
 def _accepted(name: str, pin: Range | bool | tuple[str, ...], column: Ints) -> Bools:
@@ -94,11 +97,13 @@ def _precision_rule(spec: Spec) -> Rule:
         f"training.precision: {' or '.join(names)}",
         "the spec",
         lambda _spec, rows: np.isin(rows.precision, accepted),
+        "precision {precision}",
     )
 
 
 def _stage_pin(name: str, stages: int) -> Pin:
-    return _pin(f"{name}: {stages} stages", lambda _spec, rows: rows.pp == stages)
+    text = f"{name}: {stages} stages"
+    return _pin(text, lambda _spec, rows: rows.pp == stages, "pp {pp}")
 
 
 def _mesh_pin(
@@ -111,4 +116,4 @@ def _mesh_pin(
             return np.zeros(len(factors), dtype=bool)
         return np.asarray((factors == wanted).all(axis=1))
 
-    return _pin(f"mesh.{axis}: {list(wanted)}", holds)
+    return _pin(f"mesh.{axis}: {list(wanted)}", holds, f"{axis} {{{axis}}}")

@@ -18,7 +18,7 @@ HEADS_DIVISIBLE = Shared(
     "Shoeybi et al. 2019, Megatron-LM, section 3; vLLM config/model.py: "
     "verify_with_parallel_config",
     lambda spec, rows: spec.model.n_heads % rows.tp == 0,
-    "{spec.model.n_heads} heads, tp {tp}",
+    "{spec.model.n_heads} heads mod tp {tp} = {spec.model.n_heads % tp}",
     is_inherited=True,
 )
 
@@ -29,7 +29,7 @@ LAYERS_COVER_STAGES = Shared(
     lambda spec, rows: (
         rows.pp - 1 + max(spec.model.first_dense_layers, 1) <= spec.model.n_layers
     ),
-    "{spec.model.n_layers} layers, pp {pp}",
+    "pp {pp} for {spec.model.n_layers} layers",
     is_inherited=True,
 )
 

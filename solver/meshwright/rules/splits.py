@@ -1,8 +1,8 @@
-"""Rules on splits: what a plan's stages hold and recompute, and sums that add up."""
+"""Rules on splits: what a plan's stages hold and recompute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from meshwright.frameworks.base.recompute_scope import (
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.rules.sums import broken_sums_of, unequal
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
@@ -53,19 +54,9 @@ def framework_split_rules(framework: Framework) -> list[SplitRule]:
 
 def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     """Return the rules about layers, sequences and ranks that a plan breaks."""
-    layers = sum(stage.layers for stage in plan.stages)
-    sequences = plan.dp * plan.micro_batch * plan.microbatches
-    n_layers = spec.model.n_layers
-    batch = spec.training.global_batch
-    gpus = plan.world_size
-    world = spec.cluster.gpus
     excess = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
     has_recompute = sum(stage.recompute_layers for stage in plan.stages) > 0
     checks = [
-        ("stages", "there is a stage per pipeline rank", len(plan.stages), plan.pp),
-        ("layers_placed", "the stages hold all layers", layers, n_layers),
-        ("batch", "the micro-batches make up the global batch", sequences, batch),
-        ("world_size", "the degrees use every GPU", gpus, world),
         ("recompute", "stages recompute no more layers than they have", excess, 0),
         (
             "recompute_mode",
@@ -76,6 +67,7 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     ]
     framework = framework_of(spec)
     return [
+        *broken_sums_of(spec, plan),
         *unequal(checks),
         *_chunks(framework, plan),
         *_partition(framework, spec.model, plan),
@@ -133,12 +125,3 @@ def _is_in_scope(scope: RecomputeScope, plan: Plan, recomputed: np.ndarray) -> b
     columns = (np.array([[scope.code]]), recomputed[None], layers[None])
     allowed = fewest_in_scope(*columns, np.array([[plan.vpp]]))
     return bool((allowed == recomputed).all())
-
-
-def unequal(checks: Iterable[tuple[str, str, int, int]]) -> list[BrokenRule]:
-    """Return the broken rules among checks (rule, sentence, have, need)."""
-    return [
-        BrokenRule(rule=rule, sentence=sentence, have=have, need=need)
-        for rule, sentence, have, need in checks
-        if have != need
-    ]

@@ -28,7 +28,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "tp divides the inner width of the MLP",
         "Shoeybi et al. 2019, Megatron-LM, section 3: each GPU has as many columns",
         lambda spec, rows: spec.model.d_ff % rows.tp == 0,
-        "d_ff {spec.model.d_ff}, tp {tp}",
+        "d_ff {spec.model.d_ff} mod tp {tp} = {spec.model.d_ff % tp}",
         is_inherited=True,
     ),
     Rule(
@@ -36,7 +36,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "tp divides the inner width of the shared experts",
         "Shoeybi et al. 2019, section 3: they are split as an MLP is",
         lambda spec, rows: _shared_width(spec) % rows.tp == 0,
-        "shared_d_ff {spec.model.moe.shared_d_ff}, tp {tp}",
+        "shared_d_ff {spec.model.moe.shared_d_ff} mod tp {tp} = "
+        "{spec.model.moe.shared_d_ff % tp}",
         is_inherited=True,
         concerns=lambda spec: _shared_width(spec) > 0,
     ),
@@ -46,7 +47,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "dp divides the global batch",
         "each data-parallel rank has as many sequences",
         lambda spec, rows: spec.training.global_batch % rows.dp == 0,
-        "global_batch {spec.training.global_batch}, dp {dp}",
+        "{spec.training.global_batch} sequences mod dp {dp} = "
+        "{spec.training.global_batch % dp}",
         is_inherited=True,
     ),
     Rule(
@@ -60,7 +62,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
                 & np.bool_(spec.training.attention == "flash")
             )
         ),
-        "seq_len {spec.training.seq_len}, cp {cp}",
+        "{spec.training.attention} attention, seq_len {spec.training.seq_len} mod "
+        "(2 x cp {cp}) = {spec.training.seq_len % (2 * cp)}",
         is_inherited=True,
     ),
 )
@@ -89,14 +92,15 @@ PLAN_RULES: tuple[Rule, ...] = (
         lambda spec, rows: (
             ~rows.sequence_parallel | (spec.training.seq_len % (rows.tp * rows.cp) == 0)
         ),
-        "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
+        "seq_len {spec.training.seq_len} mod (tp {tp} x cp {cp}) = "
+        "{spec.training.seq_len % (tp * cp)}",
     ),
     Rule(
         "zero_bubble_recompute",
         "a zero-bubble schedule recomputes nothing",
         "Qi et al. 2023: what a layer saves waits for its gradients of weights",
         lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE),
-        "pp {pp}",
+        "schedule {schedule}, recompute {recompute}",
     ),
     Rule(
         "recompute_modules",
@@ -121,7 +125,7 @@ PLAN_RULES: tuple[Rule, ...] = (
                 )
             )
         ),
-        "{microbatches} micro-batches, pp {pp}, vpp {vpp}",
+        "vpp {vpp}, {microbatches} micro-batches mod pp {pp} = {microbatches % pp}",
     ),
     Rule(
         "offload_supported",
@@ -131,5 +135,6 @@ PLAN_RULES: tuple[Rule, ...] = (
             (rows.offload == KEEPS_ALL)
             | np.bool_(spec.cluster.topology.host is not None)
         ),
+        "offload {offload}",
     ),
 )

@@ -6,8 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
 
-from meshwright.explanations.changed_spec import with_count, with_memory
+from meshwright.explanations.changed_spec import (
+    with_count,
+    with_memory,
+    with_topology,
+)
 from meshwright.explanations.decisions import MEMORY
+from meshwright.explanations.gpu_repairs import larger_gpus
 from meshwright.results.explanation import Constraint
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving_explanation import ServingRepair
@@ -71,6 +76,7 @@ def _edits(
     edits += [partial(_more_machines, factor) for factor in MACHINE_FACTORS]
     if fullest is not None:
         edits.append(partial(_more_memory, fullest.total_gib))
+        edits.append(partial(_larger_gpu, fullest.total_gib))
     return [*edits, partial(_fewer, "prompt_len"), partial(_fewer, "batch")]
 
 
@@ -111,7 +117,22 @@ def _more_machines(factor: int, spec: ServingSpec) -> Edited | None:
 
 
 def _more_memory(needed_gib: float, spec: ServingSpec) -> Edited | None:
-    if needed_gib <= spec.usable_gib:
+    """Return a spec that may use more of the memory that its GPU has."""
+    most_gib = spec.cluster.topology.gpu.memory_gib
+    if not spec.usable_gib < needed_gib <= most_gib:
         return None
     edit = f"usable memory of a GPU: {spec.usable_gib:.2f} -> {needed_gib:.2f} GiB"
     return edit, with_memory(spec, needed_gib * (1 + 1e-9))
+
+
+def _larger_gpu(needed_gib: float, spec: ServingSpec) -> Edited | None:
+    """Return a spec with the next bundled GPU that has the memory needed."""
+    topology, present = spec.cluster.topology, spec.cluster.topology.gpu
+    if spec.limits.memory_gib is not None:
+        return None
+    for gpu in larger_gpus(present):
+        on_it = with_topology(spec, topology.model_copy(update={"gpu": gpu}))
+        can_compute = spec.matmul_precision in gpu.peak_tflops.known
+        if can_compute and on_it.usable_gib >= needed_gib:
+            return f"cluster.topology.gpu: {present.name} -> {gpu.name}", on_it
+    return None

@@ -46,7 +46,7 @@ RULES = (
         "every group has a request",
         "the definition of a group",
         lambda _spec, rows: rows.microbatches <= rows.requests,
-        "{microbatches} groups",
+        "{microbatches} groups, {requests} requests",
     ),
 )
 

@@ -29,12 +29,21 @@ from meshwright.lattice.unplaced_choices import even_chunks, list_layouts, list_
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
-from meshwright.plans.rule import BrokenRule, Rule, broken
+from meshwright.plans.rule import Rule, broken
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.techniques import techniques_of
 from meshwright.results.outcome import NearMiss
-from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rules.legality import (
+    degree_rules,
+    framework_degree_rules,
+    framework_rules,
+    mesh_rules,
+    plan_rules,
+)
+from meshwright.rules.sums import WORLD_SIZE
+from meshwright.solver.asked_row import asked_row, broken_sums, described
 from meshwright.spec.plan_fields import AXES, FIELD
+from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import price_groups
 
@@ -144,9 +153,9 @@ def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
     Of several it is the one that needs the least memory.
     """
     spec, gpus = job.spec, math.prod(job.fabric.sizes)
-    misfit = _misfit(job, gpus) if techniques is None else None
-    if misfit is not None:
-        return misfit
+    asked = asked_row(spec, gpus) if techniques is None else None
+    if asked is not None:
+        return _describe_asked(spec, asked)
     degrees, _ = enumerate_degrees((gpus,))
     rows = degree_rows(degrees)
     if techniques is not None:
@@ -193,25 +202,23 @@ def _split_freely(job: Job, one: Skeletons) -> Job:
     return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
 
 
-def _misfit(job: Job, gpus: int) -> NearMiss | None:
-    """Return the pinned degrees as a near miss, where they do not divide the GPUs."""
-    pins = {axis: getattr(job.spec.pins, axis) for axis in AXES}
-    sizes = [pin.single if pin else None for pin in pins.values()]
-    product = math.prod(size or 1 for size in sizes)
-    if not product or gpus % product == 0:
-        return None
-    rows = degree_rows(np.array([[size or 1 for size in sizes]]))
-    pinned = (f"pins.{axis}: {pin}" for axis, pin in pins.items() if pin)
-    world = BrokenRule(
-        rule="world_size",
-        sentence=f"the degrees multiply to the number of GPUs ({', '.join(pinned)})",
-        have=product,
-        need=gpus,
-        unit="GPUs",
+def _describe_asked(spec: Spec, row: Skeletons) -> NearMiss:
+    """Return a plan whose numbers do not add up, with the rules that it breaks.
+
+    Rules of the framework are named if a pinned field is among what they compare.
+    """
+    wrong = broken_sums(spec, row)
+    rules = framework_degree_rules(spec)
+    if wrong[0].name != WORLD_SIZE.name:
+        rules = [*rules, *framework_rules(spec)]
+    pinned = {name for name, pin in spec.pins if pin is not None}
+    of_framework = broken(rules, spec, row)
+    asked = [rule for rule in of_framework if pinned & set(rule.compared)]
+    sums = broken(wrong, spec, row)
+    rules_broken = (*sums, *asked)
+    return NearMiss(
+        description=described(spec), broken_rules=rules_broken, is_asked=True
     )
-    miss = _describe_row(job, degree_rules(job.spec), rows)
-    rules = (world, *miss.broken_rules)
-    return miss.model_copy(update={"broken_rules": rules})
 
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:

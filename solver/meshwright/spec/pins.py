@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -61,10 +61,17 @@ class Range(SpecModel):
 
 def written(pin: object) -> str:
     """Return the value of a pin as a user would write it."""
+    if isinstance(pin, MeshPin):
+        return written_mesh({axis: by for axis, by in pin if by is not None})
     if not isinstance(pin, tuple):
         return str(pin).lower() if isinstance(pin, bool) else str(pin)
     shown = [str(value) for value in pin]
     return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+
+
+def written_mesh(mesh: Mapping[str, Sequence[int]]) -> str:
+    """Return the factors of axes as a user would write them."""
+    return "{" + ", ".join(f"{axis}: {list(by)}" for axis, by in mesh.items()) + "}"
 
 
 def _as_range(value: Any) -> Any:

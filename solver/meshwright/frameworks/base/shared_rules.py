@@ -28,7 +28,7 @@ KV_HEADS_REPEATED = RuleOf[Question, Degrees](
     lambda spec, rows: (
         (spec.model.n_kv_heads % rows.tp == 0) | (rows.tp % spec.model.n_kv_heads == 0)
     ),
-    "{spec.model.n_kv_heads} KV heads, tp {tp}",
+    "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
 )
 
 WHOLE_KV_HEADS = Rule(
@@ -36,7 +36,7 @@ WHOLE_KV_HEADS = Rule(
     "tp divides the KV heads",
     MATHEMATICS,
     lambda spec, rows: spec.model.n_kv_heads % rows.tp == 0,
-    "{spec.model.n_kv_heads} KV heads, tp {tp}",
+    "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
 )
 
 NO_CONTEXT_PARALLELISM = Rule(
@@ -94,7 +94,7 @@ NO_SEQUENCE_PARALLELISM = Rule(
     "no sequence parallelism beside tensor parallelism",
     MATHEMATICS,
     lambda spec, rows: ~rows.sequence_parallel,
-    "tp {tp}",
+    "tp {tp}, sequence_parallel {sequence_parallel}",
 )
 
 NO_EXPERT_PARALLELISM = Rule(
@@ -119,7 +119,7 @@ ONLY_1F1B = Rule(
     "the pipeline schedule is 1F1B",
     MATHEMATICS,
     lambda spec, rows: rows.schedule == ONE_F_ONE_B,
-    "pp {pp}",
+    "schedule {schedule}, pp {pp}",
 )
 
 NO_INTERLEAVING = Rule(
@@ -153,6 +153,7 @@ NO_OFFLOAD = Rule(
     "nothing is offloaded",
     MATHEMATICS,
     lambda spec, rows: rows.offload == KEEPS_ALL,
+    "offload {offload}",
 )
 
 OFFLOADS_WHAT_IS_SHARDED = Rule(
@@ -161,7 +162,7 @@ OFFLOADS_WHAT_IS_SHARDED = Rule(
     "needs ZeRO-1, of gradients ZeRO-2, of parameters ZeRO-3",
     "Ren et al. 2021, ZeRO-Offload, section 3; Rajbhandari et al. 2021, ZeRO-Infinity",
     lambda spec, rows: rows.offload <= rows.zero,
-    "zero {zero}",
+    "offload {offload}, zero {zero}",
 )
 
 FSDP_OFFLOADS_ALL = Rule(
@@ -169,7 +170,7 @@ FSDP_OFFLOADS_ALL = Rule(
     "all of the state is offloaded or none, and it is sharded, if only over one GPU",
     "PyTorch fully_shard: CPUOffloadPolicy",
     lambda spec, rows: keeps_or(rows, (rows.offload == PARAMETERS) & (rows.zero >= 2)),
-    "zero {zero}",
+    "offload {offload}, zero {zero}",
 )
 
 NO_DRIVES = Rule(
@@ -177,6 +178,7 @@ NO_DRIVES = Rule(
     "nothing is offloaded to NVMe drives",
     MATHEMATICS,
     lambda spec, rows: keeps_or(rows, has_no_drives(spec)),
+    "offload {offload} to {spec.training.offload_to}",
 )
 
 WHOLE_LAYERS_RECOMPUTED = Rule(

@@ -1,0 +1,84 @@
+"""Repairs by memory of GPUs: the next larger GPU, or a limit below what a GPU has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+from meshwright import catalog
+from meshwright.explanations.changed_spec import with_memory, with_topology
+from meshwright.explanations.conflict import HasPlan
+from meshwright.explanations.repairs import Solve, unpriced_repair
+from meshwright.loading.load import load_gpu
+from meshwright.results.explanation import Repair
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.spec import Spec
+
+
+def larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the smallest bundled GPU with more memory, first of the same family.
+
+    It is of the same form: no card goes on a board of NVLink, and no board in a slot.
+    """
+    present = spec.cluster.topology.gpu
+    if spec.limits.memory_gib is not None:
+        return
+    for gpu in larger_gpus(present):
+        if not set(spec.training.precisions) <= set(gpu.peak_tflops.known):
+            continue
+        topology = spec.cluster.topology.model_copy(update={"gpu": gpu})
+        changed = with_topology(spec, topology)
+        if has_plan(changed) and (best := solve(changed).best) is not None:
+            edit = f"cluster.topology.gpu: {present.name} -> {gpu.name}"
+            note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
+            yield unpriced_repair([edit], best, "hardware", note)
+            return
+
+
+def larger_gpus(present: Gpu) -> Iterator[Gpu]:
+    """Yield the bundled GPUs with more memory that fit the same socket.
+
+    Those of the same family come first, then the smallest.
+    """
+    names = catalog.names("topologies/gpus")
+    if present.name in names:
+        names = [name for name in names if form(name) == form(present.name)]
+    family = present.name.partition("-")[0]
+    relatives = [name for name in names if name.partition("-")[0] == family]
+    for group in (relatives, [name for name in names if name not in relatives]):
+        known = [_bundled(name) for name in group]
+        others = [gpu for gpu in known if gpu.name != present.name]
+        larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
+        yield from sorted(larger, key=lambda gpu: gpu.memory_gib)
+
+
+def form(name: str) -> str:
+    """Return how a bundled GPU is built into a host: as a card, or on which board."""
+    if "-sxm" in name:
+        return "sxm"
+    if name.startswith("mi"):
+        return "oam"
+    return "superchip" if name.startswith("gb") else "card"
+
+
+@cache
+def _bundled(name: str) -> Gpu:
+    return load_gpu("topologies/gpus", name)
+
+
+def memory_limit_repair(
+    spec: Spec, needed_gib: float | None, solve: Solve
+) -> Iterator[Repair]:
+    """Yield the limit at which the closest plan fits, if the GPU has that memory."""
+    if needed_gib is None or needed_gib <= spec.usable_gib:
+        return
+    enough_gib = math.ceil(needed_gib * 100) / 100
+    gpu = spec.cluster.topology.gpu
+    if enough_gib > gpu.memory_gib:
+        return
+    best = solve(with_memory(spec, enough_gib)).best
+    if best is not None:
+        edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
+        note = f"of the {gpu.memory_gib:g} GiB of {gpu.name}"
+        yield unpriced_repair([edit], best, "hardware", note)

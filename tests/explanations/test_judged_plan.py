@@ -1,0 +1,153 @@
+"""The plan that is judged, who decided its fields, and the nearest one that fits."""
+
+from __future__ import annotations
+
+import pytest
+
+import meshwright as mw
+from meshwright.explanations.explain import Explainer
+from meshwright.loading.plan_text import read_plan
+from meshwright.report.explain import explain_sections
+from meshwright.report.tables import Lines
+from meshwright.results.explanation import Explanation
+from meshwright.solver.options import Options
+from meshwright.spec.plan_fields import FIELD
+
+EXPLAINER = Explainer(Options())
+DENSE = "llama2-13b-8xa100"  # deepspeed, 8 GPUs, 64 sequences, 40 layers
+TWO = "gpt-1.3b-2xa100-pcie"
+
+
+def told(name: str, plan: str) -> Explanation:
+    return EXPLAINER.plan(mw.load(name, mw.Spec), read_plan(plan))
+
+
+def origins(own: Explanation, origin: str) -> dict[str, str]:
+    return {one.name: one.value for one in own.judged if one.origin == origin}
+
+
+def test_a_plan_that_fits_is_printed_whole() -> None:
+    own = told(DENSE, "tp=2,pp=2,micro_batch=2,zero=1")
+    assert own.fits
+    assert {*FIELD, "layers", "recompute_layers", "mesh"} == {
+        one.name for one in own.judged
+    }
+    given = {"tp": "2", "pp": "2", "micro_batch": "2", "zero": "1", "precision": "bf16"}
+    assert origins(own, "given") == given
+    assert origins(own, "follows") | {"dp_shard": "2", "ep": "1"} == origins(
+        own, "follows"
+    )
+    assert "cp" in origins(own, "chosen")
+    whole = ",".join(f"{one.name}={one.value}" for one in own.judged)
+    again = told(DENSE, whole)
+    assert again.plan == own.plan
+    assert origins(again, "chosen") == {}
+
+
+def test_the_last_degree_follows() -> None:
+    own = told(TWO, "tp=2")
+    follows = origins(own, "follows")
+    assert {"pp": "1", "cp": "1", "dp_shard": "1", "zero": "0"}.items() <= (
+        follows.items()
+    )
+    assert "tp" not in follows
+    open_own = EXPLAINER.spec(mw.load(TWO, mw.Spec))
+    assert origins(open_own, "given") == {"precision": "bf16"}
+    assert {"tp", "pp", "cp"} <= set(origins(open_own, "chosen"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("tp=4,pp=2,dp=2", "tp 4 x pp 2 x dp 2 = 16, the cluster has 8"),
+        ("tp=3", "tp 3, 8 GPUs mod 3 = 2"),
+        ("tp=8,pp=3", "tp 8 x pp 3 = 24, the cluster has 8"),
+        ("ep=2", "ep 2, the model is dense"),
+        ("dp=8,micro_batch=3", "64 sequences / (dp 8 x micro_batch 3) = 2.667"),
+        ("pp=4,dp=2,zero=3", "zero 3, pp 4"),
+        ("pp=2,layers=[20,19]", "20 + 19 = 39, the model has 40"),
+    ],
+)
+def test_the_arithmetic_is_in_the_first_lines(plan: str, why: str) -> None:
+    own = told(DENSE, plan)
+    first = explain_sections(own)[0]
+    assert isinstance(first, Lines)
+    assert first.lines[1].endswith(f": {why}.")
+    asked = {part.partition("=")[0] for part in plan.split(",") if "=" in part}
+    assert asked <= set(origins(own, "given"))
+
+
+def test_nothing_is_chosen_where_the_numbers_clash() -> None:
+    own = told(DENSE, "tp=4,pp=2,dp=2")
+    assert {one.origin for one in own.judged} == {"given"}
+    own = told(DENSE, "pp=4,dp=2,micro_batch=5")
+    assert origins(own, "follows")["tp"] == "1"
+    assert origins(own, "chosen") == {}
+
+
+def test_the_nearest_plan_changes_the_fewest_fields_then_takes_least() -> None:
+    own = told(DENSE, "tp=4,pp=2,dp=2,micro_batch=1")
+    nearest = own.nearest_plan
+    assert nearest is not None
+    assert len(nearest.changes) == 1
+    assert len(nearest.kept) == 3
+    assert nearest.step_s == min(
+        one.step_s for one in own.repairs if len(one.edits) == 1
+    )
+    again = told(DENSE, nearest.text)
+    assert again.plan is not None
+    assert again.plan.step_s == pytest.approx(nearest.step_s, rel=1e-9)
+    changed = nearest.changes[0]
+    name, _, value = changed.partition(": ")
+    assert origins(again, "given").get(name) == value.partition(" -> ")[2] or name == (
+        "dp"
+    )
+
+
+def test_stages_of_the_nearest_plan_are_written_where_they_were_asked_for() -> None:
+    own = told(TWO, "pp=2,layers=[13,11],tp=2")
+    assert own.nearest_plan is not None
+    if "layers: " not in own.nearest_plan.changes[0]:
+        assert "layers=[13, 11]" in own.nearest_plan.text
+
+
+def test_limits_are_kept_by_the_nearest_plan() -> None:
+    spec = mw.load(DENSE, mw.Spec)
+    limits = spec.limits.model_copy(update={"tp_min_link_gb_s": 1e4})
+    limited = spec.model_copy(update={"limits": limits})
+    own = EXPLAINER.plan(limited, read_plan("tp=8"))
+    assert any("limits." in edit for one in own.repairs for edit in one.edits)
+    assert own.nearest_plan is not None
+    assert own.nearest_plan.changes[0].startswith("tp: 8 -> ")
+
+
+def test_where_no_plan_fits_that_is_said_too() -> None:
+    own = told("llama3-8b-2x4090-pcie", "ep=2")
+    assert own.nearest_plan is None
+    assert own.conflict is not None
+    assert [rule.rule for rule in own.conflict.rules] == ["pins.ep", "experts_exist"]
+    assert own.conflict_alone is not None
+    assert "memory" in {rule.rule for rule in own.conflict_alone.rules}
+    assert own.repairs
+
+
+def test_the_frameworks_words_are_printed_with_their_source() -> None:
+    own = told(DENSE, "pp=4,dp=2,zero=3")
+    rule = next(r for r in own.broken_rules if r.rule == "zero_with_pipeline")
+    assert rule.compared == ("zero", "pp")
+    assert rule.source
+    said = rule.model_copy(update={"fails_with": "it asserts", "source": "engine.py"})
+    own = own.model_copy(update={"broken_rules": (said,)})
+    lines = next(
+        part.lines
+        for part in explain_sections(own)
+        if isinstance(part, Lines) and part.title == "Broken rules"
+    )
+    assert lines[1:3] == (
+        "  given: zero, pp",
+        "  the framework says: it asserts (engine.py)",
+    )
+    read = Explanation.from_json(own.to_json())
+    assert (read.judged, read.nearest_plan) == (own.judged, own.nearest_plan)
+    assert read.broken_rules == own.broken_rules
+    assert read.conflict == own.conflict

@@ -1,0 +1,100 @@
+"""Rules on sums: every row of a lattice keeps them, and wrong numbers break them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import meshwright as mw
+from meshwright.cost.job import make_job
+from meshwright.lattice.lattice import build_lattice
+from meshwright.plans.rule import broken, holding
+from meshwright.rules.splits import split_rules
+from meshwright.rules.sums import row_rules
+from meshwright.solver.pipeline import solve
+from meshwright.spec.pins import Pins
+from meshwright.spec.spec import Spec
+from tests.helpers.rows import row
+from tests.helpers.strategies import specs
+
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+DENSE = "llama2-13b-8xa100"  # 8 GPUs, 64 sequences, 40 layers
+EXPERTS = "mixtral-8x7b-64xh100"  # 64 GPUs, 512 sequences, 8 experts
+
+
+@MANY
+@given(specs(most_layers=4))
+def test_every_row_of_a_lattice_keeps_them(spec: Spec) -> None:
+    rows = build_lattice(make_job(spec)).rows
+    assert np.all(holding(row_rules(spec), spec, rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "told"),
+    [
+        (DENSE, {"tp": 8, "pp": 2}, "tp 8 x pp 2 = 16, the cluster has 8"),
+        (DENSE, {"tp": 8, "ep": 4}, "ep 4, the model is dense"),
+        (DENSE, {"tp": 8, "zero": 4, "cp": 1}, "zero 4 > 3"),
+        (DENSE, {"tp": 8, "zero": 1}, "zero 1, dp_shard 1 x cp 1 = 1"),
+        (DENSE, {"dp_shard": 8}, "zero 0, dp_shard 8"),
+        (DENSE, {"pp": 8, "vpp": 3}, "40 layers mod (pp 8 x vpp 3) = 16"),
+        (DENSE, {"tp": 8, "vpp": 2}, "vpp 2, pp 1, schedule 1f1b"),
+        (DENSE, {"tp": 8, "schedule": 1}, "schedule gpipe, pp 1"),
+        (DENSE, {"pp": 8, "sequence_parallel": True}, "sequence_parallel true, tp 1"),
+        (EXPERTS, {"tp": 64, "ep": 3}, "8 experts mod ep 3 = 2"),
+        (EXPERTS, {"tp": 4, "pp": 16, "ep": 8}, "ep 8 > 4 GPUs"),
+        (EXPERTS, {"tp": 6, "ep": 4}, "6 GPUs mod ep 4 = 2"),
+    ],
+)
+def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) -> None:
+    spec = mw.load(name, mw.Spec)
+    rules = broken(row_rules(spec), spec, row(**fields))
+    assert told in [rule.arithmetic for rule in rules]
+    assert all(f"({rule.arithmetic})" in rule.sentence for rule in rules)
+
+
+@pytest.mark.parametrize(
+    ("pins", "fields", "told"),
+    [
+        (
+            {"micro_batch": 3},
+            {"dp_replicate": 8, "micro_batch": 3},
+            "64 sequences / (dp 8 x micro_batch 3) = 2.667",
+        ),
+        (
+            {"micro_batch": 4, "microbatches": 3},
+            {"dp_replicate": 8, "micro_batch": 4, "microbatches": 3},
+            "dp 8 x micro_batch 4 x microbatches 3 = 96, the batch has 64 sequences",
+        ),
+        ({"layers": [20, 21]}, {"pp": 8}, "layers of 2 stages, pp 8"),
+        ({"layers": [20, 21]}, {"pp": 2}, "20 + 21 = 41, the model has 40"),
+        (
+            {"dp": 4, "dp_shard": 2, "dp_replicate": 4},
+            {"dp_shard": 2, "dp_replicate": 4},
+            "dp_replicate 4 x dp_shard 2 = 8, dp is 4",
+        ),
+    ],
+)
+def test_wrong_pins_are_told(
+    pins: dict[str, Any], fields: dict[str, Any], told: str
+) -> None:
+    spec = mw.load(DENSE, mw.Spec)
+    pinned = spec.model_copy(update={"pins": Pins.model_validate(pins)})
+    rules = broken(row_rules(pinned), pinned, row(**fields))
+    assert told in [rule.arithmetic for rule in rules]
+
+
+def test_plans_of_another_job_are_told() -> None:
+    spec = mw.load(DENSE, mw.Spec)
+    best = solve(spec).best
+    assert best is not None
+    assert split_rules(spec, best.plan) == []
+    two = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec)
+    told = {rule.rule: rule.arithmetic for rule in split_rules(two, best.plan)}
+    assert set(told) >= {"world_size", "batch", "layers_placed"}
+    assert told["world_size"].endswith("the cluster has 2")
+    assert told["layers_placed"].endswith("the model has 24")
