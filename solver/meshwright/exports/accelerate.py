@@ -119,6 +119,11 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
             f"num_steps={plan.microbatches}, sync_each_batch=True)`: without it "
             "gradients stay whole on every GPU until the last (`no_sync`)."
         )
+    if plan.recompute == "full" and plan.zero < 2:
+        yield (
+            "Every layer is recomputed: `model.gradient_checkpointing_enable()` before "
+            "`prepare`; Accelerate's own setting is FSDP's."
+        )
     if plan.zero >= 2:
         yield (
             "The model names its layer's class in `_no_split_modules`, as those of "
