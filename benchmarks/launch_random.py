@@ -46,7 +46,7 @@ class Judged:
         """Return how the framework takes the plan."""
         if not self.verdict:
             return "accepted"
-        if self.verdict.startswith(FAULTS):
+        if self.verdict.startswith(FAULTS) or "CUDA" in self.verdict.splitlines()[0]:
             return "fault"
         return "no word" if OTHERWISE in self.verdict else "refused"
 

@@ -6,6 +6,7 @@ between ranks go nowhere.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import Any
 
@@ -20,6 +21,7 @@ def start(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     """Make groups, build the first stage, embed a micro-batch, enter the schedule."""
     import torch
     from megatron.core import parallel_state
+    from megatron.core.models.common.embeddings import language_model_embedding
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -43,10 +45,21 @@ def start(job: Launch, args: Any, config: Any, microbatches: int) -> None:
     WrappedTorchNorm.__new__ = _norm
     model = _model(args, config)
     tokens = torch.zeros(args.micro_batch_size, args.seq_length, dtype=torch.long)
+    torch.cuda.current_device = lambda: "cpu"
+    # Dropout takes its random state from a GPU; there is none, and none is drawn.
+    language_model_embedding.tensor_parallel.get_cuda_rng_tracker = _NoTracker
     own = tokens.chunk(args.context_parallel_size, dim=1)[0]
     model.embedding(own, own)
     if chunks:
         _enter_schedule(args, model, microbatches)
+
+
+class _NoTracker:
+    """A tracker of random states that has none."""
+
+    def fork(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that changes nothing."""
+        return contextlib.nullcontext()
 
 
 def _norm(_class: Any, config: Any, hidden_size: int, **_others: Any) -> Any:
