@@ -197,7 +197,11 @@ def test_405b_published_degrees() -> None:
     # 126 layers are 16 stages of interleaved chunks, of which some have a layer less.
     assert interleaved.plan.vpp > 1
     assert {stage.layers for stage in interleaved.plan.stages} == {7, 8}
-    assert 0.41 < interleaved.mfu < without_bubble
+    # Their code is their own. What frees enough memory under Megatron-LM costs more.
+    spec = mw.load(name, mw.Spec, pins=["tp=8", "pp=16", "dp=128"])
+    theirs = mw.solve(spec.model_copy(update={"framework": "generic"}), by_kind=False)
+    assert theirs.best is not None
+    assert interleaved.mfu < 0.41 < theirs.best.mfu < without_bubble
 
 
 def test_top_plans_start_with_the_optimum_and_get_slower() -> None:

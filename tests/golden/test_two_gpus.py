@@ -123,7 +123,7 @@ def test_25_heads_do_not_split_in_two(box: str) -> None:
     shown = {rule.rule: rule.sentence for rule in outcome.near_miss.broken_rules}
     assert "heads_divisible" in shown or "pin tp" in shown
     if "heads_divisible" in shown:
-        assert "25 heads, tp 2" in shown["heads_divisible"]
+        assert "25 heads mod tp 2 = 1" in shown["heads_divisible"]
 
 
 @pytest.mark.parametrize(("model", "box"), TOO_LARGE)

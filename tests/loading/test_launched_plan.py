@@ -166,8 +166,6 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
         ("--micro-batch-size 2", "--micro-batch-size 1 changes nothing: it is given "),
         ("--optimizer-offload-fraction 0.5", "changes nothing: nothing is offloaded"),
         ("--tp-comm-overlap", "is not judged: messages of tensor parallelism"),
-        ("--recompute-granularity selective --recompute-modules moe_act layernorm",
-         "is not judged: which modules"),
         ("--expert-tensor-parallel-size 2", "is not judged: experts count as whole"),
         ("--data-path /data --lr 1e-4", "neither plan nor price: --data-path, --lr"),
         ("--micro-batch-size $MBS", "left open: MBS is not set in the file"),

@@ -148,7 +148,7 @@ def test_a_wait_that_no_plan_meets_is_the_reason() -> None:
     ("pins", "told"),
     [
         ({"pp": 1, "layers": [3, 4]}, ["pp is 1", "layers is [3, 4]"]),
-        ({"pp": 2, "mesh": {"tp": [2]}}, ["pp is 2", "mesh is {'tp': [2]}"]),
+        ({"pp": 2, "mesh": {"tp": [2]}}, ["pp is 2", "mesh is {tp: [2]}"]),
     ],
 )
 def test_pins_that_clash_are_told_as_they_are_written(

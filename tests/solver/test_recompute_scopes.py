@@ -25,6 +25,7 @@ def spec(framework: str, memory_gib: float, **pins: Any) -> Spec:
     levels = [{"name": "link", "size": 2, "gb_s": 50, "latency_us": 1}]
     gpu = {"memory_gib": memory_gib, "memory_gb_s": 900, "peak_tflops": {"bf16": 100}}
     model = {"n_layers": 6, "d_model": 512, "n_heads": 8, "d_ff": 2048, "vocab": 512}
+    model |= {"tied_embeddings": False}
     data = {
         "model": model,
         "cluster": {"topology": {"gpu": gpu, "levels": levels}},

@@ -191,7 +191,7 @@ def test_file_size_limit_is_told_and_loses_nothing(tmp_path: Path) -> None:
     text = (
         "import resource, signal, sys; from tests.helpers.killed_search import *\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))\n"
         "search(sys.argv[1], Path(sys.argv[2]))\n"
     )
     done = subprocess.run(

@@ -36,6 +36,8 @@ def judged_plan(spec: Spec, plan: Plan) -> tuple[JudgedField, ...]:
     has_dp = ("dp",) if spec.pins.dp else ()
     per_stage = PER_STAGE if plan.world_size > 1 else PER_STAGE[:2]
     shown = [*has_dp, *names, *per_stage]
+    if plan.recompute != "selective":
+        shown.remove("recompute_modules")
     return tuple(
         JudgedField(
             name=name,

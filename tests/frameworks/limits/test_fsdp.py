@@ -12,24 +12,23 @@ OFFLOADED = {**SHARDED, "offload": PARAMETERS}
 
 CASES: list[tuple[str, Pair]] = [
     ("recompute_supported", Pair({"recompute": FULL}, {"recompute": SELECTIVE})),
-    ("kv_heads_divisible", Pair({"tp": 4}, {"tp": 8})),
+    ("kv_heads_divisible", Pair({**SHARDED, "tp": 4}, {**SHARDED, "tp": 8})),
     ("pipeline_supported", Pair({"pp": 1}, {"pp": 2})),
     ("context_balanced", Pair({"cp": 2, "zero": 2}, {"cp": 4, "zero": 2})),
-    ("replicas_supported", Pair({"dp_replicate": 2}, {"dp_replicate": 2, "tp": 2})),
     (
         "replicas_supported",
         Pair(
-            {"dp_replicate": 2, "dp_shard": 2, "zero": 2, "tp": 2},
-            {"dp_replicate": 2, "tp": 2},
+            {"dp_replicate": 2, "dp_shard": 2, "zero": 2, "cp": 2},
+            {"dp_replicate": 2, "zero": 2, "cp": 2},
         ),
     ),
     ("zero_supported", Pair(SHARDED, {**SHARDED, "zero": 1})),
     ("context_shards_state", Pair({"cp": 2, "zero": 3}, {"cp": 2})),
-    ("tensor_parallel_shards", Pair({"tp": 2}, {"tp": 2, "zero": 2})),
+    ("tensor_parallel_shards", Pair({**SHARDED, "tp": 2}, {"tp": 2})),
     ("tensor_parallel_shards", Pair({**SHARDED, "tp": 2}, {"tp": 2, "zero": 3})),
     (
         "sequence_parallel_supported",
-        Pair({"tp": 2}, {"tp": 2, "sequence_parallel": True}),
+        Pair({**SHARDED, "tp": 2}, {**SHARDED, "tp": 2, "sequence_parallel": True}),
     ),
     ("expert_parallel_supported", Pair(SHARDED, {**SHARDED, "ep": 2}, EXPERTS)),
     ("expert_tensor_parallel", Pair(SHARDED, {**SHARDED, "tp": 2}, EXPERTS)),

@@ -71,14 +71,15 @@ PLAN_RULES = (
     ),
     Rule(
         "tensor_parallel_shards",
-        "tensor parallelism alone has no state to shard: ZeRO 0",
-        f"{CONFIG}: _validate_accelerator",
+        "tensor parallelism comes with FSDP, which has shards: ZeRO 2 or 3",
+        f"{VERSION} commands/launch.py: _validate_launch_command; "
+        "parallelism_config.py: _validate_accelerator",
         lambda spec, rows: (
-            (rows.zero == 0) | (rows.tp == 1) | (rows.dp_shard * rows.cp > 1)
+            (rows.tp == 1) | ((rows.zero >= 2) & (rows.dp_shard * rows.cp > 1))
         ),
-        "zero {zero}, tp {tp}",
-        fails_with="FSDP is enabled but the parallelism config has no dimension for "
-        "FSDP to shard across (both `dp_shard_size` and `cp_size` are 1).",
+        "tp {tp}, zero {zero}, dp_shard {dp_shard} x cp {cp} = {dp_shard * cp}",
+        fails_with="You cannot use `--use_parallelism_config` without `--use_fsdp` and "
+        "`--fsdp_version=2`.",
     ),
     replace(NO_SEQUENCE_PARALLELISM, source=SIZES),
     replace(NO_EXPERT_PARALLELISM, source=SIZES),

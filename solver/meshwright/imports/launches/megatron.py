@@ -7,7 +7,7 @@ from meshwright.imports.launch import Launch
 from meshwright.imports.launch_command import command_settings, say_script
 from meshwright.imports.options.megatron import say_plan
 from meshwright.imports.options.megatron_model import say_model
-from meshwright.imports.options.megatron_state import say_precision
+from meshwright.imports.options.megatron_state import say_precision, say_small_state
 from meshwright.imports.settings.setting import Settings, check_characters
 from meshwright.imports.settings.shell import read_script
 
@@ -39,6 +39,7 @@ def say_arguments(settings: Settings, launch: Launch) -> None:
     """Say all of the arguments of `pretrain_gpt.py`."""
     say_plan(settings, launch, is_complete=True)
     say_precision(settings, launch, is_complete=True)
+    say_small_state(settings, launch)
     say_model(settings, launch, is_complete=True)
 
 

@@ -11,7 +11,7 @@ from meshwright.imports.launch import Launch
 from meshwright.imports.launch_command import command_settings, say_script
 from meshwright.imports.options.megatron import say_plan
 from meshwright.imports.options.megatron_model import say_model
-from meshwright.imports.options.megatron_state import say_precision
+from meshwright.imports.options.megatron_state import say_precision, say_small_state
 from meshwright.imports.settings.arguments import assignments, options
 from meshwright.imports.settings.fields import fields
 from meshwright.imports.settings.python_source import python_settings
@@ -65,6 +65,7 @@ def parse(text: str, name: str) -> Launch:
     is_complete = all(field in settings for field in _WHOLE)
     _say_precision(settings, launch)
     say_plan(settings, launch, is_complete=is_complete)
+    say_small_state(settings, launch)
     say_model(settings, launch, is_complete=is_complete)
     launch.close(settings)
     return launch
@@ -103,7 +104,7 @@ def _say_precision(settings: Settings, launch: Launch) -> None:
         say_precision(settings, launch, is_complete=False)
         return
     settings.skip("bf16", "fp16", "fp8", "fp8_format")
-    wide = settings.flag("grad_reduce_in_fp32")
+    wide = settings.flag("mixed_precision.grad_reduce_in_fp32", "grad_reduce_in_fp32")
     if wide:
         launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
 

@@ -8,6 +8,11 @@ from meshwright.imports.settings.setting import Setting, Settings, number_of
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """Words of `--data-parallel-sharding-strategy`, and the ZeRO stages that they are."""
 
+STATE_TYPES = {
+    "bf16": "bf16", "fp32": "fp32", "torch.bfloat16": "bf16", "torch.float32": "fp32",
+}  # fmt: skip
+"""Words for the types of an optimizer's moments that can be priced."""
+
 
 def say_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     """Say what is sharded over data-parallel ranks, and over how many of them."""
@@ -74,6 +79,20 @@ def say_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> N
         launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
     elif is_complete and launch.value("precision") in ("bf16", "fp8"):
         launch.say("training.gradients", "fp32")
+
+
+def say_small_state(settings: Settings, launch: Launch) -> None:
+    """Say which state takes fewer bytes than usual."""
+    moments = settings.word(STATE_TYPES, "exp_avg_dtype")
+    if moments:
+        launch.say("training.moments", *moments)
+        settings.skip("exp_avg_sq_dtype", "use_precision_aware_optimizer")
+    primary = settings.flag("mixed_precision.fp8_param_gather", "fp8_param_gather")
+    if primary:
+        is_primary, setting = primary
+        launch.say(
+            "training.fp8_weights", "primary" if is_primary else "copies", setting
+        )
 
 
 def _eight_bits(settings: Settings) -> tuple[str, Setting] | None:

@@ -33,6 +33,10 @@ class _Unknown(Exception):
     """Raised for an expression that only a run knows."""
 
 
+BY_NAME = ("get_mixed_precision_config",)
+"""Functions of Megatron Bridge that make a recipe by its name."""
+
+
 def python_settings(text: str, name: str) -> list[Setting]:
     """Return the settings of a file of Python that has one configuration.
 
@@ -170,6 +174,8 @@ class _Reader:
                 return dotted
         if isinstance(node, ast.Call) and not node.args and not node.keywords:
             return self._dotted(node.func, depth)
+        if isinstance(node, ast.Call) and self._dotted(node.func, depth) in BY_NAME:
+            return self._value(node.args[0], depth + 1) if node.args else None
         raise _Unknown
 
     def _dotted(self, node: ast.expr, depth: int) -> str:
