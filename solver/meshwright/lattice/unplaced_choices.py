@@ -263,9 +263,13 @@ def even_chunks(spec: Spec, rows: Skeletons) -> Ints:
     return np.where(is_even, -(-layers // pp), 1)
 
 
-def whole_chunks(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the same, but 1 where micro-batches do not fill whole rounds."""
-    return np.where(rows.microbatches % rows.pp == 0, even_chunks(spec, rows), 1)
+def legal_chunks(spec: Spec, rows: Skeletons, rules: Sequence[Rule]) -> Ints:
+    """Return the same, but 1 where the rules do not allow two chunks.
+
+    What keeps a stage from two chunks keeps it from more.
+    """
+    in_two = replace(rows, vpp=np.full_like(rows.vpp, 2))
+    return np.where(holding(rules, spec, in_two), even_chunks(spec, rows), 1)
 
 
 def _offloads(spec: Spec) -> list[int]:
