@@ -168,8 +168,9 @@ def closed_form(
     The slowest stage runs all micro-batches; the others add one micro-batch each, or
     one chunk of it where interleaved (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).
     Micro-batches that are fewer than stages wait before each chunk but the first for
-    the p - m stages that have none. Under ZB-H1 W fills bubbles: (p - 1) (F + B - W) are left (Qi et al. 2023, table 2),
-    with fewer micro-batches than stages one W of each but the last.
+    the p - m stages that have none. Under ZB-H1 W fills bubbles: (p - 1) (F + B - W)
+    are left (Qi et al. 2023, table 2), with fewer micro-batches than stages one W of
+    each but the last.
     """
     p, m = plan.pp, plan.microbatches
     if plan.schedule != "zb-h1":

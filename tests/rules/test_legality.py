@@ -135,29 +135,6 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
         )
     ],
     "layers_cover_chunks": [(ANY, {"pp": 4, "vpp": 2}, {"pp": 4, "vpp": 6})],
-    "interleaving_rounds": [
-        (
-            "internevo",
-            {"pp": 4, "vpp": 3, "microbatches": 8},
-            {"pp": 4, "vpp": 3, "microbatches": 6},
-        ),
-        (
-            "megatron",
-            {"pp": 4, "vpp": 3, "microbatches": 5},
-            {"pp": 4, "vpp": 3, "microbatches": 3},
-        ),
-        # Two rounds of 5; one of 3; three rounds, which do not divide 14.
-        (
-            "torchtitan",
-            {"pp": 4, "vpp": 3, "microbatches": 10},
-            {"pp": 4, "vpp": 3, "microbatches": 14},
-        ),
-        (
-            "torchtitan",
-            {"pp": 4, "vpp": 3, "microbatches": 3},
-            {"pp": 4, "vpp": 3, "microbatches": 13},
-        ),
-    ],
     # 1020 = 4 x 255: so many tokens for each of four ranks, not of eight.
     "context_divisible": [(ANY, {"cp": 4}, {"cp": 8})],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.

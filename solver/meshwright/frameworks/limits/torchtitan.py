@@ -154,9 +154,7 @@ PLAN_RULES = (
         "a zero-bubble schedule has the same number of micro-batches in each round of "
         "about pp",
         f"{SCHEDULES}: ScheduleInterleavedZeroBubble, with one stage on each rank",
-        lambda spec, rows: (
-            (rows.schedule != ZERO_BUBBLE_H1) | _has_whole_rounds(rows)
-        ),
+        lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | _has_whole_rounds(rows),
         "{microbatches} micro-batches, pp {pp}",
         fails_with="Zero bubble requires the number of microbatches to be a multiple "
         "of the number of rounds (…), but got ….",
