@@ -25,7 +25,6 @@ from meshwright.lattice.mesh_table import (
 )
 from meshwright.lattice.unplaced_choices import (
     UnplacedSkeletons,
-    legal_chunks,
     list_layouts,
     list_unplaced,
 )
@@ -165,8 +164,7 @@ def build_lattice(job: Job) -> Lattice:
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     # A layout that the framework cannot run plainly, it cannot run otherwise either.
     layouts = list_layouts(job.spec, degrees, framework_rules(job.spec))
-    chunks = legal_chunks(job.spec, layouts.rows, framework_rules(job.spec))
-    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec), chunks)
+    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec))
     return Lattice(job.fabric, unplaced, degrees, copies, MeshTable(job))
 
 
