@@ -17,7 +17,7 @@ from meshwright.exports.target import (
     recomputed_text,
 )
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules.groups import group_size
+from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
 
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
@@ -82,7 +82,7 @@ def microbatch_group(plan: Plan) -> int:
 
     Megatron Core takes pp unless told.
     """
-    return int(group_size(plan.microbatches, plan.pp)) if plan.vpp > 1 else plan.pp
+    return group_size(plan.microbatches, plan.pp) if plan.vpp > 1 else plan.pp
 
 
 def layout(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.imports.launch import Launch
-from meshwright.plans.schedules.groups import group_size
+from meshwright.spec.microbatch_groups import group_size
 
 OPTION = "--microbatch-group-size-per-virtual-pipeline-stage"
 
@@ -26,7 +26,7 @@ def check_groups(launch: Launch, pins: dict[str, Any]) -> None:
     count = _microbatches(launch, pins)
     if pp is None or count is None or count < pp or pins.get("vpp", 1) == 1:
         return
-    least = int(group_size(count, pp))
+    least = group_size(count, pp)
     if own is None:
         own = _who_interleaves(launch)
         if own is not None and launch.value("groups_are_pp") and least != pp:

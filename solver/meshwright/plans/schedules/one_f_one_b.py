@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.schedules.groups import group_size
+from meshwright.plans.schedules.groups import group_sizes
 from meshwright.plans.schedules.schedule import Schedule
 from meshwright.plans.schedules.tasks import Tasks
 
@@ -31,7 +31,7 @@ class OneFOneB(Schedule):
         Interleaved in groups of G it holds a warm-up of 2 (p - e - 1) + (v - 1) G and
         one more, at most all m v (Megatron-LM schedules.py: get_pp_rank_microbatches).
         """
-        group = group_size(microbatches, np.where(vpp > 1, stages, 1))
+        group = group_sizes(microbatches, np.where(vpp > 1, stages, 1))
         warm = np.where(vpp > 1, 2 * after + (vpp - 1) * group, after)
         held: Ints = np.minimum(microbatches * vpp, warm + 1)
         return held
@@ -41,7 +41,7 @@ class OneFOneB(Schedule):
 
         (2 (p - 1) + (v - 1) G + 1) / v is between 2 p - 1 and G.
         """
-        group = group_size(microbatches, np.where(vpp > 1, stages, 1))
+        group = group_sizes(microbatches, np.where(vpp > 1, stages, 1))
         warm = np.where(vpp > 1, np.maximum(2 * stages, group), stages)
         most: Ints = np.minimum(warm, microbatches)
         return most

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from meshwright.plans.schedules.groups import group_size
+from meshwright.spec.microbatch_groups import group_size
 
 Kind = Literal["F", "B", "W"]
 """Forward; backward, only for inputs where W is a task; weight gradients."""
@@ -41,7 +41,7 @@ class Tasks:
     def group(self) -> int:
         """Return how many micro-batches pass a chunk before the next chunk runs."""
         m = self.microbatches
-        return int(group_size(m, self.stages)) if self.vpp > 1 else m
+        return group_size(m, self.stages) if self.vpp > 1 else m
 
     @cached_property
     def first_forwards(self) -> list[int]:
