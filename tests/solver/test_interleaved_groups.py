@@ -11,7 +11,7 @@ from meshwright.spec.spec import Spec
 from tests.solver.test_brute_force import compare
 from tests.solver.test_recompute_scopes import best
 
-CHUNKS = {"pp": 4, "vpp": 2, "schedule": "1f1b", "micro_batch": 1}
+CHUNKS: dict[str, Any] = {"pp": 4, "vpp": 2, "schedule": "1f1b", "micro_batch": 1}
 
 
 def spec(framework: str, batch: int, memory_gib: float = 6.0, **pins: Any) -> Spec:
