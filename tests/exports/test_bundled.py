@@ -51,6 +51,30 @@ def test_megatron_recomputes_one_number_of_whole_layers() -> None:
         mw.export(spec, changed(best.plan, "selective", 5))
 
 
+@pytest.mark.parametrize(("batch", "groups"), [(12, None), (10, 5), (13, 7), (6, 6)])
+def test_megatron_is_told_groups_that_are_not_of_pp(
+    batch: int, groups: int | None
+) -> None:
+    spec = mw.load(
+        {
+            "model": "llama3-8b",
+            "cluster": {"topology": "dgx-h100"},
+            "framework": "megatron",
+            "training": {"seq_len": 4096, "global_batch": batch},
+            "pins": {"pp": 4, "tp": 2, "vpp": 2, "micro_batch": 1},
+        },
+        mw.Spec,
+    )
+    best = mw.solve(spec, by_kind=False)
+    for target, file, option in (
+        ("megatron", "launch.sh", "--microbatch-group-size-per-virtual-pipeline-stage"),
+        ("megatron-bridge", "meshwright_plan.py", "microbatch_group_size_per_vp_stage"),
+    ):
+        text = mw.export(spec, best, to=target)[file]
+        found = re.search(rf"{option}[ =](\d+)", text)
+        assert (int(found[1]) if found else None) == groups
+
+
 def test_ranks_out_of_order_are_tasks_of_slurm() -> None:
     spec = mw.load("llama3-405b-16384xh100", mw.Spec, pins=["vpp=1"])
     best = mw.solve(spec, by_kind=False).best

@@ -299,8 +299,12 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     sync_s = layers * total(time.sync_layer)[0]
     sync_s[:, 0] += total(time.sync_first)[0]
     sync_s[:, -1] += total(time.sync_last)[0]
-    # Filling a pipeline of chunks, and then the slowest stage for what is left.
-    fill_s, pace_s = stage_s / vpp, (m - 1 / vpp) * stage_s
+    # Filling a pipeline of chunks, and then the slowest stage for what is left. Fewer
+    # micro-batches than stages leave gaps between the chunks of the first.
+    share = 1 / vpp
+    if vpp > 1 and m < stages:
+        share = (stages - m + (m - 1) / vpp) / (stages - 1)
+    fill_s, pace_s = share * stage_s, (m - share) * stage_s
     if one.rows.schedule[0] == ZERO_BUBBLE_H1:
         # Gradients of weights wait until others have something to do: F + B - W.
         put_off = (min(m, stages) - 1) / max(stages - 1, 1)
@@ -325,7 +329,7 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         if one.rows.schedule[0] == ZERO_BUBBLE_H1:
             held = min(count, stages)
         if vpp > 1:
-            warm = 2 * (stages - e - 1) + (vpp - 1) * stages
+            warm = 2 * (stages - e - 1) + (vpp - 1) * _group(count, stages)
             held = min(count * vpp, warm + 1) / vpp
         saved = (
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
@@ -338,6 +342,12 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
     needed[:, -1] += heads * memory.last_activations[0]
     peak: NDArray[np.float64] = needed.max(axis=1)
     return peak
+
+
+def _group(count: int, stages: int) -> int:
+    """Return how many micro-batches pass a chunk in a row: no fewer than stages."""
+    sizes = (n for n in range(stages, count) if not 0 < count % n < stages)
+    return next(sizes, count)
 
 
 def _host_bytes(one: Prices, layers: Ints) -> NDArray[np.float64]:

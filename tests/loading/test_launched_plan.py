@@ -140,6 +140,12 @@ def test_options_of_megatron(
          "accepted: full"),
         ("--num-distributed-optimizer-instances 3", "does not divide the data-"),
         ("--expert-model-parallel-size 2", "without --num-experts; accepted: 1"),
+        ("--num-virtual-stages-per-pipeline-rank 2 "
+         "--microbatch-group-size-per-virtual-pipeline-stage 31",
+         "makes groups of 31 from 32 micro-batches, and no group may have fewer than "
+         "the 2 stages; accepted: 2"),
+        ("--num-virtual-stages-per-pipeline-rank 2 "
+         "--microbatch-group-size-per-virtual-pipeline-stage 1", "accepted: 2"),
         ("--micro-batch-size zero", "expected a whole number, 1 or more"),
         ("--data-parallel-sharding-strategy all", "accepted: no_shard, optim,"),
     ],
@@ -166,6 +172,11 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
         ("--micro-batch-size 2", "--micro-batch-size 1 changes nothing: it is given "),
         ("--optimizer-offload-fraction 0.5", "changes nothing: nothing is offloaded"),
         ("--tp-comm-overlap", "is not judged: messages of tensor parallelism"),
+        ("--microbatch-group-size-per-virtual-pipeline-stage 2",
+         "changes nothing: stages have one chunk each"),
+        ("--num-virtual-stages-per-pipeline-rank 2 "
+         "--microbatch-group-size-per-virtual-pipeline-stage 4",
+         "is not judged: groups of 2 count, which hold less and take as long"),
         ("--expert-tensor-parallel-size 2", "is not judged: experts count as whole"),
         ("--data-path /data --lr 1e-4", "neither plan nor price: --data-path, --lr"),
         ("--micro-batch-size $MBS", "left open: MBS is not set in the file"),
@@ -178,6 +189,21 @@ def test_notes_say_what_becomes_of_options(
 ) -> None:
     _, notes = pins(tmp_path, f"{MEGATRON[:-1]} {more}\n")
     assert any(told in note for note in notes), notes
+
+
+def test_groups_of_micro_batches_are_named_where_stages_leave_a_rest(
+    tmp_path: Path,
+) -> None:
+    """Of 31 micro-batches on 2 stages, groups of 2 leave 1, and groups of 3 do too."""
+    own, odd = spec(global_batch=124), MEGATRON.replace("128", "124")[:-1]
+    odd += " --num-virtual-stages-per-pipeline-rank 2"
+    option = "--microbatch-group-size-per-virtual-pipeline-stage 4"
+    told = f"2: has groups of 2 micro-batches, which leave 1 of 31; accepted: {option}"
+    with pytest.raises(mw.SpecError, match=told):
+        pins(tmp_path, f"{odd}\n", own)
+    found, notes = pins(tmp_path, f"{odd} {option}\n", own)
+    assert found["vpp"] == 2
+    assert len(notes) == 1
 
 
 def test_another_framework_is_refused(tmp_path: Path) -> None:

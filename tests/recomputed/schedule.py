@@ -32,18 +32,30 @@ def order(plan: Plan, stage: int) -> list[Task]:
 
 
 def _rounds(plan: Plan, up: bool) -> list[tuple[int, int]]:
-    """Chunks and micro-batches in turn: p micro-batches through one chunk at a time.
+    """Chunks and micro-batches in turn: a group through one chunk at a time.
 
     Narayanan et al. 2021, section 2.2.2; the backward comes from the last chunk.
     """
-    chunks = list(range(plan.vpp))
-    group = plan.pp if plan.vpp > 1 else plan.microbatches
+    chunks, batches = list(range(plan.vpp)), list(range(plan.microbatches))
+    group = _group(plan)
     return [
         (chunk, batch)
-        for first in range(0, plan.microbatches, group)
+        for first in batches[::group]
         for chunk in (reversed(chunks) if up else chunks)
-        for batch in range(first, first + group)
+        for batch in batches[first : first + group]
     ]
+
+
+def _group(plan: Plan) -> int:
+    """The least number that leaves no group with fewer micro-batches than stages.
+
+    Megatron-LM, forward_backward_pipelining_with_interleaving, refuses others.
+    """
+    m = plan.microbatches
+    if plan.vpp == 1:
+        return m
+    sizes = [size for size in range(1, m + 1) if size >= plan.pp]
+    return next((n for n in sizes if m % n == 0 or m % n >= plan.pp), m)
 
 
 def _warm_up(plan: Plan, stage: int) -> int:
@@ -53,7 +65,7 @@ def _warm_up(plan: Plan, stage: int) -> int:
         return plan.microbatches
     if plan.vpp > 1:
         # Megatron-LM, get_pp_rank_microbatches.
-        return 2 * after + (plan.vpp - 1) * plan.pp
+        return 2 * after + (plan.vpp - 1) * _group(plan)
     return after
 
 
@@ -155,12 +167,15 @@ def closed_form(
 
     The slowest stage runs all micro-batches; the others add one micro-batch each, or
     one chunk of it where interleaved (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).
-    Under ZB-H1 W fills bubbles: (p - 1) (F + B - W) are left (Qi et al. 2023, table 2),
-    with fewer micro-batches than stages one W of each but the last.
+    Micro-batches that are fewer than stages wait before each chunk but the first for
+    the p - m stages that have none. Under ZB-H1 W fills bubbles: (p - 1) (F + B - W)
+    are left (Qi et al. 2023, table 2), with fewer micro-batches than stages one W of
+    each but the last.
     """
     p, m = plan.pp, plan.microbatches
     if plan.schedule != "zb-h1":
-        fill = [own / plan.vpp for own in stage_s]
+        waits = (p - min(m, p)) * (1 - 1 / plan.vpp) / max(p - 1, 1)
+        fill = [own * (1 / plan.vpp + waits) for own in stage_s]
         return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
     put_off = (min(m, p) - 1) / (p - 1)
     fill = [s - w - put_off * w for s, w in zip(stage_s, weight_s, strict=True)]

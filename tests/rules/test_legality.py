@@ -134,13 +134,7 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": SELECTIVE},
         )
     ],
-    "interleaving_divisible": [
-        (
-            ANY,
-            {"pp": 4, "vpp": 3, "microbatches": 8},
-            {"pp": 4, "vpp": 3, "microbatches": 6},
-        )
-    ],
+    "layers_cover_chunks": [(ANY, {"pp": 4, "vpp": 2}, {"pp": 4, "vpp": 6})],
     # 1020 = 4 x 255: so many tokens for each of four ranks, not of eight.
     "context_divisible": [(ANY, {"cp": 4}, {"cp": 8})],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.

@@ -142,8 +142,8 @@ def quick_fits(
     layers, and so does its host. It does not fit if pp stages without the ends of the
     model, with as few micro-batches in flight as the last stage has, hold fewer layers
     than there are. The last stage has one micro-batch in flight or, with v > 1 chunks,
-    ((v - 1) pp + 1) / v, which is at least (pp + 1) / 2 whatever v is. Capacities are
-    as in `stages_of`.
+    ((v - 1) G + 1) / v with groups of G, which is at least (G + 1) / 2 whatever v is,
+    and G at least pp or all micro-batches. Capacities are as in `stages_of`.
     """
     rows = costs.rows
     recomputes = rows.recompute != NONE
@@ -157,7 +157,7 @@ def quick_fits(
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
     on_host = on_host + share * costs.host_layer
-    halves = np.minimum(np.where(rows.vpp > 1, rows.pp + 1, 2), 2 * rows.microbatches)
+    halves = np.where(rows.vpp > 1, np.minimum(rows.pp, rows.microbatches), 1) + 1
     least = np.maximum(costs.state + halves * kept // 2, 1)
     lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
     lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)

@@ -92,7 +92,8 @@ def step_weights(
     Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred; see
     the schedules in `plans/schedules/`.
     """
-    fill_share = by_schedule(schedule, lambda rules: rules.fill_share(vpp, stages))
+    columns = (microbatches, vpp, stages)
+    fill_share = by_schedule(schedule, lambda rules: rules.fill_share(*columns))
     return StepWeights(
         fill_share=fill_share,
         pace_count=microbatches - fill_share,

@@ -30,7 +30,7 @@ from meshwright.explanations.decisions import (
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import MeshTable, legal_meshes
-from meshwright.lattice.unplaced_choices import even_chunks, list_layouts, list_unplaced
+from meshwright.lattice.unplaced_choices import list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
@@ -140,8 +140,7 @@ def _skeletons_within_pins(job: Job, degrees: Ints) -> Lattice:
     """
     spec = _with_plain_pins(job.spec)
     layouts = list_layouts(spec, degrees)
-    chunks = even_chunks(spec, layouts.rows)
-    rows = list_unplaced(spec, layouts, plan_pins(spec), chunks)
+    rows = list_unplaced(spec, layouts, plan_pins(spec))
     copies = np.ones(len(degrees), dtype=np.int64)
     return Lattice(job.fabric, rows, degrees, copies, MeshTable(job))
 

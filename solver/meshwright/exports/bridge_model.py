@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
-from meshwright.exports.megatron import layout
+from meshwright.exports.megatron import GROUP, layout, microbatch_group
 from meshwright.exports.target import layers, recomputed_layers
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Experts, Model
@@ -43,6 +43,8 @@ def _degrees(model: Model, plan: Plan) -> Iterator[Setting]:
         yield Setting("pipeline_model_parallel_layout", layout(plan), why)
     elif plan.vpp > 1:
         yield Setting("virtual_pipeline_model_parallel_size", plan.vpp, "plan.vpp")
+    if (size := microbatch_group(plan)) != plan.pp:
+        yield Setting("microbatch_group_size_per_vp_stage", size, GROUP)
     if plan.pp > 1:
         why = f"plan.precision {plan.precision}: what stages send"
         yield Setting("pipeline_dtype", DTYPES[plan.precision], why)

@@ -17,7 +17,10 @@ from meshwright.exports.target import (
     recomputed_text,
 )
 from meshwright.plans.plan import Plan
+from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
+
+GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
 CONFIG = "megatron/core/transformer/transformer_config.py: __post_init__"
 
@@ -27,11 +30,6 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     yield from model_refusals(spec.model)
     yield from _recompute_refusals(plan)
     yield from state_refusals(spec, plan)
-    if plan.vpp > 1 and plan.microbatches % plan.pp:
-        check = "megatron/core/pipeline_parallel/schedules.py: get_schedule_table"
-        yield Refusal(
-            "microbatches", f"{plan.microbatches}, not of pp {plan.pp}", check
-        )
 
 
 def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
@@ -67,6 +65,9 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     elif plan.vpp > 1:
         name = "--num-virtual-stages-per-pipeline-rank"
         yield Setting(name, plan.vpp, "plan.vpp")
+    if (size := microbatch_group(plan)) != plan.pp:
+        name = "--microbatch-group-size-per-virtual-pipeline-stage"
+        yield Setting(name, size, GROUP)
     yield Setting("--context-parallel-size", plan.cp, "plan.cp")
     if plan.cp > 1:
         yield Setting("--cp-comm-type", "p2p", "a ring, as its time is counted")
@@ -74,6 +75,14 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--expert-model-parallel-size", plan.ep, "plan.ep")
         why = "experts are whole; Megatron-LM's default is the tensor size"
         yield Setting("--expert-tensor-parallel-size", 1, why)
+
+
+def microbatch_group(plan: Plan) -> int:
+    """Return how many micro-batches pass a virtual stage in a row, pp without any.
+
+    Megatron Core takes pp unless told.
+    """
+    return group_size(plan.microbatches, plan.pp) if plan.vpp > 1 else plan.pp
 
 
 def layout(plan: Plan) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.imports.launch import Launch
+from meshwright.imports.launch_groups import check_groups
 from meshwright.imports.launch_stages import decide_recompute, decide_stages
 
 DIRECT = (
@@ -79,6 +80,7 @@ def decide(launch: Launch, sizes: Sizes) -> Decided:
     if {"dp_replicate", "dp_shard"} <= pins.keys():
         pins.pop("dp", None)
     decide_stages(launch, sizes.n_layers, pins)
+    check_groups(launch, pins)
     decide_recompute(launch, sizes.n_layers, pins)
     if pins.get("pp") == 1:
         pins.pop("vpp", None)

@@ -27,7 +27,6 @@ from meshwright.lattice.unplaced_choices import (
     UnplacedSkeletons,
     list_layouts,
     list_unplaced,
-    whole_chunks,
 )
 from meshwright.plans.columns import (
     Bools,
@@ -165,8 +164,7 @@ def build_lattice(job: Job) -> Lattice:
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     # A layout that the framework cannot run plainly, it cannot run otherwise either.
     layouts = list_layouts(job.spec, degrees, framework_rules(job.spec))
-    chunks = whole_chunks(job.spec, layouts.rows)
-    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec), chunks)
+    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec))
     return Lattice(job.fabric, unplaced, degrees, copies, MeshTable(job))
 
 

@@ -46,6 +46,8 @@ class Layouts(NamedTuple):
     """Index of the degrees of each layout."""
     price_group: Ints
     """Group id; layouts in one group differ only in schedule."""
+    has_chunks: Bools
+    """Whether the rules let stages have two chunks; what bars two bars more."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def list_layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layou
 
     `degrees` is (degrees, axes). ZeRO is tried only with shards, sequence parallelism
     only with a tensor axis, a schedule only with stages. `list_unplaced` adds chunks,
-    precision, offload and recomputation, which have their plainest values here.
+    precision, offload and recomputation, which have their plainest values here. A
+    layout that 1F1B can only run interleaved is listed too.
     """
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
@@ -165,20 +168,24 @@ def list_layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layou
     allowed = _holding(spec, rows, schedules, rules)
     # Only a pipeline has a schedule to choose.
     allowed &= (rows.pp > 1)[:, None] | (schedules["schedule"] == ONE_F_ONE_B)
+    in_two = replace(rows, schedule=0 * rows.pp + ONE_F_ONE_B, vpp=0 * rows.pp + 2)
+    has_chunks = (rows.pp > 1) & holding(rules, spec, in_two)
+    allowed[:, ONE_F_ONE_B] |= has_chunks
     row, schedule = np.nonzero(allowed)
-    return Layouts(replace(rows.take(row), schedule=schedule), degree[row], row)
+    return Layouts(
+        replace(rows.take(row), schedule=schedule),
+        degree[row],
+        row,
+        has_chunks[row] & (schedule == ONE_F_ONE_B),
+    )
 
 
 def list_unplaced(
-    spec: Spec, layouts: Layouts, rules: Sequence[Rule], most_chunks: Ints
+    spec: Spec, layouts: Layouts, rules: Sequence[Rule]
 ) -> UnplacedSkeletons:
-    """Return the legal layouts times chunks, precision, offload and recompute mode.
-
-    `most_chunks` is the largest number of chunks of a stage for each layout; all its
-    divisors are tried.
-    """
+    """Return the legal layouts times chunks, precision, offload and recompute mode."""
     columns = {"layout": np.arange(len(layouts.rows))}
-    columns = _with_divisors(columns, "vpp", most_chunks)
+    columns = _with_divisors(columns, "vpp", _most_chunks(spec, layouts))
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
     offloads, recomputed = _offloads(spec), _recomputation(spec)
@@ -251,21 +258,15 @@ def _shards(rows: Columns) -> Ints:
     return np.where(rows["dp_shard"] > 1, 1, np.where(may_shard, 2, 0))
 
 
-def even_chunks(spec: Spec, rows: Skeletons) -> Ints:
+def _most_chunks(spec: Spec, layouts: Layouts) -> Ints:
     """Return the layers of the largest stage where it can be cut into chunks, else 1.
 
     Each of its divisors is a number of equal chunks. Where layers do not divide, the
     framework must take chunks of which some have a layer less.
     """
-    layers, pp = spec.model.n_layers, rows.pp
+    layers, pp = spec.model.n_layers, layouts.rows.pp
     is_even = (layers % pp == 0) | framework_of(spec).has_uneven_chunks
-    is_even &= (pp > 1) & (rows.schedule == ONE_F_ONE_B)
-    return np.where(is_even, -(-layers // pp), 1)
-
-
-def whole_chunks(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the same, but 1 where micro-batches do not fill whole rounds."""
-    return np.where(rows.microbatches % rows.pp == 0, even_chunks(spec, rows), 1)
+    return np.where(is_even & layouts.has_chunks, -(-layers // pp), 1)
 
 
 def _offloads(spec: Spec) -> list[int]:

@@ -112,20 +112,18 @@ PLAN_RULES: tuple[Rule, ...] = (
         "recompute {recompute}, modules {recompute_modules}",
     ),
     Rule(
-        "interleaving_divisible",
-        "under interleaving pp divides the micro-batches, and chunks hold what leads",
-        "Megatron-LM schedules.py: forward_backward_pipelining_with_interleaving",
+        "layers_cover_chunks",
+        "under interleaving every chunk has a layer, and the first all that lead",
+        "Narayanan et al. 2021, section 2.2.2",
         lambda spec, rows: (
             (rows.vpp == 1)
             | (
-                (rows.microbatches % rows.pp == 0)
-                & (
-                    spec.model.n_layers // (rows.pp * rows.vpp)
-                    >= max(spec.model.first_dense_layers, 1)
-                )
+                spec.model.n_layers // (rows.pp * rows.vpp)
+                >= max(spec.model.first_dense_layers, 1)
             )
         ),
-        "vpp {vpp}, {microbatches} micro-batches mod pp {pp} = {microbatches % pp}",
+        "{spec.model.n_layers} layers / (pp {pp} x vpp {vpp}) = "
+        "{spec.model.n_layers // (pp * vpp)}, {spec.model.first_dense_layers} lead",
     ),
     Rule(
         "offload_supported",

@@ -25,7 +25,7 @@ from meshwright.frameworks.base.registry import partitioned_layers
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees, mesh_rows
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
-from meshwright.lattice.unplaced_choices import even_chunks, list_layouts, list_unplaced
+from meshwright.lattice.unplaced_choices import list_layouts, list_unplaced
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
@@ -163,7 +163,7 @@ def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
     counts = _broken_counts(job, degree_rules(spec), rows)
     degrees = degrees[rows.mesh[counts == counts.min()]]
     layouts = list_layouts(spec, degrees)
-    unplaced = list_unplaced(spec, layouts, [], even_chunks(spec, layouts.rows))
+    unplaced = list_unplaced(spec, layouts, [])
     again = _broken_counts(job, plan_rules(spec), unplaced.rows)
     best = np.flatnonzero(again == again.min())
     if counts.min() + again.min() == 0:

@@ -9,6 +9,8 @@ from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, ow
 
 SHARDED = {"dp_shard": 4, "zero": 1}
 
+CHUNKS = {"pp": 4, "vpp": 3}
+
 FOUR_LEAD = {"moe": EXPERTS["moe"] | {"first_dense_layers": 4}}
 
 CASES: list[tuple[str, Pair]] = [
@@ -43,6 +45,10 @@ CASES: list[tuple[str, Pair]] = [
     ),
     ("expert_tensor_parallel", Pair({}, {"tp": 2}, EXPERTS)),
     ("schedule_supported", Pair({"pp": 2}, {"pp": 2, "schedule": GPIPE})),
+    (
+        "interleaving_rounds",
+        Pair({**CHUNKS, "microbatches": 8}, {**CHUNKS, "microbatches": 6}),
+    ),
     ("offload_supported", Pair({}, {"zero": 1, "offload": OPTIMIZER})),
 ]
 

@@ -21,6 +21,8 @@ from tests.frameworks.limits.cases import (
 FSDP = {"dp_shard": 4, "zero": 3}
 OFFLOADED = {"dp_shard": 4, "zero": 1, "offload": OPTIMIZER}
 
+CHUNKS = {"pp": 4, "vpp": 3}
+
 MLP_AGAIN = {"recompute": SELECTIVE, "recompute_modules": MLP}
 MOE_AGAIN = {"recompute": SELECTIVE, "recompute_modules": WHOLE_MOE}
 NORMS_AGAIN = {"recompute": SELECTIVE, "recompute_modules": NORMS}
@@ -38,6 +40,15 @@ CASES: list[tuple[str, Pair]] = [
         Pair({"tp": 2, "sequence_parallel": True}, {"tp": 2}, EXPERTS),
     ),
     ("schedule_supported", Pair({"pp": 2}, {"pp": 2, "schedule": GPIPE})),
+    # Groups of 5, or of 7 and 6; groups have a micro-batch for every stage.
+    (
+        "interleaving_rounds",
+        Pair({**CHUNKS, "microbatches": 5}, {**CHUNKS, "microbatches": 3}),
+    ),
+    (
+        "interleaving_rounds",
+        Pair({**CHUNKS, "microbatches": 13}, {**CHUNKS, "microbatches": 2}),
+    ),
     ("recompute_supported", Pair(MLP_AGAIN, {**MLP_AGAIN, **UP_PROJECTION})),
     ("recompute_fp8", Pair(MOE_AGAIN | IN_FP8, NORMS_AGAIN | IN_FP8, EXPERTS)),
     # Both come with the distributed optimizer alone.

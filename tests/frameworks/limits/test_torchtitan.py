@@ -23,6 +23,7 @@ from tests.frameworks.limits.cases import (
 SHARDED = {"dp_shard": 4, "zero": 2}
 SPLIT = {"tp": 2, "sequence_parallel": True}
 BUBBLE = {"pp": 4, "schedule": ZERO_BUBBLE_H1}
+CHUNKS = {"pp": 4, "vpp": 3}
 OFFLOADED = {**SHARDED, "offload": PARAMETERS}
 
 CASES: list[tuple[str, Pair]] = [
@@ -71,6 +72,15 @@ CASES: list[tuple[str, Pair]] = [
     (
         "zero_bubble_rounds",
         Pair({**BUBBLE, "microbatches": 10}, {**BUBBLE, "microbatches": 9}),
+    ),
+    # Two rounds of 5, and one of 3; 14 and 13 do not split into three.
+    (
+        "interleaving_rounds",
+        Pair({**CHUNKS, "microbatches": 10}, {**CHUNKS, "microbatches": 14}),
+    ),
+    (
+        "interleaving_rounds",
+        Pair({**CHUNKS, "microbatches": 3}, {**CHUNKS, "microbatches": 13}),
     ),
     ("offload_supported", Pair(OFFLOADED, {**SHARDED, "offload": OPTIMIZER})),
     ("offload_supported", Pair({"zero": 2, "offload": 3}, {"offload": PARAMETERS})),

@@ -32,11 +32,6 @@ OWN_WORDS = {
     "mlp_divisible": Words(
         f"{VERSION} model/ops/linear.py", "out_features (…) must be divisible by …"
     ),
-    "interleaving_divisible": Words(
-        f"{VERSION} core/scheduler/pipeline_scheduler.py: InterleavedPipelineScheduler",
-        "num_microbatches: … must be an integer multiple of pipeline parallel world "
-        "size",
-    ),
 }
 
 
@@ -102,6 +97,15 @@ PLAN_RULES = (
     replace(
         ONLY_1F1B,
         source=f"{VERSION} core/scheduler/pipeline_scheduler.py has no other",
+    ),
+    Rule(
+        "interleaving_rounds",
+        "under interleaving pp divides the micro-batches",
+        f"{VERSION} core/scheduler/pipeline_scheduler.py: InterleavedPipelineScheduler",
+        lambda spec, rows: (rows.vpp == 1) | (rows.microbatches % rows.pp == 0),
+        "vpp {vpp}, {microbatches} micro-batches mod pp {pp} = {microbatches % pp}",
+        fails_with="num_microbatches: … must be an integer multiple of pipeline "
+        "parallel world size",
     ),
     replace(
         WHOLE_LAYERS_RECOMPUTED,

@@ -107,6 +107,16 @@ PLAN_RULES = (
         "has no other",
     ),
     Rule(
+        "interleaving_rounds",
+        "under interleaving there are as many micro-batches as stages",
+        f"{VERSION} pipeline_parallel/schedules.py: "
+        "forward_backward_pipelining_with_interleaving",
+        lambda spec, rows: (rows.vpp == 1) | (rows.microbatches >= rows.pp),
+        "vpp {vpp}, {microbatches} micro-batches, pp {pp}",
+        fails_with="The number of contiguous micro-batches in a virtual pipeline stage"
+        "should range in [PP=… , M=…]",
+    ),
+    Rule(
         "recompute_supported",
         "selective recomputation names modules that the layers have",
         f"{VERSION} transformer_config.py: recompute_modules",

@@ -52,11 +52,9 @@ def _sequence_has_chunks(spec: Spec, rows: Skeletons) -> Bools:
     return np.asarray(~rows.sequence_parallel | (spec.training.seq_len % chunks == 0))
 
 
-def _has_whole_rounds(spec: Spec, rows: Skeletons) -> Bools:
+def _has_whole_rounds(rows: Skeletons) -> Bools:
     rounds = np.maximum(rows.microbatches // rows.pp, 1)
-    return np.asarray(
-        (rows.schedule != ZERO_BUBBLE_H1) | (rows.microbatches % rounds == 0)
-    )
+    return np.asarray(rows.microbatches % rounds == 0)
 
 
 DEGREE_RULES = (
@@ -142,11 +140,21 @@ PLAN_RULES = (
         "number of stages (…).",
     ),
     Rule(
+        "interleaving_rounds",
+        "under interleaving every round of about pp has the same number of "
+        "micro-batches",
+        f"{SCHEDULES}: ScheduleInterleaved1F1B",
+        lambda spec, rows: (rows.vpp == 1) | _has_whole_rounds(rows),
+        "vpp {vpp}, {microbatches} micro-batches, pp {pp}",
+        fails_with="Interleaved 1F1B requires the number of microbatches to be a "
+        "multiple of the number of rounds (…), but got ….",
+    ),
+    Rule(
         "zero_bubble_rounds",
         "a zero-bubble schedule has the same number of micro-batches in each round of "
         "about pp",
         f"{SCHEDULES}: ScheduleInterleavedZeroBubble, with one stage on each rank",
-        _has_whole_rounds,
+        lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | _has_whole_rounds(rows),
         "{microbatches} micro-batches, pp {pp}",
         fails_with="Zero bubble requires the number of microbatches to be a multiple "
         "of the number of rounds (…), but got ….",

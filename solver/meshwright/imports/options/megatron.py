@@ -118,6 +118,7 @@ def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.say("layers_per_chunk", *size)
     elif is_complete:
         launch.say("vpp", 1)
+    _say_groups(settings, launch, is_complete)
     for name, field in (
         ("decoder_first_pipeline_num_layers", "first_stage"),
         ("num_layers_in_first_pipeline_stage", "first_stage"),
@@ -131,6 +132,18 @@ def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
             launch.say(f"counts_{name}", True, own)
     if launch.framework == "megatron" and is_complete:
         launch.say("schedule", "1f1b")
+
+
+def _say_groups(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    """Say how many micro-batches pass a virtual stage in a row."""
+    found = settings.count(
+        "microbatch_group_size_per_virtual_pipeline_stage",
+        "microbatch_group_size_per_vp_stage",
+    )
+    if found:
+        launch.say("microbatch_group", *found)
+    elif is_complete:
+        launch.say("groups_are_pp", True)
 
 
 def _say_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:

@@ -45,9 +45,9 @@ class Schedule(ABC):
         """Return the micro-batches whose logits the last stage holds."""
         return np.ones_like(microbatches)
 
-    def fill_share(self, vpp: Ints, stages: Ints) -> Floats:
+    def fill_share(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Floats:
         """Return the share of its time that a stage adds to filling the pipeline."""
-        return np.asarray(1 / vpp)
+        return np.ones(np.shape(vpp))
 
     def deferred(self, microbatches: Ints, stages: Ints) -> Floats:
         """Return how many W of a stage the closed form moves from fill to pace.

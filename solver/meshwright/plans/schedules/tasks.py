@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from meshwright.spec.microbatch_groups import group_size
+
 Kind = Literal["F", "B", "W"]
 """Forward; backward, only for inputs where W is a task; weight gradients."""
 
@@ -35,21 +37,26 @@ class Tasks:
         """Return, for each kind, how many numbers before a task its source is."""
         return self.microbatches, self.microbatches, self.per_kind
 
+    @property
+    def group(self) -> int:
+        """Return how many micro-batches pass a chunk before the next chunk runs."""
+        m = self.microbatches
+        return group_size(m, self.stages) if self.vpp > 1 else m
+
     @cached_property
     def first_forwards(self) -> list[int]:
         """Return the forwards of the first stage in order.
 
-        Interleaved, p divides m, and p micro-batches at a time pass one chunk after
-        another (Narayanan et al. 2021, section 2.2.2; Megatron-LM
-        schedules.py: get_schedule_table).
+        Interleaved, a group of micro-batches at a time passes one chunk after another
+        (Narayanan et al. 2021, section 2.2.2; Megatron-LM schedules.py:
+        get_schedule_table).
         """
-        m = self.microbatches
-        group = self.stages if self.vpp > 1 else m
+        m, group = self.microbatches, self.group
         return [
             chunk * self.stages * m + index
             for first in range(0, m, group)
             for chunk in range(self.vpp)
-            for index in range(first, first + group)
+            for index in range(first, min(first + group, m))
         ]
 
     def forwards(self, stage: int) -> list[int]:
