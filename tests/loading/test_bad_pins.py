@@ -153,7 +153,7 @@ def test_pins_on_the_command_line_need_a_mapping_in_the_file(tmp_path: Path) -> 
         (["layers=[4, 4]", "pp=4"], "layers of 2 stages, pp 4"),
         (["tp=8", "mesh={tp: [2]}"], "pins.mesh.tp: [2] (tp 8)"),
         (["cp=8", "tp=2"], "tp 2 x cp 8 = 16, the cluster has 8"),
-        (["pp=8", "vpp=2"], "8 layers mod (pp 8 x vpp 2) = 8"),
+        (["pp=8", "vpp=2"], "8 layers / (pp 8 x vpp 2) = 0"),
     ],
 )
 def test_pins_that_no_plan_meets_together_are_an_answer(
