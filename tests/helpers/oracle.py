@@ -225,7 +225,7 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
 def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     """Return every recompute mode, with every set of modules that a layer has.
 
-    Full recomputation keeps the input of every layer, or of every second or fourth.
+    Full recomputation keeps the input of every layer, or of every second.
     The core of attention frees memory only where it stores scores. A set that frees
     none in the repeated layers is no recomputation of them.
     """
@@ -239,7 +239,7 @@ def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
         "shared_experts": moe is not None and moe.shared_d_ff > 0,
         "mlp": moe is None or moe.first_dense_layers > 0,
     }
-    modes = [(0, 0, 1), (1, 0, 1), (2, 0, 1), (2, 0, 2), (2, 0, 4)]
+    modes = [(0, 0, 1), (1, 0, 1), (2, 0, 1), (2, 0, 2)]
     for code, written in enumerate(WRITTEN_SETS[1:], start=1):
         names = written.split("+")
         is_lead_alone = names == ["mlp"] and moe is not None

@@ -37,10 +37,11 @@ RECOMPUTATION = ("recompute", "recompute_modules", "recompute_segment")
 ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """Stages to try where all is replicated, is always sharded, or may be."""
 
-SEGMENTS = (2, 4)
-"""Layers of a segment to try. A stage of n layers and f micro-batches in flight holds
-f n / k inputs and k layers at work. A layer saves about 10 to 17 times its input, and
-f n is about the layers of the model under 1F1B, so that k is best near 2 or 3."""
+SEGMENTS = (2,)
+"""Layers of longer segments to try. A stage of n layers with f micro-batches in flight
+holds f n / k inputs, and k layers at work, each of which saves 10 to 17 times its
+input. Under 1F1B f n is about the layers of the model, so that k is best near 3, and 2
+frees nearly as much. Pins may name others."""
 
 OFF_OR_ON = {0: [0], 1: [0, 1]}
 """Values to try where the choice is absent or present."""
