@@ -19,8 +19,9 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     Where the layers have only one split, a skeleton that recomputes takes no less time
     than the same skeleton without recomputation, if that fits too; the same goes for
     offload, and for longer segments, which take as long as segments of one layer. Under
-    a limit on links nothing is dominated, since a slower plan may keep the limit. Pinned counts of recomputed layers exclude plans that recompute nothing,
-    so those dominate no plan.
+    a limit on links nothing is dominated, since a slower plan may keep the limit.
+    Pinned counts of recomputed layers exclude plans that recompute nothing, so those
+    dominate no plan.
     """
     if job.spec.limits.max_link_utilisation is not None:
         return np.zeros(len(fitting), dtype=bool)

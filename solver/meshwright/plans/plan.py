@@ -110,11 +110,7 @@ class Plan(SpecModel):
         plain details of recomputation.
         """
         return ",".join(
-            self._written(
-                field.name
-                for field in FIELDS
-                if self._is_written(field)
-            )
+            self._written(field.name for field in FIELDS if self._is_written(field))
         )
 
     @property
