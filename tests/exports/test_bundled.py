@@ -47,6 +47,9 @@ def test_megatron_recomputes_one_number_of_whole_layers() -> None:
     assert "--recompute-num-layers 5 " in text
     text = mw.export(spec, changed(best.plan, "full", 24))["launch.sh"]
     assert "--recompute-method uniform" in text
+    whole = changed(best.plan, "full", 24)
+    segments = whole.model_copy(update={"recompute_segment": 4})
+    assert "--recompute-num-layers 4 " in mw.export(spec, segments)["launch.sh"]
     with pytest.raises(mw.SpecError, match="recompute_scope: selective recomputation"):
         mw.export(spec, changed(best.plan, "selective", 5))
 

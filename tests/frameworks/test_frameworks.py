@@ -143,9 +143,9 @@ def _named(path: Path) -> set[str]:
 def test_no_other_code_names_a_framework() -> None:
     """Nothing is compared with a name, looked up by one, or in a set of them.
 
-    A target of exports writes files of one framework, and names it.
+    What writes or reads the files of one framework names it.
     """
-    rooms = {ROOT / "frameworks", ROOT / "exports"}
+    rooms = {ROOT / "frameworks", ROOT / "exports", ROOT / "imports"}
     elsewhere = [path for path in ROOT.rglob("*.py") if rooms.isdisjoint(path.parents)]
     found = {path.relative_to(ROOT).as_posix(): _named(path) for path in elsewhere}
     default = {"spec/spec.py": {"megatron"}}

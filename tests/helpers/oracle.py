@@ -39,8 +39,8 @@ Ints = NDArray[np.int64]
 
 NAMES = (
     "tp", "cp", "dp_shard", "dp_replicate", "pp", "micro_batch", "microbatches",
-    "zero", "recompute", "recompute_modules", "schedule", "offload", "precision", "vpp",
-    "ep", "mesh",
+    "zero", "recompute", "recompute_modules", "recompute_segment", "schedule",
+    "offload", "precision", "vpp", "ep", "mesh",
 )  # fmt: skip
 
 
@@ -152,7 +152,8 @@ def _in_scope(
     """Return which splits recompute as many layers as pins and framework allow."""
     mode = RECOMPUTE_MODES[int(one.recompute[0])]
     scope = framework_of(spec).recompute_scope(mode).code
-    if scope == ALL_LAYERS or spec.pins.recomputes_all_layers:
+    has_all = scope == ALL_LAYERS or one.recompute_segment[0] > 1
+    if has_all or spec.pins.recomputes_all_layers:
         return np.asarray((recomputed == layers).all(axis=1))
     if scope == ONE_NUMBER:
         result = np.zeros(len(layers), dtype=bool)
@@ -196,7 +197,7 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
             count = spec.training.global_batch // (dp * micro_batch)
             for (
                 zero,
-                (mode, modules),
+                (mode, modules, segment),
                 sp,
                 schedule,
                 offload,
@@ -210,7 +211,8 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
                 is_even = _has_chunks(spec, pp, vpp) and schedule == 0
                 if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
                     degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
-                    own = (zero, mode, modules, schedule, offload, precision, vpp, ep)
+                    again = (mode, modules, segment)
+                    own = (zero, *again, schedule, offload, precision, vpp, ep)
                     found.append((*degrees, *own, index, sp))
     columns = np.array(found, dtype=np.int64).reshape(-1, len(NAMES) + 1).T
     return Skeletons(
@@ -220,9 +222,10 @@ def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
     )
 
 
-def _recomputation(spec: Spec) -> list[tuple[int, int]]:
+def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     """Return every recompute mode, with every set of modules that a layer has.
 
+    Full recomputation keeps the input of every layer, or of every second.
     The core of attention frees memory only where it stores scores. A set that frees
     none in the repeated layers is no recomputation of them.
     """
@@ -236,12 +239,12 @@ def _recomputation(spec: Spec) -> list[tuple[int, int]]:
         "shared_experts": moe is not None and moe.shared_d_ff > 0,
         "mlp": moe is None or moe.first_dense_layers > 0,
     }
-    modes = [(0, 0), (1, 0), (2, 0)]
+    modes = [(0, 0, 1), (1, 0, 1), (2, 0, 1), (2, 0, 2)]
     for code, written in enumerate(WRITTEN_SETS[1:], start=1):
         names = written.split("+")
         is_lead_alone = names == ["mlp"] and moe is not None
         if all(there[name] for name in names) and not is_lead_alone:
-            modes.append((1, code))
+            modes.append((1, code, 1))
     return modes
 
 
@@ -334,7 +337,7 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         saved = (
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
         )
-        saved = saved + memory.outputs[0]
+        saved = saved + memory.outputs[0] + vpp * memory.part_segments[0]
         if e == 0:
             saved = saved + memory.first_activations[0]
         needed[:, e] += held * saved

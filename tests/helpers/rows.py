@@ -26,6 +26,7 @@ def row(**fields: object) -> Skeletons:
         "zero": 0,
         "recompute": NONE,
         "recompute_modules": 0,
+        "recompute_segment": 1,
         "sequence_parallel": False,
         "schedule": ONE_F_ONE_B,
         "offload": KEEPS_ALL,

@@ -88,6 +88,8 @@ def test_a_script_decides_all_but_the_placement(tmp_path: Path) -> None:
          "--recompute-num-layers 3", "recompute_layers", (3, 3)),
         ("--recompute-granularity full --recompute-method uniform "
          "--recompute-num-layers 1", "recompute_layers", "all"),
+        ("--recompute-granularity full --recompute-method uniform "
+         "--recompute-num-layers 4", "recompute_segment", 4),
         ("--recompute-activations", "recompute", ("selective",)),
         ("--num-layers-per-virtual-pipeline-stage 4", "vpp", 4),
         ("--num-virtual-stages-per-pipeline-rank 2", "vpp", 2),

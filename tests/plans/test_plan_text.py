@@ -67,8 +67,7 @@ def test_the_text_of_a_plan_pins_all_that_it_decides(plan: Plan) -> None:
     assert asked.items() <= given.items()
     left_out = [FIELD[name] for name in given.keys() - asked.keys()]
     assert all(
-        own.is_open(given[own.beside]) <= (own.name == "recompute_modules")
-        for own in left_out
+        own.is_open(given[own.beside]) <= bool(own.beside_word) for own in left_out
     )
     assert all(given[own.name] == own.plain for own in left_out)
 

@@ -114,8 +114,11 @@ def _activations(case: Case, stage: int) -> float:
             # A plan counts recomputed layers, and does not say which they are: a
             # leading layer is taken to be whichever of the two leaves more.
             saved += max(lead_plain - usual.plain, lead.kept - usual.kept)
+    segment = case.plan.recompute_segment
     for _ in range(case.plan.stages[stage].recompute_layers):
-        saved -= usual.plain - usual.kept
+        saved -= usual.plain - usual.kept / segment
+    # The last segment of each chunk may have one layer alone, and keeps a whole input.
+    saved += case.plan.vpp * (segment - 1) * usual.kept / segment
     if case.spec.framework == "deepspeed" and case.plan.pp > 1:
         # Its pipeline holds what a stage has sent on until the backward.
         saved += case.own_tokens * case.model.d_model * case.element
@@ -132,7 +135,7 @@ def _logits_of_one(case: Case) -> float:
 
 
 def _working_layer(case: Case) -> float:
-    """One layer that runs again, and gradients on their way through it.
+    """The layers that run again at once, and gradients on their way through them.
 
     They are as wide as what the residual stream and an MLP of `d_ff` hand on, also
     where there are experts.
@@ -140,7 +143,8 @@ def _working_layer(case: Case) -> float:
     usual = layer_bytes(case, case.is_dense(False))
     inputs = 2 if case.model.gated_mlp else 1
     width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
-    return usual.plain - usual.kept + case.tokens * width * case.element
+    again = case.plan.recompute_segment * usual.plain - usual.kept
+    return again + case.tokens * width * case.element
 
 
 def _larger_lead(case: Case) -> float:

@@ -59,11 +59,18 @@ WITH_MODULES = [(["megatron", "ideal"], "recompute_modules", 1)]
 
 FIRST_WITH_MODULES = 10_000
 
+WITH_SEGMENTS = [(["megatron", "ideal"], "recompute_segment", 2)]
+"""The same for seeds from `FIRST_WITH_SEGMENTS` on; no other plan has segments."""
+
+FIRST_WITH_SEGMENTS = 20_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
     wanted = WANTED if seed < FIRST_WITH_MODULES else WITH_MODULES
+    if has_segments := seed >= FIRST_WITH_SEGMENTS:
+        wanted = WITH_SEGMENTS
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3
@@ -71,18 +78,19 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):
-            rows, row = _row(lattice, random, column, least)
+            rows, row = _row(lattice, random, column, least, has_segments)
             place = lattice.table.place(int(rows.mesh[row]))
             return job, to_plan(rows, row, _split(job, rows, row, random), place)
 
 
 def _row(
-    lattice: Lattice, random: Random, column: str, least: int
+    lattice: Lattice, random: Random, column: str, least: int, has_segments: bool
 ) -> tuple[Skeletons, int]:
     """Return a random row, whose column has at least a value where any row has."""
     rows = lattice.rows
-    reaches = np.flatnonzero(getattr(rows, column) >= least)
-    index = reaches if len(reaches) else np.arange(len(lattice))
+    usual = np.flatnonzero((rows.recompute_segment == 1) | has_segments)
+    reaches = usual[getattr(rows, column)[usual] >= least]
+    index = reaches if len(reaches) else usual
     for name in random.sample(COLUMNS, k=len(COLUMNS)):
         own = getattr(rows, name)[index]
         index = index[own == random.choice(np.unique(own).tolist())]
@@ -109,7 +117,8 @@ def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
         recomputed = [random.randint(0, n) for n in layers]
         recomputed[random.randrange(stages)] = 1
         mode = RECOMPUTE_MODES[int(rows.recompute[row])]
-        scope = framework_of(job.spec).recompute_scope(mode).code
+        segment = int(rows.recompute_segment[row])
+        scope = framework_of(job.spec).recompute_scope(mode, segment).code
         if scope == ALL_LAYERS:
             recomputed = layers
         if scope == ONE_NUMBER:

@@ -80,6 +80,8 @@ MLP = FIELD["recompute_modules"].encoded("mlp")
 
 SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
 
+SEGMENTED: dict[str, object] = {"recompute": FULL, "recompute_segment": 4}
+
 Fields = Mapping[str, object]
 
 CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
@@ -126,6 +128,17 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             {"recompute": SELECTIVE, "recompute_modules": MLP},
             {"recompute": FULL, "recompute_modules": MLP},
         )
+    ],
+    "recompute_segments_supported": [
+        (ANY, {"recompute": FULL}, SEGMENTED),
+    ],
+    # 12 layers: as many as 3 stages of a segment of 4 have, not 4 stages of 2 chunks.
+    "recompute_segment": [
+        ("megatron", SEGMENTED | {"pp": 3}, SEGMENTED | {"pp": 4}),
+        ("megatron", SEGMENTED, SEGMENTED | {"recompute": NONE}),
+    ],
+    "recompute_segment_weights": [
+        ("ideal", SEGMENTED | SHARDED, SEGMENTED | SHARDED | {"zero": 3}),
     ],
     "zero_bubble_recompute": [
         (
@@ -184,7 +197,7 @@ def test_rule_holds_and_breaks(
     name: str, framework: str, holds: Fields, breaks: Fields
 ) -> None:
     rule = rule_of(name, framework)
-    own = spec_for(name)
+    own = spec_for(name, framework)
     assert rule.holds(own, row(**holds)).tolist() == [True]
     assert rule.holds(own, row(**breaks)).tolist() == [False]
 
@@ -195,7 +208,7 @@ def test_broken_rule_says_its_numbers(
 ) -> None:
     """The sentence ends in the compared values, of the spec and of the plan."""
     rule = rule_of(name, framework)
-    own = spec_for(name)
+    own = spec_for(name, framework)
     (told,) = broken([rule], own, row(**breaks))
     assert told.rule == name
     assert told.sentence.startswith(rule.sentence)

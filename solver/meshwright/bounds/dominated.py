@@ -9,7 +9,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.skeletons import KEEPS_ALL, NONE
+from meshwright.plans.skeletons import FULL, KEEPS_ALL, NONE
 from meshwright.spec.plan_fields import OFFLOADS
 
 
@@ -18,9 +18,10 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
 
     Where the layers have only one split, a skeleton that recomputes takes no less time
     than the same skeleton without recomputation, if that fits too; the same goes for
-    offload. Under a limit on links nothing is dominated, since a slower plan may keep
-    the limit. Pinned counts of recomputed layers exclude plans that recompute nothing,
-    so those dominate no plan.
+    offload, and for longer segments, which take as long as segments of one layer. Under
+    a limit on links nothing is dominated, since a slower plan may keep the limit.
+    Pinned counts of recomputed layers exclude plans that recompute nothing, so those
+    dominate no plan.
     """
     if job.spec.limits.max_link_utilisation is not None:
         return np.zeros(len(fitting), dtype=bool)
@@ -30,6 +31,9 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     if job.spec.pins.stage_recompute is None:
         group = family * len(OFFLOADS) + offload
         result = _has_other(group, recompute == NONE)
+    segment = rows.recompute_segment[fitting]
+    group = (family * len(OFFLOADS) + offload) * 2 + (recompute == FULL)
+    result |= _has_other(group, (recompute == FULL) & (segment == 1)) & (segment > 1)
     if is_never_faster(job):
         way = lattice.unplaced.recompute_way[fitting]
         group = family * lattice.unplaced.recompute_ways + way

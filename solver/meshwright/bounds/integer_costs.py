@@ -70,6 +70,7 @@ class Scaled(Columns):
     activations: Ints
     freed: Ints
     outputs: Ints
+    part_segments: Ints
     first_state: Ints
     first_activations: Ints
     last_state: Ints
@@ -148,6 +149,8 @@ class Scaled(Columns):
             embedding = embedding + self.held(in_flight, self.first_activations)
         head = (self.last_state + heads * self.last_activations)[:, None]
         fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
+        if self.part_segments.any():
+            fixed = fixed + in_flight * self.part_segments[:, None]
         state, recomputes = self.state[:, None], self.rows.recompute != NONE
         saved = self.held(in_flight, self.activations)
         kept = self.held(in_flight, self.activations - self.freed)
@@ -219,6 +222,7 @@ def _memory_chunks(memory: MemoryCosts, inverse: Ints) -> dict[str, Ints]:
         "activations": memory.activations,
         "kept": memory.activations - memory.freed,
         "outputs": memory.outputs,
+        "part_segments": memory.part_segments,
         "first_state": total(memory.first),
         "first_activations": memory.first_activations,
         "last_state": total(memory.last),

@@ -153,6 +153,7 @@ def quick_fits(
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     ends = ends + heads * costs.last_activations
     ends = ends + most * (np.maximum(costs.first_activations, 0) + costs.outputs)
+    ends = ends + most * rows.vpp * costs.part_segments
     share = np.maximum(-(-model.n_layers // rows.pp), model.first_dense_layers)
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)

@@ -49,7 +49,8 @@ class MemoryCosts(Columns):
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
     n x layer + f x (n x activations - r x freed + outputs) + fixed, and `first` or
     `last` where it is an end of the pipeline (with f x first_activations, and
-    last_activations of each micro-batch whose loss the last stage has in flight).
+    last_activations of each micro-batch whose loss the last stage has in flight). To
+    it comes part_segments for each of its chunks that a micro-batch is in.
     """
 
     layer: Parts
@@ -58,6 +59,8 @@ class MemoryCosts(Columns):
     """Bytes per micro-batch that recomputing a layer frees."""
     outputs: Floats
     """Bytes per micro-batch that a stage keeps of the results that it has sent on."""
+    part_segments: Floats
+    """Bytes that the last segment of a chunk may keep beyond its share of an input."""
     first: Parts
     first_activations: Floats
     """Difference of leading dense layers to repeated ones, which may be negative."""
@@ -79,16 +82,18 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     distinct, inverse = rows.distinct_in_state()
     held = _held(job, distinct).take(inverse)
     logits = _logits(job, rows)
-    working = _at_work(job, rows, tokens * (saved - kept))
+    working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
     shared = _shared(rows, logits, working)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
+    is_full = rows.recompute == FULL
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,
         activations=tokens * saved,
         freed=tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
+        part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
         first=added([held.first, lead.working]),
         first_activations=lead.activations,
         last=added([held.last, shared]),
@@ -229,7 +234,7 @@ def _activation_bytes(
     Bits say what is repeated of a layer that is not recomputed, and of one that is.
     """
     spec, shards = job.spec, rows.shards
-    full = layer_input_bytes(spec, shards)
+    full = layer_input_bytes(spec, shards) / rows.recompute_segment
     selective = of_layer(spec, shards, recomputed)
     kept = np.where(rows.recompute == FULL, full, selective)
     return of_layer(spec, shards, always), kept
@@ -253,8 +258,16 @@ def _shared(rows: Skeletons, logits: Floats, working: Floats) -> Parts:
     return {"workspace": -np.where(is_full, np.minimum(logits, working), 0.0)}
 
 
+def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:
+    """Return the bytes per token that are there again while the backward needs them.
+
+    They are those of one layer, or of all layers of a segment, without its input.
+    """
+    return rows.recompute_segment * (saved - kept)
+
+
 def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
-    """Return the bytes of one recomputed layer and of its gradients in the backward."""
+    """Return the bytes of recomputed layers and of gradients in the backward."""
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
     widest = model.d_model + mlp_inputs(model) * model.d_ff / rows.tp

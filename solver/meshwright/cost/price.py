@@ -208,7 +208,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     saved = memory.activations * split.layers - memory.freed * split.recomputed
-    saved = saved + memory.outputs
+    saved = saved + memory.outputs + rows.vpp * memory.part_segments
     return added(
         [
             scaled(memory.layer, split.layers),

@@ -13,7 +13,7 @@ from meshwright.results.outcome import NearMiss
 from meshwright.rules.sums import WORLD_SIZE
 from meshwright.solver.asked_row import asked_row, broken_sums, row_value
 from meshwright.spec.pins import Pins, Range, written, written_mesh
-from meshwright.spec.plan_fields import FIELD, FIELDS
+from meshwright.spec.plan_fields import FIELD, FIELDS, PlanField
 from meshwright.spec.spec import Spec
 
 PER_STAGE = ("layers", "recompute_layers", "mesh")
@@ -35,9 +35,8 @@ def judged_plan(spec: Spec, plan: Plan) -> tuple[JudgedField, ...]:
     follows = _following(spec, values) | {name for name in PER_STAGE if whole[name]}
     has_dp = ("dp",) if spec.pins.dp else ()
     per_stage = PER_STAGE if plan.world_size > 1 else PER_STAGE[:2]
-    shown = [*has_dp, *names, *per_stage]
-    if plan.recompute != "selective":
-        shown.remove("recompute_modules")
+    details = {field.name for field in FIELDS if _is_idle_detail(field, values)}
+    shown = [*has_dp, *(name for name in names if name not in details), *per_stage]
     return tuple(
         JudgedField(
             name=name,
@@ -46,6 +45,12 @@ def judged_plan(spec: Spec, plan: Plan) -> tuple[JudgedField, ...]:
         )
         for name in shown
     )
+
+
+def _is_idle_detail(field: PlanField, values: dict[str, Any]) -> bool:
+    """Return whether a field details a choice that the plan did not make."""
+    is_idle = field.beside_word and not field.is_open(values[field.beside])
+    return bool(is_idle) and values[field.name] == field.plain
 
 
 def _used_mesh(plan: Plan) -> str:

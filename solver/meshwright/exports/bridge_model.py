@@ -67,8 +67,8 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
         method = "uniform" if plan.recomputes_all_layers else "block"
         some = recomputed_layers(plan)[0] // plan.vpp
         yield Setting("recompute_method", method, "plan.stages")
-        why = "each layer by itself, or so many of each stage"
-        count = 1 if plan.recomputes_all_layers else some
+        why = "layers of a segment, or so many of each stage"
+        count = plan.recompute_segment if plan.recomputes_all_layers else some
         yield Setting("recompute_num_layers", count, why)
 
 

@@ -113,7 +113,8 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
         return
     if plan.recomputes_all_layers:
         yield Setting("--recompute-method", "uniform", "all layers of plan.stages")
-        yield Setting("--recompute-num-layers", 1, "each layer by itself")
+        why = "layers of a segment, which keeps one input"
+        yield Setting("--recompute-num-layers", plan.recompute_segment, why)
         return
     count = recomputed_layers(plan)[0] // plan.vpp
     yield Setting("--recompute-method", "block", "the first layers of each stage")

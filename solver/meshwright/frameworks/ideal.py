@@ -25,6 +25,7 @@ FRAMEWORK = Framework(
     state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(ALL_MODULES, unnamed=CHEAP),
+    has_segments=True,
     has_uneven_chunks=True,
     fused_kernels="all",
     has_fused_loss=True,

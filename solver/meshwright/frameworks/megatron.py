@@ -32,6 +32,7 @@ FRAMEWORK = Framework(
     state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
+    has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform
     has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`
     selective_scope=all_layers(
         f"{limits.VERSION} transformer_config.py: __post_init__ takes no "

@@ -12,7 +12,7 @@ from meshwright.imports.launch_stages import decide_recompute, decide_stages
 
 DIRECT = (
     "tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "zero", "micro_batch",
-    "microbatches", "recompute", "offload", "precision",
+    "microbatches", "recompute", "recompute_segment", "offload", "precision",
 )  # fmt: skip
 """Fields that a launch says as plans have them."""
 

@@ -31,8 +31,17 @@ from meshwright.topology.fabric import free_paths
 
 Columns = dict[str, Any]
 
+RECOMPUTATION = ("recompute", "recompute_modules", "recompute_segment")
+"""The fields that say what is recomputed."""
+
 ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """Stages to try where all is replicated, is always sharded, or may be."""
+
+SEGMENTS = (2,)
+"""Layers of longer segments to try. A stage of n layers with f micro-batches in flight
+holds f n / k inputs, and k layers at work, each of which saves 10 to 17 times its
+input. Under 1F1B f n is about the layers of the model, so that k is best near 3, and 2
+frees nearly as much. Pins may name others."""
 
 OFF_OR_ON = {0: [0], 1: [0, 1]}
 """Values to try where the choice is absent or present."""
@@ -63,8 +72,7 @@ class UnplacedSkeletons:
     base_degree: Ints
     base_price_group: Ints
     ways: dict[str, Ints]
-    """Codes of precision, offload, recompute and its modules, by name, one entry per
-    way."""
+    """Codes of precision, offload and recomputation, by name, one entry per way."""
     ways_to_free: int
     """How many consecutive ways differ only in offload and recomputation."""
     recompute_ways: int
@@ -191,7 +199,7 @@ def list_unplaced(
     offloads, recomputed = _offloads(spec), _recomputation(spec)
     choices = product(_precisions(spec), offloads, recomputed)
     codes = np.array([(*others, *mode) for *others, mode in choices])
-    names = ("precision", "offload", "recompute", "recompute_modules")
+    names = ("precision", "offload", *RECOMPUTATION)
     ways = dict(zip(names, codes.T, strict=True))
     return UnplacedSkeletons(
         base,
@@ -276,8 +284,8 @@ def _offloads(spec: Spec) -> list[int]:
     return sorted({KEEPS_ALL, *allowed, *pinned})
 
 
-def _recomputation(spec: Spec) -> list[tuple[int, int]]:
-    """Return the codes of recompute modes, each with a set of modules, to try.
+def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
+    """Return the ways to recompute that are tried, as codes of `RECOMPUTATION`.
 
     They are those that the framework offers, and those that pins name.
     """
@@ -286,7 +294,18 @@ def _recomputation(spec: Spec) -> list[tuple[int, int]]:
     if "selective" in (spec.pins.recompute or ()):
         sets.add(0)
     sets |= {*offered_sets(spec)}
-    return [(NONE, 0), *((SELECTIVE, code) for code in sorted(sets)), (FULL, 0)]
+    selective = ((SELECTIVE, code, 1) for code in sorted(sets))
+    full = ((FULL, 0, segment) for segment in _segments(spec))
+    return [(NONE, 0, 1), *selective, *full]
+
+
+def _segments(spec: Spec) -> list[int]:
+    """Return the layers of segments to try: as with modules, and those of pins."""
+    pinned = spec.pins.recompute_segment
+    values = pinned.values or (pinned.min, pinned.max) if pinned else ()
+    offered = SEGMENTS if framework_of(spec).has_segments else ()
+    most = spec.model.n_layers
+    return sorted({1, *(n for n in (*offered, *values) if 1 <= n <= most)})
 
 
 def _precisions(spec: Spec) -> list[int]:

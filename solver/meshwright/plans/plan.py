@@ -11,6 +11,7 @@ from meshwright.spec.gpu import Precision
 from meshwright.spec.plan_fields import (
     FIELDS,
     Offload,
+    PlanField,
     RecomputeMode,
     Schedule,
 )
@@ -51,6 +52,9 @@ class Plan(SpecModel):
     recompute: RecomputeMode
     recompute_modules: RecomputeModules = Field(
         "", description="Parts of a layer that selective recomputation repeats."
+    )
+    recompute_segment: Count = Field(
+        1, description="Layers of a segment, of which full keeps one input."
     )
     schedule: Schedule
     offload: Offload = "none"
@@ -102,14 +106,11 @@ class Plan(SpecModel):
     def __str__(self) -> str:
         """Return the plan in one line, as `--plan` reads it.
 
-        It leaves out the layers of stages, the mesh, and fields that others decide.
+        It leaves out the layers of stages, the mesh, fields that others decide, and
+        plain details of recomputation.
         """
         return ",".join(
-            self._written(
-                field.name
-                for field in FIELDS
-                if not field.beside or field.is_open(getattr(self, field.beside))
-            )
+            self._written(field.name for field in FIELDS if self._is_written(field))
         )
 
     @property
@@ -126,9 +127,13 @@ class Plan(SpecModel):
             )
         )
 
+    def _is_written(self, field: PlanField) -> bool:
+        if field.beside_word:
+            return bool(getattr(self, field.name) != field.plain)
+        return not field.beside or field.is_open(getattr(self, field.beside))
+
     def _written(self, names: Iterable[str]) -> list[str]:
-        values = [(name, getattr(self, name)) for name in names]
-        written = [f"{name}={value}".lower() for name, value in values if value != ""]
+        written = [f"{name}={getattr(self, name)}".lower() for name in names]
         if self.recomputes_some_layers:
             written.append("recompute_layers=any")
         return written

@@ -58,6 +58,7 @@ class Skeletons(Columns):
     zero: Ints
     recompute: Ints
     recompute_modules: Ints
+    recompute_segment: Ints
     sequence_parallel: Bools
     schedule: Ints
     offload: Ints

@@ -49,4 +49,5 @@ def _recompute_text(plan: Plan) -> str:
     if not recomputed:
         return "none"
     modules = f" of {plan.recompute_modules}" if plan.recompute_modules else ""
-    return f"{plan.recompute}{modules}, {recomputed} of {layers} layers"
+    each = f" in segments of {plan.recompute_segment}" * (plan.recompute_segment > 1)
+    return f"{plan.recompute}{modules}{each}, {recomputed} of {layers} layers"

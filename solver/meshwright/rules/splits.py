@@ -110,7 +110,7 @@ def _partition(framework: Framework, model: Model, plan: Plan) -> Iterator[Broke
 
 def _recompute_scope(framework: Framework, plan: Plan) -> Iterator[BrokenRule]:
     """Yield the recompute scope of a plan's mode, if the plan is not in it."""
-    scope = framework.recompute_scope(plan.recompute)
+    scope = framework.recompute_scope(plan.recompute, plan.recompute_segment)
     recomputed = np.array([stage.recompute_layers for stage in plan.stages])
     if plan.recompute != "none" and not _is_in_scope(scope, plan, recomputed):
         yield BrokenRule(

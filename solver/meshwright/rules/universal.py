@@ -11,7 +11,14 @@ import numpy as np
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import KEEPS_ALL, NONE, SELECTIVE, ZERO_BUBBLE_H1
+from meshwright.plans.skeletons import (
+    FULL,
+    KEEPS_ALL,
+    NONE,
+    PARAMETERS,
+    SELECTIVE,
+    ZERO_BUBBLE_H1,
+)
 from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
 from meshwright.spec.spec import Spec
 
@@ -110,6 +117,42 @@ PLAN_RULES: tuple[Rule, ...] = (
             (rows.recompute == SELECTIVE) | (rows.recompute_modules == 0)
         ),
         "recompute {recompute}, modules {recompute_modules}",
+    ),
+    Rule(
+        "recompute_segments_supported",
+        "full recomputation keeps the input of every layer",
+        "PyTorch utils/checkpoint.py: checkpoint wraps a layer",
+        lambda spec, rows: (
+            (rows.recompute_segment == 1) | np.bool_(framework_of(spec).has_segments)
+        ),
+        "recompute_segment {recompute_segment}",
+        concerns=lambda spec: not framework_of(spec).has_segments,
+    ),
+    Rule(
+        "recompute_segment",
+        "segments of several layers stand beside full recomputation, and are no "
+        "longer than a chunk",
+        "Megatron-LM recompute.py: checkpointed_forward, method uniform",
+        lambda spec, rows: (
+            (rows.recompute_segment == 1)
+            | (
+                (rows.recompute == FULL)
+                & (rows.pp * rows.vpp * rows.recompute_segment <= spec.model.n_layers)
+            )
+        ),
+        "recompute {recompute}, {spec.model.n_layers} layers < pp {pp} x vpp {vpp} x "
+        "recompute_segment {recompute_segment}",
+    ),
+    Rule(
+        "recompute_segment_weights",
+        "segments of several layers have their weights on the GPU: no ZeRO-3, no "
+        "offloaded parameters",
+        "a segment would gather or fetch its weights once more, which is not priced",
+        lambda spec, rows: (
+            (rows.recompute_segment == 1)
+            | ((rows.zero < 3) & (rows.offload != PARAMETERS))
+        ),
+        "recompute_segment {recompute_segment}, zero {zero}, offload {offload}",
     ),
     Rule(
         "layers_cover_chunks",

@@ -152,6 +152,9 @@ class Pins(SpecModel):
         None,
         description="Parts of a layer that selective repeats: moe_act+layernorm.",
     )
+    recompute_segment: RangePin | None = Field(
+        None, description="Layers of a segment, of which full keeps one input."
+    )
     recompute_layers: StageCounts | None = Field(
         None,
         description="Recomputed layers: all, any (the solver counts), or per stage. "

@@ -70,17 +70,17 @@ class PlanField:
 
 
 FIELDS = (
-    PlanField("tp", rank=5, plain=1),
-    PlanField("pp", rank=4, plain=1),
-    PlanField("vpp", rank=10, plain=1, beside="pp"),
-    PlanField("cp", rank=7, plain=1, beside="cp"),
-    PlanField("ep", rank=8, plain=1),
-    PlanField("dp_replicate", rank=6, plain=1, is_technique=False),
+    PlanField("tp", rank=6, plain=1),
+    PlanField("pp", rank=5, plain=1),
+    PlanField("vpp", rank=11, plain=1, beside="pp"),
+    PlanField("cp", rank=8, plain=1, beside="cp"),
+    PlanField("ep", rank=9, plain=1),
+    PlanField("dp_replicate", rank=7, plain=1, is_technique=False),
     PlanField("dp_shard", rank=None, plain=1, is_technique=False),
-    PlanField("zero", rank=3, plain=0),
-    PlanField("micro_batch", rank=13, is_technique=False, prefers_large=True),
+    PlanField("zero", rank=4, plain=0),
+    PlanField("micro_batch", rank=14, is_technique=False, prefers_large=True),
     PlanField("microbatches", rank=None, is_technique=False),
-    PlanField("sequence_parallel", rank=11, plain=False, beside="tp"),
+    PlanField("sequence_parallel", rank=12, plain=False, beside="tp"),
     PlanField("recompute", rank=1, plain="none", words=RECOMPUTE_MODES),
     PlanField(
         "recompute_modules",
@@ -91,9 +91,17 @@ FIELDS = (
         beside="recompute",
         beside_word="selective",
     ),
-    PlanField("schedule", rank=9, plain="1f1b", words=SCHEDULES, beside="pp"),
+    PlanField(
+        "recompute_segment",
+        rank=3,
+        plain=1,
+        is_technique=False,
+        beside="recompute",
+        beside_word="full",
+    ),
+    PlanField("schedule", rank=10, plain="1f1b", words=SCHEDULES, beside="pp"),
     PlanField("offload", rank=0, plain="none", words=OFFLOADS),
-    PlanField("precision", rank=12, plain="bf16", is_technique=False, words=PRECISIONS),
+    PlanField("precision", rank=13, plain="bf16", is_technique=False, words=PRECISIONS),
 )
 """All fields, in the order in which plans are written."""
 

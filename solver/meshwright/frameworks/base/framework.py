@@ -12,7 +12,11 @@ from typing import Literal
 
 from meshwright.frameworks.base.limiting_field import limiting
 from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
-from meshwright.frameworks.base.recompute_scope import ANY_NUMBER, RecomputeScope
+from meshwright.frameworks.base.recompute_scope import (
+    ANY_NUMBER,
+    IN_SEGMENTS,
+    RecomputeScope,
+)
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
 from meshwright.spec.training import FusedKernels, Training
@@ -128,6 +132,14 @@ class Framework:
         ),
     )
     """How many layers of each stage may be recomputed in full."""
+    has_segments: bool = field(
+        default=False,
+        metadata=limiting(
+            "recompute_segments_supported",
+            lambda _: "full recomputation keeps the input of every layer",
+        ),
+    )
+    """Whether full recomputation may keep the input of every n-th layer alone."""
     has_uneven_chunks: bool = field(
         default=False,
         metadata=limiting("chunks_even", lambda _: "chunks of stages are equal"),
@@ -190,7 +202,9 @@ class Framework:
     counts_ends_as_layers: bool = True
     """Whether embedding and head count as one layer each if layers do not divide."""
 
-    def recompute_scope(self, mode: RecomputeMode) -> RecomputeScope:
+    def recompute_scope(self, mode: RecomputeMode, segment: int = 1) -> RecomputeScope:
         """Return how many layers of each stage may be recomputed in a mode."""
+        if segment > 1:
+            return IN_SEGMENTS
         scopes = {"selective": self.selective_scope, "full": self.full_scope}
         return scopes.get(mode, ANY_NUMBER)

@@ -27,6 +27,7 @@ class RecomputeScope:
     """File and version of the framework in which this was read."""
 
 
+IN_SEGMENTS = RecomputeScope(ALL_LAYERS, "segments hold every layer of a chunk")
 ANY_NUMBER = RecomputeScope(PER_STAGE, "every stage recomputes any number of layers")
 
 

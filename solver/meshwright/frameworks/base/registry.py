@@ -9,7 +9,11 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.limits import Limit, limits, without_limits
-from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, PER_STAGE
+from meshwright.frameworks.base.recompute_scope import (
+    ALL_LAYERS,
+    IN_SEGMENTS,
+    PER_STAGE,
+)
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
@@ -80,7 +84,8 @@ def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
         for mode in RECOMPUTE_MODES
     ]
     codes[NONE] = PER_STAGE
-    return np.array(codes)[rows.recompute]
+    scopes = np.array(codes)[rows.recompute]
+    return np.where(rows.recompute_segment > 1, IN_SEGMENTS.code, scopes)
 
 
 def partitioned_layers(spec: Spec, stages: int) -> Ints | None:

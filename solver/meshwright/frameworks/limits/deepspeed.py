@@ -37,6 +37,10 @@ OWN_WORDS = {
         "train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
         "world_size",
     ),
+    "recompute_segments_supported": Words(
+        f"{VERSION} runtime/pipe/module.py: _is_checkpointable leaves alone a segment "
+        "that the embedding or the head is in"
+    ),
     "context_divisible": Words(
         f"{ULYSSES}: UlyssesSPDataLoaderAdapter",
         "batch's seqlen=… isn't divisible by sp-size=…",

@@ -228,6 +228,8 @@ def _say_full(
     launch.say("recompute", "full", kind)
     if method[0] == "block":
         launch.say("recompute_per_chunk", *count)
+    elif launch.framework == "megatron":
+        launch.say("recompute_segment", *count)
     elif count[0] > 1:
         why = "each layer counts as kept by itself, as with 1"
         launch.is_not_judged(count[1], why)
