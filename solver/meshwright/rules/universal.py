@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks
 from meshwright.frameworks.base.small_state import special_state
+from meshwright.plans.chunks import most_chunks
+from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import KEEPS_ALL, NONE, SELECTIVE, ZERO_BUBBLE_H1
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    NONE,
+    SELECTIVE,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
 from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
 from meshwright.spec.spec import Spec
 
@@ -19,6 +27,19 @@ from meshwright.spec.spec import Spec
 def _shared_width(spec: Spec) -> int:
     """Return the inner width of the shared experts; 0 without any."""
     return spec.model.moe.shared_d_ff if spec.model.moe else 0
+
+
+def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where no chunk is empty, and the first stage has all leading layers.
+
+    Leading layers fill less than the first chunk, unless the layers of stages are
+    pinned: prices are those of whole stages.
+    """
+    leading, pinned = spec.model.first_dense_layers, pinned_chunks(spec)
+    if pinned is not None:
+        return (rows.vpp <= most_chunks(pinned)) & (pinned[0] >= leading)
+    each = spec.model.n_layers // (rows.pp * rows.vpp)
+    return np.asarray(each >= max(leading, 1))
 
 
 DEGREE_RULES: tuple[Rule, ...] = (
@@ -117,13 +138,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "Megatron-LM schedules.py: forward_backward_pipelining_with_interleaving",
         lambda spec, rows: (
             (rows.vpp == 1)
-            | (
-                (rows.microbatches % rows.pp == 0)
-                & (
-                    spec.model.n_layers // (rows.pp * rows.vpp)
-                    >= max(spec.model.first_dense_layers, 1)
-                )
-            )
+            | ((rows.microbatches % rows.pp == 0) & _holds_chunks(spec, rows))
         ),
         "vpp {vpp}, {microbatches} micro-batches mod pp {pp} = {microbatches % pp}",
     ),
