@@ -62,9 +62,11 @@ def test_every_other_block_is_half_of_the_layers_recomputed_in_full() -> None:
     assert [stage.recompute_layers for stage in plan.stages] == [2, 2]
 
 
-def test_every_second_matmul_is_nearest_to_half_of_the_layers() -> None:
-    plan = priced(config__recompute="selective (per-op)").plan
-    assert [stage.recompute_layers for stage in plan.stages] == [2, 2]
+def test_recomputation_by_operations_is_of_every_layer() -> None:
+    names = {"config__framework": "TorchTitan", "date": "2025-03-10"}
+    plan = priced(config__recompute="selective (per-op)", **names).plan
+    assert (plan.recompute, plan.recompute_modules) == ("selective", "")
+    assert plan.recomputes_all_layers
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,13 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
         spec.model.n_layers, int(one.pp[0]), bool(one.recompute[0])
     )
     possible = layers[:, 0] >= spec.model.first_dense_layers
-    if one.vpp[0] > 1:
+    pinned = spec.pins.layers
+    if one.vpp[0] > 1 and pinned is not None and framework_of(spec).has_uneven_chunks:
+        # Pinned stages have any chunks, of which the first and the last may have none.
+        ends = np.isin(np.arange(len(pinned)), (0, len(pinned) - 1))
+        possible &= (layers == pinned).all(axis=1)
+        possible &= bool((np.array(pinned) + ends >= one.vpp[0]).all())
+    elif one.vpp[0] > 1:
         # Every chunk of a stage has as many layers as the largest, or one less.
         largest = math.ceil(spec.model.n_layers / one.pp[0])
         possible &= (layers <= largest).all(axis=1)
@@ -253,6 +259,9 @@ def _has_chunks(spec: Spec, pp: int, vpp: int) -> bool:
     layers = spec.model.n_layers
     if layers % (pp * vpp) == 0 or not framework_of(spec).has_uneven_chunks:
         return layers % (pp * vpp) == 0
+    if spec.pins.layers is not None:
+        # The first and last chunk may hold the embedding and the loss alone.
+        return math.ceil(layers / pp) % vpp == 0
     return math.ceil(layers / pp) % vpp == 0 and pp * vpp <= layers
 
 

@@ -49,16 +49,16 @@ def weights(case: Case, is_dense: bool) -> list[Weight]:
     return found
 
 
-def _is_kept(case: Case, number: int) -> bool:
-    """In fp8 all are scaled matmuls, which are always kept."""
-    return case.precision == "fp8" or number % 2 == 0
+def _is_kept(number: int) -> bool:
+    """The first, third, fifth ... of a layer, in any precision."""
+    return number % 2 == 0
 
 
 def kept(case: Case, is_dense: bool) -> float:
     """Bytes per token of the group that are saved beside attention's."""
     numbers, d = case.model.d_model / case.sequence_shards, case.model.d_model
     for number, weight in enumerate(weights(case, is_dense)):
-        if _is_kept(case, number):
+        if _is_kept(number):
             numbers += weight.writes * weight.tokens
         if weight.is_row and case.plan.tp > 1:
             numbers += d / case.sequence_shards
@@ -73,5 +73,5 @@ def again(case: Case, is_dense: bool) -> list[tuple[float, float, float]]:
     return [
         (weight.tokens * case.tokens, weight.writes, weight.reads)
         for number, weight in enumerate(weights(case, is_dense))
-        if not _is_kept(case, number)
+        if not _is_kept(number)
     ]

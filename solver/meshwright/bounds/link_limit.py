@@ -53,7 +53,7 @@ class LinkLimit:
         range of N is too busy between them.
         """
         even = np.full(stages.extra.shape, -(-stages.layers // stages.count))
-        is_even = has_even_split(stages.layers, stages.costs.rows)[:, None]
+        is_even = has_even_split(self.job.spec, stages.costs.rows)[:, None]
         most = stages.full_cap.max(axis=1, keepdims=True).astype(np.int64)
         fullest = np.where(is_even, even, np.minimum(most, stages.layers))
         at_least = np.where(is_even, even, stages.least)

@@ -30,6 +30,7 @@ from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
 from meshwright.frameworks.base.registry import (
     framework_of,
     partitioned_layers,
+    pinned_chunks,
     recompute_scopes,
 )
 from meshwright.lattice.lattice import Lattice, in_best_case
@@ -133,7 +134,7 @@ class MemoryFit:
         # A stage may hold more than an even share where the framework splits layers.
         can &= framework_of(self._job.spec).partition is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
-        is_even = (rows.vpp > 1) & has_even_split(model.n_layers, rows)
+        is_even = (rows.vpp > 1) & has_even_split(self._job.spec, rows)
         chunked = np.flatnonzero(is_open & is_even)
         result[chunked] = interleaved_fits(self.costs(chunked), model, *capacities)
         others = np.flatnonzero(is_open & ~is_even)
@@ -177,7 +178,8 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     """Return the stages of skeletons, each on the kind of GPU that it lies on."""
     if not job.gpu_kinds:
         fixed = partitioned_layers(job.spec, count)
-        return stages_of(costs, job.spec.model, *_capacities(job), fixed)
+        is_any = pinned_chunks(job.spec) is not None
+        return stages_of(costs, job.spec.model, *_capacities(job), fixed, is_any)
     # Without times, costs are the same for every kind of GPU.
     by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
     stages = [
@@ -186,6 +188,7 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
             kind.spec.model,
             *_capacities(kind),
             partitioned_layers(kind.spec, count),
+            pinned_chunks(kind.spec) is not None,
         )
         for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
     ]

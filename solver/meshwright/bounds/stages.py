@@ -19,7 +19,7 @@ import numpy as np
 
 from meshwright.bounds.integer_costs import Scaled
 from meshwright.cost.schedule import heads_in_flight, most_in_flight
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.model import Model
@@ -73,11 +73,13 @@ def stages_of(
     capacity: int | Ints,
     host_capacity: int = ENDLESS_CHUNKS,
     partition: Ints | None = None,
+    has_any_chunks: bool = False,
 ) -> Stages:
     """Return the stages of skeletons that all have the same pp.
 
     `capacity` is in chunks, one number or (rows, 1); `host_capacity` is in chunks per
-    GPU; `partition` is the layers of each stage where the framework decides them.
+    GPU; `partition` is the layers of each stage where the framework decides them;
+    `has_any_chunks` says that chunks of interleaved stages may be of any size.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
     index = np.arange(count)
@@ -87,6 +89,7 @@ def stages_of(
     shape = (len(costs), count)
     # Chunks of interleaved stages have as many layers, or one less.
     chunks, even = costs.rows.vpp, -(-layers // count)
+    chunks = np.ones_like(chunks) if has_any_chunks else chunks
     most = np.where(chunks > 1, even, layers)[:, None]
     fewest = even - np.minimum(chunks, even * count - layers)
     least = np.where(chunks > 1, fewest, 1)[:, None].repeat(count, axis=1)
@@ -197,14 +200,15 @@ def fits(stages: Stages) -> Bools:
     return result
 
 
-def has_even_split(layers: int, rows: Skeletons) -> Bools:
+def has_even_split(spec: Spec, rows: Skeletons) -> Bools:
     """Return which skeletons have only one split of layers: into equal chunks."""
-    return np.asarray((rows.pp == 1) | ((rows.vpp > 1) & (layers % rows.pp == 0)))
+    is_even = (rows.vpp > 1) & (spec.model.n_layers % rows.pp == 0)
+    return np.asarray((rows.pp == 1) | (is_even & (pinned_chunks(spec) is None)))
 
 
 def has_one_split(spec: Spec, rows: Skeletons) -> Bools:
     """Return which skeletons have only one split of layers."""
-    is_even = has_even_split(spec.model.n_layers, rows)
+    is_even = has_even_split(spec, rows)
     return is_even | (framework_of(spec).partition is not None)
 
 

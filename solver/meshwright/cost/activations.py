@@ -71,7 +71,7 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     if model.dropout:
         masks = 2 * model.d_model
         tensors.append(Saved("residual dropout masks", masks, "sequence"))
-    return [*tensors, *kept_per_op(spec, layer, is_dense)]
+    return [*tensors, *kept_per_op(layer, is_dense)]
 
 
 def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:

@@ -55,8 +55,8 @@ stage (`--recompute-num-layers`)."""
 RECOMPUTE = {
     "none": NONE,
     "selective": SELECTIVE,
-    # torchtitan keeps every second matmul's output: between selective and full
-    "selective (per-op)": Recompute("full", every=2),
+    # torchtitan's own policy: `cost.every_other_matmul`
+    "selective (per-op)": SELECTIVE,
     "full": FULL,
     "selective (every other block)": Recompute("full", every=2),
 }

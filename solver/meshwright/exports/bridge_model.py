@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
 from meshwright.exports.megatron import GROUP, layout, microbatch_group
-from meshwright.exports.target import layers, recomputed_layers
+from meshwright.exports.target import recomputed_layers
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Experts, Model
 from meshwright.spec.spec import Spec
@@ -38,7 +38,7 @@ def _degrees(model: Model, plan: Plan) -> Iterator[Setting]:
     is_split = plan.sequence_parallel and plan.tp > 1
     yield Setting("sequence_parallel", is_split, "plan.sequence_parallel")
     yield Setting("pipeline_model_parallel_size", plan.pp, "plan.pp")
-    if len({*layers(plan)}) > 1:
+    if len({*plan.chunk_layers}) > 1:
         why = "plan.stages: layers t of each, embedding E, loss L"
         yield Setting("pipeline_model_parallel_layout", layout(plan), why)
     elif plan.vpp > 1:

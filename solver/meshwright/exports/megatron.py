@@ -12,7 +12,6 @@ from meshwright.exports.model_page import model_page
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import (
     Target,
-    layers,
     recomputed_layers,
     recomputed_text,
 )
@@ -59,7 +58,7 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if plan.tp > 1 and plan.sequence_parallel:
         yield Setting("--sequence-parallel", why="plan.sequence_parallel")
     yield Setting("--pipeline-model-parallel-size", plan.pp, "plan.pp")
-    if len({*layers(plan)}) > 1:
+    if len({*plan.chunk_layers}) > 1:
         why = "plan.stages: layers t of each, embedding E, loss L"
         yield Setting("--pipeline-model-parallel-layout", layout(plan), why)
     elif plan.vpp > 1:

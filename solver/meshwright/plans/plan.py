@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
+from meshwright.plans.chunks import chunk_layers
 from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
 from meshwright.spec.gpu import Precision
 from meshwright.spec.plan_fields import (
@@ -81,17 +82,8 @@ class Plan(SpecModel):
 
     @property
     def chunk_layers(self) -> tuple[int, ...]:
-        """Return the layers of every model chunk, in the order of the model.
-
-        Where chunks of a stage differ, its first ones have a layer less: those have
-        the most micro-batches in flight.
-        """
-        counts = [divmod(stage.layers, self.vpp) for stage in self.stages]
-        return tuple(
-            each + (chunk >= self.vpp - over)
-            for chunk in range(self.vpp)
-            for each, over in counts
-        )
+        """Return the layers of every model chunk, in the order of the model."""
+        return chunk_layers([stage.layers for stage in self.stages], self.vpp)
 
     @property
     def recomputes_all_layers(self) -> bool:

@@ -14,7 +14,8 @@ from meshwright.frameworks.base.recompute_scope import (
     RecomputeScope,
     fewest_in_scope,
 )
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks
+from meshwright.plans.chunks import most_chunks
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.rules.sums import broken_sums_of, unequal
@@ -69,18 +70,28 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     return [
         *broken_sums_of(spec, plan),
         *unequal(checks),
-        *_chunks(framework, plan),
+        *_chunks(spec, plan),
         *_partition(framework, spec.model, plan),
         *_recompute_scope(framework, plan),
     ]
 
 
-def _chunks(framework: Framework, plan: Plan) -> Iterator[BrokenRule]:
+def _chunks(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
     """Yield the rule on chunks of interleaved stages, if the plan's break it.
 
     The largest stage has equal chunks, and no chunk of another has two layers less.
+    Pinned stages have any number of layers, as long as no chunk is empty.
     """
-    layers = [stage.layers for stage in plan.stages]
+    layers, framework = [stage.layers for stage in plan.stages], framework_of(spec)
+    pinned = pinned_chunks(spec)
+    if pinned is not None and list(pinned) == layers:
+        if plan.vpp > most_chunks(layers):
+            yield BrokenRule(
+                rule=CHUNKS_EVEN,
+                sentence="under interleaving every chunk holds a layer, the embedding "
+                f"or the loss: {layers} in {plan.vpp} chunks a stage",
+            )
+        return
     even, over = divmod(sum(layers), plan.pp)
     most = even + (over > 0)
     least = most - plan.vpp if framework.has_uneven_chunks and over else most

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks
 from meshwright.plans.columns import Bools
 from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
@@ -65,7 +65,8 @@ MICROBATCH_DIVISIBLE = Rule(
 def _has_chunks(spec: Spec, rows: Skeletons) -> Bools:
     layers, may_differ = spec.model.n_layers, framework_of(spec).has_uneven_chunks
     largest = -(-layers // rows.pp)
-    has_layers = (layers % rows.pp == 0) | (may_differ & (rows.pp * rows.vpp <= layers))
+    is_enough = (rows.pp * rows.vpp <= layers) | (pinned_chunks(spec) is not None)
+    has_layers = (layers % rows.pp == 0) | (may_differ & is_enough)
     return np.asarray((rows.vpp == 1) | (has_layers & (largest % rows.vpp == 0)))
 
 

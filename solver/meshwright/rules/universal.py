@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks
 from meshwright.frameworks.base.small_state import special_state
+from meshwright.plans.chunks import most_chunks
+from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import (
     FULL,
@@ -18,6 +20,7 @@ from meshwright.plans.skeletons import (
     PARAMETERS,
     SELECTIVE,
     ZERO_BUBBLE_H1,
+    Skeletons,
 )
 from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
 from meshwright.spec.spec import Spec
@@ -26,6 +29,19 @@ from meshwright.spec.spec import Spec
 def _shared_width(spec: Spec) -> int:
     """Return the inner width of the shared experts; 0 without any."""
     return spec.model.moe.shared_d_ff if spec.model.moe else 0
+
+
+def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where no chunk is empty, and the first stage has all leading layers.
+
+    Leading layers fill less than the first chunk, unless the layers of stages are
+    pinned: prices are those of whole stages.
+    """
+    leading, pinned = spec.model.first_dense_layers, pinned_chunks(spec)
+    if pinned is not None:
+        return (rows.vpp <= most_chunks(pinned)) & (pinned[0] >= leading)
+    each = spec.model.n_layers // (rows.pp * rows.vpp)
+    return np.asarray(each >= max(leading, 1))
 
 
 DEGREE_RULES: tuple[Rule, ...] = (
@@ -158,13 +174,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "layers_cover_chunks",
         "under interleaving every chunk has a layer, and the first all that lead",
         "Narayanan et al. 2021, section 2.2.2",
-        lambda spec, rows: (
-            (rows.vpp == 1)
-            | (
-                spec.model.n_layers // (rows.pp * rows.vpp)
-                >= max(spec.model.first_dense_layers, 1)
-            )
-        ),
+        lambda spec, rows: (rows.vpp == 1) | _holds_chunks(spec, rows),
         "{spec.model.n_layers} layers / (pp {pp} x vpp {vpp}) = "
         "{spec.model.n_layers // (pp * vpp)}, {spec.model.first_dense_layers} lead",
     ),

@@ -21,7 +21,7 @@ from meshwright.bounds.upper_bounds import (
 )
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
-from meshwright.frameworks.base.registry import partitioned_layers
+from meshwright.frameworks.base.registry import partitioned_layers, pinned_chunks
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees, mesh_rows
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
@@ -120,7 +120,10 @@ def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
 def _stages(job: Job, costs: Scaled, capacity: int | Ints) -> Stages:
     """Return the stages of rows of the same pp on GPUs of a capacity in chunks."""
     fixed = partitioned_layers(job.spec, int(costs.rows.pp[0]))
-    return stages_of(costs, job.spec.model, capacity, partition=fixed)
+    is_any = pinned_chunks(job.spec) is not None
+    return stages_of(
+        costs, job.spec.model, capacity, partition=fixed, has_any_chunks=is_any
+    )
 
 
 def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:

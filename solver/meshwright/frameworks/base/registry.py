@@ -88,6 +88,14 @@ def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
     return np.where(rows.recompute_segment > 1, IN_SEGMENTS.code, scopes)
 
 
+def pinned_chunks(spec: Spec) -> tuple[int, ...] | None:
+    """Return the pinned layers of stages if a framework then takes any chunks of them.
+
+    None where layers are not pinned, or all chunks of the framework are equal.
+    """
+    return spec.pins.layers if framework_of(spec).has_uneven_chunks else None
+
+
 def partitioned_layers(spec: Spec, stages: int) -> Ints | None:
     """Return the layers of each stage where the framework decides them, (stages,)."""
     partition = framework_of(spec).partition
