@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import offered_sets
+from meshwright.lattice.legal_ways import LegalWays, legal_ways
 from meshwright.plans.columns import Bools, Ints, ranges, take
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import (
@@ -53,7 +53,7 @@ class UnplacedSkeletons:
     """Skeletons without a mesh, each held as one number until its columns are needed.
 
     Each is a base skeleton with one of the ways to choose precision, offload and
-    recomputation. Its number is that of the base times the count of ways, plus its way.
+    recomputation, and has its number by `LegalWays`.
     """
 
     base: Skeletons
@@ -67,16 +67,36 @@ class UnplacedSkeletons:
     """How many consecutive ways differ only in offload and recomputation."""
     recompute_ways: int
     """How many consecutive ways differ only in recomputation."""
-    number: Ints
-    """Number of each skeleton, least first."""
+    legal: LegalWays
+    """The legal ways of each base skeleton."""
+    taken: Ints | None = None
+    """Numbers of the skeletons; all legal ones if None."""
 
     def __len__(self) -> int:
         """Return the number of skeletons."""
-        return len(self.number)
+        return len(self.legal if self.taken is None else self.taken)
 
     def take(self, index: Ints) -> UnplacedSkeletons:
         """Return the skeletons of `index`."""
-        return replace(self, number=self.number[index])
+        known = self.taken
+        taken = self.legal.numbers_at(index) if known is None else known[index]
+        return replace(self, taken=taken)
+
+    def among(self, has_degree: Bools) -> UnplacedSkeletons:
+        """Return all legal skeletons of some degrees."""
+        kept = np.flatnonzero(has_degree[self.base_degree])
+        return replace(
+            self,
+            base=self.base.take(kept),
+            base_degree=self.base_degree[kept],
+            base_price_group=self.base_price_group[kept],
+            legal=replace(self.legal, pattern=self.legal.pattern[kept]),
+        )
+
+    @cached_property
+    def number(self) -> Ints:
+        """Return the number of each skeleton."""
+        return self.legal.numbers() if self.taken is None else self.taken
 
     @cached_property
     def rows(self) -> Skeletons:
@@ -107,22 +127,6 @@ class UnplacedSkeletons:
         together, the one that frees the least memory first.
         """
         return self.number // self.ways_to_free
-
-    @property
-    def family_starts(self) -> Ints:
-        """Return where each family starts: skeletons stand in the order of numbers."""
-        ends = self._ends(self.ways_to_free)
-        return np.unique(ends[:-1][np.diff(ends) > 0])
-
-    @property
-    def base_counts(self) -> Ints:
-        """Return how many skeletons each base skeleton has."""
-        return np.diff(self._ends(self._way_count))
-
-    def _ends(self, size: int) -> Ints:
-        """Return where each run of `size` numbers starts, and where the last ends."""
-        numbers = np.arange(0, len(self.base) * self._way_count + 1, size)
-        return np.searchsorted(self.number, numbers.astype(self.number.dtype))
 
     @property
     def recompute_way(self) -> Ints:
@@ -182,25 +186,33 @@ def list_unplaced(
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
     offloads, recomputed = _offloads(spec), _recomputation(spec)
-    choices = product(_precisions(spec), offloads, recomputed)
-    codes = np.array([(*others, *mode) for *others, mode in choices])
-    names = ("precision", "offload", "recompute", "recompute_modules")
-    ways = dict(zip(names, codes.T, strict=True))
+    names = ("recompute", "recompute_modules")
+    modes = dict(zip(names, np.array(recomputed).T, strict=True))
+    choices = [
+        {"precision": np.array(_precisions(spec))},
+        {"offload": np.array(offloads)},
+        modes,
+    ]
     return UnplacedSkeletons(
         base,
         layouts.degree[layout],
         layouts.price_group[layout],
-        ways,
+        _product(choices),
         ways_to_free=len(offloads) * len(recomputed),
         recompute_ways=len(recomputed),
-        number=_narrowed(np.flatnonzero(_holding(spec, base, ways, rules))),
+        legal=legal_ways(spec, base, choices, rules),
     )
 
 
-def _narrowed(numbers: Ints) -> Ints:
-    """Return numbers in 32 bits if they fit: millions are divided again and again."""
-    fits = int(numbers[-1] if len(numbers) else 0) < 2**31 // len(OFFLOADS)
-    return numbers.astype(np.int32) if fits else numbers
+def _product(choices: Sequence[dict[str, Ints]]) -> dict[str, Ints]:
+    """Return the codes of every combination of choices, the last choice fastest."""
+    counts = [len(next(iter(codes.values()))) for codes in choices]
+    index = np.unravel_index(np.arange(np.prod(counts)), counts)
+    return {
+        name: code[way]
+        for codes, way in zip(choices, index, strict=True)
+        for name, code in codes.items()
+    }
 
 
 def _holding(
