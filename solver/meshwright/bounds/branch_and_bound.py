@@ -258,7 +258,6 @@ def _order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
 
     The bound is for those of given degrees, one value for each entry of the costs.
     """
-
     degrees = lattice.take(part).degree
 
     def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:

@@ -15,8 +15,12 @@ from meshwright.bounds.memory_fit import with_times
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
+from meshwright.lattice.unplaced_choices import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.skeletons import KEEPS_ALL
+
+AT_ONCE = 50_000
+"""Families bounded at once: memory for longer columns is asked of the system anew."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,15 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     unplaced = lattice.unplaced
     count = unplaced.legal.run_counts(unplaced.ways_to_free)
     first = unplaced.take(np.cumsum(count) - count)
-    if not (is_never_faster(job) and (first.rows.offload == KEEPS_ALL).all()):
+    if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         count = unplaced.legal.run_counts(unplaced.recompute_ways)
         first = unplaced.take(np.cumsum(count) - count)
-    start = np.cumsum(count) - count
+    parts = np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1)
+    lower = [_bounds(job, first.take(part)) for part in parts]
+    return Families(np.cumsum(count) - count, count, np.concatenate(lower))
+
+
+def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:
+    """Return the bounds of families by the skeleton of each that frees the least."""
     costs = with_times(job, zero_costs(first.rows), first.price_group)
-    return Families(start, count, time_only_bound(costs, job.spec.model.n_layers))
+    return time_only_bound(costs, job.spec.model.n_layers)

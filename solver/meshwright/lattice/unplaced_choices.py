@@ -101,13 +101,18 @@ class UnplacedSkeletons:
     @cached_property
     def rows(self) -> Skeletons:
         """Return the columns of the skeletons."""
-        codes: dict[str, Any] = take(self.ways, self.number % self._way_count)
+        codes: dict[str, Any] = take(self.ways, self._way)
         return replace(self.base.take(self._base_index), **codes)
 
     @cached_property
     def degree(self) -> Ints:
         """Return the index of the degrees of each skeleton."""
         return self.base_degree[self._base_index]
+
+    @property
+    def offload(self) -> Ints:
+        """Return the code of offload of each skeleton."""
+        return self.ways["offload"][self._way]
 
     @property
     def price_group(self) -> Ints:
@@ -117,7 +122,7 @@ class UnplacedSkeletons:
         depends on.
         """
         group = self.base_price_group[self._base_index]
-        return group * self._way_count + self.number % self._way_count
+        return group * self._way_count + self._way
 
     @property
     def family(self) -> Ints:
@@ -136,6 +141,10 @@ class UnplacedSkeletons:
     @property
     def _way_count(self) -> int:
         return len(next(iter(self.ways.values())))
+
+    @cached_property
+    def _way(self) -> Ints:
+        return self.number % self._way_count
 
     @cached_property
     def _base_index(self) -> Ints:
