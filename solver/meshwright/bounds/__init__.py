@@ -39,6 +39,9 @@ what a stage sends after its last backward. Why each bound is admissible:
   the links that are best for it alone (`lattice.in_best_case`): no mesh gives all
   groups less at once.
 
+A batch is placed in two pieces, the least lower bounds first. What the second leaves
+out has a lower bound above the time of a plan that the first has found.
+
 Everything is in whole ticks and chunks (`integer_costs`), the same numbers that CP-SAT
 sees; bounds from floats are loosened by more than float arithmetic can be off
 (`lower_bounds.round_up_to_tick`). `tests/bounds` holds every bound against what it

@@ -44,6 +44,15 @@ FIRST_PART = 256
 FIRST_BATCH = 64
 """Skeletons in the first batch."""
 
+FIRST_PLACED = 16
+"""Skeletons of a batch that are placed before the others."""
+
+FEW_TO_PLACE = 48
+"""Skeletons that are placed at once: the call takes longer than their meshes do."""
+
+FAR_BELOW = 0.95
+"""Share of the best step time below which the next plans may well be faster."""
+
 GROWTH = 4
 """Size of a batch over that of the one before; thousands take little longer than one.
 """
@@ -173,9 +182,26 @@ class _Search:
             lower = measure_stages(
                 self._job, costs.take(batch), lower_bound_against(self.best)
             )
-            self._place(rows.take(batch[lower <= self.best]), rows.number)
+            self._place_nearest_first(rows.take(batch), lower, rows.number)
             near = int(np.searchsorted(bound[order], self.best, side="right"))
         self._visited.append((rows.number, bound, order[done:]))
+
+    def _place_nearest_first(
+        self, batch: FittingSkeletons, lower: Floats, part: Ints
+    ) -> None:
+        """Place a batch, a few skeletons with the least lower bounds first.
+
+        The plans of those may be faster than the bounds of many others, which then
+        need no mesh. GPU orders are searched for the whole batch.
+        """
+        order = np.argsort(lower, kind="stable")
+        order = order[: np.searchsorted(lower[order], self.best, side="right")]
+        is_split = len(order) > FEW_TO_PLACE and not self._lattice.table.has_choice
+        if is_split and lower[order[0]] < FAR_BELOW * self.best:
+            self._place(batch.take(order[:FIRST_PLACED]), part)
+            order = order[FIRST_PLACED:]
+            order = order[lower[order] <= self.best]
+        self._place(batch.take(order), part)
 
     def _place(self, batch: FittingSkeletons, part: Ints) -> None:
         """Place a batch on its meshes; GPU orders are searched for the whole part."""
@@ -232,9 +258,10 @@ def _order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
 
     The bound is for those of given degrees, one value for each entry of the costs.
     """
+    degrees = lattice.take(part).degree
 
     def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
-        rows = lattice.take(part[lattice.degree[part] == degree]).rows
+        rows = lattice.take(part[degrees == degree]).rows
         rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
         trials, count = len(paths.latency_s), len(rows)
         rows = rows.take(np.tile(np.arange(count), trials))
@@ -254,5 +281,5 @@ def _with_best_degrees(
     upper = np.concatenate([part.upper for part in found])
     unplaced = np.concatenate([part.unplaced for part in found])
     best = unplaced[np.argsort(upper)[:1]]
-    degree = lattice.degree[batch.number]
-    return np.flatnonzero(np.isin(degree, lattice.degree[best]))
+    degree = lattice.take(batch.number).degree
+    return np.flatnonzero(np.isin(degree, lattice.take(best).degree))

@@ -15,9 +15,12 @@ from meshwright.bounds.memory_fit import with_times
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
+from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.skeletons import KEEPS_ALL
-from meshwright.spec.plan_fields import OFFLOADS
+
+AT_ONCE = 50_000
+"""Families bounded at once: memory for longer columns is asked of the system anew."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,9 @@ class Families:
         order = np.argpartition(self.lower[index], count)
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
 
-    def among(self, is_kept: Bools) -> Families:
-        """Return the families of the lattice that has only some unplaced skeletons.
-
-        `is_kept` holds for all skeletons of a family or for none.
-        """
-        kept = np.flatnonzero(is_kept[self.start])
+    def among(self, lattice: Lattice, has_degree: Bools) -> Families:
+        """Return the families of the part of the lattice that has some degrees."""
+        kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
         count = self.count[kept]
         return Families(np.cumsum(count) - count, count, self.lower[kept])
 
@@ -64,16 +64,17 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     offload is a separate family.
     """
     unplaced = lattice.unplaced
-    start = unplaced.family_starts
-    first = unplaced.take(start)
-    if not (is_never_faster(job) and (first.rows.offload == KEEPS_ALL).all()):
-        start = _starts(unplaced.family * len(OFFLOADS) + unplaced.rows.offload)
-        first = unplaced.take(start)
+    count = unplaced.legal.run_counts(unplaced.ways_to_free)
+    first = unplaced.take(np.cumsum(count) - count)
+    if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
+        count = unplaced.legal.run_counts(unplaced.recompute_ways)
+        first = unplaced.take(np.cumsum(count) - count)
+    parts = np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1)
+    lower = [_bounds(job, first.take(part)) for part in parts]
+    return Families(np.cumsum(count) - count, count, np.concatenate(lower))
+
+
+def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:
+    """Return the bounds of families by the skeleton of each that frees the least."""
     costs = with_times(job, zero_costs(first.rows), first.price_group)
-    count = np.diff(start, append=len(unplaced))
-    return Families(start, count, time_only_bound(costs, job.spec.model.n_layers))
-
-
-def _starts(group: Ints) -> Ints:
-    """Return where each group starts; the entries of a group stand together."""
-    return np.flatnonzero(np.diff(group, prepend=-1))
+    return time_only_bound(costs, job.spec.model.n_layers)

@@ -169,7 +169,7 @@ def solver_at(spec: Spec, prepared: Prepared | None, solve: Solve) -> SolveAt:
             return solve(asked, None)
         lattice = prepared.lattice
         has_degree = getattr(degree_rows(lattice.degrees), axis) == degree
-        return solve(asked, prepared.among(has_degree[lattice.degree]))
+        return solve(asked, prepared.among(has_degree))
 
     return solve_at
 

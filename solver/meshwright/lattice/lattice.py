@@ -24,10 +24,10 @@ from meshwright.lattice.mesh_table import (
     legal_meshes,
 )
 from meshwright.lattice.unplaced_choices import (
-    UnplacedSkeletons,
     list_layouts,
     list_unplaced,
 )
+from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
 from meshwright.plans.columns import (
     Bools,
     Floats,
@@ -73,10 +73,20 @@ class Lattice:
         return self.unplaced.degree
 
     @property
+    def legal_degrees(self) -> Ints:
+        """Return the index of all degrees that legal skeletons have."""
+        has_ways = self.unplaced.legal.counts > 0
+        return np.unique(self.unplaced.base_degree[has_ways])
+
+    @property
     def skeletons(self) -> int:
-        """Return the number of legal skeletons, every mesh counted."""
+        """Return the number of legal skeletons on every mesh, taken or not."""
         copies = self.copies[self.unplaced.base_degree]
-        return int((copies * self.unplaced.base_counts).sum())
+        return int((copies * self.unplaced.legal.counts).sum())
+
+    def among(self, has_degree: Bools) -> Lattice:
+        """Return the lattice with only the skeletons of some degrees."""
+        return replace(self, unplaced=self.unplaced.among(has_degree))
 
     def take(self, index: Ints) -> Lattice:
         """Return the lattice with only the unplaced skeletons of `index`."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import product
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import offered_sets
+from meshwright.lattice.legal_ways import legal_ways
+from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Ints, ranges, take
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import (
@@ -57,95 +57,6 @@ class Layouts(NamedTuple):
     """Group id; layouts in one group differ only in schedule."""
     has_chunks: Bools
     """Whether the rules let stages have two chunks; what bars two bars more."""
-
-
-@dataclass(frozen=True)
-class UnplacedSkeletons:
-    """Skeletons without a mesh, each held as one number until its columns are needed.
-
-    Each is a base skeleton with one of the ways to choose precision, offload and
-    recomputation. Its number is that of the base times the count of ways, plus its way.
-    """
-
-    base: Skeletons
-    """The skeletons with the plainest way."""
-    base_degree: Ints
-    base_price_group: Ints
-    ways: dict[str, Ints]
-    """Codes of precision, offload and recomputation, by name, one entry per way."""
-    ways_to_free: int
-    """How many consecutive ways differ only in offload and recomputation."""
-    recompute_ways: int
-    """How many consecutive ways differ only in recomputation."""
-    number: Ints
-    """Number of each skeleton, least first."""
-
-    def __len__(self) -> int:
-        """Return the number of skeletons."""
-        return len(self.number)
-
-    def take(self, index: Ints) -> UnplacedSkeletons:
-        """Return the skeletons of `index`."""
-        return replace(self, number=self.number[index])
-
-    @cached_property
-    def rows(self) -> Skeletons:
-        """Return the columns of the skeletons."""
-        codes: dict[str, Any] = take(self.ways, self.number % self._way_count)
-        return replace(self.base.take(self._base_index), **codes)
-
-    @cached_property
-    def degree(self) -> Ints:
-        """Return the index of the degrees of each skeleton."""
-        return self.base_degree[self._base_index]
-
-    @property
-    def price_group(self) -> Ints:
-        """Return the price group of each skeleton.
-
-        Skeletons in one group differ only in schedule and chunks, which no price
-        depends on.
-        """
-        group = self.base_price_group[self._base_index]
-        return group * self._way_count + self.number % self._way_count
-
-    @property
-    def family(self) -> Ints:
-        """Return the family of each skeleton.
-
-        Skeletons of one family differ only in recomputation and offload. They stand
-        together, the one that frees the least memory first.
-        """
-        return self.number // self.ways_to_free
-
-    @property
-    def family_starts(self) -> Ints:
-        """Return where each family starts: skeletons stand in the order of numbers."""
-        ends = self._ends(self.ways_to_free)
-        return np.unique(ends[:-1][np.diff(ends) > 0])
-
-    @property
-    def base_counts(self) -> Ints:
-        """Return how many skeletons each base skeleton has."""
-        return np.diff(self._ends(self._way_count))
-
-    def _ends(self, size: int) -> Ints:
-        """Return where each run of `size` numbers starts, and where the last ends."""
-        numbers = np.arange(0, len(self.base) * self._way_count + 1, size)
-        return np.searchsorted(self.number, numbers.astype(self.number.dtype))
-
-    @property
-    def recompute_way(self) -> Ints:
-        """Return which way to recompute each skeleton has."""
-        return self.number % self.recompute_ways
-
-    @property
-    def _way_count(self) -> int:
-        return len(next(iter(self.ways.values())))
-
-    @cached_property
-    def _base_index(self) -> Ints:
-        return self.number // self._way_count
 
 
 def list_layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layouts:
@@ -197,25 +108,32 @@ def list_unplaced(
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
     offloads, recomputed = _offloads(spec), _recomputation(spec)
-    choices = product(_precisions(spec), offloads, recomputed)
-    codes = np.array([(*others, *mode) for *others, mode in choices])
-    names = ("precision", "offload", *RECOMPUTATION)
-    ways = dict(zip(names, codes.T, strict=True))
+    modes = dict(zip(RECOMPUTATION, np.array(recomputed).T, strict=True))
+    choices = [
+        {"precision": np.array(_precisions(spec))},
+        {"offload": np.array(offloads)},
+        modes,
+    ]
     return UnplacedSkeletons(
         base,
         layouts.degree[layout],
         layouts.price_group[layout],
-        ways,
+        _product(choices),
         ways_to_free=len(offloads) * len(recomputed),
         recompute_ways=len(recomputed),
-        number=_narrowed(np.flatnonzero(_holding(spec, base, ways, rules))),
+        legal=legal_ways(spec, base, choices, rules),
     )
 
 
-def _narrowed(numbers: Ints) -> Ints:
-    """Return numbers in 32 bits if they fit: millions are divided again and again."""
-    fits = int(numbers[-1] if len(numbers) else 0) < 2**31 // len(OFFLOADS)
-    return numbers.astype(np.int32) if fits else numbers
+def _product(choices: Sequence[dict[str, Ints]]) -> dict[str, Ints]:
+    """Return the codes of every combination of choices, the last choice fastest."""
+    counts = [len(next(iter(codes.values()))) for codes in choices]
+    index = np.unravel_index(np.arange(np.prod(counts)), counts)
+    return {
+        name: code[way]
+        for codes, way in zip(choices, index, strict=True)
+        for name, code in codes.items()
+    }
 
 
 def _holding(

@@ -24,7 +24,7 @@ def total(parts: Parts) -> Floats:
     return np.asarray(sum(parts.values()), dtype=np.float64)
 
 
-Index = Ints | slice | tuple[slice, None]
+Index = Ints | slice | tuple[slice | None, ...]
 
 
 @dataclass(frozen=True)

@@ -107,15 +107,16 @@ def _by_techniques(
     After an interrupt, the techniques not yet solved are left out.
     """
     job, lattice = prepared.job, prepared.lattice
+    legal = techniques_of(degree_rows(lattice.degrees))
+    known = set(legal[lattice.legal_degrees].tolist())
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
-    legal = techniques_of(degree_rows(lattice.degrees))[lattice.degree]
     solved = _techniques_solved(job, whole)
     for techniques in np.unique(techniques_of(degree_rows(degrees))).tolist():
         if options.interrupt.is_asked:
             return
         if techniques == solved:
             best, miss, is_proven = whole.best, None, True
-        elif techniques in legal:
+        elif techniques in known:
             part = prepared.among(legal == techniques)
             outcome = best_outcome(part, options, deadline)
             best, miss = outcome.best, outcome.near_miss

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from meshwright.bounds.families import Families, find_families
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
@@ -23,13 +21,10 @@ class Prepared:
     families: Families
     """The families of the lattice, each with its lower bound."""
 
-    def among(self, is_kept: Bools) -> Prepared:
-        """Return the part of the lattice that holds some unplaced skeletons.
-
-        They must be whole families. Skeletons of one family have the same degrees.
-        """
-        part = self.lattice.take(np.flatnonzero(is_kept))
-        return Prepared(self.job, part, self.families.among(is_kept))
+    def among(self, has_degree: Bools) -> Prepared:
+        """Return the part of the lattice that has some of the degrees."""
+        families = self.families.among(self.lattice, has_degree)
+        return Prepared(self.job, self.lattice.among(has_degree), families)
 
     def on_better_hardware(self, spec: Spec, speedup: float) -> Prepared | None:
         """Return the same for a spec with more memory, or with faster links.
