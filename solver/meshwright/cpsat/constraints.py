@@ -80,7 +80,8 @@ def recompute_same_number(
 ) -> None:
     """Ensure that all chunks recompute the same number of layers, if they have it.
 
-    r_e = min(v k, n_e) for one k, with v chunks on every stage
+    r_e = min(v k, n_e) for one k >= x, with v chunks on every stage. Since k >= x,
+    r_e >= min(v, fewest_layers_e) x, which the relaxation would not see.
     """
     for skeleton in skeletons:
         chunks = skeleton.choice.same_in_chunks
@@ -89,6 +90,27 @@ def recompute_same_number(
         first = chunks * skeleton.in_each_chunk
         for held, recomputed in zip(skeleton.layers, skeleton.recomputed, strict=True):
             model.add_min_equality(recomputed, [first, held])
+        if skeleton.choice.is_recomputing:
+            for e, stage in enumerate(skeleton.choice.stages):
+                fewest = min(chunks, stage.fewest_layers)
+                model.add(skeleton.recomputed[e] >= fewest * skeleton.chosen)
+
+
+def fix_number(model: CpModel, skeleton: SkeletonVars, number: int) -> None:
+    """Fix the number of layers that every chunk recomputes.
+
+    min(v k, n) is concave in n, and so no less than its chord over the layers that a
+    stage may hold: the relaxation is tight where it bends at one end of them.
+    """
+    first = number * skeleton.choice.same_in_chunks
+    model.add(skeleton.in_each_chunk == number * skeleton.chosen)
+    for e, stage in enumerate(skeleton.choice.stages):
+        least, most = stage.fewest_layers, stage.most_layers
+        at_least, at_most = min(first, least), min(first, most)
+        model.add(
+            (most - least) * (skeleton.recomputed[e] - at_least)
+            >= (at_most - at_least) * (skeleton.layers[e] - least)
+        ).only_enforce_if(skeleton.chosen)
 
 
 def fit_memory(

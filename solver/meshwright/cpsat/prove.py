@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from meshwright.cpsat.constraints import fix_number
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.cpsat.model import build
 from meshwright.cpsat.ortools_import import (
@@ -47,13 +48,67 @@ def prove(
     `most_effort` is in CP-SAT's deterministic seconds. Where several splits take
     equally long any of them may come back: see `with_unique_split`.
     """
+    if len(problem.skeletons) > 1 or not problem.skeletons[0].same_in_chunks:
+        return _prove(problem, deadline, seed, workers, most_effort)
+    return _prove_by_number(problem, deadline, seed, workers, most_effort)
+
+
+def _prove_by_number(
+    problem: Problem, deadline: Deadline, seed: int, workers: int, most_effort: float
+) -> Proof:
+    """Return the proof of a skeleton whose chunks recompute the same number of layers.
+
+    Each number is proven alone. With it fixed, the recomputed layers of a stage follow
+    from its layers; with it open, the relaxation is weak, and many stages take minutes.
+    """
+    choice, best, open_bound = problem.skeletons[0], None, inf
+    fewest = 1 if choice.is_recomputing else 0
+    for number in range(fewest, choice.most_in_each_chunk + 1):
+        below = best.ticks if best else None
+        proof = _prove(
+            problem, deadline, seed, workers, most_effort, number=number, below=below
+        )
+        if proof.status in ("optimal", "feasible"):
+            best = proof
+        if proof.status in ("feasible", "unknown"):
+            open_bound = min(open_bound, proof.bound)
+    if best is None:
+        # With the number open, a verdict that there is no plan is confirmed.
+        return _prove(problem, deadline, seed, workers, most_effort)
+    is_proven = open_bound >= best.ticks
+    return replace(
+        best,
+        status="optimal" if is_proven else "feasible",
+        bound=min(open_bound, float(best.ticks)),
+    )
+
+
+def _prove(
+    problem: Problem,
+    deadline: Deadline,
+    seed: int,
+    workers: int,
+    most_effort: float,
+    *,
+    number: int | None = None,
+    below: int | None = None,
+) -> Proof:
+    """Return the proof of one model.
+
+    `number` fixes the recomputed layers of every chunk, and plans take less than
+    `below` ticks.
+    """
     model, skeletons = build(problem)
+    if number is not None:
+        fix_number(model, skeletons[0], number)
     # One objective for time and preference: preference only decides between equals.
     weight = len(skeletons)
     step = LinearExpr.sum([skeleton.step_ticks() for skeleton in skeletons])
     preference = LinearExpr.weighted_sum(
         [skeleton.chosen for skeleton in skeletons], list(range(weight))
     )
+    if below is not None:
+        model.add(step < below)
     model.minimize(weight * step + preference)
     solver = _solver(deadline, seed, workers)
     if most_effort < inf:
@@ -62,7 +117,7 @@ def prove(
     if status is None:
         raise InternalError(f"CP-SAT refuses the model: {model.validate()}")
     bound = solver.best_objective_bound / weight
-    if status == "infeasible":
+    if status == "infeasible" and number is None:
         _confirm_infeasible(model, deadline, seed)
     if status not in ("optimal", "feasible"):
         return Proof(status, -1, (), 0, bound)
