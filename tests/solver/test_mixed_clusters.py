@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from meshwright.check.check import broken_rules, check
+from meshwright.check.check import checked
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.lattice.lattice import build_lattice
@@ -54,8 +54,9 @@ def brute_force(spec: Spec) -> float:
             for counts in splits(job, stages, bool(one.recompute[0])):
                 split = Split(np.array(counts[:stages]), np.array(counts[stages:]))
                 plan = to_plan(one, 0, split, lattice.place(one))
-                if not broken_rules(job, plan):
-                    best = min(best, check(job, plan).step_s)
+                priced, broken = checked(job, plan)
+                if not broken:
+                    best = min(best, priced.step_s)
     return best
 
 
@@ -68,6 +69,7 @@ def answer(spec: Spec) -> Outcome:
 SMALL: dict[str, Any] = {
     "recompute": ["none", "full"],
     "zero": [0, 1],
+    "recompute_segment": 1,
     "micro_batch": [1, 2],
 }
 
