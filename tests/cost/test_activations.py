@@ -176,7 +176,7 @@ def test_memory_of_a_lattice_uses_the_equations() -> None:
     np.testing.assert_allclose(
         costs.freed[selective], (sbh * scores)[selective], rtol=1e-12
     )
-    kept = np.where(sp, 2 / t, 2)
+    kept = np.where(sp, 2 / t, 2) / rows.recompute_segment
     np.testing.assert_allclose(
         (costs.activations - costs.freed)[full], (sbh * kept)[full], rtol=1e-12
     )

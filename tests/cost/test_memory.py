@@ -103,7 +103,7 @@ def test_the_loss_is_over_before_a_layer_is_recomputed() -> None:
 
 def test_deepspeed_keeps_what_stages_have_sent() -> None:
     """A residual stream per micro-batch in flight: 4, 3, 2 and 1 of them."""
-    even = {**PIPE, "layers": [2] * 4}
+    even = {**PIPE, "layers": [2] * 4, "vpp": 1}
     kept, freed = (parts(even, name, fused_kernels="all")
                    for name in ("deepspeed", "megatron"))  # fmt: skip
     for stage, (own, other) in enumerate(zip(kept, freed, strict=True)):
@@ -120,10 +120,12 @@ def test_megatron_adds_up_a_layer_of_gradients_at_a_time() -> None:
         assert stage["workspace"] == pytest.approx(expected, rel=1e-9)
 
 
-def leading(ff: int, recompute: str, again: list[int]) -> list[float]:
+def leading(
+    ff: int, recompute: str, again: list[int], framework: str = "megatron"
+) -> list[float]:
     """Return the bytes of activations of stages of 2 layers, of which 2 lead."""
     pins = {"layers": [2] * 4, "ep": 1, "recompute": recompute}
-    base = spec({**PIPE, **pins, "recompute_layers": again}, "generic")
+    base = spec({**PIPE, **pins, "recompute_layers": again, "vpp": 1}, framework)
     moe = {"n_experts": 4, "top_k": 2, "d_ff": FF, "first_dense_layers": 2}
     changed = {**base.model.model_dump(), "d_ff": ff, "moe": moe}
     model = base.model.model_validate(changed)
@@ -140,10 +142,10 @@ def test_leading_layers_keep_their_inputs_though_experts_save_more() -> None:
 @pytest.mark.parametrize("ff", [H, FF, 16 * FF])
 def test_leading_layers_never_hold_less_than_they_do(ff: int) -> None:
     """Each of the first stage's 2, of 4 micro-batches, saves all or its input."""
-    saved = leading(ff, "none", [0] * 4)[0] / 2
+    saved = leading(ff, "none", [0] * 4, "generic")[0] / 2
     kept = 4 * TOKENS_BYTES
     for again in (1, 2):
-        told = leading(ff, "full", [again, 2, 2, 2])[0]
+        told = leading(ff, "full", [again, 2, 2, 2], "generic")[0]
         assert told >= ((2 - again) * saved + again * kept) * (1 - 1e-9)
 
 

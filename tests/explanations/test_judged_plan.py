@@ -29,7 +29,8 @@ def origins(own: Explanation, origin: str) -> dict[str, str]:
 def test_a_plan_that_fits_is_printed_whole() -> None:
     own = told(DENSE, "tp=2,pp=2,micro_batch=2,zero=1")
     assert own.fits
-    assert {*FIELD, "layers", "recompute_layers", "mesh"} == {
+    idle = {"recompute_modules", "recompute_segment"}
+    assert {*FIELD, "layers", "recompute_layers", "mesh"} - idle == {
         one.name for one in own.judged
     }
     given = {"tp": "2", "pp": "2", "micro_batch": "2", "zero": "1", "precision": "bf16"}

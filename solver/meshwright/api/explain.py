@@ -77,7 +77,7 @@ def explain(
     Example:
         >>> import meshwright as mw
         >>> spec = mw.load("llama3-8b-2xh100-nvlink")
-        >>> told = mw.explain(spec, "tp=1,zero=0,offload=none")
+        >>> told = mw.explain(spec, "tp=1,pp=1,zero=0,offload=none")
         >>> told.fits, told.conflict.rules[0].sentence
         (False, 'tp is 1')
         >>> told.repairs[0].edits

@@ -22,6 +22,7 @@ from meshwright.explanations.decisions import (
     TP_LINK,
     without_decisions,
 )
+from meshwright.frameworks.base.selective import offered_sets
 from meshwright.lattice.degrees import mesh_rows
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
@@ -31,6 +32,7 @@ from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.rules.legality import mesh_rules
 from meshwright.rules.pins import degree_pins, plan_pins
 from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 
@@ -62,7 +64,7 @@ def correction_sets(spec: Spec, decisions: NamedBits) -> list[int]:
     of ranks are not looked at. Skeletons that break the fewest decisions are tested for
     memory first; those that break all of a set already found are not tested.
     """
-    lattice = build_lattice(make_job(without_decisions(spec, decisions.names)))
+    lattice = build_lattice(make_job(_open(spec, decisions)))
     broken_by_meshes = _broken_by_meshes(spec, decisions, lattice)
     variants = list(_capacity_variants(spec, decisions, lattice))
     found: list[int] = []
@@ -126,6 +128,22 @@ def broken_rule_bits(
     for name, rule in rules:
         result |= np.where(rule.holds(spec, rows), 0, names.bits([name]))
     return result
+
+
+def _open(spec: Spec, decisions: NamedBits) -> Spec:
+    """Return a spec without decisions, whose lattice still has what pins name.
+
+    Sets of modules that free nothing are tried only where pins name them.
+    """
+    relaxed, pins = without_decisions(spec, decisions.names), spec.pins
+    open_pins: dict[str, object] = {}
+    if pins.recompute_modules:
+        offered = map(FIELD["recompute_modules"].decoded, offered_sets(spec))
+        named = ("", *map(str, offered), *pins.recompute_modules)
+        open_pins["recompute_modules"] = tuple(dict.fromkeys(named))
+    return relaxed.model_copy(
+        update={"pins": relaxed.pins.model_copy(update=open_pins)}
+    )
 
 
 def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
