@@ -180,11 +180,10 @@ class LatticeProof:
             options.workers,
             options.most_effort,
         )
-        best = float(left.upper.min())
+        best, least = float(left.upper.min()), float(left.lower.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
-            return proof
-        index, split = problem.hint
-        return Proof("feasible", index, split, int(best), float(left.lower.min()))
+            return replace(proof, bound=max(proof.bound, least))
+        return Proof("feasible", *problem.hint, int(best), least)
 
     def _with_unique_split(self, left: Candidates, proof: Proof) -> Proof:
         """Return a proof with the split that the tie-break picks among equals."""
