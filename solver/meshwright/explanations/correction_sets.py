@@ -26,12 +26,13 @@ from meshwright.frameworks.base.selective import offered_sets
 from meshwright.lattice.degrees import mesh_rows
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_enumeration import enumerate_meshes
+from meshwright.lattice.unplaced_choices import recomputation
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.rules.legality import mesh_rules
 from meshwright.rules.pins import degree_pins, plan_pins
-from meshwright.spec.pins import Pins
+from meshwright.spec.pins import Pins, Range
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
@@ -133,7 +134,8 @@ def broken_rule_bits(
 def _open(spec: Spec, decisions: NamedBits) -> Spec:
     """Return a spec without decisions, whose lattice still has what pins name.
 
-    Sets of modules that free nothing are tried only where pins name them.
+    Sets of modules that free nothing are tried only where pins name them, and so are
+    segments of many layers.
     """
     relaxed, pins = without_decisions(spec, decisions.names), spec.pins
     open_pins: dict[str, object] = {}
@@ -141,6 +143,9 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
         offered = map(FIELD["recompute_modules"].decoded, offered_sets(spec))
         named = ("", *map(str, offered), *pins.recompute_modules)
         open_pins["recompute_modules"] = tuple(dict.fromkeys(named))
+    if pins.recompute_segment:
+        tried = {code for *_, code in recomputation(spec)}
+        open_pins["recompute_segment"] = Range(values=tuple(sorted(tried)))
     return relaxed.model_copy(
         update={"pins": relaxed.pins.model_copy(update=open_pins)}
     )

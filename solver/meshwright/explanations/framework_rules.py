@@ -84,9 +84,6 @@ def _smallest_reason(
     names = NamedBits(tuple(dict.fromkeys(rule.name for rule in rules)))
     named = ((rule.name, rule) for rule in rules)
     sets = np.unique(broken_rule_bits(names, named, spec, rows)).tolist()
-    if 0 in sets:
-        # Only a solve tells why a row that keeps every rule is no plan.
-        return ()
     hit = smallest_hitting_set(minimal_sets(sets), len(names.names))
     return tuple(
         constraint

@@ -107,7 +107,7 @@ def list_unplaced(
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, layouts))
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
-    offloads, recomputed = _offloads(spec), _recomputation(spec)
+    offloads, recomputed = _offloads(spec), recomputation(spec)
     modes = dict(zip(RECOMPUTATION, np.array(recomputed).T, strict=True))
     choices = [
         {"precision": np.array(_precisions(spec))},
@@ -202,7 +202,7 @@ def _offloads(spec: Spec) -> list[int]:
     return sorted({KEEPS_ALL, *allowed, *pinned})
 
 
-def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
+def recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     """Return the ways to recompute that are tried, as codes of `RECOMPUTATION`.
 
     They are those that the framework offers, and those that pins name.
