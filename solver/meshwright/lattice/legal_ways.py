@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from meshwright.plans.columns import Bools, Ints, ranges, representatives
+from meshwright.plans.columns import Bools, Ints, distinct, ranges, representatives
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
@@ -86,23 +86,62 @@ def legal_ways(
 ) -> LegalWays:
     """Return the ways that the rules leave to base skeletons.
 
-    `ways` holds the codes of one choice after another, whose product the ways are. A
-    rule is computed once for the choices that it looks at, and all rules once more for
-    one base skeleton of each pattern.
+    `ways` holds the codes of one choice after another, whose product the ways are. All
+    rules are computed once more for one base skeleton of each pattern.
     """
-    crossed = _crossed(base, ways)
     pattern = np.zeros(len(base), dtype=np.int64)
     for rule in rules:
-        holds = np.asarray(rule.holds(spec, crossed))
-        if holds.shape[:1] == (len(base),):
-            of_base = holds.reshape(len(base), math.prod(holds.shape[1:]))
-            for byte in np.packbits(of_base, axis=1).T:
-                pattern = representatives(pattern * BYTE + byte)[1]
+        number = _numbered_by(rule, spec, base, ways)
+        if number is not None:
+            count = int(number.max(initial=0)) + 1
+            pattern = representatives(pattern * count + number)[1]
     one_of_each, pattern = representatives(pattern)
     counts = [len(next(iter(codes.values()))) for codes in ways]
     allowed = np.empty((len(one_of_each), *counts), dtype=bool)
     allowed[:] = holding(rules, spec, _crossed(base.take(one_of_each), ways))
     return LegalWays(pattern, allowed.reshape(len(one_of_each), math.prod(counts)))
+
+
+def _numbered_by(
+    rule: Rule, spec: Spec, base: Skeletons, ways: Sequence[dict[str, Ints]]
+) -> Ints | None:
+    """Return a number for every base skeleton, equal if a rule leaves it equal ways.
+
+    It is None where the rule leaves the same ways to all. A rule that looks at ways is
+    computed for one of all base skeletons that are equal in what else it looks at,
+    since base skeletons times ways are many.
+    """
+    columns, looks_at_ways = _looked_at(rule, spec, base, ways)
+    if not columns:
+        return None
+    if not looks_at_ways:
+        return np.asarray(rule.holds(spec, base)).astype(np.int64)
+    one_of_each, case = distinct(columns)
+    holds = np.asarray(rule.holds(spec, _crossed(base.take(one_of_each), ways)))
+    number = np.zeros(len(one_of_each), dtype=np.int64)
+    by_case = holds.reshape(len(holds), math.prod(holds.shape[1:]))
+    for byte in np.packbits(by_case, axis=1).T:
+        number = representatives(number * BYTE + byte)[1]
+    return number[case]
+
+
+def _looked_at(
+    rule: Rule, spec: Spec, base: Skeletons, ways: Sequence[dict[str, Ints]]
+) -> tuple[list[Ints | Bools], bool]:
+    """Return the columns of base skeletons that a rule looks at, and if at ways too."""
+    seen: set[str] = set()
+
+    class Watched(Skeletons):
+        """Skeletons that note which of their columns are looked at."""
+
+        def __getattribute__(self, name: str) -> Any:
+            seen.add(name)
+            return super().__getattribute__(name)
+
+    rule.holds(spec, Watched(**vars(base.take(slice(0, 1)))))
+    chosen = {name for codes in ways for name in codes}
+    own = [field.name for field in fields(base) if field.name in seen - chosen]
+    return [getattr(base, name) for name in own], bool(seen & chosen)
 
 
 def _crossed(base: Skeletons, ways: Sequence[dict[str, Ints]]) -> Skeletons:
