@@ -9,7 +9,7 @@ from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import model_page
-from meshwright.exports.target import Target, layers
+from meshwright.exports.target import Target, layers, listed
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
@@ -171,7 +171,8 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
         f"num_pp={plan.pp}, num_mp={plan.tp}, num_dp={plan.dp}), "
         f"partition_method='type:{LAYER_CLASS}', "
         f"activation_checkpoint_interval={interval})`, the class of a layer having "
-        f"`{LAYER_CLASS}` in its name: {layers(plan)[0]} layers on every stage."
+        f"`{LAYER_CLASS}` in its name: DeepSpeed gives the stages "
+        f"{listed(layers(plan))} layers."
     )
     if plan.tp > 1:
         yield (
