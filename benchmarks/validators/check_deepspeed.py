@@ -18,7 +18,7 @@ def prepare() -> None:
 
 
 def check(job: Launch) -> None:
-    """Read the configuration as `deepspeed.initialize` does, on one of so many ranks."""
+    """Read the configuration as `deepspeed.initialize` does, on one of the ranks."""
     import deepspeed.comm
     import torch.distributed
     from deepspeed.runtime.config import DeepSpeedConfig

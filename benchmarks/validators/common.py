@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MOST_SECONDS = 120
+MOST_SECONDS = 300
 """Time for one launch, of which most take a tenth."""
 
 
