@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from common import Launch, expect, main, same
 def prepare() -> None:
     """Import what takes long."""
     import deepspeed.comm.torch
+    import transformers  # noqa: F401
 
     # It compiles kernels that only messages between processes of a host would call.
     deepspeed.comm.torch.build_shm_op = lambda: None
@@ -44,23 +46,46 @@ def _groups(job: Launch, told: dict[str, Any]) -> Any:
 
     Ulysses makes it, or a pipeline does, which takes none from outside.
     """
-    import deepspeed.runtime.sequence_parallel.parallel_state_sp as ulysses
     from deepspeed.runtime.pipe.topology import (
         PipelineParallelGrid,
         PipeModelDataParallelTopology,
     )
 
-    plan, sequence = job.facts["plan"], told.get("sequence_parallel_size", 1)
-    if sequence > 1:
-        ulysses.initialize_sequence_parallel(sequence_parallel_size=sequence)
+    plan, ranks = job.facts["plan"], told.get("sequence_parallel_size", 1)
     if plan["pp"] == 1:
-        return ulysses if sequence > 1 else None
-    expect(sequence == 1, "mpu must be None with pipeline parallelism")
+        return _ulysses(job, ranks) if ranks > 1 else None
+    expect(ranks == 1, "mpu must be None with pipeline parallelism")
     topology = PipeModelDataParallelTopology(
         num_pp=plan["pp"], num_mp=plan["tp"], num_dp=job.facts["data_parallel"]
     )
     same("ranks", topology.world_size(), job.gpus)
     return PipelineParallelGrid(topology=topology)
+
+
+def _ulysses(job: Launch, ranks: int) -> Any:
+    """Return the groups of Ulysses, once it has split heads and a batch over them."""
+    import torch
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import (
+        UlyssesSPAttentionHF,
+        UlyssesSPDataLoaderAdapter,
+    )
+    from transformers import LlamaConfig
+
+    facts, micro_batch = job.facts, job.facts["plan"]["micro_batch"]
+    config = LlamaConfig(
+        hidden_size=facts["d_model"],
+        num_attention_heads=facts["n_heads"],
+        num_key_value_heads=facts["n_kv_heads"],
+        head_dim=facts["d_model"] // facts["n_heads"],
+    )
+    groups = UlyssesSPAttentionHF.register_with_transformers(
+        types.SimpleNamespace(config=config), "sdpa", ranks, micro_batch
+    )
+    names = ("input_ids", "position_ids", "labels")
+    batch = {name: torch.zeros(micro_batch, facts["seq_len"]).long() for name in names}
+    group = groups.get_sequence_parallel_group()
+    next(UlyssesSPDataLoaderAdapter([batch], 0, group, ranks, "cpu"))
+    return groups
 
 
 def _ranks_of_a_sequence(read: Any, groups: Any) -> int:
@@ -107,12 +132,17 @@ def _zero(job: Launch, read: Any) -> int:
 
 
 def _offload(zero: Any, plan: dict[str, Any]) -> str:
-    """Return what is offloaded; from ZeRO-2 on gradients go with the optimizer."""
-    if zero.offload_param is not None:
+    """Return what is offloaded: the optimizer from stage 1 on, and parameters at 3.
+
+    From stage 2 on gradients go with the optimizer; other stages do not read the keys
+    (runtime/engine.py, `_configure_zero_optimizer`).
+    """
+    stage = int(zero.stage)
+    if zero.offload_param is not None and stage == 3:
         return "parameters"
-    if zero.offload_optimizer is None:
+    if zero.offload_optimizer is None or stage == 0:
         return "none"
-    has_gradients = int(zero.stage) >= 2 and plan["offload"] == "gradients"
+    has_gradients = stage >= 2 and plan["offload"] == "gradients"
     return "gradients" if has_gradients else "optimizer"
 
 

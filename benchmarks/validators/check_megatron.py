@@ -8,7 +8,7 @@ import sys
 from itertools import chain
 from typing import Any
 
-from common import Launch, expect, main, same
+from common import Launch, expect, main, mark_overrides, same
 from start_megatron import start
 
 NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
@@ -17,6 +17,7 @@ NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
 
 def prepare() -> None:
     """Import what takes long."""
+    mark_overrides()
     import megatron.training.arguments  # noqa: F401
 
 
