@@ -3,7 +3,8 @@
 Plans that Meshwright calls legal must be accepted by the framework's own checks, and
 those that break a rule must not. The files of illegal plans are written without asking
 what the target refuses. A framework refuses a plan by an error, or reads something else
-than the plan says, for it has no word for it.
+than the plan says, for it has no word for it. Where a rule itself says that plans
+beyond it launch and are not priced here, they may be accepted; they are counted apart.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Judged:
     def kind(self) -> str:
         """Return how the framework takes the plan."""
         if not self.verdict:
-            return "accepted"
+            return "unpriced" if self.drawn.is_unpriced else "accepted"
         if self.verdict.startswith(FAULTS) or "CUDA" in self.verdict.splitlines()[0]:
             return "fault"
         return "no word" if OTHERWISE in self.verdict else "refused"
@@ -120,7 +121,7 @@ def report(done: dict[str, list[Judged]], has_all: bool) -> None:
     """Print a line for each target, and where Meshwright and a framework differ."""
     console = Console(width=150)
     table = Table(title="Random plans, legal and not")
-    columns = ("illegal", "refused", "no word for it", "accepted")
+    columns = ("illegal", "refused", "no word for it", "not priced", "accepted")
     for heading in ("target", *columns, "rules broken", "legal", "accepted"):
         table.add_column(heading, justify="left" if heading == "target" else "right")
     for target, every in done.items():
@@ -137,7 +138,8 @@ def _counts(every: list[Judged]) -> list[int]:
     rules = {own.drawn.broken[0] for own in broken}
     legal = [own for own in every if not own.drawn.broken]
     accepted = sum(own.kind == "accepted" for own in legal)
-    counts = [kinds["refused"], kinds["no word"], kinds["accepted"]]
+    names = ("refused", "no word", "unpriced", "accepted")
+    counts = [kinds[name] for name in names]
     return [len(broken), *counts, len(rules), len(legal), accepted]
 
 

@@ -15,7 +15,7 @@ from benchmarks.launch_scripts import caught, written
 VALIDATORS = Path(__file__).parent / "validators"
 
 PACKAGES = VALIDATORS / "requirements.txt"
-"""What the environment of the frameworks has, on Python 3.12."""
+"""What the environment of the frameworks has."""
 
 
 @dataclass(frozen=True)

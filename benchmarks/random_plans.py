@@ -24,6 +24,9 @@ SHAPES = ((8, 8, 2, 512), (12, 12, 4, 768), (6, 8, 8, 500))
 HOSTS = (1, 2, 3)
 """Hosts of eight GPUs."""
 
+UNPRICED = "not priced here"
+"""How a rule's source says that the framework launches more than has a price."""
+
 BATCHES = (48, 64, 96)
 SEQUENCES = (512, 516, 768)
 
@@ -45,6 +48,8 @@ class Drawn:
     plan: mw.Plan
     broken: tuple[str, ...]
     """Names of rules, and fields that the target cannot be told."""
+    is_unpriced: bool = False
+    """Whether the rules say that the framework launches it, and nothing prices it."""
 
 
 def draws(framework: str, target: str, seed: int) -> Iterator[Drawn]:
@@ -54,19 +59,22 @@ def draws(framework: str, target: str, seed: int) -> Iterator[Drawn]:
     while True:
         spec = source.choice(specs)
         plan = _plan(spec, source)
-        yield Drawn(spec, plan, tuple(dict.fromkeys(_broken(spec, plan, target))))
+        sources = dict(_broken(spec, plan, target))
+        is_unpriced = bool(sources) and all(UNPRICED in own for own in sources.values())
+        yield Drawn(spec, plan, tuple(sources), is_unpriced)
 
 
-def _broken(spec: mw.Spec, plan: mw.Plan, target: str) -> Iterator[str]:
-    yield from (own.rule for own in split_rules(spec, plan))
+def _broken(spec: mw.Spec, plan: mw.Plan, target: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each broken rule or refused field, and where it was read."""
+    yield from ((own.rule, own.source) for own in split_rules(spec, plan))
     if isinstance(plan, Misfit):
-        yield "world_size"
+        yield "world_size", ""
         return
     rows, _ = to_row(build_fabric(spec.cluster), plan)
     rules = [*degree_rules(spec), *plan_rules(spec)]
-    yield from (own.rule for own in broken(rules, spec, rows))
+    yield from ((own.rule, own.source) for own in broken(rules, spec, rows))
     refused = target_named(target).refusals(spec, plan)
-    yield from (own.field for own in refused)
+    yield from ((own.field, own.check) for own in refused)
 
 
 def _specs(framework: str) -> Iterator[mw.Spec]:

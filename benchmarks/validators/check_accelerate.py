@@ -12,6 +12,7 @@ from common import Launch, expect, main, same
 def prepare() -> None:
     """Import what takes long."""
     import accelerate.commands.launch  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401
 
 
 def check(job: Launch) -> None:
@@ -30,8 +31,12 @@ def check(job: Launch) -> None:
     os.environ |= prepare_multi_gpu_env(args)
     plan = job.facts["plan"]
     same("pp", 1, plan["pp"])
+    same("sequence parallel", False, plan["sequence_parallel"])
     if args.use_fsdp:
         _check_sharding(job.gpus, plan)
+        _split_sequences(job)
+        if job.facts["starts"] and plan["tp"] > 1:
+            _run_split_layer(job.facts)
     else:
         same("zero", 0, plan["zero"])
         same("replicas", job.gpus, plan["dp_replicate"])
@@ -71,6 +76,51 @@ def _check_sharding(gpus: int, plan: dict[str, Any]) -> None:
         same("recompute", "full", plan["recompute"])
     is_offloaded = bool(getattr(plugin.cpu_offload, "pin_memory", False))
     same("offload", "parameters" if is_offloaded else "none", plan["offload"])
+
+
+def _split_sequences(job: Launch) -> None:
+    """Split a sequence over its ranks, as `Accelerator.maybe_context_parallel` does."""
+    import torch
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    ranks = job.facts["plan"]["cp"]
+    if ranks == 1:
+        return
+    torch.distributed.init_process_group(
+        "fake", rank=0, world_size=ranks, store=FakeStore()
+    )
+    mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
+    tokens = torch.zeros(1, job.facts["seq_len"], dtype=torch.long)
+    with context_parallel(mesh, buffers=[tokens], buffer_seq_dims=[1]):
+        same("tokens of a rank", tokens.shape[1] * ranks, job.facts["seq_len"])
+
+
+def _run_split_layer(facts: dict[str, Any]) -> None:
+    """Run a layer of the first of the ranks over which `transformers` splits it."""
+    import torch
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    ranks = facts["plan"]["tp"]
+    config = LlamaConfig(
+        hidden_size=facts["d_model"],
+        num_attention_heads=facts["n_heads"],
+        num_key_value_heads=facts["n_kv_heads"],
+        intermediate_size=facts["d_ff"],
+        vocab_size=facts["vocab"],
+        num_hidden_layers=1,
+    )
+    LlamaForCausalLM(config).save_pretrained("whole")
+    os.environ["WORLD_SIZE"] = str(ranks)
+    if torch.distributed.is_initialized():  # for the ranks of a sequence
+        torch.distributed.destroy_process_group()
+    torch.distributed.init_process_group(
+        "fake", rank=0, world_size=ranks, store=FakeStore()
+    )
+    model = LlamaForCausalLM.from_pretrained("whole", tp_plan="auto", tp_size=ranks)
+    tokens = torch.zeros(1, 16, dtype=torch.long)
+    model(tokens, labels=tokens).loss.backward()
 
 
 if __name__ == "__main__":

@@ -7,45 +7,105 @@ import types
 from itertools import pairwise
 from typing import Any
 
-from common import Launch, main, same
+from common import Launch, expect, main, same
 
 
 def prepare() -> None:
     """Import what takes long."""
-    import deepspeed  # noqa: F401
+    import deepspeed.comm.torch
+    import transformers  # noqa: F401
+
+    # It compiles kernels that only messages between processes of a host would call.
+    deepspeed.comm.torch.build_shm_op = lambda: None
 
 
 def check(job: Launch) -> None:
-    """Read the configuration as an engine of so many ranks does."""
-    import deepspeed.comm.comm as communication
+    """Read the configuration as `deepspeed.initialize` does, on one of the ranks."""
+    import deepspeed.comm
     import torch.distributed
     from deepspeed.runtime.config import DeepSpeedConfig
+    from deepspeed.runtime.tensor_parallel.init_utils import load_ds_config
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     words = job.program_words()
-    config = words[words.index("--deepspeed_config") + 1]
     torch.distributed.init_process_group(
         "fake", rank=0, world_size=job.gpus, store=FakeStore()
     )
-    communication.cdb = types.SimpleNamespace(
-        get_rank=lambda *_a, **_k: 0,
-        get_world_size=lambda *_a, **_k: job.gpus,
-        is_initialized=lambda: True,
-    )
-    plan = job.facts["plan"]
-    replicas = job.gpus // (plan["tp"] * plan["pp"])  # mpu: it knows no other axes
-    topology = types.SimpleNamespace(get_data_parallel_world_size=lambda: replicas)
-    read = DeepSpeedConfig(config, mpu=topology)
+    deepspeed.comm.init_distributed(dist_backend="fake", dist_init_required=False)
+    told = load_ds_config(words[words.index("--deepspeed_config") + 1])
+    groups = _groups(job, told)
+    read = DeepSpeedConfig(told, groups)
     _compare(job, read)
+    same("cp", _ranks_of_a_sequence(read, groups), job.facts["plan"]["cp"])
     _check_experts(job, read)
     _check_stages(job, read)
+
+
+def _groups(job: Launch, told: dict[str, Any]) -> Any:
+    """Return the `mpu` that `deepspeed.initialize` gets, as the model's page says it.
+
+    Ulysses makes it, or a pipeline does, which takes none from outside.
+    """
+    from deepspeed.runtime.pipe.topology import (
+        PipelineParallelGrid,
+        PipeModelDataParallelTopology,
+    )
+
+    plan, ranks = job.facts["plan"], told.get("sequence_parallel_size", 1)
+    if plan["pp"] == 1:
+        return _ulysses(job, ranks) if ranks > 1 else None
+    expect(ranks == 1, "mpu must be None with pipeline parallelism")
+    topology = PipeModelDataParallelTopology(
+        num_pp=plan["pp"], num_mp=plan["tp"], num_dp=job.facts["data_parallel"]
+    )
+    same("ranks", topology.world_size(), job.gpus)
+    return PipelineParallelGrid(topology=topology)
+
+
+def _ulysses(job: Launch, ranks: int) -> Any:
+    """Return the groups of Ulysses, once it has split heads and a batch over them."""
+    import torch
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import (
+        UlyssesSPAttentionHF,
+        UlyssesSPDataLoaderAdapter,
+    )
+    from transformers import LlamaConfig
+
+    facts, micro_batch = job.facts, job.facts["plan"]["micro_batch"]
+    config = LlamaConfig(
+        hidden_size=facts["d_model"],
+        num_attention_heads=facts["n_heads"],
+        num_key_value_heads=facts["n_kv_heads"],
+        head_dim=facts["d_model"] // facts["n_heads"],
+    )
+    groups = UlyssesSPAttentionHF.register_with_transformers(
+        types.SimpleNamespace(config=config), "sdpa", ranks, micro_batch
+    )
+    names = ("input_ids", "position_ids", "labels")
+    batch = {name: torch.zeros(micro_batch, facts["seq_len"]).long() for name in names}
+    group = groups.get_sequence_parallel_group()
+    next(UlyssesSPDataLoaderAdapter([batch], 0, group, ranks, "cpu"))
+    return groups
+
+
+def _ranks_of_a_sequence(read: Any, groups: Any) -> int:
+    """Return the ranks that share a sequence, once the engine has made its groups."""
+    from deepspeed.utils import groups as of_engine
+
+    of_engine.mpu = groups
+    if read.tensor_parallel_config.autotp_size > 1:
+        of_engine.mpu = of_engine  # DeepSpeedEngine._configure_tensor_parallel_states
+        of_engine._init_tp_mesh_device(read.tensor_parallel_config.autotp_size)
+    return int(of_engine._get_sequence_parallel_world_size())
 
 
 def _compare(job: Launch, read: Any) -> None:
     plan = job.facts["plan"]
     same("micro-batch", read.train_micro_batch_size_per_gpu, plan["micro_batch"])
     same("micro-batches", read.gradient_accumulation_steps, plan["microbatches"])
-    same("batch", read.train_batch_size, job.facts["global_batch"])
+    # Where the file leaves the batch open, DeepSpeed counts the ranks of AutoTP too.
+    copies = plan["tp"] if plan["pp"] == 1 else 1
+    same("batch", read.train_batch_size, copies * job.facts["global_batch"])
     same("offload", _offload(read.zero_config, plan), plan["offload"])
     same("zero", _zero(job, read), plan["zero"])
     same("shards", job.facts["data_parallel"], plan["dp_shard"] * plan["dp_replicate"])
@@ -54,7 +114,6 @@ def _compare(job: Launch, read: Any) -> None:
         1 if plan["zero"] else plan["dp_replicate"],
         plan["dp_replicate"],
     )
-    same("cp", 1, plan["cp"])
     same("sequence parallel", False, plan["sequence_parallel"])
     layers = [stage["layers"] for stage in plan["stages"]]
     own = [stage["recompute_layers"] for stage in plan["stages"]]
@@ -68,17 +127,22 @@ def _compare(job: Launch, read: Any) -> None:
 def _zero(job: Launch, read: Any) -> int:
     """Return the ZeRO stage; one GPU shards nothing until it gathers."""
     stage, meant = int(read.zero_config.stage), int(job.facts["plan"]["zero"])
-    is_alone = job.facts["data_parallel"] == 1
+    is_alone = job.facts["data_parallel"] * job.facts["plan"]["cp"] == 1
     return meant if is_alone and meant <= stage else stage
 
 
 def _offload(zero: Any, plan: dict[str, Any]) -> str:
-    """Return what is offloaded; from ZeRO-2 on gradients go with the optimizer."""
-    if zero.offload_param is not None:
+    """Return what is offloaded: the optimizer from stage 1 on, and parameters at 3.
+
+    From stage 2 on gradients go with the optimizer; other stages do not read the keys
+    (runtime/engine.py, `_configure_zero_optimizer`).
+    """
+    stage = int(zero.stage)
+    if zero.offload_param is not None and stage == 3:
         return "parameters"
-    if zero.offload_optimizer is None:
+    if zero.offload_optimizer is None or stage == 0:
         return "none"
-    has_gradients = int(zero.stage) >= 2 and plan["offload"] == "gradients"
+    has_gradients = stage >= 2 and plan["offload"] == "gradients"
     return "gradients" if has_gradients else "optimizer"
 
 
@@ -95,7 +159,7 @@ def _check_experts(job: Launch, read: Any) -> None:
         job.gpus,
         plan["pp"],
         plan["tp"],
-        1,
+        plan["cp"],
         zero_stage=int(zero.stage),
         zero_offload_optimizer=zero.offload_optimizer is not None,
         zero_offload_param=zero.offload_param is not None,
@@ -103,7 +167,6 @@ def _check_experts(job: Launch, read: Any) -> None:
 
 
 def _check_stages(job: Launch, read: Any) -> None:
-    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
     from deepspeed.runtime.utils import partition_balanced
 
     plan = job.facts["plan"]
@@ -112,10 +175,6 @@ def _check_stages(job: Launch, read: Any) -> None:
     _enter_engine(int(read.zero_config.stage))
     same("vpp", 1, plan["vpp"])
     same("schedule", "1f1b", plan["schedule"])
-    topology = PipeModelDataParallelTopology(
-        num_pp=plan["pp"], num_mp=plan["tp"], num_dp=job.facts["data_parallel"]
-    )
-    same("ranks", topology.world_size(), job.gpus)
     weights = [0] + [1] * job.facts["n_layers"] + [0, 0]
     parts = partition_balanced(weights=weights, num_parts=plan["pp"])
     layers = [sum(weights[a:b]) for a, b in pairwise(parts)]

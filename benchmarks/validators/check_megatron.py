@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from itertools import chain
 from typing import Any
 
-from common import Launch, expect, main, same
+from common import Launch, expect, main, mark_overrides, same
 from start_megatron import start
 
 NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
@@ -16,6 +17,7 @@ NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
 
 def prepare() -> None:
     """Import what takes long."""
+    mark_overrides()
     import megatron.training.arguments  # noqa: F401
 
 
@@ -24,6 +26,7 @@ def check(job: Launch) -> None:
     import megatron.core.num_microbatches_calculator as calculator
     import megatron.training.arguments as arguments
     import torch
+    from megatron.core.optimizer.optimizer_config import OptimizerConfig
 
     capability = (job.facts["capability"], 0)
     torch.cuda.get_device_capability = lambda *_a, **_k: capability
@@ -32,6 +35,8 @@ def check(job: Launch) -> None:
     sys.argv = [*job.program_words(), *NOT_HERE]
     args = arguments.validate_args(arguments.parse_args(), {})
     config = arguments.core_transformer_config_from_args(args)
+    names = {field.name for field in dataclasses.fields(OptimizerConfig)}
+    OptimizerConfig(**{name: own for name, own in vars(args).items() if name in names})
     calculator.init_num_microbatches_calculator(
         0,
         args.rampup_batch_size,

@@ -13,7 +13,7 @@ import sys
 import types
 from typing import Any, Literal
 
-from common import Launch, expect, main, same
+from common import Launch, expect, main, mark_overrides, same
 
 
 @dataclasses.dataclass
@@ -31,6 +31,7 @@ class _Added:
 
 def prepare() -> None:
     """Import what takes long."""
+    mark_overrides()
     import megatron.core.optimizer
     import megatron.core.transformer.transformer_config  # noqa: F401
 

@@ -9,7 +9,7 @@ from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import model_page
-from meshwright.exports.target import Target, layers
+from meshwright.exports.target import Target, layers, listed
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
@@ -35,12 +35,12 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
 
 def config_text(spec: Spec, plan: Plan) -> str:
     """Return the configuration, a line with its comment per number."""
-    lines = [*_batch(spec, plan), *_precision(spec, plan)]
+    lines = [*_batch(spec, plan), *_sequences(plan), *_precision(spec, plan)]
     text = "".join(commented(_json(lines)))
     text += "  zero_optimization: {\n"
     text += "".join(commented(_json(_zero(plan)), indent="    "))
     text += "".join(_offload(spec, plan)) + "  }\n"
-    if plan.tp > 1 and plan.pp == 1:
+    if _has_autotp(plan):
         text += _section(
             "tensor_parallel", [Setting("autotp_size", plan.tp, "plan.tp")]
         )
@@ -65,14 +65,32 @@ def _section(name: str, settings: Iterable[Setting]) -> str:
     return f"  {name}: {{\n{inner}  }}\n"
 
 
+def _has_autotp(plan: Plan) -> bool:
+    """Return whether AutoTP splits the layers; beside a pipeline they do so alone."""
+    return plan.tp > 1 and plan.pp == 1
+
+
 def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the batch; AutoTP's groups are made after DeepSpeed has checked it.
+
+    DeepSpeed compares `train_batch_size` with the micro-batches of all ranks then, so
+    that the batch of the step cannot be said; without it nothing is compared.
+    """
     batch = spec.training.global_batch
-    why = f"training.global_batch, over {plan.dp} data-parallel ranks"
-    yield Setting("train_batch_size", batch, why)
+    if not _has_autotp(plan):
+        why = f"training.global_batch, over {plan.dp} data-parallel ranks"
+        yield Setting("train_batch_size", batch, why)
     name = "train_micro_batch_size_per_gpu"
     yield Setting(name, plan.micro_batch, "plan.micro_batch")
-    name = "gradient_accumulation_steps"
-    yield Setting(name, plan.microbatches, "plan.microbatches")
+    why = "plan.microbatches"
+    if _has_autotp(plan):
+        why += f": {batch} sequences a step; train_batch_size would count plan.tp too"
+    yield Setting("gradient_accumulation_steps", plan.microbatches, why)
+
+
+def _sequences(plan: Plan) -> Iterator[Setting]:
+    if plan.cp > 1:
+        yield Setting("sequence_parallel_size", plan.cp, "plan.cp, which is Ulysses")
 
 
 def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -125,14 +143,19 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         yield "ZeRO-2 moves gradients to the host too; the plan leaves them."
     if plan.precision == "fp8":
         yield "Linear layers are Transformer Engine's, under `fp8_autocast`."
-    if plan.tp > 1 and plan.pp == 1:
-        yield f"AutoTP splits the linear layers over {plan.tp} ranks: `autotp_size`."
+    if _has_autotp(plan):
+        yield (
+            f"AutoTP splits the linear layers over {plan.tp} ranks: `autotp_size`. The "
+            f"DataLoader gives the {plan.tp} ranks of a group the same sequences, and "
+            f"DeepSpeed's own `train_batch_size` counts each of them {plan.tp} times."
+        )
     if plan.cp > 1:
         yield (
             f"Sequences lie on {plan.cp} ranks by Ulysses: the model is given to "
             "`UlyssesSPAttentionHF.register_with_transformers(..., "
             f"sequence_parallel_size={plan.cp}, micro_batch_size={plan.micro_batch})`, "
-            "whose groups `deepspeed.initialize` takes as `mpu`, and "
+            "which returns the `mpu` that `deepspeed.initialize` must be given to "
+            "count its batch, and "
             "`UlyssesSPDataLoaderAdapter` splits the batches."
         )
     if plan.ep > 1:
@@ -148,7 +171,8 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
         f"num_pp={plan.pp}, num_mp={plan.tp}, num_dp={plan.dp}), "
         f"partition_method='type:{LAYER_CLASS}', "
         f"activation_checkpoint_interval={interval})`, the class of a layer having "
-        f"`{LAYER_CLASS}` in its name: {layers(plan)[0]} layers on every stage."
+        f"`{LAYER_CLASS}` in its name: DeepSpeed gives the stages "
+        f"{listed(layers(plan))} layers."
     )
     if plan.tp > 1:
         yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.refusals import Refusal
-from meshwright.exports.target import all_or_no_layers, layers, listed
+from meshwright.exports.target import all_or_no_layers
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -23,9 +23,6 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan DeepSpeed cannot be told."""
     check = f"{PIPE}: activation_checkpoint_interval" if plan.pp > 1 else CHECKPOINTING
     yield from all_or_no_layers(plan, check)
-    if len({*layers(plan)}) > 1:
-        sentence = f"layers {listed(layers(plan))}: stages are balanced, not given"
-        yield Refusal("stages", sentence, f"{PIPE}: _partition_layers")
     if (
         spec.training.gradients == "bf16"
         and plan.zero <= 1

@@ -13,6 +13,7 @@ FRAMEWORK = Framework(
     mixed_state=fully_shard_state,
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
+    own_words=limits.OWN_WORDS,
     offloads=(PARAMETERS,),
     full_scope=all_layers(f"{limits.VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,

@@ -168,10 +168,11 @@ def _global_batch(launch: Launch, pins: dict[str, Any]) -> int | None:
     """Return the sequences of a step that a launch says without naming them."""
     if launch.value("training.global_batch") is not None:
         return None
-    local = launch.value("local_batch")
-    dp = pins.get("dp")
+    local, dp = launch.value("local_batch"), pins.get("dp")
     if "dp_replicate" in pins and "dp_shard" in pins:
         dp = pins["dp_replicate"] * pins["dp_shard"]
-    if local and dp and launch.framework == "torchtitan":
+    if launch.framework == "deepspeed":
+        local = pins.get("micro_batch", 0) * pins.get("microbatches", 0)
+    if local and dp and launch.framework in ("deepspeed", "torchtitan"):
         return int(local * dp)
     return None

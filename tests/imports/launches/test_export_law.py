@@ -56,7 +56,7 @@ MEGATRON = PINS | SPLITS | LONG | {
 BY_TARGET = {
     "megatron": MEGATRON,
     "megatron-bridge": MEGATRON,
-    "deepspeed": PINS | SPLITS,
+    "deepspeed": PINS | SPLITS | {"cp": LONG["cp"]},
     "torchtitan": {name: own for name, own in MEGATRON.items() if name != "offload"},
     "accelerate": PINS | {"dp_replicate": LONG["dp_replicate"]},
 }

@@ -31,7 +31,15 @@ VERSION = "deepspeed 0.19.8"
 ULYSSES = f"{VERSION} runtime/sequence_parallel/ulysses_sp.py"
 FOLDING = f"{VERSION} module_inject/auto_ep_folding.py: validate_folding_global"
 
+UNEVEN = Words(
+    f"{VERSION} module_inject/tp_shard.py: get_shard_size_list gives ranks unequal "
+    "parts, not priced here"
+)
+
 OWN_WORDS = {
+    "heads_divisible": UNEVEN,
+    "mlp_divisible": UNEVEN,
+    "shared_experts_divisible": UNEVEN,
     "batch_divisible": Words(
         f"{VERSION} runtime/config.py: _batch_assertion",
         "train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
@@ -65,7 +73,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "kv_heads_divisible",
         "tp divides the KV heads, or is a multiple of them beside a pipeline",
         f"{VERSION} module_inject/tp_shard.py: get_shard_size leaves ranks beyond the "
-        "KV heads without attention",
+        "KV heads without attention, and gives others unequal parts, not priced here",
         _has_whole_kv_heads,
         "{spec.model.n_kv_heads} KV heads, tp {tp}, pp {pp}",
     ),

@@ -19,17 +19,28 @@ from meshwright.frameworks.base.shared_rules import (
     WHOLE_KV_HEADS,
     WHOLE_LAYERS_RECOMPUTED,
 )
-from meshwright.plans.rule import Rule
+from meshwright.plans.rule import Rule, Words
 
 VERSION = "accelerate 1.15.0"
 CONFIG = f"{VERSION} parallelism_config.py"
 PLANS = "transformers 008e574 models/mixtral/configuration_mixtral.py"
+LAYERS = "transformers 5.23.0 models/llama/modeling_llama.py: LlamaAttention.forward"
+NOT_WHOLE = "shape '…' is invalid for input of size …"
 SIZES = f"{CONFIG}: ParallelismConfig has no such size"
+
+OWN_WORDS = {
+    "heads_divisible": Words(LAYERS, NOT_WHOLE),
+    "mlp_divisible": Words(
+        "transformers 5.23.0 distributed/tensor_parallel.py: ranks get unequal "
+        "columns, not priced here"
+    ),
+}
 
 DEGREE_RULES = (
     replace(
         WHOLE_KV_HEADS,
-        source=f"{PLANS}: base_model_tp_plan splits k_proj and v_proj by columns",
+        source=f"{LAYERS}; k_proj and v_proj are split by columns",
+        fails_with=NOT_WHOLE,
     ),
     Rule(
         "pipeline_supported",
@@ -42,7 +53,8 @@ DEGREE_RULES = (
     replace(
         BALANCED_CONTEXT,
         source="torch 2.13 distributed/tensor/experimental/_context_parallel/"
-        "_load_balancer.py: otherwise the causal mask is not balanced",
+        "_load_balancer.py: there is no balancer for others, whose exposed work is not "
+        "priced here",
     ),
     Rule(
         "replicas_supported",

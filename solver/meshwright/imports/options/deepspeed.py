@@ -33,7 +33,7 @@ NOT_JUDGED = {
     "zero_optimization.zero_quantized_weights": "weights are gathered unquantised",
     "zero_optimization.zero_quantized_gradients": "gradients are reduced unquantised",
     "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
-    "sequence_parallel_size": "Ulysses is not priced",
+    "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
     "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
     "activation_checkpointing.partition_activations": "what is saved is counted whole",
     "zero_optimization.offload_optimizer.ratio": "all of the optimizer is offloaded",
@@ -70,9 +70,12 @@ def say_plan(settings: Settings, launch: Launch) -> None:
         ("tensor_parallel.autotp_size", "tp"),
         ("pipeline.stages", "pp"),
         ("expert_parallel.autoep_size", "ep"),
+        ("sequence_parallel_size", "cp"),
     ):
         if found := settings.count(name):
             launch.say(field, *found)
+    if (launch.value("tp") or 1) > 1:
+        launch.say("pp", 1)  # AutoTP has no pipeline
     _say_recompute(settings, launch)
     for name, why in NOT_JUDGED.items():
         own = settings.get(name)
