@@ -31,9 +31,13 @@ class LevelFabric:
             for child, level in zip(below, self.levels, strict=False)
         )
         self._gpus_below = [math.prod(self.sizes[:i]) for i in range(len(self.sizes))]
-        self.link_gb_s = tuple(
-            level.gb_s * level.uplinks(gpus)
+        uplinks = tuple(
+            (level, level.uplinks(gpus))
             for level, gpus in zip(self.levels, self._gpus_below, strict=True)
+        )
+        self.link_gb_s = tuple(level.gb_s * count for level, count in uplinks)
+        self._effective_gb_s = tuple(
+            level.effective_gb_s * count for level, count in uplinks
         )
 
     def placed(self, order: HostOrders) -> LevelFabric:
@@ -73,7 +77,7 @@ class LevelFabric:
 
     def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return seconds per byte if every GPU sends this share out of each child."""
-        gb_s = np.array(self.link_gb_s) / np.array(self._gpus_below)
+        gb_s = np.array(self._effective_gb_s) / np.array(self._gpus_below)
         leaves = _reach(meshes)[:, :, None] > np.arange(meshes.shape[2])
         return np.where(leaves, share / (gb_s * 1e9), 0.0)
 
