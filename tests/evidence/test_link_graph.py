@@ -26,7 +26,7 @@ def star(**above: Any) -> dict[str, Any]:
     nodes += [{"name": name, "kind": "nic"} for name in ("n0", "n1")]
     links = [{"between": [g, "nv"], "gb_s": 100, "latency_us": 1} for g in gpus]
     links += [
-        {"between": [end, "pcie"], "gb_s": 50, "latency_us": 0.5}
+        {"between": [end, "pcie"], "gb_s": 60, "latency_us": 0.5}
         for end in (*gpus, "n0", "n1")
     ]
     return {"name": "star", "gpu": GPU, "nodes": nodes, "links": links, **above}
@@ -68,7 +68,7 @@ def test_one_machine_tells_the_links_to_its_switch(op: str) -> None:
     own = fit(4, op)
     topology, fields, notes = after(star(scale_out=LEAF), own)
     assert rates(fields)["g2", "nv"] == (80, 6)
-    assert rates(fields)["g2", "pcie"] == (40, 0.5)
+    assert rates(fields)["g2", "pcie"] == (48, 0.5)
     assert fields["scale_out"] == LEAF
     assert notes[0].startswith("nv: bus_share 0.8 -> 0.8, 80 of 100 GB/s, fitted ")
     assert price_on_nodes(topology, own, SIZES) == predicted(own)

@@ -67,8 +67,8 @@ def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
     fabric = build_fabric(Cluster(topology=topology, count=count))
     mesh = np.array([[[*factors, *([count] if count > 1 else [])]]])
     is_exchange = fit.op == "alltoall"
-    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
-    s_per_byte = loads.max(axis=2)[0] / USUAL_BUS_SHARE
+    loads = fabric.exchange_loads(mesh, 0) if is_exchange else fabric.loads(mesh)[:, 0]
+    s_per_byte = loads.max(axis=1) / USUAL_BUS_SHARE
     step_s = fabric.latency_s(mesh)[0]
     return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
 

@@ -117,8 +117,8 @@ def price(fields: Mapping[str, Any], fit: LinkFit, sizes: Floats) -> Floats:
     ]
     fabric, mesh = LevelFabric(levels), np.array([[factors]])
     is_exchange = fit.op == "alltoall"
-    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
-    s_per_byte, step_s = loads.max(axis=2)[0], fabric.latency_s(mesh)[0]
+    loads = fabric.exchange_loads(mesh, 0) if is_exchange else fabric.loads(mesh)[:, 0]
+    s_per_byte, step_s = loads.max(axis=1), fabric.latency_s(mesh)[0]
     # Loads are those of links that collectives fill to the usual share.
     s_per_byte = s_per_byte / USUAL_BUS_SHARE
     return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)

@@ -54,11 +54,11 @@ def traffic_of(
         members = fabric.members(view)[0]
         for axis, column in enumerate(columns):
             if members[axis] > 1 and column not in found:
-                is_exchange = GROUPS[column] in fabric.exchanging
-                hops = hops_of(fabric.inside(view[0]), axis, is_exchange)
-                inside, out = fabric.byte_shares(view, is_exchange)
+                exchange = fabric.exchanging.get(GROUPS[column])
+                hops = hops_of(fabric.inside(view[0]), axis, exchange is not None)
+                inside, out = fabric.byte_shares(view, axis, exchange)
                 found[column] = GroupTraffic(
-                    column, tuple(hops), float(inside[0, axis]), float(out[0, axis])
+                    column, tuple(hops), float(inside[0]), float(out[0])
                 )
     return list(found.values())
 

@@ -91,9 +91,10 @@ def least_group_prices(
     lowest = free_paths(len(meshes), len(GROUPS))
     for columns, view in group_meshes(meshes, ep):
         for axis, column in enumerate(columns):
-            costs = fabric.least_on(view, GROUPS[column] in fabric.exchanging)
-            lowest.s_per_byte[:, column] = costs.s_per_byte[:, axis]
-            lowest.latency_s[:, column] = costs.latency_s[:, axis]
+            exchange = fabric.exchanging.get(GROUPS[column])
+            s_per_byte, latency_s = fabric.least_on(view, axis, exchange)
+            lowest.s_per_byte[:, column] = s_per_byte
+            lowest.latency_s[:, column] = latency_s
     return lowest
 
 
@@ -129,7 +130,8 @@ def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float
     """Return seconds per byte on the links, (meshes, columns, links)."""
     loads = fabric.loads(view)[:, : len(columns)]
     for axis in _exchanging(fabric, columns):
-        loads[:, axis] = fabric.exchange_loads(view)[:, axis]
+        exchange = fabric.exchanging[GROUPS[columns[axis]]]
+        loads[:, axis] = fabric.exchange_loads(view, axis, exchange)
     return loads
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.divisors import divisors
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import EXPERTS_EXCHANGE, HostOrders, Meshes, PathCosts
+from meshwright.topology.exchange import (
+    EVEN,
+    EXPERTS_EXCHANGE,
+    Exchange,
+    Exchanges,
+)
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 
 
 class LevelFabric:
@@ -20,10 +26,14 @@ class LevelFabric:
     """
 
     def __init__(
-        self, levels: Sequence[Level], exchanging: Collection[str] = EXPERTS_EXCHANGE
+        self,
+        levels: Sequence[Level],
+        exchanging: Exchanges = EXPERTS_EXCHANGE,
+        levels_of_node: int = 1,
     ) -> None:
         """Keep the levels, innermost first, and the groups that send all to all."""
-        self.levels, self.exchanging = tuple(levels), frozenset(exchanging)
+        self.levels, self.exchanging = tuple(levels), dict(exchanging)
+        self._levels_of_node = levels_of_node
         self.sizes = tuple(level.size for level in self.levels)
         below = ("gpu", *(level.name for level in self.levels))
         self.link_names = tuple(
@@ -54,24 +64,26 @@ class LevelFabric:
         """
         return self._loads(meshes, 1 / _members_below(meshes))
 
-    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return seconds per byte on the uplinks, for all-to-all.
-
-        A member sends n - 1 parts, of which n - M go to members that are not below the
-        same child.
-        """
-        below = _members_below(meshes)
-        others = meshes.prod(axis=2)[:, :, None]
-        return self._loads(meshes, (others - below) / np.maximum(others - 1, 1))
+    def exchange_loads(
+        self, meshes: Meshes, axis: int, exchange: Exchange = EVEN
+    ) -> NDArray[np.float64]:
+        """Return seconds per byte on the uplinks, for an all-to-all of one axis."""
+        own = meshes[:, [axis]]
+        on_node = own[:, :, : self._levels_of_node].prod(axis=2)
+        share = exchange.leaving(_members_below(own), on_node, own.prod(axis=2))
+        return self._loads(own, share)[:, 0]
 
     def least(self, degrees: NDArray[np.int64]) -> PathCosts:
         """Return the least costs of groups of these sizes, over all meshes."""
         s_per_byte, latency_s = np.zeros((len(degrees), 2)), np.zeros((len(degrees), 2))
         for row, degree in enumerate(degrees.tolist()):
             meshes = np.array(list(_factorisations(degree, self.sizes)))[:, None, :]
-            exchanges = self.exchange_loads(meshes).max(axis=2)
+            exchanges = [
+                self.exchange_loads(meshes, 0, exchange).max(axis=1).min()
+                for exchange in self.exchanging.values()
+            ]
             rings = self.loads(meshes).max(axis=2)
-            s_per_byte[row] = exchanges.min(), rings.min()
+            s_per_byte[row] = min(exchanges), rings.min()
             latency_s[row] = self.latency_s(meshes).min()
         return PathCosts(s_per_byte, latency_s)
 
