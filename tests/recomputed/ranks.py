@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
 from meshwright.spec.model import Experts
@@ -136,7 +136,7 @@ def paths(case: Case) -> dict[str, Path]:
     if case.spec.framework in ULYSSES:
         sent["cp"] = _exchange
     return {
-        name: _path(case, own, sent.get(name, _ring))
+        name: _path(case, own, sent.get(name, _ring), name not in {*sent, "pp"})
         for name, own in groups(case).items()
     }
 
@@ -198,9 +198,11 @@ def _choices(moe: Experts) -> list[tuple[int, ...]]:
 Sent = Callable[[list[int]], Messages]
 
 
-def _path(case: Case, own: Groups, messages: Sent) -> Path:
+def _path(case: Case, own: Groups, messages: Sent, goes_round: bool) -> Path:
+    """What messages load, and the wait for one: the mean on a byte's way round."""
     carried: dict[Link, float] = defaultdict(float)
-    latency_us = 0.0
+    inside_us = outside_us = 0.0
+    per_node = case.spec.cluster.levels[0].size
     for members in own:
         for start, end, part in messages(members):
             hop_us = 0.0
@@ -208,8 +210,17 @@ def _path(case: Case, own: Groups, messages: Sent) -> Path:
                 carried[link] += part
                 # As far down again on the other side.
                 hop_us += 2 * case.spec.cluster.levels[link[0]].latency_us
-            latency_us = max(latency_us, hop_us)
+            if start // per_node == end // per_node:
+                inside_us = max(inside_us, hop_us)
+            else:
+                outside_us = max(outside_us, hop_us)
     loads = {link: part / _bytes_per_s(case, link) for link, part in carried.items()}
+    latency_us = max(inside_us, outside_us)
+    if goes_round and group_size(own) > 1:
+        # The last hop, from the last member to the first, no byte needs.
+        hops = [a // per_node == b // per_node for a, b in pairwise(own[0])]
+        total_us = sum(inside_us if stays else outside_us for stays in hops)
+        latency_us = total_us / len(hops)
     return Path(max(loads.values(), default=0.0), latency_us * 1e-6, loads)
 
 

@@ -73,9 +73,9 @@ class Fabric(Protocol):
         """
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the longest hop between ring neighbours, (meshes, axes)."""
+        """Return the mean hop between ring neighbours, (meshes, axes)."""
 
-    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+    def longest_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the longest hop between any two members, (meshes, axes)."""
 
 
@@ -89,7 +89,7 @@ class PathCosts:
     s_per_byte: NDArray[np.float64]
     """Seconds per byte on the most loaded link: see `Fabric.loads`."""
     latency_s: NDArray[np.float64]
-    """Latency of the longest hop, seconds."""
+    """Latency of a hop, seconds: the mean one of a ring, else the longest."""
 
     def take(self, index: Any) -> PathCosts:
         """Return the rows of `index`."""

@@ -84,7 +84,7 @@ class LevelFabric:
             ]
             rings = self.loads(meshes).max(axis=2)
             s_per_byte[row] = min(exchanges), rings.min()
-            latency_s[row] = self.latency_s(meshes).min()
+            latency_s[row] = self.longest_s(meshes).min(), self.latency_s(meshes).min()
         return PathCosts(s_per_byte, latency_s)
 
     def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,13 +94,37 @@ class LevelFabric:
         return np.where(leaves, share / (gb_s * 1e9), 0.0)
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the latency up to the highest level an axis spans and back, s."""
-        hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
-        return np.asarray(hops_us[_reach(meshes)] * 1e-6)
+        """Return the mean latency of the hops of a ring, s: few of them leave nodes."""
+        on_node = meshes[:, :, : self._levels_of_node]
+        members = on_node.prod(axis=2)
+        inside_s = self._way_s(_reach(on_node))
+        sizes = meshes.prod(axis=2)
+        return mean_hop_s(members, sizes, inside_s, self._way_s(_reach(meshes)))
 
-    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the same: some ring neighbours are as far apart as any two members."""
-        return self.latency_s(meshes)
+    def longest_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the latency up to the highest level an axis spans and back, s."""
+        return self._way_s(_reach(meshes))
+
+    def _way_s(self, reach: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the latency up so many levels and back, s."""
+        hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
+        return np.asarray(hops_us[reach] * 1e-6)
+
+
+def mean_hop_s(
+    members: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    inside_s: NDArray[np.float64],
+    outside_s: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the mean latency of the n - 1 hops that a byte makes in a ring, s.
+
+    Of a group with `members` on each of k nodes k - 1 hops go from node to node and
+    n - k stay inside one (NCCL, src/graph/tuning.cc: nInterSteps).
+    """
+    nodes = sizes // members
+    total_s = (sizes - nodes) * inside_s + (nodes - 1) * outside_s
+    return np.asarray(total_s / np.maximum(sizes - 1, 1))
 
 
 def _members_below(meshes: Meshes) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from meshwright.topology.exchange import (
 from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 from meshwright.topology.group_hops import hops_of
 from meshwright.topology.host_kind import HostKind
-from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.level_fabric import LevelFabric, mean_hop_s
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -154,7 +154,9 @@ class RoutedFabric:
         )
         nearest_s = 1e-6 * max(kind.nearest_us for kind in self.kinds)
         inside_s = np.where(members > 1, nearest_s, 0.0)
-        latency_s = np.maximum(inside_s, self._latency_above(on_tree)[:, axis])
+        above_s = self._latency_above(on_tree)[:, axis]
+        sizes = meshes[:, axis].prod(axis=1)
+        latency_s = mean_hop_s(members, sizes, inside_s, above_s)
         return np.maximum(at_host, above), latency_s
 
     def _least_at_host(
@@ -208,20 +210,28 @@ class RoutedFabric:
         ]
 
     def latency_s(self, meshes: Meshes) -> Floats:
-        """Return the latency of the longest route between ring neighbours, seconds."""
-        return self._latency_s(meshes, is_exchange=False)
+        """Return the mean latency of the hops of a ring, s.
 
-    def exchange_latency_s(self, meshes: Meshes) -> Floats:
-        """Return the latency of the longest route between two members, seconds."""
-        return self._latency_s(meshes, is_exchange=True)
-
-    def _latency_s(self, meshes: Meshes, is_exchange: bool) -> Floats:
+        Hops inside a host count as its longest one.
+        """
         on_tree = self._on_tree(meshes)
-        result = self._latency_above(on_tree)
-        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+        inside_s = self._latency_inside_s(meshes, is_exchange=False)
+        above_s = self._latency_above(on_tree)
+        return mean_hop_s(on_tree[:, :, 0], on_tree.prod(axis=2), inside_s, above_s)
+
+    def longest_s(self, meshes: Meshes) -> Floats:
+        """Return the latency of the longest route between two members, seconds."""
+        inside_s = self._latency_inside_s(meshes, is_exchange=True)
+        return np.maximum(inside_s, self._latency_above(self._on_tree(meshes)))
+
+    def _latency_inside_s(self, meshes: Meshes, is_exchange: bool) -> Floats:
+        """Return the longest route of groups inside hosts, s; 0 for one member."""
+        members = self.members(meshes)
+        result = np.zeros(members.shape)
+        for row, axis in zip(*np.nonzero(members > 1), strict=True):
             mesh = self.inside(meshes[row])
-            inside_s = self._latency_inside_us(mesh, int(axis), is_exchange) * 1e-6
-            result[row, axis] = max(result[row, axis], inside_s)
+            inside_us = self._latency_inside_us(mesh, int(axis), is_exchange)
+            result[row, axis] = inside_us * 1e-6
         return result
 
     def _latency_inside_us(self, mesh: Ints, axis: int, is_exchange: bool) -> float:
@@ -239,7 +249,7 @@ class RoutedFabric:
         first_us = self.outer[0].latency_us if self.outer else 0.0
         exit_us = max(kind.exit_us for kind in self.kinds) - first_us
         leaves = on_tree[:, :, 1:].prod(axis=2) > 1
-        routes_s = self._tree.latency_s(on_tree) + 2e-6 * exit_us
+        routes_s = self._tree.longest_s(on_tree) + 2e-6 * exit_us
         return np.where(leaves, routes_s, 0.0)
 
 
