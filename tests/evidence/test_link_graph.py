@@ -11,6 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import LinkFit, predicted_s
 from meshwright.evidence.link_graph import apply_to_nodes, price_on_nodes
 from meshwright.evidence.link_levels import apply, price
+from meshwright.spec.links import USUAL_BUS_SHARE
 from meshwright.spec.topology import Topology
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
@@ -25,7 +26,7 @@ def star(**above: Any) -> dict[str, Any]:
     nodes += [{"name": name, "kind": "nic"} for name in ("n0", "n1")]
     links = [{"between": [g, "nv"], "gb_s": 100, "latency_us": 1} for g in gpus]
     links += [
-        {"between": [end, "pcie"], "gb_s": 50, "latency_us": 0.5}
+        {"between": [end, "pcie"], "gb_s": 60, "latency_us": 0.5}
         for end in (*gpus, "n0", "n1")
     ]
     return {"name": "star", "gpu": GPU, "nodes": nodes, "links": links, **above}
@@ -40,7 +41,10 @@ def fit(ranks: int, op: str = "all_gather", gb_s: float = 80.0) -> LinkFit:
 
 def rates(fields: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
     return {
-        tuple(link["between"]): (link["gb_s"], link["latency_us"])
+        tuple(link["between"]): (
+            link["gb_s"] * link.get("bus_share", USUAL_BUS_SHARE),
+            link["latency_us"],
+        )
         for link in fields["links"]
     }
 
@@ -64,9 +68,9 @@ def test_one_machine_tells_the_links_to_its_switch(op: str) -> None:
     own = fit(4, op)
     topology, fields, notes = after(star(scale_out=LEAF), own)
     assert rates(fields)["g2", "nv"] == (80, 6)
-    assert rates(fields)["g2", "pcie"] == (50, 0.5)
+    assert rates(fields)["g2", "pcie"] == (48, 0.5)
     assert fields["scale_out"] == LEAF
-    assert notes[0].startswith("nv: gb_s 100.0 -> 80, fitted to ")
+    assert notes[0].startswith("nv: bus_share 0.8 -> 0.8, 80 of 100 GB/s, fitted ")
     assert price_on_nodes(topology, own, SIZES) == predicted(own)
 
 
@@ -86,7 +90,7 @@ def test_several_machines_tell_the_nics(op: str, gb_s: float, above: str) -> Non
     own = fit(8, op, gb_s=40.0)
     topology, fields, _ = after(given, own)
     changed = fields[above] if above == "scale_out" else fields[above][0]
-    assert changed["gb_s"] == pytest.approx(gb_s, rel=1e-3)
+    assert changed["gb_s"] * changed["bus_share"] == pytest.approx(gb_s, rel=1e-3)
     # GPU to PCIe to NIC is 1 of the 6 us of one way.
     assert changed["latency_us"] == pytest.approx(5, rel=1e-3)
     assert rates(fields) == rates(given)
@@ -108,7 +112,8 @@ def test_machines_without_one_switch_are_fitted_outside_alone() -> None:
     ):
         after(pairs(), fit(4))
     topology, fields, notes = after(pairs(), fit(8, gb_s=40.0))
-    assert fields["scale_out"]["gb_s"] == 20
+    assert fields["scale_out"]["gb_s"] == LEAF["gb_s"]
+    assert fields["scale_out"]["bus_share"] == 20 / 25
     assert not [note for note in notes if note.startswith("machine:")]
     assert price_on_nodes(topology, fit(8), SIZES).shape == SIZES.shape
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
+from meshwright.spec.model import Experts
 from tests.recomputed.case import ULYSSES, Case
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
@@ -127,9 +130,13 @@ def paths(case: Case) -> dict[str, Path]:
 
     So do the ranks of a sequence under Ulysses.
     """
-    exchanging = {"ep", "cp"} if case.spec.framework in ULYSSES else {"ep"}
+    sent: dict[str, Sent] = {"ep": _exchange}
+    if case.training.expert_dispatch == "deepep" and case.model.moe:
+        sent["ep"] = partial(dispatched, case)
+    if case.spec.framework in ULYSSES:
+        sent["cp"] = _exchange
     return {
-        name: _path(case, own, _exchange if name in exchanging else _ring)
+        name: _path(case, own, sent.get(name, _ring), name not in {*sent, "pp"})
         for name, own in groups(case).items()
     }
 
@@ -150,9 +157,52 @@ def _exchange(members: list[int]) -> Messages:
                 yield gpu, other, 1 / (len(members) - 1)
 
 
-def _path(case: Case, own: Groups, messages: Callable[[list[int]], Messages]) -> Path:
+def dispatched(case: Case, members: list[int]) -> Messages:
+    """Every token of every member to its experts, for every choice that it may make.
+
+    It crosses to each node with experts of it once, to the GPU in the same place there,
+    which passes it on (DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2).
+    """
+    moe, size = case.model.moe, len(members)
+    assert moe is not None
+    per_node = case.spec.cluster.levels[0].size
+    at: dict[int, list[int]] = defaultdict(list)
+    for gpu in members:
+        at[gpu // per_node].append(gpu)
+    choices = _choices(moe)
+    copies = len(choices) * moe.top_k * (size - 1) / size
+    own = moe.n_experts // size
+    for gpu, chosen in product(members, choices):
+        place = at[gpu // per_node].index(gpu)
+        hit = {members[expert // own] for expert in chosen}
+        for node in {other // per_node for other in hit}:
+            lands = at[node][place]
+            if lands != gpu:
+                yield gpu, lands, 1 / copies
+            for other in hit & {*at[node]} - {lands}:
+                yield lands, other, 1 / copies
+
+
+def _choices(moe: Experts) -> list[tuple[int, ...]]:
+    """All experts that a token may choose, each as often as groups allow it."""
+    wide = moe.n_experts // moe.route_groups
+    return [
+        experts
+        for groups in combinations(range(moe.route_groups), moe.groups_per_token)
+        for experts in combinations(
+            [group * wide + i for group in groups for i in range(wide)], moe.top_k
+        )
+    ]
+
+
+Sent = Callable[[list[int]], Messages]
+
+
+def _path(case: Case, own: Groups, messages: Sent, goes_round: bool) -> Path:
+    """What messages load, and the wait for one: the mean on a byte's way round."""
     carried: dict[Link, float] = defaultdict(float)
-    latency_us = 0.0
+    inside_us = outside_us = 0.0
+    per_node = case.spec.cluster.levels[0].size
     for members in own:
         for start, end, part in messages(members):
             hop_us = 0.0
@@ -160,8 +210,17 @@ def _path(case: Case, own: Groups, messages: Callable[[list[int]], Messages]) ->
                 carried[link] += part
                 # As far down again on the other side.
                 hop_us += 2 * case.spec.cluster.levels[link[0]].latency_us
-            latency_us = max(latency_us, hop_us)
+            if start // per_node == end // per_node:
+                inside_us = max(inside_us, hop_us)
+            else:
+                outside_us = max(outside_us, hop_us)
     loads = {link: part / _bytes_per_s(case, link) for link, part in carried.items()}
+    latency_us = max(inside_us, outside_us)
+    if goes_round and group_size(own) > 1:
+        # The last hop, from the last member to the first, no byte needs.
+        hops = [a // per_node == b // per_node for a, b in pairwise(own[0])]
+        total_us = sum(inside_us if stays else outside_us for stays in hops)
+        latency_us = total_us / len(hops)
     return Path(max(loads.values(), default=0.0), latency_us * 1e-6, loads)
 
 

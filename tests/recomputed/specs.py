@@ -26,6 +26,7 @@ def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Sp
     training = _training(random, math.prod(sizes))
     if framework in ("megatron", "generic", "ideal"):
         training |= _small_state(random, training)
+        training["expert_dispatch"] = random.choice(["alltoall", "deepep", "deepep"])
     training["offload_to"] = "nvme" if has_drives else "cpu"
     return Spec.model_validate(
         {
@@ -85,6 +86,8 @@ def _experts(random: Random, width: int) -> dict[str, Any]:
     return {
         "n_experts": 8,
         "top_k": random.choice([1, 2]),
+        "route_groups": random.choice([4, 8]),
+        "groups_per_token": random.choice([2, 3]),
         "d_ff": width // random.choice([1, 2]),
         "shared_d_ff": random.choice([0, width]),
         "first_dense_layers": random.choice([0, 0, 1, 2]),

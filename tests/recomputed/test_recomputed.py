@@ -182,7 +182,7 @@ SEEN = {
     "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
-    "segments",
+    "segments", "dispatched over nodes",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -211,6 +211,11 @@ def traits(job: Job, plan: Plan) -> set[str]:
         "plain attention": spec.training.attention == "plain",
     }
     found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
+    found["dispatched over nodes"] = (
+        moe is not None
+        and spec.training.expert_dispatch == "deepep"
+        and plan.ep > spec.cluster.levels[0].size
+    )
     found["segments"] = plan.recompute_segment > 1
     modules = filter(None, plan.recompute_modules.split("+"))
     return {name for name, has in found.items() if has} | {*modules}

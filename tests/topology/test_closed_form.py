@@ -83,7 +83,7 @@ def test_level_formula_is_what_routing_counts(
 ) -> None:
     """Every ring of every group, link by link, on trees of one to three levels."""
     fabric, routed = (
-        LevelFabric(tree.levels),
+        LevelFabric(tree.levels, levels_of_node=len(tree.levels)),
         fabric_of_graph(tree_graph(tree.levels), tree.fan_outs),
     )
     every = every_mesh(fabric.sizes)
@@ -223,6 +223,13 @@ def test_tensor_parallelism_across_nodes_pays_the_network() -> None:
     assert across == pytest.approx(1 / 25e9, rel=1e-9)
     inside = s_per_byte(tree, mesh(tp=(2, 1), dp_shard=(4, 2)), TP)
     assert inside == pytest.approx(1 / 300e9, rel=1e-9)
+
+
+def test_few_hops_of_a_ring_leave_nodes() -> None:
+    """tp 16 over two nodes: 14 hops of 3 us in them and one of 7 us between."""
+    tree = cluster(NODES, (2, 25.0, 2.0, "per_gpu"))
+    latency_s = price_groups(LevelFabric(tree.levels), mesh(tp=(8, 2))).latency_s[0]
+    assert 15 * latency_s[TP] == pytest.approx((14 * 3 + 7) * 1e-6, rel=1e-9)
 
 
 def test_latency_counts_up_and_down() -> None:

@@ -14,7 +14,8 @@ from meshwright.plans.columns import Ints
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import EXPERTS_EXCHANGE, Fabric
+from meshwright.topology.exchange import EVEN, Exchange, Exchanges, TokenExchange
+from meshwright.topology.fabric import Fabric
 from meshwright.topology.fabric_builder import build_fabric
 
 
@@ -48,10 +49,20 @@ def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:
     return Job(spec, fabric, efficiency or Efficiency())
 
 
-def _exchanging(spec: Spec) -> frozenset[str]:
+def _exchanging(spec: Spec) -> Exchanges:
     """Return the groups that send all to all under the framework of a spec."""
     is_ulysses = framework_of(spec).context_exchange == "ulysses"
-    return EXPERTS_EXCHANGE | ({"cp"} if is_ulysses else set())
+    return (("ep", _expert_exchange(spec)), *([("cp", EVEN)] if is_ulysses else []))
+
+
+def _expert_exchange(spec: Spec) -> Exchange:
+    """Return how tokens get to their experts."""
+    moe = spec.model.moe
+    if moe is None or spec.training.expert_dispatch == "alltoall":
+        return EVEN
+    return TokenExchange(
+        moe.n_experts, moe.top_k, moe.route_groups, moe.groups_per_token
+    )
 
 
 def make_mixed_job(spec: Spec, of_gpu: Callable[[str], Efficiency]) -> Job:

@@ -18,10 +18,12 @@ from meshwright.evidence.link_fit import FORMULAS, LinkFit
 from meshwright.evidence.link_levels import Fields, MachineExit, apply
 from meshwright.plans.columns import Floats
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import Level
+from meshwright.spec.links import USUAL_BUS_SHARE, Level
 from meshwright.spec.topology import Topology
 from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric_builder import build_fabric
+
+_FITTED = ("gb_s", "bus_share", "latency_us")
 
 INSIDE = "machine"
 """Name of the inside of a machine whose GPUs have no common switch."""
@@ -65,8 +67,9 @@ def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
     fabric = build_fabric(Cluster(topology=topology, count=count))
     mesh = np.array([[[*factors, *([count] if count > 1 else [])]]])
     is_exchange = fit.op == "alltoall"
-    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
-    s_per_byte, step_s = loads.max(axis=2)[0], fabric.latency_s(mesh)[0]
+    loads = fabric.exchange_loads(mesh, 0) if is_exchange else fabric.loads(mesh)[:, 0]
+    s_per_byte = loads.max(axis=1) / USUAL_BUS_SHARE
+    step_s = fabric.latency_s(mesh)[0]
     return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
 
 
@@ -103,7 +106,7 @@ def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
     ends = set(link["between"])
     if level["name"] not in ends or not ends & gpus:
         return link
-    return {**link, "gb_s": level["gb_s"], "latency_us": level["latency_us"]}
+    return {**link, **{name: level[name] for name in _FITTED}}
 
 
 def _way_out(topology: Topology, gpus: int) -> MachineExit | None:

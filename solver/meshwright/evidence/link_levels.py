@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import FORMULAS, LinkFit
 from meshwright.plans.columns import Floats
-from meshwright.spec.links import Level, ScaleOut
+from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
 from meshwright.topology.level_fabric import LevelFabric
 
 Fields = dict[str, Any]
@@ -117,8 +117,10 @@ def price(fields: Mapping[str, Any], fit: LinkFit, sizes: Floats) -> Floats:
     ]
     fabric, mesh = LevelFabric(levels), np.array([[factors]])
     is_exchange = fit.op == "alltoall"
-    loads = (fabric.exchange_loads if is_exchange else fabric.loads)(mesh)
-    s_per_byte, step_s = loads.max(axis=2)[0], fabric.latency_s(mesh)[0]
+    loads = fabric.exchange_loads(mesh, 0) if is_exchange else fabric.loads(mesh)[:, 0]
+    s_per_byte, step_s = loads.max(axis=1), fabric.latency_s(mesh)[0]
+    # Loads are those of links that collectives fill to the usual share.
+    s_per_byte = s_per_byte / USUAL_BUS_SHARE
     return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
 
 
@@ -192,13 +194,19 @@ def _link_gb_s(fit: LinkFit, place: _Place, holders: Sequence[Fields]) -> float:
 def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable[str]:
     """Put a fit on its level; yield notes on the values it replaces."""
     level = holders[place.level]
-    name, gb_s = level["name"], _rounded(_link_gb_s(fit, place, holders))
+    own = _checked(ScaleOut, _open(level), "levels")
+    name, gb_s = level["name"], _link_gb_s(fit, place, holders)
+    rated_gb_s = own.gb_s
+    if gb_s > rated_gb_s:
+        # A link is rated no lower than what it was seen to carry.
+        rated_gb_s = level["gb_s"] = _rounded(gb_s)
+        yield f"{name}: gb_s {own.gb_s:.4g} -> {rated_gb_s:g}, since it carries more."
+    share = level["bus_share"] = min(_rounded(gb_s / rated_gb_s), 1.0)
     yield (
-        f"{name}: gb_s {level['gb_s']} -> {gb_s:g}, fitted to {fit.op} over "
-        f"{fit.ranks} GPUs in {fit.name}, {fit.median_error:.1%} off "
-        "(median from 1 MiB on)."
+        f"{name}: bus_share {own.bus_share:g} -> {share:g}, {gb_s:.4g} of "
+        f"{rated_gb_s:.4g} GB/s, fitted to {fit.op} over {fit.ranks} GPUs in "
+        f"{fit.name}, {fit.median_error:.1%} off (median from 1 MiB on)."
     )
-    level["gb_s"] = gb_s
     inner = [_checked(ScaleOut, _open(one), "levels") for one in holders[: place.level]]
     yield from _slower(inner, fit, place)
     if not fit.is_latency_told:
@@ -213,9 +221,10 @@ def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]
     """Yield notes on inner levels that are slower than the fit."""
     for index, level in enumerate(inner):
         rails = place.uplinks(index, level.uplink)
-        if level.gb_s * rails < 0.995 * fit.gb_s:
+        reached_gb_s = level.gb_s * level.bus_share * rails
+        if reached_gb_s < 0.995 * fit.gb_s:
             yield (
-                f"{level.name}: lets {level.gb_s * rails:g} GB/s through, less than "
+                f"{level.name}: lets {reached_gb_s:g} GB/s through, less than "
                 f"the {fit.gb_s:.4g} of {fit.name}; it stays the bottleneck."
             )
 

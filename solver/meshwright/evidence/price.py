@@ -15,6 +15,7 @@ from meshwright.evidence.published_hardware import find_cluster
 from meshwright.evidence.published_model import model_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
+    dispatch_of,
     framework_of,
     gradients_of,
     kernels_of,
@@ -140,6 +141,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
+        "expert_dispatch": dispatch_of(run, assumed),
         "fused_loss": "foundry" in run.config.framework.lower() or None,
     }
     spec = {

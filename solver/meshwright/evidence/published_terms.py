@@ -129,6 +129,21 @@ def gradients_of(config: RunConfig) -> str | None:
     return "bf16" if is_low else None
 
 
+def dispatch_of(run: Run, assumed: Assumptions) -> str:
+    """Return how tokens get to their experts.
+
+    The recipes of Megatron-Bridge for DeepSeek, Kimi and GPT-OSS set
+    moe_flex_dispatcher_backend to deepep or hybridep, those for Qwen3 do not on the
+    GPUs whose experts cross the network (perf_recipes). Megatron-LM and NeMo send
+    every copy on its own.
+    """
+    is_bridge = "megatron-bridge" in run.config.framework.lower()
+    is_qwen = run.model.name.lower().startswith("qwen")
+    if run.model.moe is None or not is_bridge or is_qwen:
+        return "alltoall"
+    return assumed.value("training.expert_dispatch", "deepep")
+
+
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:
     """Return the pipeline schedule, and its chunks per stage where published.
 

@@ -10,6 +10,7 @@ from meshwright.exports.target import recomputed_layers
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Experts, Model
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import ExpertDispatch
 
 DTYPES = {
     "bf16": "torch.bfloat16",
@@ -25,12 +26,22 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield from _degrees(spec.model, plan)
     yield from _recompute(plan)
     yield from _shape(spec.model)
+    if spec.model.moe is not None:
+        yield from _dispatcher(spec.training.expert_dispatch)
     yield Setting("seq_length", spec.training.seq_len, "training.seq_len")
     fused = spec.training.fused_loss is not False
     yield Setting("cross_entropy_loss_fusion", fused, "training.fused_loss")
     if plan.zero >= 2:
         yield Setting("init_model_with_meta_device", True, "no GPU holds all of it")
         yield Setting("gradient_accumulation_fusion", False, "not with Megatron-FSDP")
+
+
+def _dispatcher(dispatch: ExpertDispatch) -> Iterator[Setting]:
+    why = f"training.expert_dispatch {dispatch}"
+    kind = "alltoall" if dispatch == "alltoall" else "flex"
+    yield Setting("moe_token_dispatcher_type", kind, why)
+    if kind == "flex":
+        yield Setting("moe_flex_dispatcher_backend", "deepep", why)
 
 
 def _degrees(model: Model, plan: Plan) -> Iterator[Setting]:
@@ -110,6 +121,11 @@ def _shape(model: Model) -> Iterator[Setting]:
 def _experts(moe: Experts, n_layers: int) -> Iterator[Setting]:
     yield Setting("num_moe_experts", moe.n_experts, "model.moe.n_experts")
     yield Setting("moe_router_topk", moe.top_k, "model.moe.top_k")
+    if moe.route_groups > 1:
+        why = "model.moe.route_groups"
+        yield Setting("moe_router_num_groups", moe.route_groups, why)
+        why = "model.moe.groups_per_token"
+        yield Setting("moe_router_group_topk", moe.groups_per_token, why)
     yield Setting("moe_ffn_hidden_size", moe.d_ff, "model.moe.d_ff")
     if moe.shared_d_ff:
         name = "moe_shared_expert_intermediate_size"
@@ -127,4 +143,3 @@ def _experts(moe: Experts, n_layers: int) -> Iterator[Setting]:
         yield Setting(name, moe.capacity_factor, "model.moe.capacity_factor")
         yield Setting("moe_pad_expert_input_to_capacity", True, "padded places")
     yield Setting("moe_grouped_gemm", True, "experts of a GPU are one grouped matmul")
-    yield Setting("moe_token_dispatcher_type", "alltoall", "as its time is counted")

@@ -18,6 +18,7 @@ from meshwright.exports.target import (
 from meshwright.plans.plan import Plan
 from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import ExpertDispatch
 
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
@@ -74,6 +75,16 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--expert-model-parallel-size", plan.ep, "plan.ep")
         why = "experts are whole; Megatron-LM's default is the tensor size"
         yield Setting("--expert-tensor-parallel-size", 1, why)
+        yield from _dispatcher(spec.training.expert_dispatch)
+
+
+def _dispatcher(dispatch: ExpertDispatch) -> Iterator[Setting]:
+    why = f"training.expert_dispatch {dispatch}"
+    if dispatch == "alltoall":
+        yield Setting("--moe-token-dispatcher-type", "alltoall", why)
+        return
+    yield Setting("--moe-token-dispatcher-type", "flex", why)
+    yield Setting("--moe-flex-dispatcher-backend", "deepep", why)
 
 
 def microbatch_group(plan: Plan) -> int:

@@ -84,6 +84,11 @@ def _latent_arguments(mla: LatentAttention) -> Iterator[Setting]:
 def _expert_arguments(moe: Experts, n_layers: int) -> Iterator[Setting]:
     yield Setting("--num-experts", moe.n_experts, "model.moe.n_experts")
     yield Setting("--moe-router-topk", moe.top_k, "model.moe.top_k")
+    if moe.route_groups > 1:
+        name = "--moe-router-num-groups"
+        yield Setting(name, moe.route_groups, "model.moe.route_groups")
+        name = "--moe-router-group-topk"
+        yield Setting(name, moe.groups_per_token, "model.moe.groups_per_token")
     yield Setting("--moe-ffn-hidden-size", moe.d_ff, "model.moe.d_ff")
     if moe.shared_d_ff:
         name = "--moe-shared-expert-intermediate-size"
@@ -102,4 +107,3 @@ def _expert_arguments(moe: Experts, n_layers: int) -> Iterator[Setting]:
         yield Setting(name, factor, "model.moe.capacity_factor")
         yield Setting("--moe-pad-expert-input-to-capacity", why="padded places")
     yield Setting("--moe-grouped-gemm", why="experts of a GPU are one grouped matmul")
-    yield Setting("--moe-token-dispatcher-type", "alltoall", "as its time is counted")

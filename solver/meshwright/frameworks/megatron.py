@@ -30,6 +30,7 @@ FRAMEWORK = Framework(
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
     state_options=STATE_OPTIONS,
+    has_deepep=True,
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
     has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform

@@ -11,7 +11,7 @@ from meshwright.cpsat.group_cost import GpuOrder, GroupCost
 from meshwright.plans.columns import Floats, Ints
 from meshwright.topology.fabric import HostOrders, Meshes
 from meshwright.topology.group_hops import hops_of
-from meshwright.topology.groups import GROUPS, group_meshes
+from meshwright.topology.groups import GROUPS, group_meshes, is_longest
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.routed_fabric import RoutedFabric
 
@@ -43,6 +43,8 @@ class GroupTraffic:
     """Bytes on each hop, per byte of the ring or sent by a member."""
     out_bytes: float
     """Bytes that leave the host, likewise."""
+    wait_share: float = 1.0
+    """How much of the latency inside the host counts in that of the group."""
 
 
 def traffic_of(
@@ -54,13 +56,25 @@ def traffic_of(
         members = fabric.members(view)[0]
         for axis, column in enumerate(columns):
             if members[axis] > 1 and column not in found:
-                is_exchange = GROUPS[column] in fabric.exchanging
-                hops = hops_of(fabric.inside(view[0]), axis, is_exchange)
-                inside, out = fabric.byte_shares(view, is_exchange)
+                exchange = fabric.exchanging.get(GROUPS[column])
+                hops = hops_of(fabric.inside(view[0]), axis, exchange is not None)
+                inside, out = fabric.byte_shares(view, axis, exchange)
                 found[column] = GroupTraffic(
-                    column, tuple(hops), float(inside[0, axis]), float(out[0, axis])
+                    column,
+                    tuple(hops),
+                    float(inside[0]),
+                    float(out[0]),
+                    _wait_share(fabric, view, axis, column),
                 )
     return list(found.values())
+
+
+def _wait_share(fabric: RoutedFabric, view: Meshes, axis: int, column: int) -> float:
+    """Return the share of the hops of a ring that stay inside hosts, else 1."""
+    size, members = int(view[0, axis].prod()), int(fabric.members(view)[0, axis])
+    if is_longest(fabric, column):
+        return 1.0
+    return (size - size // members) / (size - 1)
 
 
 def group_costs(
@@ -76,7 +90,10 @@ def group_costs(
         most_load = len(group.hops) * int(per_hop.max()) + int(base.max())
         most = (
             min(most_load, _units_above(load_limit / LOAD_UNIT_S) + len(group.hops)),
-            min(int(waits.max()), _units_above(wait_limit / WAIT_UNIT_S)),
+            min(
+                int(waits.max()),
+                _units_above(wait_limit / group.wait_share / WAIT_UNIT_S),
+            ),
         )
         costs.append(GroupCost(group.hops, per_hop, base, waits, most))
     return costs

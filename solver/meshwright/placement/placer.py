@@ -168,7 +168,8 @@ class Placer:
             load, wait = np.max(least, axis=0) - [len(group.hops), 1]
             at = (0, group.column)
             floor.s_per_byte[at] = max(floor.s_per_byte[at], load * LOAD_UNIT_S)
-            floor.latency_s[at] = max(floor.latency_s[at], wait * WAIT_UNIT_S)
+            wait_s = wait * WAIT_UNIT_S * group.wait_share
+            floor.latency_s[at] = max(floor.latency_s[at], wait_s)
         return floor
 
     def _search(

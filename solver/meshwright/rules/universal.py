@@ -109,6 +109,18 @@ PLAN_RULES: tuple[Rule, ...] = (
         concerns=lambda spec: not _has_state(spec),
     ),
     Rule(
+        "expert_dispatch_supported",
+        "every copy of a token is sent to its expert on its own",
+        "Megatron-LM token_dispatcher.py: MoEFlexTokenDispatcher; plans for other "
+        "frameworks are written with their usual all-to-all",
+        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).has_deepep),
+        "expert_dispatch {spec.training.expert_dispatch}",
+        concerns=lambda spec: (
+            spec.training.expert_dispatch == "deepep"
+            and not framework_of(spec).has_deepep
+        ),
+    ),
+    Rule(
         "sequence_divisible",
         "under sequence parallelism tp x cp divides the sequence",
         "Korthikanti et al. 2022, section 4.2.2: each GPU has as many tokens",

@@ -18,7 +18,7 @@ from pydantic import Field
 from meshwright.reading.document import FieldPath
 from meshwright.spec.base import Count, Problem, SpecModel, shortened
 from meshwright.spec.gpu import PRECISIONS, Gpu, PeakTflops
-from meshwright.spec.links import Level, ScaleOut
+from meshwright.spec.links import Level, ScaleOut, effective_gb_s
 from meshwright.spec.topology import Topology
 
 MOST_PARTS = 3
@@ -50,6 +50,7 @@ class Rates(NamedTuple):
     """Bandwidth and latency of one GPU."""
 
     gb_s: float
+    """That of a link of the usual share, see `spec.links.effective_gb_s`."""
     latency_us: float
 
     def worse(self, other: Rates) -> Rates:
@@ -138,7 +139,7 @@ def _narrowest(levels: Sequence[ScaleOut], below: int) -> Rates:
     """Return the least bandwidth of a GPU on its way up, and the sum of latencies."""
     rates = []
     for level in levels:
-        rates.append(level.gb_s_per_gpu(below))
+        rates.append(effective_gb_s(level.gb_s_per_gpu(below), level.bus_share))
         below *= level.size if isinstance(level, Level) else 1
     return Rates(min(rates), sum(level.latency_us for level in levels))
 

@@ -40,6 +40,7 @@ def with_switch_above(machine: HostGraph, above: ScaleOut | None) -> HostGraph:
             between=(node.name, switch.name),
             gb_s=min(node.gb_s or above.gb_s, above.gb_s),
             latency_us=above.latency_us,
+            bus_share=above.bus_share,
         )
         for node in machine.nodes
         if node.kind == "nic"
@@ -75,6 +76,7 @@ def graph_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGrap
                 between=(child, switches[i // level.size]),
                 gb_s=gb_s,
                 latency_us=level.latency_us,
+                bus_share=level.bus_share,
             )
             for i, child in enumerate(children)
         ]
@@ -85,7 +87,12 @@ def graph_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGrap
         nodes += [Node(name=name, kind="nic") for name in nics[: len(exits)]]
         latency_us = 0.0 if is_shared else sum(level.latency_us for level in levels)
         links += [
-            Link(between=pair, gb_s=above.gb_s, latency_us=latency_us)
+            Link(
+                between=pair,
+                gb_s=above.gb_s,
+                latency_us=latency_us,
+                bus_share=above.bus_share,
+            )
             for pair in zip(exits, nics, strict=False)
         ]
     return HostGraph(tuple(nodes), tuple(links))

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from meshwright.spec.base import Problem
 from meshwright.spec.host_graph import HostGraph, degraded
-from meshwright.spec.links import Level, Link, Node, broken_graph
+from meshwright.spec.links import (
+    USUAL_BUS_SHARE,
+    Level,
+    Link,
+    Node,
+    broken_graph,
+    effective_gb_s,
+)
 from meshwright.spec.override import Override
 
 
@@ -116,12 +123,17 @@ def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
         return hosts.outer  # Nothing leads out: `broken_hosts` says so.
     first, below, rates = hosts.outer[0], 1, []
     for level in hosts.outer:
-        rates.append(level.gb_s_per_gpu(hosts.gpus * below, hosts.nics * below))
+        gb_s = level.gb_s_per_gpu(hosts.gpus * below, hosts.nics * below)
+        rates.append(effective_gb_s(gb_s, level.bus_share))
         below *= level.size
     gpus_per_uplink = hosts.gpus / first.uplinks(hosts.gpus, hosts.nics)
     latency_us = sum(level.latency_us for level in hosts.outer)
-    gb_s = min(rates) * gpus_per_uplink
-    changed = {"size": used, "gb_s": gb_s, "latency_us": latency_us}
+    changed = {
+        "size": used,
+        "gb_s": min(rates) * gpus_per_uplink,
+        "latency_us": latency_us,
+        "bus_share": USUAL_BUS_SHARE,
+    }
     return (first.model_copy(update=changed),)
 
 

@@ -8,11 +8,36 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from meshwright.spec.base import Count, CountOrNone, Name, Problem, SpecModel
+from meshwright.spec.base import Count, CountOrNone, Name, Problem, SpecModel, number
 from meshwright.spec.units import GBPerS, Micros
 
 NEEDS_NICS = "needs nodes of kind nic; accepted: per_gpu, shared"
 """The message on uplinks per NIC where the topology has no NIC."""
+
+
+USUAL_BUS_SHARE = 0.80
+"""Share of the rate of most links that collectives reach: 230 to 240 of 300 GB/s over
+eight A100 in nccl-tests. `cost.hardware_efficiency` has the same default."""
+
+BusShare = Annotated[float, number("from 0.0001 to 2", lambda x: 1e-4 <= x <= 2)]
+"""A share of a rate; switches that add up lift it above 1."""
+
+
+def _bus_share() -> Any:
+    return Field(
+        USUAL_BUS_SHARE,
+        description="Share of gb_s that collectives reach: the bus bandwidth that "
+        "nccl-tests measures for large messages, over the rate.",
+    )
+
+
+def effective_gb_s(gb_s: float, bus_share: float) -> float:
+    """Return the rate of a link of the usual share that is as fast as this one.
+
+    Efficiencies have one share for all links. A link that collectives fill less or
+    more than most counts as one that is slower or faster.
+    """
+    return gb_s * (bus_share / USUAL_BUS_SHARE)
 
 
 class ScaleOut(SpecModel):
@@ -26,10 +51,16 @@ class ScaleOut(SpecModel):
         description="per_gpu: each GPU below a child has its own uplink; "
         "shared: the child has one; per_nic: each NIC, where nodes have them.",
     )
+    bus_share: BusShare = _bus_share()
 
     def uplinks(self, gpus: int, nics: int = 0) -> int:
         """Return how many uplinks a child with so many GPUs and NICs has."""
         return {"per_gpu": gpus, "per_nic": nics, "shared": 1}[self.uplink]
+
+    @property
+    def effective_gb_s(self) -> float:
+        """Return the rate that counts in collectives, see `effective_gb_s`."""
+        return effective_gb_s(self.gb_s, self.bus_share)
 
     def gb_s_per_gpu(self, gpus: int, nics: int = 0) -> float:
         """Return the share of a GPU in the uplinks of such a child, per direction."""
@@ -72,6 +103,7 @@ class Link(SpecModel):
     between: Pair = Field(description="The names of two nodes.")
     gb_s: GBPerS = Field(description="Bandwidth per direction.")
     latency_us: Micros = Field(description="Latency of one traversal.")
+    bus_share: BusShare = _bus_share()
 
 
 def broken_names(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> Iterable[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal, TypeGuard
 
 from pydantic import Field, model_validator
@@ -39,6 +39,12 @@ class Experts(SpecModel):
     first_dense_layers: CountOrNone = Field(
         0, description="Leading layers with an MLP of model.d_ff instead."
     )
+    route_groups: Count = Field(
+        1, description="Groups of neighbouring experts that a token chooses among."
+    )
+    groups_per_token: Count = Field(
+        1, description="Groups that the experts of a token are in, at most."
+    )
     router_bias: Flag = Field(
         False, description="A bias per routed expert that steers the choice of top_k."
     )
@@ -52,12 +58,27 @@ class Experts(SpecModel):
             most = self.n_experts
             sentence = f"is above model.moe.n_experts; accepted: up to {most}"
             refuse([Problem(("top_k",), self.top_k, sentence)])
+        refuse(self._broken_groups())
         most_factor = self.n_experts / self.top_k
         if self.capacity_factor is not None and self.capacity_factor > most_factor:
             sentence = "is above model.moe.n_experts / model.moe.top_k; accepted: "
             sentence += f"up to {most_factor:g}"
             refuse([Problem(("capacity_factor",), self.capacity_factor, sentence)])
         return self
+
+    def _broken_groups(self) -> Iterator[Problem]:
+        """Yield groups that are unequal, or too few for the experts of a token."""
+        groups, chosen = self.route_groups, self.groups_per_token
+        if self.n_experts % groups:
+            near = nearest(groups, self.n_experts)
+            sentence = f"does not divide model.moe.n_experts {self.n_experts}; {near}"
+            yield Problem(("route_groups",), groups, sentence)
+        elif chosen > groups:
+            sentence = f"is above model.moe.route_groups; accepted: up to {groups}"
+            yield Problem(("groups_per_token",), chosen, sentence)
+        elif self.top_k > (most := chosen * (self.n_experts // groups)):
+            sentence = f"is above the experts of its groups; accepted: up to {most}"
+            yield Problem(("top_k",), self.top_k, sentence)
 
 
 class LatentAttention(SpecModel):

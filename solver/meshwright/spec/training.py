@@ -30,6 +30,10 @@ FusedKernels = Literal["all", "norms", "none"]
 activations, norms, or none."""
 
 
+ExpertDispatch = Literal["alltoall", "deepep"]
+"""How tokens get to their experts."""
+
+
 def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
@@ -99,6 +103,11 @@ class Training(SpecModel):
     fused_loss: bool | None = Field(
         None,
         description="Whether cross-entropy is one kernel; default by framework.",
+    )
+    expert_dispatch: ExpertDispatch = Field(
+        "alltoall",
+        description="alltoall: every copy of a token is sent on its own; deepep: once "
+        "to each node, which passes it on (DeepEP, HybridEP).",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.topology.exchange import EVEN, Exchange
+
 Meshes = NDArray[np.int64]
 """Shape (meshes, axes, levels): the factor of each axis at each level."""
 
 HostOrders = tuple[tuple[int, ...], ...]
 """For each kind of host, the GPU of each rank; empty where ranks follow the list."""
-
-
-EXPERTS_EXCHANGE = frozenset({"ep"})
-"""The groups that send all to all where context parallelism is no exchange too."""
 
 
 class Place(NamedTuple):
@@ -32,8 +30,8 @@ class Fabric(Protocol):
     """A cluster as plans see it: the loads and latencies of its links."""
 
     @property
-    def exchanging(self) -> frozenset[str]:
-        """Return the names of the groups that send all to all, not round rings."""
+    def exchanging(self) -> Mapping[str, Exchange]:
+        """Return the groups that send all to all, not round rings, by name."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -60,8 +58,13 @@ class Fabric(Protocol):
         the axis passes to its ring neighbour, while all groups do so at once.
         """
 
-    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the same for all-to-all: each member sends all others equal parts."""
+    def exchange_loads(
+        self, meshes: Meshes, axis: int, exchange: Exchange = EVEN
+    ) -> NDArray[np.float64]:
+        """Return the same for an all-to-all of one axis, (meshes, links).
+
+        The time is per byte that a member sends to all others together.
+        """
 
     def least(self, degrees: NDArray[np.int64]) -> PathCosts:
         """Return a lower bound on the costs of groups of these sizes, on any mesh.
@@ -70,9 +73,9 @@ class Fabric(Protocol):
         """
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the longest hop between ring neighbours, (meshes, axes)."""
+        """Return the mean hop between ring neighbours, (meshes, axes)."""
 
-    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
+    def longest_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the longest hop between any two members, (meshes, axes)."""
 
 
@@ -86,7 +89,7 @@ class PathCosts:
     s_per_byte: NDArray[np.float64]
     """Seconds per byte on the most loaded link: see `Fabric.loads`."""
     latency_s: NDArray[np.float64]
-    """Latency of the longest hop, seconds."""
+    """Latency of a hop, seconds: the mean one of a ring, else the longest."""
 
     def take(self, index: Any) -> PathCosts:
         """Return the rows of `index`."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.host_groups import HostGroup, Hosts
+from meshwright.spec.host_groups import HostGroup, Hosts, split_levels
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import EXPERTS_EXCHANGE, Fabric
+from meshwright.topology.exchange import EXPERTS_EXCHANGE, Exchanges
+from meshwright.topology.fabric import Fabric
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.level_fabric import LevelFabric
@@ -20,16 +21,16 @@ CACHE_SIZE = 16
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def build_fabric(
-    cluster: Cluster, exchanging: frozenset[str] = EXPERTS_EXCHANGE
-) -> Fabric:
+def build_fabric(cluster: Cluster, exchanging: Exchanges = EXPERTS_EXCHANGE) -> Fabric:
     """Return the fabric of a cluster: by levels if it is a tree, else routed.
 
     Specs on the same cluster share the fabric and the routes it has found. `exchanging`
-    names the groups that send all to all.
+    has the groups that send all to all. A node is the host, or the innermost level
+    where hosts are parts of one, as in racks that NVLink joins.
     """
     if cluster.is_tree:
-        return LevelFabric(cluster.levels, exchanging)
+        split = split_levels(cluster.levels, cluster.gpus_per_host)
+        return LevelFabric(cluster.levels, exchanging, len(split[0]) if split else 1)
     hosts = cluster.hosts
     kinds = [_host_kind(alike, hosts) for alike in hosts.groups]
     outer = tuple(_per_gpu_levels(hosts))

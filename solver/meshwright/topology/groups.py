@@ -91,9 +91,10 @@ def least_group_prices(
     lowest = free_paths(len(meshes), len(GROUPS))
     for columns, view in group_meshes(meshes, ep):
         for axis, column in enumerate(columns):
-            costs = fabric.least_on(view, GROUPS[column] in fabric.exchanging)
-            lowest.s_per_byte[:, column] = costs.s_per_byte[:, axis]
-            lowest.latency_s[:, column] = costs.latency_s[:, axis]
+            exchange = fabric.exchanging.get(GROUPS[column])
+            s_per_byte, latency_s = fabric.least_on(view, axis, exchange)
+            lowest.s_per_byte[:, column] = s_per_byte
+            lowest.latency_s[:, column] = latency_s
     return lowest
 
 
@@ -129,16 +130,27 @@ def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float
     """Return seconds per byte on the links, (meshes, columns, links)."""
     loads = fabric.loads(view)[:, : len(columns)]
     for axis in _exchanging(fabric, columns):
-        loads[:, axis] = fabric.exchange_loads(view)[:, axis]
+        exchange = fabric.exchanging[GROUPS[columns[axis]]]
+        loads[:, axis] = fabric.exchange_loads(view, axis, exchange)
     return loads
 
 
 def _latency_s(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
-    """Return the latency of the longest hops, (meshes, columns)."""
+    """Return the latency of hops: the mean one of rings, (meshes, columns).
+
+    All messages of an all-to-all are under way at once, and some stages of a pipeline
+    are as far apart as any: the longest hop counts.
+    """
     latency_s = fabric.latency_s(view)[:, : len(columns)]
-    for axis in _exchanging(fabric, columns):
-        latency_s[:, axis] = fabric.exchange_latency_s(view)[:, axis]
+    longest = [i for i, own in enumerate(columns) if is_longest(fabric, own)]
+    if longest:
+        latency_s[:, longest] = fabric.longest_s(view)[:, longest]
     return latency_s
+
+
+def is_longest(fabric: Fabric, column: int) -> bool:
+    """Return whether the longest hop of a kind of group counts, not the mean one."""
+    return column == PP or GROUPS[column] in fabric.exchanging
 
 
 def _exchanging(fabric: Fabric, columns: list[int]) -> list[int]:

@@ -105,7 +105,7 @@ class HostKind:
         """Return seconds per byte out of the slowest GPU, spread over all its links."""
         graph = self.routes.graph
         totals = [
-            float(sum(link["gb_s"] for link in graph.adj[gpu].values()))
+            float(sum(link["effective_gb_s"] for link in graph.adj[gpu].values()))
             for gpu in self.routes.gpus
         ]
         return 1e-9 / min(totals) if min(totals) else 0.0

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.divisors import divisors
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import EXPERTS_EXCHANGE, HostOrders, Meshes, PathCosts
+from meshwright.topology.exchange import (
+    EVEN,
+    EXPERTS_EXCHANGE,
+    Exchange,
+    Exchanges,
+)
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 
 
 class LevelFabric:
@@ -20,10 +26,14 @@ class LevelFabric:
     """
 
     def __init__(
-        self, levels: Sequence[Level], exchanging: Collection[str] = EXPERTS_EXCHANGE
+        self,
+        levels: Sequence[Level],
+        exchanging: Exchanges = EXPERTS_EXCHANGE,
+        levels_of_node: int = 1,
     ) -> None:
         """Keep the levels, innermost first, and the groups that send all to all."""
-        self.levels, self.exchanging = tuple(levels), frozenset(exchanging)
+        self.levels, self.exchanging = tuple(levels), dict(exchanging)
+        self._levels_of_node = levels_of_node
         self.sizes = tuple(level.size for level in self.levels)
         below = ("gpu", *(level.name for level in self.levels))
         self.link_names = tuple(
@@ -31,9 +41,13 @@ class LevelFabric:
             for child, level in zip(below, self.levels, strict=False)
         )
         self._gpus_below = [math.prod(self.sizes[:i]) for i in range(len(self.sizes))]
-        self.link_gb_s = tuple(
-            level.gb_s * level.uplinks(gpus)
+        uplinks = tuple(
+            (level, level.uplinks(gpus))
             for level, gpus in zip(self.levels, self._gpus_below, strict=True)
+        )
+        self.link_gb_s = tuple(level.gb_s * count for level, count in uplinks)
+        self._effective_gb_s = tuple(
+            level.effective_gb_s * count for level, count in uplinks
         )
 
     def placed(self, order: HostOrders) -> LevelFabric:
@@ -50,41 +64,67 @@ class LevelFabric:
         """
         return self._loads(meshes, 1 / _members_below(meshes))
 
-    def exchange_loads(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return seconds per byte on the uplinks, for all-to-all.
-
-        A member sends n - 1 parts, of which n - M go to members that are not below the
-        same child.
-        """
-        below = _members_below(meshes)
-        others = meshes.prod(axis=2)[:, :, None]
-        return self._loads(meshes, (others - below) / np.maximum(others - 1, 1))
+    def exchange_loads(
+        self, meshes: Meshes, axis: int, exchange: Exchange = EVEN
+    ) -> NDArray[np.float64]:
+        """Return seconds per byte on the uplinks, for an all-to-all of one axis."""
+        own = meshes[:, [axis]]
+        on_node = own[:, :, : self._levels_of_node].prod(axis=2)
+        share = exchange.leaving(_members_below(own), on_node, own.prod(axis=2))
+        return self._loads(own, share)[:, 0]
 
     def least(self, degrees: NDArray[np.int64]) -> PathCosts:
         """Return the least costs of groups of these sizes, over all meshes."""
         s_per_byte, latency_s = np.zeros((len(degrees), 2)), np.zeros((len(degrees), 2))
         for row, degree in enumerate(degrees.tolist()):
             meshes = np.array(list(_factorisations(degree, self.sizes)))[:, None, :]
-            exchanges = self.exchange_loads(meshes).max(axis=2)
+            exchanges = [
+                self.exchange_loads(meshes, 0, exchange).max(axis=1).min()
+                for exchange in self.exchanging.values()
+            ]
             rings = self.loads(meshes).max(axis=2)
-            s_per_byte[row] = exchanges.min(), rings.min()
-            latency_s[row] = self.latency_s(meshes).min()
+            s_per_byte[row] = min(exchanges), rings.min()
+            latency_s[row] = self.longest_s(meshes).min(), self.latency_s(meshes).min()
         return PathCosts(s_per_byte, latency_s)
 
     def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return seconds per byte if every GPU sends this share out of each child."""
-        gb_s = np.array(self.link_gb_s) / np.array(self._gpus_below)
+        gb_s = np.array(self._effective_gb_s) / np.array(self._gpus_below)
         leaves = _reach(meshes)[:, :, None] > np.arange(meshes.shape[2])
         return np.where(leaves, share / (gb_s * 1e9), 0.0)
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the latency up to the highest level an axis spans and back, s."""
-        hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
-        return np.asarray(hops_us[_reach(meshes)] * 1e-6)
+        """Return the mean latency of the hops of a ring, s: few of them leave nodes."""
+        on_node = meshes[:, :, : self._levels_of_node]
+        members = on_node.prod(axis=2)
+        inside_s = self._way_s(_reach(on_node))
+        sizes = meshes.prod(axis=2)
+        return mean_hop_s(members, sizes, inside_s, self._way_s(_reach(meshes)))
 
-    def exchange_latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
-        """Return the same: some ring neighbours are as far apart as any two members."""
-        return self.latency_s(meshes)
+    def longest_s(self, meshes: Meshes) -> NDArray[np.float64]:
+        """Return the latency up to the highest level an axis spans and back, s."""
+        return self._way_s(_reach(meshes))
+
+    def _way_s(self, reach: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the latency up so many levels and back, s."""
+        hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
+        return np.asarray(hops_us[reach] * 1e-6)
+
+
+def mean_hop_s(
+    members: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    inside_s: NDArray[np.float64],
+    outside_s: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the mean latency of the n - 1 hops that a byte makes in a ring, s.
+
+    Of a group with `members` on each of k nodes k - 1 hops go from node to node and
+    n - k stay inside one (NCCL, src/graph/tuning.cc: nInterSteps).
+    """
+    nodes = sizes // members
+    total_s = (sizes - nodes) * inside_s + (nodes - 1) * outside_s
+    return np.asarray(total_s / np.maximum(sizes - 1, 1))
 
 
 def _members_below(meshes: Meshes) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.links import Level
-from meshwright.topology.fabric import EXPERTS_EXCHANGE, HostOrders, Meshes, PathCosts
+from meshwright.topology.exchange import (
+    EVEN,
+    EXPERTS_EXCHANGE,
+    Exchange,
+    Exchanges,
+)
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 from meshwright.topology.group_hops import hops_of
 from meshwright.topology.host_kind import HostKind
-from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.level_fabric import LevelFabric, mean_hop_s
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,10 +43,10 @@ class RoutedFabric:
         kinds: Sequence[HostKind],
         sizes: tuple[int, ...],
         outer: Sequence[Level] = (),
-        exchanging: Collection[str] = EXPERTS_EXCHANGE,
+        exchanging: Exchanges = EXPERTS_EXCHANGE,
     ) -> None:
         """Keep the hosts; routes are found when they are first asked for."""
-        self.exchanging = frozenset(exchanging)
+        self.exchanging = dict(exchanging)
         self.kinds, self.sizes, self.outer = tuple(kinds), sizes, tuple(outer)
         self._levels_inside = len(sizes) - len(self.outer)
         self.gpus_per_host = math.prod(sizes[: self._levels_inside])
@@ -63,24 +69,30 @@ class RoutedFabric:
             pairs = zip(self.kinds, order, strict=True)
             kinds = [replace(kind, order=gpus) for kind, gpus in pairs]
             self._placed[order] = RoutedFabric(
-                kinds, self.sizes, self.outer, self.exchanging
+                kinds, self.sizes, self.outer, tuple(self.exchanging.items())
             )
         return self._placed[order]
 
     def loads(self, meshes: Meshes) -> Floats:
         """Return seconds per byte on every link, from the rings that cross it."""
-        return self._loads(meshes, is_exchange=False)
+        axes = range(meshes.shape[1])
+        return np.stack([self._loads(meshes, axis, None) for axis in axes], axis=1)
 
-    def exchange_loads(self, meshes: Meshes) -> Floats:
-        """Return seconds per byte on every link, for all-to-all."""
-        return self._loads(meshes, is_exchange=True)
+    def exchange_loads(
+        self, meshes: Meshes, axis: int, exchange: Exchange = EVEN
+    ) -> Floats:
+        """Return seconds per byte on every link, for an all-to-all of one axis."""
+        return self._loads(meshes, axis, exchange)
 
-    def byte_shares(self, meshes: Meshes, is_exchange: bool) -> tuple[Floats, Floats]:
+    def byte_shares(
+        self, meshes: Meshes, axis: int, exchange: Exchange | None
+    ) -> tuple[Floats, Floats]:
         """Return the bytes on each hop inside hosts, and out of each GPU's host.
 
         Both are per byte of the ring, or per byte that a member sends in all.
         """
-        return _byte_shares(self.members(meshes), meshes.prod(axis=2), is_exchange)
+        own = meshes[:, axis]
+        return _byte_shares(self.members(meshes)[:, axis], own.prod(axis=1), exchange)
 
     def inside(self, mesh: Ints) -> Ints:
         """Return the levels of one mesh that are inside hosts, (axes, levels)."""
@@ -96,23 +108,26 @@ class RoutedFabric:
         inside = self.members(meshes)[:, :, None]
         return np.concatenate([inside, meshes[:, :, self._levels_inside :]], axis=2)
 
-    def _loads(self, meshes: Meshes, is_exchange: bool) -> Floats:
+    def _loads(self, meshes: Meshes, axis: int, exchange: Exchange | None) -> Floats:
         """Return the loads of the links inside hosts, then of those above."""
         on_tree = self._on_tree(meshes)
-        hop_bytes, out_bytes = self.byte_shares(meshes, is_exchange)
-        above = self._loads_above(on_tree, is_exchange)
+        hop_bytes, out_bytes = self.byte_shares(meshes, axis, exchange)
+        above = self._loads_above(on_tree, axis, exchange)
         exits = np.concatenate([kind.exits for kind in self.kinds])
-        inside = out_bytes[:, :, None] * exits
-        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+        inside = out_bytes[:, None] * exits
+        for row in np.flatnonzero(on_tree[:, axis, 0] > 1):
             mesh = self.inside(meshes[row])
-            loads = self._loads_inside(mesh, int(axis), is_exchange)
-            inside[row, axis] += hop_bytes[row, axis] * loads
-        return np.concatenate([inside, above], axis=2)
+            loads = self._loads_inside(mesh, axis, exchange is not None)
+            inside[row] += hop_bytes[row] * loads
+        return np.concatenate([inside, above], axis=1)
 
-    def _loads_above(self, on_tree: Meshes, is_exchange: bool) -> Floats:
+    def _loads_above(
+        self, on_tree: Meshes, axis: int, exchange: Exchange | None
+    ) -> Floats:
         """Return the loads of the links above NICs."""
-        tree = self._tree.exchange_loads if is_exchange else self._tree.loads
-        return tree(on_tree)[:, :, 2:]
+        if exchange is None:
+            return self._tree.loads(on_tree)[:, axis, 2:]
+        return self._tree.exchange_loads(on_tree, axis, exchange)[:, 2:]
 
     def _loads_inside(self, mesh: Ints, axis: int, is_exchange: bool) -> Floats:
         """Return the loads inside every kind of host, per byte on each hop."""
@@ -123,18 +138,26 @@ class RoutedFabric:
             self._host_loads[key] = np.concatenate(loads)
         return self._host_loads[key]
 
-    def least_on(self, meshes: Meshes, is_exchange: bool) -> PathCosts:
-        """Return a lower bound on the costs of groups on meshes, in any GPU order."""
+    def least_on(
+        self, meshes: Meshes, axis: int, exchange: Exchange | None
+    ) -> tuple[Floats, Floats]:
+        """Return a lower bound on the costs of an axis's groups, in any GPU order.
+
+        They are seconds per byte and seconds of latency, (meshes,).
+        """
         on_tree = self._on_tree(meshes)
-        hop_bytes, out_bytes = self.byte_shares(meshes, is_exchange)
-        above = self._loads_above(on_tree, is_exchange).max(axis=2, initial=0)
+        hop_bytes, out_bytes = self.byte_shares(meshes, axis, exchange)
+        above = self._loads_above(on_tree, axis, exchange).max(axis=1, initial=0)
+        members = on_tree[:, axis, 0]
         at_host = self._least_at_host(
-            on_tree[:, :, 0], hop_bytes, out_bytes, is_exchange
+            members, hop_bytes, out_bytes, exchange is not None
         )
-        s_per_byte = np.maximum(at_host, above)
         nearest_s = 1e-6 * max(kind.nearest_us for kind in self.kinds)
-        inside_s = np.where(on_tree[:, :, 0] > 1, nearest_s, 0.0)
-        return PathCosts(s_per_byte, np.maximum(inside_s, self._latency_above(on_tree)))
+        inside_s = np.where(members > 1, nearest_s, 0.0)
+        above_s = self._latency_above(on_tree)[:, axis]
+        sizes = meshes[:, axis].prod(axis=1)
+        latency_s = mean_hop_s(members, sizes, inside_s, above_s)
+        return np.maximum(at_host, above), latency_s
 
     def _least_at_host(
         self, members: Ints, hop_bytes: Floats, out_bytes: Floats, is_exchange: bool
@@ -163,12 +186,16 @@ class RoutedFabric:
         s_per_byte = np.zeros((len(degrees), 2))
         for row, degree in enumerate(degrees.tolist()):
             members = np.array(self._members_of(degree))
-            for column, is_exchange in enumerate((True, False)):
-                shares = _byte_shares(
-                    members, np.full_like(members, degree), is_exchange
-                )
-                at_host = self._least_at_host(members, *shares, is_exchange)
-                s_per_byte[row, column] = at_host.min()
+            sizes = np.full_like(members, degree)
+            exchanges = [
+                self._least_at_host(
+                    members, *_byte_shares(members, sizes, exchange), True
+                ).min()
+                for exchange in self.exchanging.values()
+            ]
+            ring = _byte_shares(members, sizes, None)
+            ring_s = self._least_at_host(members, *ring, False)
+            s_per_byte[row] = min(exchanges), ring_s.min()
         return PathCosts(s_per_byte, np.zeros_like(s_per_byte))
 
     def _members_of(self, degree: int) -> list[int]:
@@ -183,20 +210,28 @@ class RoutedFabric:
         ]
 
     def latency_s(self, meshes: Meshes) -> Floats:
-        """Return the latency of the longest route between ring neighbours, seconds."""
-        return self._latency_s(meshes, is_exchange=False)
+        """Return the mean latency of the hops of a ring, s.
 
-    def exchange_latency_s(self, meshes: Meshes) -> Floats:
-        """Return the latency of the longest route between two members, seconds."""
-        return self._latency_s(meshes, is_exchange=True)
-
-    def _latency_s(self, meshes: Meshes, is_exchange: bool) -> Floats:
+        Hops inside a host count as its longest one.
+        """
         on_tree = self._on_tree(meshes)
-        result = self._latency_above(on_tree)
-        for row, axis in zip(*np.nonzero(on_tree[:, :, 0] > 1), strict=True):
+        inside_s = self._latency_inside_s(meshes, is_exchange=False)
+        above_s = self._latency_above(on_tree)
+        return mean_hop_s(on_tree[:, :, 0], on_tree.prod(axis=2), inside_s, above_s)
+
+    def longest_s(self, meshes: Meshes) -> Floats:
+        """Return the latency of the longest route between two members, seconds."""
+        inside_s = self._latency_inside_s(meshes, is_exchange=True)
+        return np.maximum(inside_s, self._latency_above(self._on_tree(meshes)))
+
+    def _latency_inside_s(self, meshes: Meshes, is_exchange: bool) -> Floats:
+        """Return the longest route of groups inside hosts, s; 0 for one member."""
+        members = self.members(meshes)
+        result = np.zeros(members.shape)
+        for row, axis in zip(*np.nonzero(members > 1), strict=True):
             mesh = self.inside(meshes[row])
-            inside_s = self._latency_inside_us(mesh, int(axis), is_exchange) * 1e-6
-            result[row, axis] = max(result[row, axis], inside_s)
+            inside_us = self._latency_inside_us(mesh, int(axis), is_exchange)
+            result[row, axis] = inside_us * 1e-6
         return result
 
     def _latency_inside_us(self, mesh: Ints, axis: int, is_exchange: bool) -> float:
@@ -214,16 +249,18 @@ class RoutedFabric:
         first_us = self.outer[0].latency_us if self.outer else 0.0
         exit_us = max(kind.exit_us for kind in self.kinds) - first_us
         leaves = on_tree[:, :, 1:].prod(axis=2) > 1
-        routes_s = self._tree.latency_s(on_tree) + 2e-6 * exit_us
+        routes_s = self._tree.longest_s(on_tree) + 2e-6 * exit_us
         return np.where(leaves, routes_s, 0.0)
 
 
 def _byte_shares(
-    members: Ints, sizes: Ints, is_exchange: bool
+    members: Ints, sizes: Ints, exchange: Exchange | None
 ) -> tuple[Floats, Floats]:
     """Return `RoutedFabric.byte_shares` of groups with some members on one host."""
-    if is_exchange:
-        parts = np.maximum(sizes - 1, 1)
-        return 1 / parts, (sizes - members) / parts
-    out_bytes = np.where(sizes > members, 1 / members, 0.0)
-    return 1 - out_bytes, out_bytes
+    if exchange is None:
+        out_bytes = np.where(sizes > members, 1 / members, 0.0)
+        return 1 - out_bytes, out_bytes
+    below = np.stack([np.ones_like(members), members], axis=-1).astype(float)
+    share = exchange.leaving(below, members, sizes)
+    inside = share[..., 0] - share[..., 1]
+    return inside / np.maximum(members - 1, 1), share[..., 1]

@@ -47,7 +47,9 @@ class Routes:
         self.hops: list[Hop] = [
             hop for edge in graph.edges for hop in (edge, edge[::-1])
         ]
-        self.gb_s = np.array([graph.edges[hop]["gb_s"] for hop in self.hops])
+        edges = [graph.edges[hop] for hop in self.hops]
+        self.gb_s = np.array([edge["gb_s"] for edge in edges])
+        self._effective_gb_s = np.array([edge["effective_gb_s"] for edge in edges])
         self._index = {hop: i for i, hop in enumerate(self.hops)}
         self._known: dict[Hop, Route] = {}
         self._paths: dict[str, tuple[dict[str, list[str]], dict[str, float]]] = {}
@@ -69,7 +71,7 @@ class Routes:
 
     def seconds(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return seconds per byte on links that carry these shares of a message."""
-        return np.asarray(shares / (self.gb_s * 1e9))
+        return np.asarray(shares / (self._effective_gb_s * 1e9))
 
     def _from(self, start: str) -> tuple[dict[str, list[str]], dict[str, float]]:
         """Return the predecessors and distance of each vertex on paths from `start`."""
@@ -80,7 +82,7 @@ class Routes:
     def _shortest(self, start: str) -> tuple[dict[str, list[str]], dict[str, float]]:
         def length(here: str, _there: str, link: dict[str, float]) -> float:
             passes = here != start and self.graph.nodes[here]["kind"] != "switch"
-            return 1 / link["gb_s"] + DETOUR * passes
+            return 1 / link["effective_gb_s"] + DETOUR * passes
 
         import networkx as nx
 

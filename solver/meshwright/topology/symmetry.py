@@ -115,7 +115,7 @@ def _surroundings(graph: nx.Graph[str], colours: Colours) -> dict[str, Any]:
             colours[node],
             tuple(
                 sorted(
-                    (link["gb_s"], link["latency_us"], colours[other])
+                    (link["effective_gb_s"], link["latency_us"], colours[other])
                     for other, link in graph.adj[node].items()
                 )
             ),

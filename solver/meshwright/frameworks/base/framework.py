@@ -113,6 +113,8 @@ class Framework:
     """How it puts the rules that every plan keeps, by their names."""
     context_exchange: ContextExchange = "ring"
     """How context parallelism communicates."""
+    has_deepep: bool = False
+    """Whether tokens may be sent to each node once (DeepEP, HybridEP)."""
     offloads: tuple[int, ...] = field(
         default=(),
         metadata=limiting("offload_supported", lambda _: "some state is not offloaded"),

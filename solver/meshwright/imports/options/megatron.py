@@ -27,6 +27,9 @@ ATTENTION = {
 }  # fmt: skip
 """Words of `--attention-backend`, and the kind of attention that they are."""
 
+DISPATCHES = {"alltoall": "alltoall", "allgather": "alltoall", "flex": "deepep"}
+"""Words of `--moe-token-dispatcher-type`, and the nearest dispatch that is priced."""
+
 METHODS = ("uniform", "block")
 
 NOT_JUDGED = {
@@ -261,6 +264,8 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
         launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
+    if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
+        launch.say("training.expert_dispatch", *found)
     if found := settings.word(ATTENTION, "attention_backend"):
         launch.say("training.attention", *found)
     if own := settings.is_on("use_flash_attn"):

@@ -20,6 +20,8 @@ COUNTS = {
     "qk_pos_emb_head_dim": "model.mla.rope_dim",
     "v_head_dim": "model.mla.v_dim",
     "moe_router_topk": "model.moe.top_k",
+    "moe_router_num_groups": "model.moe.route_groups",
+    "moe_router_group_topk": "model.moe.groups_per_token",
     "moe_ffn_hidden_size": "model.moe.d_ff",
     "moe_shared_expert_intermediate_size": "model.moe.shared_d_ff",
 }
@@ -39,8 +41,8 @@ POSITIONS = {
 _PATTERN = re.compile(r"\[0\]\*(\d{1,5})\+\[1\]\*(\d{1,5})")
 
 _AS_COUNTED = (
-    "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_token_dispatcher_type",
-    "moe_router_score_function", "moe_pad_expert_input_to_capacity", "should_pad_vocab",
+    "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_router_score_function",
+    "moe_flex_dispatcher_backend", "moe_pad_expert_input_to_capacity", "should_pad_vocab",
     "padded_vocab_size", "transformer_impl", "use_mcore_models", "tokenizer_type",
 )  # fmt: skip
 """Options that say what is counted anyway, or nothing that is."""
