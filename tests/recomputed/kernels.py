@@ -139,7 +139,7 @@ class Layer:
         yield Kernel("matmul", machine.linear(self.tokens, up, mla.kv_rank), again)
         yield Kernel("matmul", machine.linear(self.tokens, d, self.heads * mla.v_dim))
         ranks = mla.q_rank + mla.kv_rank
-        norms = again if self.case.fused == "all" else ()
+        norms = again if self.case.joins_norms else ()
         yield Kernel("other", machine.stream(2 * self.own * ranks), norms)
         if not (self.model.learned_positions or self.model.alibi):
             # Queries turn in part; keys are put together from both parts as a whole.

@@ -22,6 +22,7 @@ from meshwright.evidence.published_terms import (
     refuse,
 )
 from meshwright.evidence.run import Run
+from meshwright.evidence.switches import fused_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -134,18 +135,19 @@ def _with_batch(run: Run, assumed: Assumptions) -> Run:
 
 def _spec(run: Run, assumed: Assumptions) -> Spec:
     cluster = find_cluster(run.hardware, assumed)
+    framework = framework_of(run, assumed)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
-        "fused_loss": "foundry" in run.config.framework.lower() or None,
+        "fused": fused_of(run.config, framework),
     }
     spec = {
         "model": model_of(run, assumed),
         "cluster": cluster,
-        "framework": framework_of(run, assumed),
+        "framework": framework,
         "training": checked(Training, "training", training),
     }
     return checked(Spec, "", spec)

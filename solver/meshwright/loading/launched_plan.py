@@ -19,7 +19,9 @@ from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 
-FUSED = ("training.attention", "training.fused_loss", "model.dropout")
+_FUSED = "training.fused."
+
+FUSED = ("training.attention", "training.fused.loss", "model.dropout")
 """Facts of the code that a spec may leave to its framework: never an error."""
 
 
@@ -125,7 +127,7 @@ def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
 
 def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[str]:
     expected = _value(spec, field)
-    is_default = field == "training.fused_loss" and expected is None
+    is_default = field == "training.fused.loss" and expected is None
     if field == "training.gradients" and expected is None:
         is_default = launch.value("precision") == "fp16"
         expected = "fp32"
@@ -149,6 +151,9 @@ def _is_unused(spec: Spec) -> bool:
 
 def _value(spec: Spec, field: str) -> Any:
     """Return the value of a field of a spec, None where the spec leaves it out."""
+    if field.startswith(_FUSED):
+        fused = spec.training.fused
+        return None if fused is None else field.removeprefix(_FUSED) in fused
     value: Any = spec
     for name in field.split("."):
         value = getattr(value, name) if value is not None else None

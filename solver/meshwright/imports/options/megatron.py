@@ -267,4 +267,4 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
         launch.say("training.attention", "flash", own)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
-        launch.say("training.fused_loss", *fused)
+        launch.say("training.fused.loss", *fused)

@@ -40,8 +40,8 @@ PRECISIONS = {
 }  # fmt: skip
 
 NOT_JUDGED = {
-    "compile.enable": "see training.fused_kernels of the spec",
-    "training.compile": "see training.fused_kernels of the spec",
+    "compile.enable": "see training.fused of the spec",
+    "training.compile": "see training.fused of the spec",
     "compile.enable_async_tensor_parallel": "messages of tensor parallelism count as "
     "not hidden",
     "parallelism.enable_async_tensor_parallel": "messages of tensor parallelism count "

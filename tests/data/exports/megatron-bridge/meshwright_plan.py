@@ -43,7 +43,7 @@ def plan() -> ConfigContainer:
         attention_dropout=0.0,                               # model.dropout
         hidden_dropout=0.0,                                  # model.dropout
         seq_length=8192,                                     # training.seq_len
-        cross_entropy_loss_fusion=True,                      # training.fused_loss
+        cross_entropy_loss_fusion=True,                      # training.fused
     )
     cfg.train.micro_batch_size = 1                            # plan.micro_batch
     cfg.train.global_batch_size = 128                         # training.global_batch: 128 micro-batches per step

@@ -41,7 +41,7 @@ ARGUMENTS=(
   --make-vocab-size-divisible-by 128                    # as its memory is counted
   --transformer-impl transformer_engine                 # its norms are fused
   --attention-backend flash                             # training.attention
-  --cross-entropy-loss-fusion                           # training.fused_loss
+  --cross-entropy-loss-fusion                           # training.fused
 )
 
 # Yours: data, tokenizer, learning rate. These run on made-up data.
