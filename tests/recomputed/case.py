@@ -97,6 +97,18 @@ class Case:
         return frozenset({"norm", "loss"} if has_loss else {"norm"})
 
     @property
+    def overlap(self) -> frozenset[str]:
+        """Traffic that the code base hides behind compute."""
+        usual = {
+            "megatron": ("gradients", "parameters", "pp"),
+            "ideal": ("gradients", "parameters", "tp", "ep", "pp"),
+        }.get(self.spec.framework, ("gradients", "parameters"))
+        said = self.training.overlap.model_dump()
+        return frozenset(
+            kind for kind, on in said.items() if on or (on is None and kind in usual)
+        )
+
+    @property
     def joins_norms(self) -> bool:
         """Whether a norm runs with the matmul after it."""
         return self.spec.framework in ENGINE and "norm" in self.fused

@@ -14,6 +14,8 @@ SHAPES = ([2], [4], [6], [8], [2, 2], [3, 2], [4, 2], [2, 2, 2], [4, 4], [2, 2, 
 
 FUSED = ("norm", "rope", "activation", "softmax", "loss", "dropout")
 
+OVERLAP = ("gradients", "parameters", "tp", "ep", "pp")
+
 PINS = {"pp": {"max": 4}, "recompute_layers": "any"}
 
 
@@ -105,6 +107,7 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "attention": random.choice(["flash", "flash", "plain"]),
         "gradients": random.choice([None, "bf16", "fp32"]),
         "optimizer": random.choice(optimizers),
+        "overlap": {kind: random.choice([None, False, True]) for kind in OVERLAP},
         "fused": random.choice(
             [None, None, random.sample(FUSED, k=random.randint(0, 6))]
         ),

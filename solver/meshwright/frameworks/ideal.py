@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.framework import (
     ALL_FUSED,
+    ALL_OVERLAP,
     CONTEXT_GIB,
     Framework,
     Selective,
@@ -33,6 +34,7 @@ FRAMEWORK = Framework(
     has_segments=True,
     has_uneven_chunks=True,
     fused=ALL_FUSED,
+    overlap=ALL_OVERLAP,
     joins_norms=True,
     overhead_gib=CONTEXT_GIB,
     prefetched_params=0.0,

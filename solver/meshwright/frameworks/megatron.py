@@ -50,6 +50,9 @@ FRAMEWORK = Framework(
     # Transformer Engine's norms and loss, `apply_rope_fusion`, `bias_swiglu_fusion`,
     # `masked_softmax_fusion`, `bias_dropout_fusion`
     fused=ALL_FUSED,
+    # `--overlap-grad-reduce` and `--overlap-param-gather`, which our launches have; of
+    # interleaved stages Megatron-LM's default
+    overlap=frozenset({"gradients", "parameters", "pp"}),
     joins_norms=True,
     has_separate_gradients=True,
     keeps_fp8_copies=True,

@@ -16,6 +16,7 @@ from pydantic import (
 from meshwright.spec.base import (
     NOT_EMPTY,
     Count,
+    Flag,
     Margin,
     Problem,
     Share,
@@ -52,6 +53,32 @@ Precisions = Annotated[
     NOT_EMPTY,
 ]
 
+
+class Overlap(SpecModel):
+    """Which traffic hides behind compute; each by default as the framework has it."""
+
+    gradients: Flag | None = Field(
+        None, description="Reductions of gradients, behind the backward."
+    )
+    parameters: Flag | None = Field(
+        None, description="Gathers of weights, behind the forward and the backward."
+    )
+    tp: Flag | None = Field(
+        None,
+        description="Messages of tensor parallelism inside a node, behind the matmuls "
+        "that read or write them; sequence parallelism splits them into pieces.",
+    )
+    ep: Flag | None = Field(
+        None,
+        description="Messages of experts, behind the compute of another micro-batch.",
+    )
+    pp: Flag | None = Field(
+        None, description="Sends of interleaved stages, behind their next chunk."
+    )
+
+
+Overlaps = frozenset[str]
+"""Names of fields of `Overlap`."""
 
 FusedOperations = Annotated[
     tuple[FusedOperation, ...], AfterValidator(_distinct), BeforeValidator(_as_list)
@@ -113,6 +140,9 @@ class Training(SpecModel):
         None,
         description="Operations that are one kernel each: others read and write memory "
         "several times, and keep more of it; default by framework.",
+    )
+    overlap: Overlap = Field(
+        Overlap(), description="Which traffic hides behind compute."
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

@@ -19,7 +19,13 @@ from meshwright.frameworks.base.recompute_scope import (
 )
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
-from meshwright.spec.training import Fused, FusedOperation, Training
+from meshwright.spec.training import (
+    Fused,
+    FusedOperation,
+    Overlap,
+    Overlaps,
+    Training,
+)
 
 CONTEXT_GIB = 1.1
 """Memory of the CUDA context with its kernels, which every `overhead_gib` includes."""
@@ -41,6 +47,8 @@ DeepSpeed Ulysses, section 3.2).
 """
 
 ALL_FUSED: Fused = frozenset(get_args(FusedOperation))
+
+ALL_OVERLAP: Overlaps = frozenset(Overlap.model_fields)
 
 EAGER_LOSS_BYTES = 12
 """Bytes per logit of an unfused cross-entropy at its peak: three fp32 tensors.
@@ -154,6 +162,9 @@ class Framework:
     fused: Fused = frozenset({"norm"})
     """Operations that are one kernel unless a spec says otherwise. PyTorch fuses norms
     from 2.9 on without compilation (`torch.nn.functional.rms_norm` on GPUs)."""
+    overlap: Overlaps = frozenset({"gradients", "parameters"})
+    """Traffic that hides behind compute unless a spec says otherwise: what the launches
+    that we write ask of the framework."""
     joins_norms: bool = False
     """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
     loss_bytes: int = EAGER_LOSS_BYTES

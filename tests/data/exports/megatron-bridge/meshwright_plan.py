@@ -54,8 +54,8 @@ def plan() -> ConfigContainer:
     cfg.mixed_precision.grad_reduce_in_fp32 = True            # training.gradients
     cfg.ddp.use_distributed_optimizer = True                  # plan.zero 1
     cfg.optimizer.use_distributed_optimizer = True            # plan.zero 1
-    cfg.ddp.overlap_grad_reduce = True                        # overlap is counted on
-    cfg.ddp.overlap_param_gather = True                       # overlap is counted on
+    cfg.ddp.overlap_grad_reduce = True                        # training.overlap.gradients
+    cfg.ddp.overlap_param_gather = True                       # training.overlap.parameters
     cfg.ddp.data_parallel_sharding_strategy = 'no_shard'      # plan.zero 1
     cfg.ddp.use_megatron_fsdp = False                         # plan.zero 1
     cfg.dist.use_tp_pp_dp_mapping = False                     # ranks are tp-cp-ep-dp-pp
