@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from docutils import nodes
@@ -26,7 +26,7 @@ from meshwright.rules.legality import rules_of
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Training
+from meshwright.spec.training import FusedOperation, Training
 
 MODEL: dict[str, Any] = {
     "n_layers": 16, "d_model": 1024, "n_heads": 16, "n_kv_heads": 4, "d_ff": 4096,
@@ -145,7 +145,7 @@ STATE: dict[str, Callable[[Framework], str]] = {
 
 
 def _loss(own: Framework) -> str:
-    return f"{FUSED_LOSS_BYTES} (fused)" if own.has_fused_loss else f"{own.loss_bytes}"
+    return f"{FUSED_LOSS_BYTES} (fused)" if "loss" in own.fused else f"{own.loss_bytes}"
 
 
 def _gathers_ahead(own: Framework) -> str:
@@ -156,7 +156,9 @@ def _gathers_ahead(own: Framework) -> str:
 BUFFERS: dict[str, Callable[[Framework], str]] = {
     "CUDA context and communicators, GiB": lambda own: f"{own.overhead_gib:g}",
     "loss, bytes per logit": _loss,
-    "one kernel": lambda own: own.fused_kernels,
+    "one kernel each": lambda own: ", ".join(
+        name for name in get_args(FusedOperation) if name in own.fused
+    ),
     "attention written for each GPU": lambda own: _yes(own.has_native_attention),
     "gradients wait beside the sums": lambda own: _yes(own.has_separate_gradients),
     "stages keep what they sent on": lambda own: _yes(own.keeps_stage_outputs),

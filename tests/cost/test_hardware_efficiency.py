@@ -18,6 +18,7 @@ TABLE = {
     "latency": (1.0, 0.1, 20.0),
     "grad_overlap": (0.70, 0.01, 1.0),
     "gather_overlap": (0.80, 0.01, 1.0),
+    "tp_overlap": (0.5, 0.01, 1.0),
 }
 """Default, least and most of each, as published: profiles are factors on these."""
 

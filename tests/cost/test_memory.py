@@ -69,12 +69,12 @@ PIPE = {"tp": 1, "pp": 4, "zero": 0, "schedule": "1f1b"}
         ("internevo", {}, 6),
         # 2, an fp32 copy, it less the maximum, and the exponentials.
         ("deepspeed", {}, 14),
-        ("megatron", {"fused_loss": False}, 14),
+        ("megatron", {"fused": ["norm"]}, 14),
         # 2, logarithms, their gradient, and that of the fp32 copy.
         ("fsdp", {}, 14),
         # Of these the 2 bytes are dropped.
         ("torchtitan", {}, 12),
-        ("fsdp", {"fused_loss": True}, 6),
+        ("fsdp", {"fused": ["norm", "loss"]}, 6),
     ],
 )
 def test_logits_by_how_the_loss_is_computed(
@@ -104,7 +104,7 @@ def test_the_loss_is_over_before_a_layer_is_recomputed() -> None:
 def test_deepspeed_keeps_what_stages_have_sent() -> None:
     """A residual stream per micro-batch in flight: 4, 3, 2 and 1 of them."""
     even = {**PIPE, "layers": [2] * 4, "vpp": 1}
-    kept, freed = (parts(even, name, fused_kernels="all")
+    kept, freed = (parts(even, name, fused=["norm", "activation"])
                    for name in ("deepspeed", "megatron"))  # fmt: skip
     for stage, (own, other) in enumerate(zip(kept, freed, strict=True)):
         more = own["activations"] - other["activations"]

@@ -12,6 +12,7 @@ from meshwright.cost.activations import dense_saved_bytes, saved_bytes
 from meshwright.plans.recomputation import CHEAP, LAYERNORM, MLP, PER_OP
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
+from tests.helpers.fused import FUSED
 
 H, FF, HEADS = 4096, 14336, 32
 STATISTICS = 4 * HEADS
@@ -39,7 +40,11 @@ def llama(
             },
             "framework": framework,
             "cluster": {"topology": {"gpu": GPU, "levels": [LINK]}},
-            "training": {"seq_len": 8192, "global_batch": 1, "fused_kernels": fused},
+            "training": {
+                "seq_len": 8192,
+                "global_batch": 1,
+                "fused": FUSED[fused] if fused else None,
+            },
         }
     )
 

@@ -11,6 +11,7 @@ from meshwright.cost.activations import saved_bytes
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.shards import Shards
 from meshwright.spec.spec import Spec
+from tests.helpers.fused import FUSED
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2000, "peak_tflops": {"bf16": 300, "fp32": 20}}
 LINK = {"name": "l", "size": 1, "gb_s": 300, "latency_us": 1}
@@ -68,7 +69,7 @@ class Case:
     @property
     def spec(self) -> Spec:
         job = {"seq_len": 8192, "global_batch": 1, "attention": self.attention}
-        job |= {"fused_kernels": self.fused, "precision": self.precision}
+        job |= {"fused": FUSED[self.fused], "precision": self.precision}
         return Spec.model_validate(
             {"model": self.model, "cluster": CLUSTER, "training": job}
         )

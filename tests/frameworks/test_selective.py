@@ -66,7 +66,7 @@ def freed(own: Spec, bits: int) -> tuple[float, float]:
 
 def test_fused_norms_leave_dense_layers_the_mlp_alone() -> None:
     assert words(spec("megatron", "dense")) == {"mlp"}
-    unfused = spec("megatron", "dense", fused_kernels="none")
+    unfused = spec("megatron", "dense", fused=[])
     assert words(unfused) == {"layernorm", "mlp", "layernorm+mlp"}
 
 
@@ -140,7 +140,9 @@ def test_moe_keeps_its_input() -> None:
 def test_mlp_frees_the_norm_that_is_fused_into_it() -> None:
     """Gate, value and their product of 4,096 numbers each, and 1,024 of the norm."""
     assert freed(spec("megatron", "dense"), MLP)[0] == 2 * (3 * 4096 + 1024)
-    unfused = spec("megatron", "dense", fused_kernels="norms")
+    eager = spec("megatron", "dense", fused=["norm"])
+    assert freed(eager, MLP)[0] == 2 * (4 * 4096 + 1024)
+    unfused = spec("ideal", "dense", fused=[])
     assert freed(unfused, MLP)[0] == 2 * 4 * 4096
 
 

@@ -66,7 +66,7 @@ class FusedGate(torch.autograd.Function):
 
 @dataclass
 class Layer:
-    """A layer of a model; `fused` as in the spec's training.fused_kernels."""
+    """A layer of a model; `fused` is a word of `tests.helpers.fused`."""
 
     model: Model
     flash: bool

@@ -27,8 +27,7 @@ LATENT = {"q_rank": 64, "kv_rank": 128, "rope_dim": 32, "nope_dim": 64, "v_dim":
 TRAINED: dict[str, list[Any]] = {
     "gradients": [None, "bf16", "fp32"],
     "optimizer": ["adamw", "adamw-8bit", "sgd", "adafactor"],
-    "fused_kernels": [None, "all", "norms", "none"],
-    "fused_loss": [None, False, True],
+    "fused": [None, [], ["norm"], ["norm", "loss"], ["rope", "activation", "dropout"]],
 }
 
 

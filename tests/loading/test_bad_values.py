@@ -197,6 +197,11 @@ def test_every_error_has_its_own_line_up_to_ten(tmp_path: Path) -> None:
     ("field", "new", "expected"),
     [
         (BATCH, "global_batch: 1000\n  lora: {}", "training.lora: not modelled"),
+        (
+            BATCH,
+            "global_batch: 1000\n  fused_loss: true",
+            "training.fused_loss: replaced by fused, a list with loss or without",
+        ),
         (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: not modelled"),
         (FRAMEWORK, "framework: megatron\npins: {etp: 4}", "pins.etp: not modelled"),
         (

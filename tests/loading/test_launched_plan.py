@@ -35,7 +35,7 @@ torchrun --nnodes 4 --nproc_per_node 8 pretrain_gpt.py \\
   --disable-bias-linear --untie-embeddings-and-output-weights \\
   --position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 \\
   --seq-length 4096 --micro-batch-size 1 --global-batch-size 128 --bf16 \\
-  --use-distributed-optimizer --overlap-grad-reduce
+  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather
 """
 
 
@@ -173,7 +173,7 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
          "changes nothing: Megatron-FSDP is not used"),
         ("--micro-batch-size 2", "--micro-batch-size 1 changes nothing: it is given "),
         ("--optimizer-offload-fraction 0.5", "changes nothing: nothing is offloaded"),
-        ("--tp-comm-overlap", "is not judged: messages of tensor parallelism"),
+        ("--tp-comm-overlap", "training.overlap.tp is true there and false in the spec"),
         ("--microbatch-group-size-per-virtual-pipeline-stage 2",
          "changes nothing: stages have one chunk each"),
         ("--num-virtual-stages-per-pipeline-rank 2 "

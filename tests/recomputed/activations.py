@@ -33,7 +33,7 @@ class Layer:
         self.fused = case.fused
         self.is_flash = training.attention == "flash"
         # Layer norm is one kernel in PyTorch, RMSNorm may be several in fp32.
-        self.has_fp32_norms = self.fused == "none" and self.model.norm == "rmsnorm"
+        self.has_fp32_norms = "norm" not in self.fused and self.model.norm == "rmsnorm"
         self.element = case.element
         # Transformer Engine saves the 8-bit copy of what only a matmul reads again.
         self.linear_input = 1 if case.keeps_fp8 else case.element
@@ -135,13 +135,13 @@ class Layer:
         yield Saved(e * key, again)
         yield Saved(e * key, again)
         # Values come in one tensor with their keys, unless a kernel copies them out.
-        beside = 0 if self.fused == "all" else mla.nope_dim
+        beside = 0 if "rope" in self.fused else mla.nope_dim
         yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), again)
         yield self.attention_output(self.over_tensor_group(heads * mla.v_dim))
         for rank in (mla.q_rank, mla.kv_rank):
             yield from self.norm(self.over_sequence(rank))
             # A norm that is fused with the projection after it runs with it.
-            whose = again if self.fused == "all" else (BY_OPS,)
+            whose = again if self.case.joins_norms else (BY_OPS,)
             yield Saved(self.linear_input * self.over_sequence(rank), whose)
         if not self.has_fp32_norms:
             # The rotary key lies in one tensor with what is normed; a cast copies.
@@ -163,7 +163,7 @@ class Layer:
         inputs = 2 if self.model.gated_mlp else 1
         yield Saved(inputs * self.element * inner, (*modules, BY_OPS))
         again = (*modules, active, *self.cheap, BY_OPS)
-        if self.model.gated_mlp and self.fused != "all":
+        if self.model.gated_mlp and "activation" not in self.fused:
             yield Saved(self.element * inner, again)  # the activated gate
         yield Saved(self.linear_input * inner, again)
 
@@ -178,7 +178,7 @@ class Layer:
         yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
         shared = self.over_tensor_group(moe.shared_d_ff)
         yield from self.mlp(shared, "moe", "shared_experts")
-        if self.fused != "all":
+        if "activation" not in self.fused:
             # Results are weighted by the router in fp32.
             yield Saved(4 * copies * self.model.d_model, again)
 

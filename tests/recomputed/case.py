@@ -14,6 +14,9 @@ TENSOR_ENGINE = ("megatron", "deepspeed", "internevo")
 """Frameworks whose fp8 matmuls keep the 8-bit copies that they cast."""
 
 
+ENGINE = ("megatron", "ideal")
+"""Frameworks with the kernels of Transformer Engine."""
+
 ULYSSES = ("deepspeed",)
 """Frameworks whose ranks of one sequence exchange tokens for heads."""
 
@@ -82,10 +85,33 @@ class Case:
         return self.model.moe.top_k * (self.model.moe.capacity_factor or 1.0)
 
     @property
-    def fused(self) -> str:
-        """Kernels that are one: Transformer Engine's, or norms alone, or none."""
-        default = "all" if self.spec.framework in ("megatron", "ideal") else "norms"
-        return self.training.fused_kernels or default
+    def fused(self) -> frozenset[str]:
+        """Operations that are one kernel: all under Transformer Engine, or norms."""
+        if self.training.fused is not None:
+            return frozenset(self.training.fused)
+        if self.spec.framework in ENGINE:
+            return frozenset(
+                {"norm", "rope", "activation", "softmax", "loss", "dropout"}
+            )
+        has_loss = self.spec.framework == "internevo"
+        return frozenset({"norm", "loss"} if has_loss else {"norm"})
+
+    @property
+    def overlap(self) -> frozenset[str]:
+        """Traffic that the code base hides behind compute."""
+        usual = {
+            "megatron": ("gradients", "parameters", "pp"),
+            "ideal": ("gradients", "parameters", "tp", "ep", "pp"),
+        }.get(self.spec.framework, ("gradients", "parameters"))
+        said = self.training.overlap.model_dump()
+        return frozenset(
+            kind for kind, on in said.items() if on or (on is None and kind in usual)
+        )
+
+    @property
+    def joins_norms(self) -> bool:
+        """Whether a norm runs with the matmul after it."""
+        return self.spec.framework in ENGINE and "norm" in self.fused
 
     @property
     def repeats(self) -> frozenset[str]:
@@ -98,7 +124,7 @@ class Case:
 
     def norm_of(self, place: str, is_dense: bool) -> str:
         """The module that runs a norm again; nobody fuses what several matmuls read."""
-        if self.fused != "all":
+        if not self.joins_norms:
             return "layernorm"
         if place == "attention":
             return "layernorm" if self.model.mla is not None else "its matmul"

@@ -17,33 +17,59 @@ def _behind(traffic_s: float, compute_s: float, share: float) -> tuple[float, fl
 def in_pass(case: Case, parts: Parts, own: Pass) -> tuple[Parts, float]:
     """One pass of a layer, and what of its compute hides nothing.
 
-    Nothing hides what compute waits for (tp, ep, and cp where it is no ring). The ring
-    goes beside the attention that it feeds, and while the GPU waits for the host; ZeRO
-    beside the rest, copies beside what that leaves.
+    The ring goes beside the attention that it feeds; then, as far as the code base lets
+    them, the tensor group beside its matmuls, experts, ZeRO and copies beside the rest.
     """
-    share = case.rates["gather_overlap"]
-    is_ring = case.spec.framework not in (*GATHERING, *ULYSSES)
-    beside_s = own.core + own.wait if is_ring else 0.0
-    ring_s, left_s = _behind(parts.get("cp", 0.0), beside_s, share)
-    zero_s, left_s = _behind(
-        parts.get("zero", 0.0), left_s + own.seconds - beside_s, share
-    )
-    copies_s, left_s = _behind(parts["offload"], left_s, share)
-    return parts | {"cp": ring_s, "zero": zero_s, "offload": copies_s}, left_s
+    share, left_s = case.rates["gather_overlap"], own.seconds
+    seen = dict(parts)
+    if case.spec.framework not in (*GATHERING, *ULYSSES):
+        seen["cp"], attention_s = _behind(parts.get("cp", 0.0), own.core, share)
+        left_s -= own.core - attention_s
+    if "tp" in case.overlap:
+        # Pieces by rank, of which one has nothing beside it; inside a node.
+        plan, node = case.plan, case.spec.cluster.fan_outs[0]
+        has_pieces = plan.sequence_parallel and plan.tp <= node
+        pieces = 1 - 1 / plan.tp if has_pieces else 0.0
+        tp_s = parts.get("tp", 0.0)
+        hidden_s = min(case.rates["tp_overlap"] * pieces * tp_s, own.matmuls, left_s)
+        seen["tp"], left_s = tp_s - hidden_s, left_s - hidden_s
+    if "ep" in case.overlap:
+        seen["ep"], left_s = _behind(parts.get("ep", 0.0), left_s, share)
+    seen["zero"], left_s = _fetched(case, seen, left_s, share)
+    seen["offload"], left_s = _behind(parts["offload"], left_s, share)
+    return seen, left_s
+
+
+def _fetched(
+    case: Case, parts: Parts, compute_s: float, share: float
+) -> tuple[float, float]:
+    """What is seen of ZeRO's weights and gradients in a pass, and what is left."""
+    on = {"zero": "parameters", "zero gradients": "gradients"}
+    hides = sum(parts.get(name, 0.0) for name, own in on.items() if own in case.overlap)
+    rest = sum(parts.get(name, 0.0) for name in on) - hides
+    seen_s, left_s = _behind(hides, compute_s, share)
+    parts.pop("zero gradients", None)
+    return seen_s + rest, left_s
 
 
 def beside(case: Case, parts: Parts, compute_s: float) -> Parts:
     """Embedding or head, beside so much compute: ZeRO first, copies then."""
     share = case.rates["gather_overlap"]
-    zero_s, left_s = _behind(parts.get("zero", 0.0), compute_s, share)
+    parts = dict(parts)
+    zero_s, left_s = _fetched(case, parts, compute_s, share)
     copies_s, _ = _behind(parts["offload"], left_s, share)
     return parts | {"zero": zero_s, "offload": copies_s}
 
 
 def at_end(
-    case: Case, dp_s: float, down_s: float, compute_s: float
+    case: Case, dp: Parts, down_s: float, compute_s: float
 ) -> tuple[float, float]:
-    """The end of a step beside what one backward has left: gradients, then copies."""
+    """The end of a step beside what one backward has left: links, then copies.
+
+    `dp` is what gradients and what parameters take on the links.
+    """
     share = case.rates["grad_overlap"]
-    dp_s, left_s = _behind(dp_s, compute_s, share)
+    hides = sum(own for name, own in dp.items() if name in case.overlap)
+    dp_s, left_s = _behind(hides, compute_s, share)
+    dp_s += sum(dp.values()) - hides
     return dp_s, _behind(down_s, left_s, share)[0]

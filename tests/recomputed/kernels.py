@@ -139,7 +139,7 @@ class Layer:
         yield Kernel("matmul", machine.linear(self.tokens, up, mla.kv_rank), again)
         yield Kernel("matmul", machine.linear(self.tokens, d, self.heads * mla.v_dim))
         ranks = mla.q_rank + mla.kv_rank
-        norms = again if self.case.fused == "all" else ()
+        norms = again if self.case.joins_norms else ()
         yield Kernel("other", machine.stream(2 * self.own * ranks), norms)
         if not (self.model.learned_positions or self.model.alibi):
             # Queries turn in part; keys are put together from both parts as a whole.
@@ -235,8 +235,8 @@ class Pass(NamedTuple):
     seconds: float
     core: float
     """Of these, the core of attention."""
-    wait: float
-    """And what the GPU waits for the host."""
+    matmuls: float
+    """And the matmuls with weights."""
 
 
 class LayerSeconds(NamedTuple):
@@ -277,17 +277,18 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     if case.repeats & repeats_core:
         again_s += core.forward_s
     return LayerSeconds(
-        forward=_pass(all_s, core.forward_s, dispatch_s),
-        backward=_pass(2 * all_s, core.backward_s, 2 * dispatch_s),
+        forward=Pass(
+            max(all_s + core.forward_s, dispatch_s), core.forward_s, once["matmul"]
+        ),
+        backward=Pass(
+            max(2 * all_s + core.backward_s, 2 * dispatch_s),
+            core.backward_s,
+            2 * once["matmul"],
+        ),
         weights=once["matmul"],
         again=again_s,
         mlp_again=mlp_again_s,
     )
-
-
-def _pass(others_s: float, core_s: float, dispatch_s: float) -> Pass:
-    kernels_s = others_s + core_s
-    return Pass(max(kernels_s, dispatch_s), core_s, max(dispatch_s - kernels_s, 0.0))
 
 
 def embedding_seconds(case: Case) -> float:

@@ -127,10 +127,8 @@ def _activations(case: Case, stage: int) -> float:
 
 def _logits_of_one(case: Case) -> float:
     """Logits and loss of one micro-batch at their peak."""
-    framework, is_fused = case.spec.framework, case.training.fused_loss
-    if is_fused is None:
-        is_fused = framework in ("megatron", "internevo", "ideal")
-    loss = 4 if is_fused else 10 if framework == "torchtitan" else 12
+    is_titan = case.spec.framework == "torchtitan"
+    loss = 4 if "loss" in case.fused else 10 if is_titan else 12
     return case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
 
 

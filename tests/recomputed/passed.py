@@ -57,9 +57,9 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
     onward, back = sends(case, stage)
     for phase, sent, got in (("forward", onward, back), ("backward", back, onward)):
         for call in traffic.onward(case):
-            yield Made(phase, call, m * sent, 1.0)
+            yield Made(phase, call, m * sent, step.seen_of_sends)
         for call in traffic.received(case):
-            yield Made(phase, call, m * got, 1.0)
+            yield Made(phase, call, m * got, step.seen_of_sends)
 
 
 def _layer(step: Step, is_leading: bool, m: int) -> Iterator[Made]:

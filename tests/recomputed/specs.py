@@ -12,6 +12,10 @@ from meshwright.spec.spec import Spec
 SHAPES = ([2], [4], [6], [8], [2, 2], [3, 2], [4, 2], [2, 2, 2], [4, 4], [2, 2, 3])
 """GPUs below every switch, innermost level first."""
 
+FUSED = ("norm", "rope", "activation", "softmax", "loss", "dropout")
+
+OVERLAP = ("gradients", "parameters", "tp", "ep", "pp")
+
 PINS = {"pp": {"max": 4}, "recompute_layers": "any"}
 
 
@@ -106,8 +110,10 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "attention": random.choice(["flash", "flash", "plain"]),
         "gradients": random.choice([None, "bf16", "fp32"]),
         "optimizer": random.choice(optimizers),
-        "fused_kernels": random.choice([None, None, "all", "norms", "none"]),
-        "fused_loss": random.choice([None, None, True, False]),
+        "overlap": {kind: random.choice([None, False, True]) for kind in OVERLAP},
+        "fused": random.choice(
+            [None, None, random.sample(FUSED, k=random.randint(0, 6))]
+        ),
     }
 
 

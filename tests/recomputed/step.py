@@ -65,15 +65,15 @@ class Step:
 
         def passed(name: str, kernels: Pass, copies_s: float) -> tuple[Parts, float]:
             calls = list(traffic.layer(case, is_leading, name))
-            parts = self.seconds([*calls, *traffic.zero(case, shares, name)])
+            parts = self.with_gradients([*calls, *traffic.zero(case, shares, name)])
             parts |= {"compute": kernels.seconds, "offload": copies_s}
             return hiding.in_pass(case, parts, kernels)
 
         forward, _ = passed("forward", own.forward, moved.forward)
         backward, left_s = passed("backward", own.backward, moved.backward)
-        # The host dispatches a backward's two halves. What is put off leaves the
-        # backward for a bubble, where nothing is passed on: neither may hide traffic.
-        weights_s = min(own.weights + own.backward.wait / 2, left_s / 2)
+        # What is put off leaves the backward for a bubble, where nothing is passed on:
+        # neither may hide traffic.
+        weights_s = min(own.weights, left_s / 2)
         end = self.end(shares, [], hide_s=left_s)
         return Layer(forward, backward, end, weights_s, own.again, own.mlp_again)
 
@@ -109,7 +109,7 @@ class Step:
         self, shares: list[Share], calls: list[Call], compute_s: float, hide_s: float
     ) -> Parts:
         moved = copies(self.case, shares)
-        parts = self.seconds(calls)
+        parts = self.with_gradients(calls)
         parts |= {"compute": compute_s, "offload": moved.forward + moved.backward}
         return hiding.beside(self.case, parts, hide_s)
 
@@ -117,8 +117,12 @@ class Step:
         """Gradients, the update, and weights; the host's update is its own part."""
         case, moved = self.case, copies(self.case, shares)
         calls = [*traffic.step_end(case, shares), *tied]
-        dp_s = sum(self.network.seconds(call) for call in calls)
-        dp_s, down_s = hiding.at_end(case, dp_s, moved.end, hide_s)
+        dp = {"gradients": 0.0, "parameters": 0.0}
+        for call in calls:
+            is_weights = call.operation == "all_gather" and case.plan.zero > 0
+            kind = "parameters" if is_weights else "gradients"
+            dp[kind] += self.network.seconds(call)
+        dp_s, down_s = hiding.at_end(case, dp, moved.end, hide_s)
         update_s = update_seconds(case, shares)
         return {"dp": dp_s, "optimizer": update_s, "offload": down_s + moved.update}
 
@@ -127,6 +131,14 @@ class Step:
         for call in calls:
             parts[call.part] += self.network.seconds(call)
         return dict(parts)
+
+    def with_gradients(self, calls: list[Call]) -> Parts:
+        """The same, with what ZeRO takes of gradients as a part of its own."""
+        reduced = [own for own in calls if own[:2] == ("zero", "reduce_scatter")]
+        parts, gradients_s = self.seconds(calls), sum(self.seconds(reduced).values())
+        if reduced:
+            parts |= {"zero": parts["zero"] - gradients_s}
+        return parts | {"zero gradients": gradients_s}
 
     @cached_property
     def kinds(self) -> dict[bool, Layer]:
@@ -190,7 +202,18 @@ class Step:
     @property
     def _send_s(self) -> float:
         calls = [*traffic.onward(self.case), *traffic.received(self.case)]
-        return sum(self.network.seconds(call) for call in calls)
+        all_s = sum(self.network.seconds(call) for call in calls)
+        return all_s * self.seen_of_sends
+
+    @cached_property
+    def seen_of_sends(self) -> float:
+        """Share of a send that interleaved stages see: what a layer leaves of it."""
+        if self.case.plan.vpp == 1 or "pp" not in self.case.overlap:
+            return 1.0
+        calls = [*traffic.onward(self.case), *traffic.received(self.case)]
+        all_s = sum(self.network.seconds(call) for call in calls)
+        chunk_s = self.kinds[False].forward["compute"]
+        return 1 - min(self.case.rates["gather_overlap"], chunk_s / all_s)
 
     @property
     def pipeline_s(self) -> float:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from meshwright.frameworks.base.registry import framework
 from meshwright.imports.launch import Launch
 from meshwright.imports.launch_plan import Decided, decide
 from meshwright.imports.read_launch import read_launch
@@ -74,6 +75,10 @@ def _fields(launch: Launch, decided: Decided) -> dict[str, Any]:
                 inner = inner.setdefault(name, {})
             inner[path[-1]] = said.value
     training = sections.setdefault("training", {})
+    if "fused" in training:
+        kinds = framework(launch.framework).fused - training["fused"].keys()
+        one = {kind for kind, is_on in training["fused"].items() if is_on}
+        training["fused"] = sorted(kinds | one)
     if decided.global_batch is not None:
         training["global_batch"] = decided.global_batch
     if (precision := launch.value("precision")) is not None:

@@ -37,7 +37,7 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.saved import Layer, Saved
 from meshwright.cost.state import fp8_input_bytes
-from meshwright.frameworks.base.registry import framework_of, fused_kernels_of
+from meshwright.frameworks.base.registry import framework_of, fused_of, joins_norms
 from meshwright.frameworks.base.selective import has_norm_apart
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
@@ -91,7 +91,8 @@ def layer_of(spec: Spec) -> Layer:
         fp8_input_bytes(spec),
         training.seq_len,
         training.attention == "flash",
-        fused_kernels_of(spec),
+        fused_of(spec),
+        joins_norms(spec),
     )
 
 
@@ -160,15 +161,16 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
 def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     """Return what latent attention saves (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    Every GPU of a tensor-parallel group compresses only its tokens. Where all is fused,
-    the norms of latents are part of the projections after them. Values come in one
-    tensor with the keys that are not rotated: Megatron-LM copies them out, torchtitan
-    keeps the whole tensor. The same holds for compressed values and the keys to rotate.
+    Every GPU of a tensor-parallel group compresses only its tokens. Where norms run
+    with the matmul after them, so do those of latents. Values come in one tensor with
+    the keys that are not rotated: Megatron-LM's fused rotary kernel copies them out,
+    torchtitan keeps the whole tensor. The same holds for compressed values and the keys
+    to rotate.
     """
     heads, ranks = layer.model.n_heads, mla.q_rank + mla.kv_rank
-    values = mla.v_dim + (0 if layer.fused == "all" else mla.nope_dim)
+    values = mla.v_dim + (0 if "rope" in layer.fused else mla.nope_dim)
     queries, up = query_width(layer.model), MLA_UP_PROJ
-    normed = up if layer.fused == "all" else 0
+    normed = up if layer.joins_norms else 0
     tensors = [
         layer.saved("queries and keys", 2 * queries, "tensor", up),
         layer.saved("values", heads * values, "tensor", up),
@@ -212,7 +214,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
         *layer.mlp("expert", routed, "sequence", MOE, MOE_ACT),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
-    if layer.fused != "all":
+    if "activation" not in layer.fused:
         tensors.append(Saved("expert outputs, fp32", 4 * width, "sequence", all_of_it))
     return tensors
 

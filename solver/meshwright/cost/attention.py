@@ -17,7 +17,7 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import MISALIGNED, Work
-from meshwright.frameworks.base.registry import fused_kernels_of
+from meshwright.frameworks.base.registry import joins_norms
 from meshwright.plans.columns import Floats
 from meshwright.spec.model import LatentAttention
 
@@ -43,8 +43,8 @@ def attention(work: Work) -> Attention:
     rotary_s, norms_s = _rotary_s(work), _inner_norms_s(work)
     latents_s = np.zeros(len(work.shards))
     if work.model.mla is not None:
-        norms_too = fused_kernels_of(work.spec) == "all"
-        latents_s = _up_s(work, work.model.mla) + rotary_s + norms_too * norms_s
+        latents_s = _up_s(work, work.model.mla) + rotary_s
+        latents_s = latents_s + joins_norms(work.spec) * norms_s
     return Attention(_matmuls_s(work), rotary_s + norms_s, latents_s, *core)
 
 

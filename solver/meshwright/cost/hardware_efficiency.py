@@ -81,6 +81,14 @@ class Efficiency(SpecModel):
         0.80, 0.01, 1.0, "Share of ZeRO-3 weight traffic that may hide behind compute."
     )
 
+    tp_overlap: float = _number(
+        0.5,
+        0.01,
+        1.0,
+        "Share of tensor-parallel traffic that may hide behind the matmuls beside it.",
+    )
+    """Pieces of a matmul are slower than the whole, and copies take part of the GPU."""
+
     def times(self, factors: Mapping[str, float]) -> Efficiency:
         """Return every number times its factor, within its limits."""
         scaled = {}

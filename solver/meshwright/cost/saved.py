@@ -11,7 +11,7 @@ from typing import Literal
 
 from meshwright.plans.recomputation import CHEAP, LAYERNORM, PER_OP
 from meshwright.spec.model import Model
-from meshwright.spec.training import FusedKernels
+from meshwright.spec.training import Fused
 
 Split = Literal["tensor", "kv", "keys", "sequence", "whole", "scattered", "exchanged"]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
@@ -44,12 +44,14 @@ class Layer:
     """Bytes per number of the copy that a matmul casts and saves; 0 without a copy."""
     seq_len: int
     flash: bool
-    fused: FusedKernels
+    fused: Fused
+    joins_norms: bool
+    """Whether norms run with the matmul after them."""
 
     @property
     def norms_in_fp32(self) -> bool:
         """Return whether norms are plain PyTorch operations; layer norm never is."""
-        return self.fused == "none" and self.model.norm == "rmsnorm"
+        return "norm" not in self.fused and self.model.norm == "rmsnorm"
 
     @property
     def matmul_input(self) -> int:
@@ -114,7 +116,7 @@ class Layer:
         repeats the MLP, `activation` the activation function alone.
         """
         gated = self.model.gated_mlp
-        gate = self.element if gated and self.fused != "all" else 0
+        gate = self.element if gated and "activation" not in self.fused else 0
         results = (gate + self.matmul_input) * width
         read, made = f"{name} activation input", f"{name} activation output"
         return [

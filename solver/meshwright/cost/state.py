@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.frameworks.base.framework import StateBytes
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, fused_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.sharding import Sharding
@@ -101,7 +101,5 @@ def loss_bytes(spec: Spec) -> int:
 
     The spec says whether the loss is fused, else the framework.
     """
-    framework, is_fused = framework_of(spec), spec.training.fused_loss
-    if is_fused is None:
-        is_fused = framework.has_fused_loss
-    return FUSED_LOSS_BYTES if is_fused else framework.loss_bytes
+    is_fused = "loss" in fused_of(spec)
+    return FUSED_LOSS_BYTES if is_fused else framework_of(spec).loss_bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +19,22 @@ from meshwright.cost.blocks import (
     head,
     layer,
 )
-from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
+from meshwright.cost.collectives import exposed_in_turn_s
 from meshwright.cost.compute import Kernels, LayerKernels, kernels
+from meshwright.cost.hiding import (
+    LayerCompute,
+    at_step_end,
+    backward_pass,
+    exposed_send_s,
+    fetched_backward,
+    fetched_forward,
+    forward_pass,
+)
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
 from meshwright.cost.repeated import of_bits
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.recomputation import MLP
@@ -92,11 +99,17 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         first=added([lead.forward, first.forward, lead_again]),
         first_weight_s=lead.weight_s,
         last=last.forward,
-        send_s=traffic.seconds(job, rows, traffic.pipeline_send(job, rows)),
+        send_s=_send_s(job, rows, repeated),
         sync_layer=repeated.sync,
         sync_first=added([lead.sync, first.sync]),
         sync_last=last.sync,
     )
+
+
+def _send_s(job: Job, rows: Skeletons, layer: BlockTimes) -> Floats:
+    """Return what is seen of a send; the least chunk of a stage has one layer."""
+    send_s = traffic.seconds(job, rows, traffic.pipeline_send(job, rows))
+    return exposed_send_s(job, rows, send_s, layer.forward["compute"])
 
 
 def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
@@ -132,74 +145,24 @@ def _layer(
 ) -> BlockTimes:
     """Return the seconds of a layer with these kernels.
 
-    The end of the step hides behind the compute that one backward has left: a second of
-    compute hides one second of traffic, once over the whole step.
+    The end of the step hides behind the compute that one backward has left.
     """
     moved = copies(job, rows, block.weights)
-    zero_s, zero_back_s = _zero_s(job, rows, block)
-    exposed = {
-        "tp": traffic.seconds(job, rows, block.tp),
-        "ep": traffic.seconds(job, rows, block.ep),
-    }
-    hiding = traffic.seconds(job, rows, block.ring), zero_s, moved.forward_s
-    is_hidden = framework_of(job.spec).context_exchange == "ring"
-    behind_s = is_hidden * (compute.attention_s + compute.wait_s)
-    forward = _pass(job, exposed, compute.forward_s, behind_s, *hiding)
-    hiding = traffic.seconds(job, rows, block.ring_back), zero_back_s, moved.backward_s
-    behind_s = is_hidden * (compute.attention_backward_s + compute.wait_backward_s)
-    backward = _pass(job, exposed, compute.backward_s, behind_s, *hiding)
+    once = LayerCompute(compute.forward_s, compute.attention_s, compute.weight_s)
+    forward = forward_pass(job, rows, block, once, moved.forward_s)
+    twice = LayerCompute(
+        compute.backward_s, compute.attention_backward_s, 2 * compute.weight_s
+    )
+    backward = backward_pass(job, rows, block, twice, moved.backward_s)
     return BlockTimes(
         forward=forward.parts,
         backward=backward.parts,
         sync=_sync(job, rows, block, backward.left_s),
-        # Half of a wait for the host is one for the kernels of weight gradients. What
-        # is deferred leaves the backward and fills a bubble, so that twice as much
+        # What is deferred leaves the backward and fills a bubble, so that twice as much
         # compute must hide no traffic.
-        weight_s=np.minimum(
-            compute.weight_s + compute.wait_backward_s / 2, backward.left_s / 2
-        ),
+        weight_s=np.minimum(compute.weight_s, backward.left_s / 2),
         repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
     )
-
-
-class _Pass(NamedTuple):
-    """A forward or backward of a layer."""
-
-    parts: Parts
-    left_s: Floats
-    """Compute that does not hide traffic yet."""
-
-
-def _pass(
-    job: Job,
-    exposed: Parts,
-    compute_s: Floats,
-    behind_s: Floats,
-    ring_s: Floats,
-    zero_s: Floats,
-    copies_s: Floats,
-) -> _Pass:
-    """Return a forward or backward in which one second of compute hides one of traffic.
-
-    `exposed` traffic and compute wait for each other. The ring of context parallelism
-    hides behind `behind_s`: the attention that it feeds (Liu et al. 2023, section 3)
-    and the wait for the host; `behind_s` is 0 where attention waits for all of it. ZeRO
-    hides behind the rest of the pass, and copies to and from the host behind what ZeRO
-    leaves.
-    """
-    overlap = job.efficiency.gather_overlap
-    hidden_ring_s = hidden_s(ring_s, behind_s, overlap)
-    exposed_zero_s, exposed_copies_s, left_s = exposed_in_turn_s(
-        zero_s, copies_s, compute_s - hidden_ring_s, overlap
-    )
-    parts = {
-        "compute": compute_s,
-        **exposed,
-        "cp": ring_s - hidden_ring_s,
-        "zero": exposed_zero_s,
-        "offload": exposed_copies_s,
-    }
-    return _Pass(parts, left_s)
 
 
 def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
@@ -238,16 +201,6 @@ def _leading_recompute(
     return {"recompute": count * kernels_s + lead.repeated_s}
 
 
-def _zero_s(job: Job, rows: Skeletons, block: Block) -> tuple[Floats, Floats]:
-    """Return the ZeRO seconds of a block's forward and backward.
-
-    Stage 3 gathers weights for the forward and again for the backward; from stage 2
-    on gradients are reduced after every micro-batch (Rajbhandari et al. 2019, 7.2).
-    """
-    gather = traffic.seconds(job, rows, block.gather)
-    return gather, gather + traffic.seconds(job, rows, block.reduce)
-
-
 def _end(
     job: Job, rows: Skeletons, block: Block, compute_s: Floats, hide_s: Floats
 ) -> BlockTimes:
@@ -256,15 +209,16 @@ def _end(
     Their traffic at the end of the step is exposed.
     """
     moved, overlap = copies(job, rows, block.weights), job.efficiency.gather_overlap
-    forward_s, backward_s = _zero_s(job, rows, block)
+    forward = fetched_forward(job, rows, block)
+    backward = fetched_backward(job, rows, block)
     copies_s = moved.forward_s + moved.backward_s
     zero_s, copies_s, _ = exposed_in_turn_s(
-        forward_s + backward_s, copies_s, hide_s, overlap
+        forward.may_hide_s + backward.may_hide_s, copies_s, hide_s, overlap
     )
     both = {
         "compute": compute_s,
         "tp": traffic.seconds(job, rows, [*block.tp, *block.tp_back]),
-        "zero": zero_s,
+        "zero": zero_s + forward.exposed_s + backward.exposed_s,
         "offload": copies_s,
     }
     none = np.zeros(len(rows))
@@ -273,11 +227,13 @@ def _end(
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
     """Return the end of the step: traffic not hidden by `hide_s`, and the update."""
-    ends = traffic.seconds(job, rows, block.end)
+    ends = at_step_end(job, rows, block)
     overlap, moved = job.efficiency.grad_overlap, copies(job, rows, block.weights)
-    ends_s, down_s, _ = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
+    ends_s, down_s, _ = exposed_in_turn_s(
+        ends.may_hide_s, moved.end_down_s, hide_s, overlap
+    )
     return {
-        "dp": ends_s,
+        "dp": ends_s + ends.exposed_s,
         "optimizer": _optimizer_s(job, rows, block.weights),
         "offload": down_s + moved.update_s,
     }

@@ -13,7 +13,7 @@ from meshwright.cost.blocks import Block, Operations, blocks
 from meshwright.cost.job import Job
 from meshwright.cost.links import block_counts, recompute_counts
 from meshwright.cost.schedule import sends
-from meshwright.cost.timing import BlockTimes, block_times
+from meshwright.cost.timing import BlockTimes, block_times, time_costs
 from meshwright.economics.collective_labels import call_labels
 from meshwright.plans.columns import Ints, Parts
 from meshwright.plans.encoding import to_row, to_split
@@ -122,12 +122,13 @@ def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Ledge
                 job, rows, links, name, phase, parts, exposed[phase]
             )
     sent, gathered = traffic.pipeline_send(job, rows)
+    send_s = float(traffic.seconds(job, rows, [sent, gathered])[0])
+    seen_s = float(time_costs(job, rows).send_s[0])
+    seen = {"pp": seen_s / send_s if send_s else 1.0}
     for phase in ("forward", "backward"):
         for name, collective in ((OUTPUT, sent), (INPUT, gathered)):
             parts = {"pp": [collective]}
-            yield from _calls_of_phase(
-                job, rows, links, name, phase, parts, {"pp": 1.0}
-            )
+            yield from _calls_of_phase(job, rows, links, name, phase, parts, seen)
 
 
 def _calls_of_phase(

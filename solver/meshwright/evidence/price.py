@@ -23,6 +23,7 @@ from meshwright.evidence.published_terms import (
     refuse,
 )
 from meshwright.evidence.run import Run
+from meshwright.evidence.switches import fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -135,6 +136,7 @@ def _with_batch(run: Run, assumed: Assumptions) -> Run:
 
 def _spec(run: Run, assumed: Assumptions) -> Spec:
     cluster = find_cluster(run.hardware, assumed)
+    framework = framework_of(run, assumed)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
@@ -142,12 +144,13 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
         "expert_dispatch": dispatch_of(run, assumed),
-        "fused_loss": "foundry" in run.config.framework.lower() or None,
+        "fused": fused_of(run.config, framework),
+        "overlap": overlap_of(run, framework, assumed),
     }
     spec = {
         "model": model_of(run, assumed),
         "cluster": cluster,
-        "framework": framework_of(run, assumed),
+        "framework": framework,
         "training": checked(Training, "training", training),
     }
     return checked(Spec, "", spec)

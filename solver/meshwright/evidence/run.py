@@ -102,6 +102,9 @@ class RunConfig(RunPart):
     optimizer: Words | None = Field(None, description="As published.")
     attention: Words | None = Field(None, description="'flash', say.")
     schedule: Words | None = Field(None, description="'1F1B', say.")
+    overlap: Words | None = Field(
+        None, description="'none', or what hides: 'grad-reduce, param-gather, TP comm'."
+    )
     layers_per_stage: tuple[LayerCount, ...] | None = Field(
         None, description="Where stages are uneven."
     )

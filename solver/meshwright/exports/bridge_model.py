@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from meshwright.exports.files import Setting
 from meshwright.exports.megatron import GROUP, layout, microbatch_group
 from meshwright.exports.target import recomputed_layers
+from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Experts, Model
 from meshwright.spec.spec import Spec
@@ -29,8 +30,10 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if spec.model.moe is not None:
         yield from _dispatcher(spec.training.expert_dispatch)
     yield Setting("seq_length", spec.training.seq_len, "training.seq_len")
-    fused = spec.training.fused_loss is not False
-    yield Setting("cross_entropy_loss_fusion", fused, "training.fused_loss")
+    fused = "loss" in fused_of(spec)
+    yield Setting("cross_entropy_loss_fusion", fused, "training.fused")
+    if "tp" in overlap_of(spec) and plan.tp > 1 and plan.sequence_parallel:
+        yield Setting("tp_comm_overlap", True, "training.overlap.tp")
     if plan.zero >= 2:
         yield Setting("init_model_with_meta_device", True, "no GPU holds all of it")
         yield Setting("gradient_accumulation_fusion", False, "not with Megatron-FSDP")

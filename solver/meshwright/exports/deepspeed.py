@@ -10,9 +10,11 @@ from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import model_page
 from meshwright.exports.target import Target, layers, listed
+from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Overlaps
 
 CONFIG = "deepspeed.hjson"
 """DeepSpeed reads its configuration as Hjson, which has comments."""
@@ -38,7 +40,7 @@ def config_text(spec: Spec, plan: Plan) -> str:
     lines = [*_batch(spec, plan), *_sequences(plan), *_precision(spec, plan)]
     text = "".join(commented(_json(lines)))
     text += "  zero_optimization: {\n"
-    text += "".join(commented(_json(_zero(plan)), indent="    "))
+    text += "".join(commented(_json(_zero(plan, overlap_of(spec))), indent="    "))
     text += "".join(_offload(spec, plan)) + "  }\n"
     if _has_autotp(plan):
         text += _section(
@@ -104,11 +106,12 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("data_types", value, "training.gradients")
 
 
-def _zero(plan: Plan) -> Iterator[Setting]:
+def _zero(plan: Plan, overlap: Overlaps) -> Iterator[Setting]:
     why = f"plan.zero {plan.zero}"
     yield Setting("stage", plan.zero, why)
     if plan.zero >= 1:
-        yield Setting("overlap_comm", True, "overlap is counted on")
+        why = "training.overlap.gradients"
+        yield Setting("overlap_comm", "gradients" in overlap, why)
         yield Setting("contiguous_gradients", True, "DeepSpeed's default")
         yield Setting(
             "reduce_bucket_size", 500_000_000, "DeepSpeed's default, as counted"

@@ -15,6 +15,7 @@ from meshwright.exports.target import (
     recomputed_layers,
     recomputed_text,
 )
+from meshwright.frameworks.base.registry import fused_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
@@ -137,8 +138,8 @@ def _kernels(spec: Spec) -> Iterator[Setting]:
     yield Setting("--transformer-impl", "transformer_engine", "its norms are fused")
     backend = "flash" if training.attention == "flash" else "unfused"
     yield Setting("--attention-backend", backend, "training.attention")
-    if training.fused_loss is not False:
-        yield Setting("--cross-entropy-loss-fusion", why="training.fused_loss")
+    if "loss" in fused_of(spec):
+        yield Setting("--cross-entropy-loss-fusion", why="training.fused")
 
 
 _NEEDS = """# Yours: data, tokenizer, learning rate. These run on made-up data.

@@ -12,9 +12,10 @@ from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.megatron_state import STRATEGIES, is_precision_aware
 from meshwright.exports.model_page import model_page
 from meshwright.exports.target import Target
+from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Training
+from meshwright.spec.training import Overlaps, Training
 
 FILE = "meshwright_plan.py"
 
@@ -124,7 +125,7 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
         is_primary = training.fp8_weights == "primary"
         name = "mixed_precision.fp8_param_gather"
         yield Setting(name, is_primary, "training.fp8_weights")
-    yield from _sharding(plan)
+    yield from _sharding(plan, overlap_of(spec))
     optimizer = {"adamw": "adam"}.get(training.optimizer, training.optimizer)
     yield Setting("optimizer.optimizer", optimizer, "training.optimizer")
     yield from _small_state(training, plan)
@@ -146,13 +147,16 @@ def _small_state(training: Training, plan: Plan) -> Iterator[Setting]:
         yield Setting(name, moments, "training.moments")
 
 
-def _sharding(plan: Plan) -> Iterator[Setting]:
+def _sharding(plan: Plan, overlap: Overlaps) -> Iterator[Setting]:
     why = f"plan.zero {plan.zero}"
     is_distributed = plan.zero >= 1
     yield Setting("ddp.use_distributed_optimizer", is_distributed, why)
     yield Setting("optimizer.use_distributed_optimizer", is_distributed, why)
-    yield Setting("ddp.overlap_grad_reduce", True, "overlap is counted on")
-    yield Setting("ddp.overlap_param_gather", plan.zero >= 1, "overlap is counted on")
+    name, is_hidden = "ddp.overlap_grad_reduce", "gradients" in overlap
+    yield Setting(name, is_hidden, "training.overlap.gradients")
+    is_hidden = is_hidden and plan.zero >= 1 and "parameters" in overlap
+    name = "ddp.overlap_param_gather"
+    yield Setting(name, is_hidden, "training.overlap.parameters")
     name = "ddp.data_parallel_sharding_strategy"
     strategy = STRATEGIES[plan.zero if plan.zero >= 2 else 0]
     yield Setting(name, strategy, why)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
 from meshwright.exports.refusals import Refusal
+from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.small_state import special_state
 from meshwright.imports.options import megatron as options
 from meshwright.imports.options.megatron_state import SHARDING
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Training
+from meshwright.spec.training import Overlaps, Training
 
 OPTIMIZERS = {own: word for word, own in options.OPTIMIZERS.items()}
 STRATEGIES = {stage: word for word, stage in SHARDING.items()}
@@ -49,6 +50,7 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         "--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer"
     )
     yield from _sharding(plan)
+    yield from _overlap(overlap_of(spec), plan)
     if is_precision_aware(spec.training):
         why = "training.moments, training.master_weights"
         yield Setting("--use-precision-aware-optimizer", why=why)
@@ -79,14 +81,24 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
             )
 
 
+def _overlap(overlap: Overlaps, plan: Plan) -> Iterator[Setting]:
+    """Yield what hides which traffic; Megatron-LM's gathers need reductions."""
+    if "gradients" in overlap and (plan.zero >= 1 or plan.dp_replicate > 1):
+        yield Setting("--overlap-grad-reduce", why="training.overlap.gradients")
+        if "parameters" in overlap and plan.zero >= 1:
+            yield Setting("--overlap-param-gather", why="training.overlap.parameters")
+    if "tp" in overlap and plan.tp > 1 and plan.sequence_parallel:
+        yield Setting("--tp-comm-overlap", why="training.overlap.tp")
+    if "ep" in overlap and plan.ep > 1:
+        why = "training.overlap.ep"
+        yield Setting("--overlap-moe-expert-parallel-comm", why=why)
+    if "pp" not in overlap and plan.vpp > 1:
+        yield Setting("--no-overlap-p2p-communication", why="training.overlap.pp")
+
+
 def _sharding(plan: Plan) -> Iterator[Setting]:
     if plan.zero >= 1:
         yield Setting("--use-distributed-optimizer", why=f"plan.zero {plan.zero}")
-    if plan.zero >= 1:
-        yield Setting("--overlap-grad-reduce", why="overlap is counted on")
-        yield Setting("--overlap-param-gather", why="overlap is counted on")
-    if plan.zero == 0 and plan.dp_replicate > 1:
-        yield Setting("--overlap-grad-reduce", why="overlap is counted on")
     if plan.zero >= 2:
         yield Setting("--use-megatron-fsdp", why=f"plan.zero {plan.zero}")
         name = "--data-parallel-sharding-strategy"

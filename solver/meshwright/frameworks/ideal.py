@@ -7,7 +7,13 @@ a solve under it is the cost of a framework.
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import CONTEXT_GIB, Framework, Selective
+from meshwright.frameworks.base.framework import (
+    ALL_FUSED,
+    ALL_OVERLAP,
+    CONTEXT_GIB,
+    Framework,
+    Selective,
+)
 from meshwright.frameworks.base.mixed_precision import mixed_precision_state
 from meshwright.frameworks.base.shared_rules import (
     BALANCED_CONTEXT,
@@ -28,8 +34,9 @@ FRAMEWORK = Framework(
     selective=Selective(ALL_MODULES, unnamed=CHEAP),
     has_segments=True,
     has_uneven_chunks=True,
-    fused_kernels="all",
-    has_fused_loss=True,
+    fused=ALL_FUSED,
+    overlap=ALL_OVERLAP,
+    joins_norms=True,
     overhead_gib=CONTEXT_GIB,
     prefetched_params=0.0,
     pads_vocabulary=True,

@@ -35,7 +35,7 @@ FRAMEWORK = Framework(
     full_scope=one_number(
         f"{limits.VERSION} model/modeling_llama.py: checkpoint_layer_num"
     ),
-    has_fused_loss=True,  # flash-attn's
+    fused=frozenset({"norm", "loss"}),  # Apex's and flash-attn's
     keeps_fp8_copies=True,
     published_as=("internevo",),
 )

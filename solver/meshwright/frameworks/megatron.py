@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
+from meshwright.frameworks.base.framework import (
+    ALL_FUSED,
+    Framework,
+    Selective,
+    StateBytes,
+)
 from meshwright.frameworks.base.recompute_scope import all_layers, one_number
 from meshwright.frameworks.base.small_state import STATE_OPTIONS, master_bytes
 from meshwright.frameworks.limits import megatron as limits
@@ -43,8 +48,13 @@ FRAMEWORK = Framework(
         f"{limits.VERSION} recompute.py: checkpointed_forward, method block with "
         "recompute_num_layers"
     ),
-    fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
-    has_fused_loss=True,  # Transformer Engine's
+    # Transformer Engine's norms and loss, `apply_rope_fusion`, `bias_swiglu_fusion`,
+    # `masked_softmax_fusion`, `bias_dropout_fusion`
+    fused=ALL_FUSED,
+    # `--overlap-grad-reduce` and `--overlap-param-gather`, which our launches have; of
+    # interleaved stages Megatron-LM's default
+    overlap=frozenset({"gradients", "parameters", "pp"}),
+    joins_norms=True,
     has_separate_gradients=True,
     keeps_fp8_copies=True,
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.frameworks.base.registry import overlap_of
 from meshwright.imports.launch import Launch, Said
 from meshwright.imports.launch_plan import Decided, Sizes, decide
 from meshwright.imports.read_launch import read_launch
@@ -18,8 +19,18 @@ from meshwright.reading.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Overlap
 
-FUSED = ("training.attention", "training.fused_loss", "model.dropout")
+_FUSED = "training.fused."
+
+_OVERLAP = "training.overlap."
+
+FUSED = (
+    "training.attention",
+    "training.fused.loss",
+    "model.dropout",
+    *(f"{_OVERLAP}{kind}" for kind in Overlap.model_fields),
+)
 """Facts of the code that a spec may leave to its framework: never an error."""
 
 
@@ -125,7 +136,7 @@ def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
 
 def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[str]:
     expected = _value(spec, field)
-    is_default = field == "training.fused_loss" and expected is None
+    is_default = field == "training.fused.loss" and expected is None
     if field == "training.gradients" and expected is None:
         is_default = launch.value("precision") == "fp16"
         expected = "fp32"
@@ -149,6 +160,11 @@ def _is_unused(spec: Spec) -> bool:
 
 def _value(spec: Spec, field: str) -> Any:
     """Return the value of a field of a spec, None where the spec leaves it out."""
+    if field.startswith(_FUSED):
+        fused = spec.training.fused
+        return None if fused is None else field.removeprefix(_FUSED) in fused
+    if field.startswith(_OVERLAP):
+        return field.removeprefix(_OVERLAP) in overlap_of(spec)
     value: Any = spec
     for name in field.split("."):
         value = getattr(value, name) if value is not None else None

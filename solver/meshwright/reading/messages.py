@@ -117,10 +117,12 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
 
 
 def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
-    """Return what is said of an unknown field; some are known not to be modelled."""
-    words = getattr(_model_at(schema, loc[:-1]), "NOT_MODELLED", {})
-    if meaning := words.get(str(loc[-1])):
+    """Return what is said of an unknown field; some are known by other names."""
+    model, name = _model_at(schema, loc[:-1]), str(loc[-1])
+    if meaning := getattr(model, "NOT_MODELLED", {}).get(name):
         return f"not modelled: {meaning}"
+    if successor := getattr(model, "REPLACED", {}).get(name):
+        return f"replaced by {successor}"
     return f"unknown field; {_fields_near(document, schema, loc)}"
 
 

@@ -21,6 +21,9 @@ class SpecModel(BaseModel):
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {}
     """By a field that users may expect here, what it stands for, which nothing says."""
 
+    REPLACED: ClassVar[Mapping[str, str]] = {}
+    """By the name that a field had, the field that says it now, in words."""
+
 
 class Problem(NamedTuple):
     """A field whose value another field rules out; its path starts at the model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
 from meshwright.spec.base import (
     NOT_EMPTY,
     Count,
+    Flag,
     Margin,
     Problem,
     Share,
@@ -25,9 +26,13 @@ from meshwright.spec.base import (
 from meshwright.spec.gpu import Precision
 from meshwright.spec.units import GBPerS, GiB
 
-FusedKernels = Literal["all", "norms", "none"]
-"""Which operations are one kernel that saves only its input: norms and gated
-activations, norms, or none."""
+FusedOperation = Literal["norm", "rope", "activation", "softmax", "loss", "dropout"]
+"""An operation that may be one kernel, which saves what it reads, or several.
+
+Norms, rotary positions, gated activations, the softmax of plain attention,
+cross-entropy, and dropout with the sum after it."""
+
+Fused = frozenset[FusedOperation]
 
 
 ExpertDispatch = Literal["alltoall", "deepep"]
@@ -38,7 +43,10 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _distinct(values: tuple[Precision, ...]) -> tuple[Precision, ...]:
+T = TypeVar("T")
+
+
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(values))
 
 
@@ -47,6 +55,37 @@ Precisions = Annotated[
     AfterValidator(_distinct),
     BeforeValidator(_as_list),
     NOT_EMPTY,
+]
+
+
+class Overlap(SpecModel):
+    """Which traffic hides behind compute; each by default as the framework has it."""
+
+    gradients: Flag | None = Field(
+        None, description="Reductions of gradients, behind the backward."
+    )
+    parameters: Flag | None = Field(
+        None, description="Gathers of weights, behind the forward and the backward."
+    )
+    tp: Flag | None = Field(
+        None,
+        description="Messages of tensor parallelism inside a node, behind the matmuls "
+        "that read or write them; sequence parallelism splits them into pieces.",
+    )
+    ep: Flag | None = Field(
+        None,
+        description="Messages of experts, behind the compute of another micro-batch.",
+    )
+    pp: Flag | None = Field(
+        None, description="Sends of interleaved stages, behind their next chunk."
+    )
+
+
+Overlaps = frozenset[str]
+"""Names of fields of `Overlap`."""
+
+FusedOperations = Annotated[
+    tuple[FusedOperation, ...], AfterValidator(_distinct), BeforeValidator(_as_list)
 ]
 
 
@@ -61,6 +100,12 @@ class Training(SpecModel):
         "partition_activations": "checkpoints split over tensor-parallel GPUs",
         "offload_activations": "activations in host memory",
         "cpu_offloading_num_layers": "activations in host memory",
+    }
+
+    REPLACED: ClassVar[Mapping[str, str]] = {
+        "fused_kernels": "fused, a list of norm, rope, activation, softmax, loss and "
+        "dropout",
+        "fused_loss": "fused, a list with loss or without",
     }
 
     seq_len: Count = Field(description="Tokens per sequence.")
@@ -95,14 +140,13 @@ class Training(SpecModel):
     attention: Literal["flash", "plain"] = Field(
         "flash", description="plain stores the seq_len x seq_len scores."
     )
-    fused_kernels: FusedKernels | None = Field(
+    fused: FusedOperations | None = Field(
         None,
-        description="all: norms and gated activations save their inputs alone; norms: "
-        "activations are PyTorch operations; none: norms too; default by framework.",
+        description="Operations that are one kernel each: others read and write memory "
+        "several times, and keep more of it; default by framework.",
     )
-    fused_loss: bool | None = Field(
-        None,
-        description="Whether cross-entropy is one kernel; default by framework.",
+    overlap: Overlap = Field(
+        Overlap(), description="Which traffic hides behind compute."
     )
     expert_dispatch: ExpertDispatch = Field(
         "alltoall",

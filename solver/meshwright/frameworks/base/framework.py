@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from meshwright.frameworks.base.limiting_field import limiting
 from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
@@ -19,7 +19,13 @@ from meshwright.frameworks.base.recompute_scope import (
 )
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
-from meshwright.spec.training import FusedKernels, Training
+from meshwright.spec.training import (
+    Fused,
+    FusedOperation,
+    Overlap,
+    Overlaps,
+    Training,
+)
 
 CONTEXT_GIB = 1.1
 """Memory of the CUDA context with its kernels, which every `overhead_gib` includes."""
@@ -39,6 +45,10 @@ ContextExchange = Literal["ring", "gather", "ulysses"]
 exchange tokens for heads before attention, and back after it (Jacobs et al. 2023,
 DeepSpeed Ulysses, section 3.2).
 """
+
+ALL_FUSED: Fused = frozenset(get_args(FusedOperation))
+
+ALL_OVERLAP: Overlaps = frozenset(Overlap.model_fields)
 
 EAGER_LOSS_BYTES = 12
 """Bytes per logit of an unfused cross-entropy at its peak: three fp32 tensors.
@@ -151,11 +161,14 @@ class Framework:
         default=None, metadata=limiting(STAGE_LAYERS, lambda own: own.sentence)
     )
     """How layers are split over stages; None where users say it."""
-    fused_kernels: FusedKernels = "norms"
-    """Kernels that are fused unless a spec says otherwise. PyTorch fuses norms from 2.9
-    on without compilation (`torch.nn.functional.rms_norm` on GPUs)."""
-    has_fused_loss: bool = False
-    """Whether cross-entropy is fused unless a spec says otherwise."""
+    fused: Fused = frozenset({"norm"})
+    """Operations that are one kernel unless a spec says otherwise. PyTorch fuses norms
+    from 2.9 on without compilation (`torch.nn.functional.rms_norm` on GPUs)."""
+    overlap: Overlaps = frozenset({"gradients", "parameters"})
+    """Traffic that hides behind compute unless a spec says otherwise: what the launches
+    that we write ask of the framework."""
+    joins_norms: bool = False
+    """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of an unfused loss at its peak."""
     selective: Selective | None = field(

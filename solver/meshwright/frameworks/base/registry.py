@@ -19,7 +19,7 @@ from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import FusedKernels
+from meshwright.spec.training import Fused, Overlaps
 
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
@@ -67,9 +67,25 @@ def limits_of(spec: Spec) -> tuple[Limit, ...]:
     return limits(own, ideal, lambda rule: rule.concerns(spec))
 
 
-def fused_kernels_of(spec: Spec) -> FusedKernels:
-    """Return which kernels are fused: as the spec says, else as its framework does."""
-    return spec.training.fused_kernels or framework_of(spec).fused_kernels
+def fused_of(spec: Spec) -> Fused:
+    """Return what is fused: as the spec says, else as its framework does."""
+    said = spec.training.fused
+    return framework_of(spec).fused if said is None else frozenset(said)
+
+
+def overlap_of(spec: Spec) -> Overlaps:
+    """Return which traffic hides: as the spec says, else as in its framework."""
+    on = {
+        kind
+        for kind, said in spec.training.overlap
+        if (kind in framework_of(spec).overlap if said is None else said)
+    }
+    return frozenset(on)
+
+
+def joins_norms(spec: Spec) -> bool:
+    """Return whether norms run with the matmul after them, where one alone does."""
+    return framework_of(spec).joins_norms and "norm" in fused_of(spec)
 
 
 def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:

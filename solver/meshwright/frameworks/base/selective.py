@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.registry import framework_of, fused_kernels_of
+from meshwright.frameworks.base.registry import framework_of, joins_norms
 from meshwright.plans.columns import Ints
 from meshwright.plans.recomputation import (
     CHEAP,
@@ -27,7 +27,7 @@ def has_norm_apart(spec: Spec, *, before_mlp: bool, is_dense: bool) -> bool:
     apart before latent attention and before experts, whose matmuls read its result
     several times (megatron-core 0.19.2, models/gpt/gpt_layer_specs.py).
     """
-    if fused_kernels_of(spec) != "all":
+    if not joins_norms(spec):
         return True
     return not is_dense if before_mlp else spec.model.mla is not None
 

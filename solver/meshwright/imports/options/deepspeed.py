@@ -43,7 +43,7 @@ NOT_JUDGED = {
 _PLAIN = ("1", "false", "none", "-1", "1.0")
 
 _AS_COUNTED = (
-    "zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients",
+    "zero_optimization.contiguous_gradients",
     "zero_optimization.reduce_bucket_size", "zero_optimization.reduce_scatter",
     "zero_optimization.stage3_prefetch_bucket_size", "expert_parallel.enabled",
     "zero_optimization.offload_optimizer.pin_memory", "pipeline.partition",
@@ -63,6 +63,8 @@ def say_plan(settings: Settings, launch: Launch) -> None:
     for name, field in BATCH.items():
         if found := settings.count(name):
             launch.say(field, *found)
+    if found := settings.flag("zero_optimization.overlap_comm"):
+        launch.say("training.overlap.gradients", *found)
     _say_stage(settings, launch)
     _say_offload(settings, launch)
     _say_precision(settings, launch)

@@ -33,8 +33,6 @@ DISPATCHES = {"alltoall": "alltoall", "allgather": "alltoall", "flex": "deepep"}
 METHODS = ("uniform", "block")
 
 NOT_JUDGED = {
-    "tp_comm_overlap": "messages of tensor parallelism count as not hidden",
-    "overlap_moe_expert_parallel_comm": "messages of experts count as not hidden",
     "delay_wgrad_compute": "it hides messages that count as not hidden",
     "cpu_offloading": "activations stay on the GPU",
     "cpu_offloading_num_layers": "activations stay on the GPU",
@@ -44,7 +42,6 @@ NOT_JUDGED = {
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
     "mtp_num_layers": "layers that predict more tokens are not in the model",
     "moe_enable_deepep": "experts exchange tokens by plain all-to-all",
-    "no_overlap_p2p_communication": "sends between stages count as hidden",
     "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
     "outer_dp_sharding_strategy": "replicas count as whole",
 }
@@ -60,7 +57,7 @@ _AS_COUNTED = (
     "accumulate_allreduce_grads_in_fp32", "use_precision_aware_optimizer",
     "ckpt_format",
     "init_model_with_meta_device", "cp_comm_type", "gradient_accumulation_fusion",
-    "average_in_collective", "pipeline_dtype", "fp8_recipe", "overlap_param_gather",
+    "average_in_collective", "pipeline_dtype", "fp8_recipe",
     "rampup_batch_size",
 )  # fmt: skip
 
@@ -85,6 +82,7 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     say_sharding(settings, launch, is_complete=is_complete)
     say_offload(settings, launch, is_complete=is_complete)
     _say_kernels(settings, launch)
+    _say_overlap(settings, launch, is_complete)
     for name, why in NOT_JUDGED.items():
         own = settings.get(name)
         if own is not None and _is_given(own, _NOT_JUDGED_UNLESS.get(name)):
@@ -258,6 +256,25 @@ def _words(setting: Setting) -> list[str]:
     return [str(word).strip(" '\"") for word in words]
 
 
+OVERLAP = {
+    "overlap_grad_reduce": "gradients",
+    "overlap_param_gather": "parameters",
+    "tp_comm_overlap": "tp",
+    "overlap_moe_expert_parallel_comm": "ep",
+}
+"""Options of traffic that hides, off unless given, and fields of `training.overlap`."""
+
+
+def _say_overlap(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    for name, kind in OVERLAP.items():
+        if found := settings.flag(name):
+            launch.say(f"training.overlap.{kind}", *found)
+        elif is_complete and kind in ("gradients", "parameters"):
+            launch.say(f"training.overlap.{kind}", False)
+    if own := settings.is_on("no_overlap_p2p_communication"):
+        launch.say("training.overlap.pp", False, own)
+
+
 def _say_kernels(settings: Settings, launch: Launch) -> None:
     optimizer = settings.get("optimizer")
     if optimizer is not None and optimizer.value in OPTIMIZERS:
@@ -272,4 +289,4 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
         launch.say("training.attention", "flash", own)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
-        launch.say("training.fused_loss", *fused)
+        launch.say("training.fused.loss", *fused)

@@ -37,12 +37,6 @@ def say_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> No
         launch.say("dp_replicate", *replicas)
     elif replicas and replicas[0] > 1:
         launch.changes_nothing(replicas[1], "the optimizer is not sharded")
-    overlap = settings.flag("overlap_grad_reduce")
-    if is_complete and (overlap is None or not overlap[0]):
-        launch.unjudged.append(
-            f"{launch.name}: gradients are not reduced during the backward pass "
-            "(overlap_grad_reduce): not judged, the price counts on it"
-        )
 
 
 def say_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

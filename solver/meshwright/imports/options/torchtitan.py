@@ -40,12 +40,8 @@ PRECISIONS = {
 }  # fmt: skip
 
 NOT_JUDGED = {
-    "compile.enable": "see training.fused_kernels of the spec",
-    "training.compile": "see training.fused_kernels of the spec",
-    "compile.enable_async_tensor_parallel": "messages of tensor parallelism count as "
-    "not hidden",
-    "parallelism.enable_async_tensor_parallel": "messages of tensor parallelism count "
-    "as not hidden",
+    "compile.enable": "see training.fused of the spec",
+    "training.compile": "see training.fused of the spec",
     "parallelism.fsdp_reshard_after_forward_policy": "not a policy that is known",
     "parallelism.pipeline_parallel_schedule_csv": "schedules of a file are not read",
 }
@@ -81,6 +77,9 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     _say_batch(settings, launch)
     _say_state(settings, launch, is_complete)
     _say_recompute(settings, launch, is_complete)
+    for section in ("compile", "parallelism"):
+        if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
+            launch.say("training.overlap.tp", *found)
     for name, why in NOT_JUDGED.items():
         if (own := settings.get(name)) and str(own.value).lower() not in (
             "false", "none", "",

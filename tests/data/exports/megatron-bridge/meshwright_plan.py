@@ -43,7 +43,7 @@ def plan() -> ConfigContainer:
         attention_dropout=0.0,                               # model.dropout
         hidden_dropout=0.0,                                  # model.dropout
         seq_length=8192,                                     # training.seq_len
-        cross_entropy_loss_fusion=True,                      # training.fused_loss
+        cross_entropy_loss_fusion=True,                      # training.fused
     )
     cfg.train.micro_batch_size = 1                            # plan.micro_batch
     cfg.train.global_batch_size = 128                         # training.global_batch: 128 micro-batches per step
@@ -54,8 +54,8 @@ def plan() -> ConfigContainer:
     cfg.mixed_precision.grad_reduce_in_fp32 = True            # training.gradients
     cfg.ddp.use_distributed_optimizer = True                  # plan.zero 1
     cfg.optimizer.use_distributed_optimizer = True            # plan.zero 1
-    cfg.ddp.overlap_grad_reduce = True                        # overlap is counted on
-    cfg.ddp.overlap_param_gather = True                       # overlap is counted on
+    cfg.ddp.overlap_grad_reduce = True                        # training.overlap.gradients
+    cfg.ddp.overlap_param_gather = True                       # training.overlap.parameters
     cfg.ddp.data_parallel_sharding_strategy = 'no_shard'      # plan.zero 1
     cfg.ddp.use_megatron_fsdp = False                         # plan.zero 1
     cfg.dist.use_tp_pp_dp_mapping = False                     # ranks are tp-cp-ep-dp-pp

@@ -22,8 +22,8 @@ ARGUMENTS=(
   --accumulate-allreduce-grads-in-fp32                  # training.gradients; Megatron-LM's default for bf16
   --optimizer adam                                      # training.optimizer
   --use-distributed-optimizer                           # plan.zero 1
-  --overlap-grad-reduce                                 # overlap is counted on
-  --overlap-param-gather                                # overlap is counted on
+  --overlap-grad-reduce                                 # training.overlap.gradients
+  --overlap-param-gather                                # training.overlap.parameters
   --num-layers 32                                       # model.n_layers
   --hidden-size 4096                                    # model.d_model
   --ffn-hidden-size 14336                               # model.d_ff
@@ -41,7 +41,7 @@ ARGUMENTS=(
   --make-vocab-size-divisible-by 128                    # as its memory is counted
   --transformer-impl transformer_engine                 # its norms are fused
   --attention-backend flash                             # training.attention
-  --cross-entropy-loss-fusion                           # training.fused_loss
+  --cross-entropy-loss-fusion                           # training.fused
 )
 
 # Yours: data, tokenizer, learning rate. These run on made-up data.

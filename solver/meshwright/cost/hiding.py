@@ -1,0 +1,176 @@
+"""What of a layer's traffic hides behind its compute.
+
+One second of compute hides one second of traffic, once over the whole step. Which kinds
+of traffic a code base hides are switches (`training.overlap`); what it does not hide
+and compute wait for each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.cost import traffic
+from meshwright.cost.blocks import Block
+from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
+from meshwright.cost.job import Job
+from meshwright.frameworks.base.registry import framework_of, overlap_of
+from meshwright.plans.columns import Columns, Floats, Parts
+from meshwright.plans.skeletons import Skeletons
+
+
+@dataclass(frozen=True)
+class LayerCompute(Columns):
+    """Seconds of the kernels of a forward or backward of a layer, (rows,)."""
+
+    kernels_s: Floats
+    attention_s: Floats
+    """The core of attention, part of the kernels."""
+    matmuls_s: Floats
+    """The matmuls with weights, part of the kernels."""
+
+
+class Fetched(NamedTuple):
+    """Seconds of ZeRO's traffic: what may hide, and what the code base exposes."""
+
+    may_hide_s: Floats
+    exposed_s: Floats
+
+
+class Pass(NamedTuple):
+    """A forward or backward of a layer."""
+
+    parts: Parts
+    left_s: Floats
+    """Compute that does not hide traffic yet."""
+
+
+def forward_pass(
+    job: Job, rows: Skeletons, block: Block, compute: LayerCompute, copies_s: Floats
+) -> Pass:
+    """Return the forward of a layer."""
+    operations = block.tp, block.ep, block.ring
+    fetched = fetched_forward(job, rows, block)
+    return _pass(job, rows, operations, compute, fetched, copies_s)
+
+
+def backward_pass(
+    job: Job, rows: Skeletons, block: Block, compute: LayerCompute, copies_s: Floats
+) -> Pass:
+    """Return the backward of a layer."""
+    operations = block.tp_back, block.ep, block.ring_back
+    fetched = fetched_backward(job, rows, block)
+    return _pass(job, rows, operations, compute, fetched, copies_s)
+
+
+def _pass(
+    job: Job,
+    rows: Skeletons,
+    operations: tuple[list[traffic.Collective], ...],
+    compute: LayerCompute,
+    fetched: Fetched,
+    copies_s: Floats,
+) -> Pass:
+    """Return a pass in which traffic hides behind compute, kind after kind.
+
+    The ring of context parallelism hides behind the attention that it feeds (Liu et al.
+    2023, section 3). Messages of tensor parallelism hide behind the matmuls that read
+    or write them, those of experts behind the compute of another micro-batch, ZeRO
+    behind the rest of the pass, copies to and from the host behind what that leaves.
+    """
+    tp_s, ep_s, ring_s = (traffic.seconds(job, rows, own) for own in operations)
+    overlap, share = overlap_of(job.spec), job.efficiency.gather_overlap
+    left_s, hidden_ring_s = compute.kernels_s, np.zeros(len(rows))
+    if framework_of(job.spec).context_exchange == "ring":
+        hidden_ring_s = hidden_s(ring_s, compute.attention_s, share)
+        left_s = left_s - hidden_ring_s
+    if "tp" in overlap:
+        most_s = np.minimum(compute.matmuls_s, left_s)
+        tp_share = job.efficiency.tp_overlap
+        hidden_tp_s = hidden_s(_hideable(job, rows) * tp_s, most_s, tp_share)
+        tp_s, left_s = tp_s - hidden_tp_s, left_s - hidden_tp_s
+    if "ep" in overlap:
+        hidden_ep_s = hidden_s(ep_s, left_s, share)
+        ep_s, left_s = ep_s - hidden_ep_s, left_s - hidden_ep_s
+    zero_s, copies_s, left_s = exposed_in_turn_s(
+        fetched.may_hide_s, copies_s, left_s, share
+    )
+    parts = {
+        "compute": compute.kernels_s,
+        "tp": tp_s,
+        "ep": ep_s,
+        "cp": ring_s - hidden_ring_s,
+        "zero": zero_s + fetched.exposed_s,
+        "offload": copies_s,
+    }
+    return Pass(parts, left_s)
+
+
+def _hideable(job: Job, rows: Skeletons) -> Floats:
+    """Return the share of messages of tensor parallelism that a matmul may hide.
+
+    The message and its matmul go in as many pieces as there are ranks; nothing runs
+    beside the first piece or the last. Code bases split them under sequence
+    parallelism, inside a node (Transformer Engine, userbuffers; PyTorch, async tensor
+    parallelism).
+    """
+    is_split = rows.sequence_parallel & (rows.tp <= job.fabric.sizes[0])
+    return np.where(is_split, 1 - 1 / rows.tp, 0.0)
+
+
+def fetched_forward(job: Job, rows: Skeletons, block: Block) -> Fetched:
+    """Return ZeRO-3's gather of weights for a forward."""
+    gather_s = traffic.seconds(job, rows, block.gather)
+    return _fetched(job, gather_s, np.zeros(len(rows)))
+
+
+def fetched_backward(job: Job, rows: Skeletons, block: Block) -> Fetched:
+    """Return ZeRO's traffic of a backward.
+
+    Stage 3 gathers weights again; from stage 2 on gradients are reduced after every
+    micro-batch (Rajbhandari et al. 2019, 7.2).
+    """
+    gather_s = traffic.seconds(job, rows, block.gather)
+    return _fetched(job, gather_s, traffic.seconds(job, rows, block.reduce))
+
+
+def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
+    """Return the collectives of a block at the end of a step.
+
+    From ZeRO-1 on the all-gather there is of weights.
+    """
+    all_s = traffic.seconds(job, rows, block.end)
+    overlap = overlap_of(job.spec)
+    if ("gradients" in overlap) == ("parameters" in overlap):
+        return _fetched(job, np.zeros(len(rows)), all_s)
+    gathers = [
+        replace(one, whole_bytes=one.whole_bytes * rows.sharding.shards_optimizer)
+        for one in block.end
+        if one.operation == "all_gather"
+    ]
+    gather_s = traffic.seconds(job, rows, gathers)
+    return _fetched(job, gather_s, all_s - gather_s)
+
+
+def _fetched(job: Job, weights_s: Floats, gradients_s: Floats) -> Fetched:
+    """Return which seconds of weights and of gradients may hide."""
+    overlap = overlap_of(job.spec)
+    may_hide_s = ("parameters" in overlap) * weights_s
+    may_hide_s = may_hide_s + ("gradients" in overlap) * gradients_s
+    return Fetched(may_hide_s, weights_s + gradients_s - may_hide_s)
+
+
+def exposed_send_s(
+    job: Job, rows: Skeletons, send_s: Floats, chunk_s: Floats
+) -> Floats:
+    """Return what is seen of a send to a neighbouring stage.
+
+    Interleaved stages may send while they compute the next chunk, which takes at least
+    `chunk_s`.
+    """
+    if "pp" not in overlap_of(job.spec):
+        return send_s
+    hidden = hidden_s(send_s, chunk_s, job.efficiency.gather_overlap)
+    return np.where(rows.vpp > 1, send_s - hidden, send_s)

@@ -1,0 +1,51 @@
+"""Switches of the code that made a measured run: as it says them, else by its era."""
+
+from __future__ import annotations
+
+from meshwright.evidence.assumptions import Assumptions
+from meshwright.evidence.run import Run, RunConfig
+from meshwright.frameworks.base.registry import framework as framework_named
+from meshwright.spec.training import Overlap
+
+_WORDS = {"grad": "gradients", "param": "parameters", "tp ": "tp", "p2p": "pp"}
+_WORDS |= {"a2a": "ep", "expert": "ep"}
+"""Words of publications for traffic that hides."""
+
+_TUNED = ("nemo", "bridge", "megatron-core", "primus")
+"""Code bases on Megatron Core whose recipes hide gradients and weights; Megatron-LM
+itself hides nothing unless told (distributed_data_parallel_config.py)."""
+
+
+def fused_of(config: RunConfig, framework: str) -> list[str] | None:
+    """Return what a run had fused, None if what its framework has.
+
+    LLM Foundry has flash-attention's cross-entropy beside what FSDP has.
+    """
+    if "foundry" not in config.framework.lower():
+        return None
+    return sorted(framework_named(framework).fused | {"loss"})
+
+
+def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:
+    """Return which traffic a run hid behind compute.
+
+    Megatron-LM and DeepSpeed hide nothing unless told, but for DeepSpeed's ZeRO-3
+    (zero/config.py: `overlap_comm_valid`) and the sends of interleaved stages since
+    2023. Other code bases do as their framework.
+    """
+    words = run.config.overlap
+    if words is not None:
+        said = {kind for word, kind in _WORDS.items() if word in words.lower()}
+        return {kind: kind in said for kind in Overlap.model_fields}
+    code = run.config.framework.lower()
+    if framework not in ("megatron", "deepspeed"):
+        return {}
+    if any(word in code for word in _TUNED):
+        on = {"gradients", "parameters", "pp"}
+    elif "zero-3" in code or run.config.zero_stage == 3:
+        on = {"gradients", "parameters"}
+    else:
+        on = {"pp"} if framework == "megatron" and run.date >= "2023" else set()
+    text = ", ".join(sorted(on)) or "none"
+    assumed.value("config.overlap", text)
+    return {kind: kind in on for kind in Overlap.model_fields}
