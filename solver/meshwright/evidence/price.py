@@ -15,11 +15,12 @@ from meshwright.evidence.published_hardware import find_cluster
 from meshwright.evidence.published_model import model_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
+    class_on_gpu,
     framework_of,
     gradients_of,
-    kernels_of,
     precision_of,
     refuse,
+    tuned_of,
 )
 from meshwright.evidence.run import Run
 from meshwright.plans.plan import Plan
@@ -116,7 +117,8 @@ def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | N
     if profile is None:
         return None
     gpu = spec.cluster.topology.gpu.name
-    return profile.efficiency_of(gpu, kernels_of(run, spec.framework))
+    run_class = class_on_gpu(run, gpu, spec.framework)
+    return profile.efficiency_of(run_class, spec.training.tuned)
 
 
 def _with_batch(run: Run, assumed: Assumptions) -> Run:
@@ -140,6 +142,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
+        "tuned": tuned_of(run, assumed),
         "fused_loss": "foundry" in run.config.framework.lower() or None,
     }
     spec = {

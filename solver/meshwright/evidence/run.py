@@ -7,7 +7,7 @@ are not listed here are ignored.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -102,6 +102,9 @@ class RunConfig(RunPart):
     optimizer: Words | None = Field(None, description="As published.")
     attention: Words | None = Field(None, description="'flash', say.")
     schedule: Words | None = Field(None, description="'1F1B', say.")
+    tuned: Literal["vendor", "user"] | None = Field(
+        None, description="By whom: the vendor of the GPUs, or a user of them."
+    )
     layers_per_stage: tuple[LayerCount, ...] | None = Field(
         None, description="Where stages are uneven."
     )

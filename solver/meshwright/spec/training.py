@@ -29,6 +29,9 @@ FusedKernels = Literal["all", "norms", "none"]
 """Which operations are one kernel that saves only its input: norms and gated
 activations, norms, or none."""
 
+Tuned = Literal["vendor", "user"]
+"""Who tuned a run: the vendor of its GPUs, to publish it, or a user of them."""
+
 
 def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
@@ -99,6 +102,11 @@ class Training(SpecModel):
     fused_loss: bool | None = Field(
         None,
         description="Whether cross-entropy is one kernel; default by framework.",
+    )
+    tuned: Tuned = Field(
+        "user",
+        description="Who tunes the run: the vendors of GPUs publish faster runs than "
+        "users get from the same code; moves step times, and no choice of plan.",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
