@@ -3,7 +3,7 @@
 `python -m benchmarks.accuracy` prices the runs in benchmarks/runs at the efficiencies
 of `--profile unfitted`, and at those that are fitted to all other sources (leave one
 source out). vTrain's single-node runs are judged within themselves: fitted on one depth
-of model, judged on the other. Takes a quarter of an hour.
+of model, judged on the other. Takes two minutes of one core.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rich.table import Table
 
 from benchmarks.runs_of import SINGLE_NODE, STRONG, priced_runs
 from meshwright.cost.profile import Profile
-from meshwright.evidence.calibrate import left_out_errors
-from meshwright.evidence.fit import fit
+from meshwright.evidence.calibrate import errors_without, left_out_errors
+from meshwright.evidence.fit import Fit
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
 from meshwright.evidence.timed_runs import TimedRuns
@@ -34,11 +34,11 @@ def unseen_errors(cases: TimedRuns) -> Floats:
     """Return the error of every run under a fit that has not seen it."""
     single, errors = _is_single(cases), np.empty(len(cases))
     others = np.flatnonzero(~single)
-    errors[others], _ = left_out_errors(cases.take(others), Profile(), workers=-1)
-    for own, rest in _depths(cases):
-        factors = fit(cases.take(rest), Profile())
-        judged = cases.take(own)
-        errors[own] = judged.errors({c: factors.efficiency(c) for c in judged.classes})
+    errors[others], _ = left_out_errors(Fit(cases.take(others), Profile()), workers=-1)
+    alone = np.flatnonzero(single)
+    within = Fit(cases.take(alone), Profile())
+    for own, _ in _depths(cases):
+        errors[own] = errors_without(within, np.isin(alone, own))
     return errors
 
 

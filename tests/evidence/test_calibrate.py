@@ -9,7 +9,7 @@ import pytest
 from meshwright.check.check import check
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
-from meshwright.cost.profile import Measured, Profile, load_profile
+from meshwright.cost.profile import Measured, Profile, class_on, load_profile
 from meshwright.errors import SpecError
 from meshwright.evidence.calibrate import calibrate
 from meshwright.evidence.price import Priced, price_run
@@ -92,18 +92,21 @@ def test_parameters_stay_within_their_limits(far: float) -> None:
 def test_factors_of_gpu_and_framework_multiply() -> None:
     """0.9 x 0.5 x 0.8: a pair that was never measured learns from both."""
     profile = Profile(
-        gpus={"a100-sxm-80gb": {"gemm": 0.5}}, frameworks={"fsdp": {"gemm": 0.8}}
+        gpus={"a100-sxm-80gb": {"gemm": 0.5}}, kernels={"fsdp": {"gemm": 0.8}}
     )
     start = Efficiency().gemm
-    both = profile.efficiency_of("a100-sxm-80gb", "fsdp").gemm
+    fsdp = class_on("a100-sxm-80gb", "fsdp")
+    both = profile.efficiency_of(fsdp, "vendor").gemm
     assert both == pytest.approx(start * 0.5 * 0.8)
-    assert profile.efficiency_of("unknown", "megatron") == Efficiency()
+    unknown = class_on("unknown", "megatron")
+    assert profile.efficiency_of(unknown, "vendor") == Efficiency()
 
 
 def test_a_fit_starts_from_the_profile_it_is_given() -> None:
     """Runs made at the efficiency of a profile leave that profile as it is."""
     base = Profile(gpus={"a100-sxm-80gb": {"gemm": 0.7, "link": 0.6}})
-    runs = made_with(base.efficiency_of("a100-sxm-80gb", "megatron"))
+    a100 = class_on("a100-sxm-80gb", "megatron")
+    runs = made_with(base.efficiency_of(a100, "vendor"))
     fitted = calibrate(runs, base)
     assert fitted.gpus["a100-sxm-80gb"] == pytest.approx({"gemm": 0.7, "link": 0.6})
 

@@ -124,7 +124,7 @@ def test_xla_has_kernels_of_its_own() -> None:
     jax = priced(config__framework="MaxText (JAX/XLA FSDP)", config__recompute=None)
     torch = priced(config__framework="torchtitan", config__recompute=None)
     assert jax.spec.framework == torch.spec.framework == "torchtitan"
-    assert [class_of(run)[1] for run in (jax, torch)] == ["xla", "torchtitan"]
+    assert [class_of(run).kernels for run in (jax, torch)] == ["xla", "fsdp"]
 
 
 def test_scans_over_layers_recompute_all_of_them() -> None:

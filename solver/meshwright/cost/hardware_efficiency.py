@@ -97,6 +97,11 @@ class Efficiency(SpecModel):
             scaled[name] = min(max(value * factors.get(name, 1.0), least), most)
         return Efficiency(**scaled)
 
+    def slowed(self, factor: float) -> Efficiency:
+        """Return the efficiency at which everything takes longer by a factor."""
+        slower = {**dict.fromkeys(_TIMES, factor), **dict.fromkeys(_RATES, 1 / factor)}
+        return self.times(slower)
+
     def worse(self, other: Efficiency) -> Efficiency:
         """Return the slower of two in every number."""
         pairs = self.model_dump(), other.model_dump()
@@ -110,6 +115,12 @@ class Efficiency(SpecModel):
 
 _COSTS = ("gemm_half_size", "launch_s", "dispatch_s", "microbatch_s", "latency")
 """Numbers of which smaller is better."""
+
+_RATES = ("gemm", "attention", "memory", "link")
+"""Shares of rates."""
+
+_TIMES = ("launch_s", "dispatch_s", "microbatch_s", "latency")
+"""Seconds, and a factor on them."""
 
 
 @cache

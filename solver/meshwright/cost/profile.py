@@ -1,13 +1,14 @@
 """Profiles: efficiencies fitted to measured runs, and the errors on runs left out.
 
-An efficiency is the default times a factor of the GPU times a factor of the framework,
-so that a pair without measured runs learns from both.
+An efficiency is the default times a factor of the GPU, one of whose kernels run on it,
+and one of the framework, so that what was never measured together learns from all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -15,10 +16,12 @@ from meshwright import catalog
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.errors import SpecError
+from meshwright.frameworks.base.registry import kernels_of
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Tuned
 
 Factors = dict[str, Positive]
 
@@ -27,6 +30,15 @@ LogError = Annotated[float, number("from 0 to 20", lambda x: 0 <= x <= 20)]
 
 MeanError = Annotated[float, number("from 0 to 1e9", lambda x: 0 <= x <= 1e9)]
 """Of |predicted / measured - 1|."""
+
+
+class RunClass(NamedTuple):
+    """What efficiencies depend on."""
+
+    gpu: str
+    kernels: str
+    """The framework that owns the kernels."""
+    framework: str
 
 
 class LeftOut(SpecModel):
@@ -43,6 +55,7 @@ class Measured(SpecModel):
     """One GPU with one framework: which runs were fitted, and how well."""
 
     gpu: Name
+    kernels: Name = Field(description="The framework that owns the kernels.")
     framework: Name
     rows: CountOrNone
     sources: dict[str, CountOrNone] = Field(description="Runs by source.")
@@ -53,35 +66,66 @@ class Measured(SpecModel):
         (), description="Parameters that these runs say nothing about."
     )
 
+    @property
+    def run_class(self) -> RunClass:
+        """Return the class of the runs."""
+        return RunClass(self.gpu, self.kernels, self.framework)
+
 
 class Profile(SpecModel):
     """A profile file."""
 
     gpus: dict[str, Factors] = Field(default_factory=dict)
-    frameworks: dict[str, Factors] = Field(default_factory=dict)
+    kernels: dict[str, Factors] = Field(
+        default_factory=dict, description="By the framework that owns the kernels."
+    )
+    frameworks: dict[str, Factors] = Field(
+        default_factory=dict, description="On what is the framework's own."
+    )
+    user_time: Positive = Field(
+        1.0, description="Factor on the time of runs that no vendor has tuned."
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
 
     def efficiency(self, spec: Spec) -> Efficiency:
         """Return the efficiency for a spec; the default where nothing was fitted."""
-        return self.efficiency_of(spec.cluster.topology.gpu.name, spec.framework)
+        gpu = spec.cluster.topology.gpu.name
+        return self.efficiency_of(class_on(gpu, spec.framework), spec.training.tuned)
 
-    def efficiency_of(self, gpu: str, framework: str) -> Efficiency:
-        """Return the efficiency for a GPU with a framework."""
-        on_gpu = Efficiency().times(self.gpus.get(gpu, {}))
-        return on_gpu.times(self.frameworks.get(framework, {}))
+    def efficiency_of(self, run_class: RunClass, tuned: Tuned) -> Efficiency:
+        """Return the efficiency of a class of runs, tuned by its vendor or a user."""
+        found = Efficiency().times(self.gpus.get(run_class.gpu, {}))
+        found = found.times(self.kernels.get(run_class.kernels, {}))
+        found = found.times(self.frameworks.get(run_class.framework, {}))
+        return found.slowed(self.user_time) if tuned == "user" else found
 
     def job(self, spec: Spec) -> Job:
         """Return the job of a spec, with the fitted efficiency of each kind of GPU."""
-        return make_mixed_job(spec, lambda gpu: self.efficiency_of(gpu, spec.framework))
+        return make_mixed_job(
+            spec,
+            lambda gpu: self.efficiency_of(
+                class_on(gpu, spec.framework), spec.training.tuned
+            ),
+        )
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
         """Return the runs most like a spec, in words, and the errors on them."""
-        gpu, framework = spec.cluster.topology.gpu.name, spec.framework
-        for pair in self.measured:
-            if (pair.gpu, pair.framework) == (gpu, framework) and pair.left_out:
-                return f"{gpu} with {framework}", pair.left_out
+        own = class_on(spec.cluster.topology.gpu.name, spec.framework)
+        for found in self._alike(own):
+            if found.left_out:
+                return f"{found.gpu} with {found.framework}", found.left_out
         return ("any GPU and framework", self.left_out) if self.left_out else None
+
+    def _alike(self, own: RunClass) -> Iterator[Measured]:
+        """Yield measured classes like one: the same, then those of its kernels."""
+        yield from (m for m in self.measured if m.run_class == own)
+        yield from (m for m in self.measured if m.run_class[:2] == own[:2])
+
+
+def class_on(gpu: str, framework: str) -> RunClass:
+    """Return the class of runs of a framework on a GPU."""
+    return RunClass(gpu, kernels_of(framework), framework)
 
 
 def load_profile(name: str) -> Profile:

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from meshwright.cost.profile import LeftOut, Measured, Profile
-from meshwright.evidence.fit import NAMES, Factors, fit
+from meshwright.cost.profile import LeftOut, Measured, Profile, RunClass
+from meshwright.evidence.fit import LEAST_SOURCES, Factors, Fit
 from meshwright.evidence.price import Priced
-from meshwright.evidence.timed_runs import RunClass, TimedRuns
-from meshwright.plans.columns import Floats, Ints
+from meshwright.evidence.timed_runs import TimedRuns
+from meshwright.plans.columns import Bools, Floats
 
 LEAST_ROWS_TO_VALIDATE = 9
-LEAST_SOURCES = 3
-"""Sources from which on one is left out at a time; with fewer, a third of the runs."""
 
 LEAST_FACTOR = 1e-4
 """Logarithm below which a factor counts as one and is not written."""
@@ -40,99 +38,97 @@ def calibrate(
     if not len(cases):
         return base
     on_progress(f"fitting {len(cases)} runs")
-    factors = fit(cases, base)
+    fit = Fit(cases, base)
     unseen, parts = np.full(len(cases), np.nan), ""
     if len(cases) >= LEAST_ROWS_TO_VALIDATE:
         on_progress("fitting without each source in turn")
-        unseen, parts = left_out_errors(cases, base, workers)
-    return profile_of(cases, factors, unseen, parts)
+        unseen, parts = left_out_errors(fit, workers)
+    return profile_of(fit, unseen, parts)
 
 
-def profile_of(
-    cases: TimedRuns, factors: Factors, unseen: Floats, parts: str
-) -> Profile:
-    """Return fitted factors as a profile; `unseen` are errors of runs left out."""
-    base, classes = factors.base, sorted(set(cases.classes))
+def profile_of(fit: Fit, unseen: Floats, parts: str) -> Profile:
+    """Return a fit as a profile; `unseen` are errors of runs left out."""
+    base, factors = fit.base, fit.factors()
+    before = fit.before()
+    after = factors.errors(fit.cases)
     measured = (
-        _measured(run_class, cases, factors, unseen, parts) for run_class in classes
+        _measured(run_class, fit, (before, after, unseen), parts)
+        for run_class in fit.classes
     )
     return Profile(
-        gpus=_times(base.gpus, factors.gpus),
-        frameworks=_times(base.frameworks, factors.frameworks),
+        gpus=_times(base.gpus, factors, "gpus"),
+        kernels=_times(base.kernels, factors, "kernels"),
+        frameworks=_times(base.frameworks, factors, "frameworks"),
+        user_time=_rounded(base.user_time * np.exp(factors.user_log)),
         measured=tuple(measured),
         left_out=_summary(unseen, parts),
     )
 
 
 def _times(
-    before: dict[str, dict[str, float]], log_factors: dict[str, Floats]
+    before: dict[str, dict[str, float]], factors: Factors, part: str
 ) -> dict[str, dict[str, float]]:
     """Return factors times fitted ones, without those that are one."""
     result = dict(before)
-    for name, logs in log_factors.items():
-        factors = dict(before.get(name, {}))
-        for parameter, value in zip(NAMES, logs, strict=True):
-            if abs(value) > LEAST_FACTOR:
-                factors[parameter] = float(
-                    f"{factors.get(parameter, 1) * np.exp(value):.4g}"
-                )
-        result[name] = factors
+    for name, logs in factors.unknowns.factors(part, factors.values).items():
+        moved = {p: value for p, value in logs.items() if abs(value) > LEAST_FACTOR}
+        start = before.get(name, {})
+        times = {p: _rounded(start.get(p, 1) * np.exp(log)) for p, log in moved.items()}
+        result[name] = {**start, **times}
     return result
 
 
-def left_out_errors(
-    cases: TimedRuns, base: Profile, workers: int
-) -> tuple[Floats, str]:
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def left_out_errors(fit: Fit, workers: int) -> tuple[Floats, str]:
     """Return the error of every run under a fit without it, and what was left out."""
     from joblib import Parallel, delayed
 
-    errors = np.empty(len(cases))
-    sources = sorted({one.run.source_id for one in cases.runs})
+    errors = np.empty(len(fit.cases))
+    sources = np.unique(fit.sources)
     by_source = len(sources) >= LEAST_SOURCES
-    folds = list(_sources(cases, sources) if by_source else _thirds(cases))
-    each = (delayed(_errors_without)(cases, base, out) for out in folds)
+    folds = [fit.sources == source for source in sources]
+    if not by_source:
+        folds = list(_thirds(fit.cases))
+    each = (delayed(errors_without)(fit, out) for out in folds)
     for out, fold_errors in zip(folds, Parallel(n_jobs=workers)(each), strict=True):
         errors[out] = fold_errors
     return errors, "a source" if by_source else "a third"
 
 
-def _errors_without(cases: TimedRuns, base: Profile, out: Ints) -> Floats:
+def errors_without(fit: Fit, out: Bools) -> Floats:
     """Return the errors of some runs under a fit to all others."""
-    kept = np.setdiff1d(np.arange(len(cases)), out)
-    factors, left_out = fit(cases.take(kept), base), cases.take(out)
-    return left_out.errors({c: factors.efficiency(c) for c in left_out.classes})
+    return fit.factors_without(out).errors(fit.cases.take(np.flatnonzero(out)))
 
 
-def _sources(cases: TimedRuns, sources: list[str]) -> Iterator[Ints]:
-    names = np.array([one.run.source_id for one in cases.runs])
-    for source in sources:
-        yield np.flatnonzero(names == source)
-
-
-def _thirds(cases: TimedRuns) -> Iterator[Ints]:
+def _thirds(cases: TimedRuns) -> Iterator[Bools]:
     order = np.argsort([one.run.id for one in cases.runs], kind="stable")
     for third in range(3):
-        yield order[third::3]
+        yield np.isin(np.arange(len(cases)), order[third::3])
 
 
 def _measured(
-    run_class: RunClass, cases: TimedRuns, factors: Factors, unseen: Floats, parts: str
+    run_class: RunClass, fit: Fit, errors: tuple[Floats, Floats, Floats], parts: str
 ) -> Measured:
-    index = np.array([i for i, c in enumerate(cases.classes) if c == run_class])
-    runs = cases.take(index)
-    start = factors.base.efficiency_of(*run_class)
-    before, after = (
-        runs.errors({run_class: e}) for e in (start, factors.efficiency(run_class))
-    )
+    """Return how well the runs of a class are fitted.
+
+    `errors` are those of all runs before, after, and under fits without them.
+    """
+    own = fit.cases.rows_of(run_class)
+    before, after, unseen = (some[own] for some in errors)
+    sources = Counter(fit.sources[own].tolist())
     return Measured(
-        gpu=run_class[0],
-        framework=run_class[1],
-        rows=len(runs),
-        sources=dict(sorted(Counter(p.run.source_id for p in runs.runs).items())),
+        gpu=run_class.gpu,
+        kernels=run_class.kernels,
+        framework=run_class.framework,
+        rows=len(own),
+        sources=dict(sorted(sources.items())),
         mape_before=_mape(before),
         mape_fitted=_mape(after),
-        left_out=_summary(unseen[index], parts),
-        unidentified=factors.unidentified(run_class),
+        left_out=_summary(unseen, parts),
+        unidentified=fit.unidentified(run_class),
     )
 
 

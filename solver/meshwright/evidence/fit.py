@@ -1,37 +1,42 @@
 """Fits efficiencies to measured runs: least squares on the logarithm of step time.
 
-Each GPU and each framework has a factor on every parameter. Factors are fitted as
-logarithms and pulled to one, so that three runs already help and do no harm. The weight
-of a source is the square root of its number of runs, and the loss grows linearly from
-`OUTLIER` on, so that neither a large source nor an outlier decides alone.
+Log factors are pulled to none, so that three runs already help and do no harm. The
+weight of a source is the square root of its number of runs, the loss grows linearly
+from `gauss_newton.OUTLIER` on, and each source has a factor of its own on all its
+times, which no prediction uses: neither a large source nor an outlier decides alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.profile import Profile
-from meshwright.evidence.timed_runs import RunClass, TimedRuns
-from meshwright.plans.columns import Floats
+from meshwright.cost.profile import Profile, RunClass
+from meshwright.evidence.gauss_newton import minimum
+from meshwright.evidence.tangents import NAMES, Tangents, times_exp
+from meshwright.evidence.timed_runs import TimedRuns
+from meshwright.evidence.unknowns import SOURCE, USER, Unknowns, unknowns
+from meshwright.plans.columns import Bools, Floats
 
-NAMES = tuple(Efficiency.model_fields)
+NOISE = 0.1
+"""Standard deviation of the log time of a run, where its source is known."""
 
-PULL = 0.3
-"""Weight of a factor that is e times off one: that of one run that is 30 % off."""
+LEAST_SOURCES = 3
+"""Sources from which on each has a factor of its own."""
 
-OUTLIER = 0.25
-"""Error, as a logarithm, from which on errors count linearly."""
+LEAST_HARMED = 10
+"""Least runs of a source that a fit must not harm."""
 
-STEP = 1e-3
-"""Change of a logarithm by which derivatives are computed."""
+MOST_HARM = 0.01
+"""By how much a fit may raise the mean error of such a source."""
 
-MOST_EVALUATIONS = 8
-TOLERANCE = 1e-3
+MOST_TRIES = 12
+HEAVIER = 1.4
+"""What multiplies the weight of a harmed source in the next try, and divides the spread
+of its own factor."""
 
 LEAST_EFFECT = 1e-3
 """Least effect of an identified parameter: the change of the logarithm of some step
@@ -40,134 +45,148 @@ time when the parameter changes by a factor of e."""
 
 @dataclass(frozen=True)
 class Factors:
-    """Log factors on the efficiencies of a profile, by GPU and by framework."""
+    """Log factors on the efficiencies of a profile."""
 
     base: Profile
-    gpus: dict[str, Floats] = field(default_factory=dict)
-    frameworks: dict[str, Floats] = field(default_factory=dict)
-    effects: dict[RunClass, Floats] = field(default_factory=dict)
-    """By class, the largest effect of each parameter on the time of any of its runs."""
+    unknowns: Unknowns
+    values: Floats
+    user_log: float
+    """Of the time of users' runs, beside that of the profile."""
 
-    def of(self, run_class: RunClass) -> Floats:
-        """Return the log factors of a class; 0 for GPUs or frameworks without runs."""
-        none = np.zeros(len(NAMES))
-        return self.gpus.get(run_class[0], none) + self.frameworks.get(
-            run_class[1], none
-        )
+    def efficiency(self, run_class: RunClass) -> Efficiency:
+        """Return the efficiency of a class, tuned by its vendor."""
+        start = self.base.efficiency_of(run_class, "vendor")
+        return times_exp(start, self.unknowns.place(run_class, self.values))
 
-    def efficiency(
-        self, run_class: RunClass, moved: Floats | float = 0.0
-    ) -> Efficiency:
-        """Return the efficiency of a class, with `moved` added to its log factors."""
-        factors = np.exp(self.of(run_class) + moved).tolist()
-        base = self.base.efficiency_of(*run_class)
-        return base.times(dict(zip(NAMES, factors, strict=True)))
+    def errors(self, cases: TimedRuns) -> Floats:
+        """Return ln(predicted / measured) of every run."""
+        found = cases.log_steps({c: self.efficiency(c) for c in set(cases.classes)})
+        users_log = np.log(self.base.user_time) + self.user_log
+        return np.asarray(found + users_log * cases.by_user - cases.log_measured)
+
+
+class Fit:
+    """The fit of a profile to runs, and fits without some of them.
+
+    It remembers what it priced, so that a fit without some runs, which starts from the
+    fit to all, prices little again.
+    """
+
+    def __init__(self, cases: TimedRuns, base: Profile) -> None:
+        """Fit all runs."""
+        self.cases, self.base = cases, base
+        self.classes = sorted(set(cases.classes))
+        self.sources = np.array([one.run.source_id for one in cases.runs])
+        names = np.unique(self.sources).tolist()
+        self._own = names if len(names) >= LEAST_SOURCES else []
+        has_users = bool(self._own) and len(set(cases.by_user.tolist())) > 1
+        self.unknowns = unknowns(self.classes, self._own, has_users)
+        start = {c: base.efficiency_of(c, "vendor") for c in self.classes}
+        self._tangents = Tangents(cases, start)
+        nowhere = {c: np.zeros(len(NAMES)) for c in self.classes}
+        log_steps, _ = self._tangents.at(nowhere)
+        known_log = np.log(base.user_time) * cases.by_user
+        self._before = log_steps + known_log - cases.log_measured
+        self._start = self.unknowns.means
+        self._start = self._harmless(self._tangents, np.ones(len(cases), dtype=bool))
+
+    def before(self) -> Floats:
+        """Return ln(predicted / measured) of every run under the base profile."""
+        return np.asarray(self._before)
+
+    def factors(self) -> Factors:
+        """Return the factors that fit all runs best."""
+        return self._factors(self._start)
+
+    def factors_without(self, out: Bools) -> Factors:
+        """Return the factors that fit best the runs that are not `out`."""
+        return self._factors(self._harmless(self._tangents.copy(), ~out))
 
     def unidentified(self, run_class: RunClass) -> tuple[str, ...]:
         """Return the parameters that the runs of a class do not identify."""
-        effect = self.effects.get(run_class, np.zeros(len(NAMES)))
+        place = self.unknowns.place(run_class, self._start)
+        slopes = self._tangents.slopes(run_class, place)
+        effect = np.abs(slopes).max(axis=0)
         return tuple(NAMES[i] for i in np.flatnonzero(effect < LEAST_EFFECT))
 
+    def _factors(self, values: Floats) -> Factors:
+        user_log = float(self._own_logs(USER, values).max(initial=0.0))
+        return Factors(self.base, self.unknowns, values, user_log)
 
-def fit(cases: TimedRuns, base: Profile) -> Factors:
-    """Return the factors on the efficiencies of a profile that fit the runs best."""
-    from scipy.optimize import least_squares
+    def _harmless(self, tangents: Tangents, kept: Bools) -> Floats:
+        """Return the unknowns that fit some runs best and harm no large source."""
+        tries: Counter[str] = Counter()
+        for _ in range(MOST_TRIES):
+            values = self._minimum(tangents, kept, tries)
+            harmed = self._harmed(tangents, kept, values)
+            if not harmed:
+                break
+            tries.update(harmed)
+        return values
 
-    problem = _Problem(cases, base)
-    found = least_squares(
-        problem.residuals,
-        np.zeros(problem.size),
-        jac=problem.jacobian,
-        loss="soft_l1",
-        f_scale=OUTLIER,
-        max_nfev=MOST_EVALUATIONS,
-        x_scale="jac",
-        ftol=TOLERANCE,
-        xtol=TOLERANCE,
-    )
-    factors = problem.factors(np.asarray(found.x))
-    return replace(factors, effects=problem.effects(factors))
-
-
-class _Problem:
-    """The least-squares problem, over log factors of GPUs, then of frameworks."""
-
-    def __init__(self, cases: TimedRuns, base: Profile) -> None:
-        self.cases, self.base = cases, base
-        self.classes = sorted(set(cases.classes))
-        self.gpus = sorted({gpu for gpu, _ in self.classes})
-        self.frameworks = sorted({framework for _, framework in self.classes})
-        self.size = (len(self.gpus) + len(self.frameworks)) * len(NAMES)
-        self.weights = _weights(one.run.source_id for one in cases.runs)
-        columns = [self._columns(run_class) for run_class in cases.classes]
-        self.columns = np.array(columns).reshape(len(cases), 2)
-
-    def residuals(self, vector: Floats) -> Floats:
-        """Return the weighted errors of runs, then the pull of factors to one."""
-        errors = self.cases.errors(self._efficiencies(self.factors(vector)))
-        return np.concatenate([errors * self.weights, PULL * vector])
-
-    def jacobian(self, vector: Floats) -> Floats:
-        """Return the derivatives of the residuals, by finite differences."""
-        slopes = self._slopes(self.factors(vector)) * self.weights[:, None]
-        result = np.zeros((len(self.cases) + self.size, self.size))
-        rows = np.arange(len(self.cases))
-        for parameter in range(len(NAMES)):
-            for part in range(2):
-                column = self.columns[:, part] + parameter
-                result[rows, column] = slopes[:, parameter]
-        result[len(rows) :] = PULL * np.eye(self.size)
+    def _harmed(self, tangents: Tangents, kept: Bools, values: Floats) -> list[str]:
+        """Return the sources whose mean error a fit raises too much."""
+        log_steps, _ = tangents.at(self._places(values))
+        users_log = np.log(self.base.user_time) * self.cases.by_user
+        users_log = users_log + self._own_logs(USER, values)
+        after = log_steps + users_log - self.cases.log_measured
+        gain = np.abs(np.expm1(self._before)) - np.abs(np.expm1(after))
+        result = []
+        for source in self._own:
+            own = kept & (self.sources == source)
+            if own.sum() >= LEAST_HARMED and -gain[own].mean() > MOST_HARM:
+                result.append(source)
         return result
 
-    def factors(self, vector: Floats) -> Factors:
-        """Return the factors that a vector holds."""
-        parts = vector.reshape(-1, len(NAMES))
-        gpus = dict(zip(self.gpus, parts, strict=False))
-        frameworks = dict(zip(self.frameworks, parts[len(self.gpus) :], strict=True))
-        return Factors(self.base, gpus, frameworks)
+    def _minimum(self, tangents: Tangents, kept: Bools, tries: Counter[str]) -> Floats:
+        weights = self._weights(kept, tries)
+        heavier = np.array([HEAVIER ** tries[key[1]] for key in self.unknowns.keys])
+        pulls = heavier / self.unknowns.spreads
 
-    def effects(self, factors: Factors) -> dict[RunClass, Floats]:
-        """Return, by class, the largest effect of each parameter on any of its runs."""
-        slopes = np.abs(self._slopes(factors))
-        class_index = np.array([self.classes.index(c) for c in self.cases.classes])
-        return {
-            c: slopes[class_index == i].max(axis=0) for i, c in enumerate(self.classes)
-        }
+        def errors(moved: Floats) -> tuple[Floats, Floats]:
+            return self._errors(tangents, self.unknowns.means + moved)
 
-    def _slopes(self, factors: Factors) -> Floats:
-        """Return d ln(step) / d ln(parameter) of every run, (runs, parameters)."""
-        here = self.cases.errors(self._efficiencies(factors))
-        slopes = np.empty((len(self.cases), len(NAMES)))
-        for parameter in range(len(NAMES)):
-            step = STEP * (np.arange(len(NAMES)) == parameter)
-            there = self.cases.errors(self._efficiencies(factors, step))
-            slopes[:, parameter] = (there - here) / STEP
-        return slopes
+        start = self._start - self.unknowns.means
+        return self.unknowns.means + minimum(errors, weights, pulls, start)
 
-    def _efficiencies(
-        self, factors: Factors, moved: Floats | float = 0.0
-    ) -> dict[RunClass, Efficiency]:
-        return {
-            run_class: factors.efficiency(run_class, moved)
-            for run_class in self.classes
-        }
+    def _errors(self, tangents: Tangents, values: Floats) -> tuple[Floats, Floats]:
+        """Return errors with the factors of sources, and slopes by every unknown."""
+        log_steps, by_efficiency = tangents.at(self._places(values))
+        slopes = np.empty((len(self.cases), len(values)))
+        for run_class in self.classes:
+            rows = self.cases.rows_of(run_class)
+            slopes[rows] = self.unknowns.slopes(run_class, by_efficiency[rows])
+        whole_log = np.log(self.base.user_time) * self.cases.by_user
+        for part in (SOURCE, USER):
+            whole_log = whole_log + self._own_logs(part, values)
+            index = self._index(part)
+            rows = np.flatnonzero(index >= 0)
+            slopes[rows, index[rows]] = 1.0
+        return log_steps + whole_log - self.cases.log_measured, slopes
 
-    def _columns(self, run_class: RunClass) -> tuple[int, int]:
-        """Return where the factors of a class start in the vector."""
-        gpu, framework = (
-            self.gpus.index(run_class[0]),
-            self.frameworks.index(run_class[1]),
-        )
-        count = len(NAMES)
-        return gpu * count, (len(self.gpus) + framework) * count
+    def _index(self, part: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return which unknown of a part multiplies the time of each run, else -1."""
+        names = self.sources.tolist()
+        if part == USER:
+            names = [USER if by_user else "" for by_user in self.cases.by_user]
+        return self.unknowns.index_of(part, names)
 
+    def _own_logs(self, part: str, values: Floats) -> Floats:
+        index = self._index(part)
+        return np.where(index >= 0, values[index], 0.0)
 
-def _weights(sources: Iterable[str]) -> Floats:
-    """Return the weight of every run, so that n runs of a source weigh sqrt(n).
+    def _places(self, values: Floats) -> dict[RunClass, Floats]:
+        return {c: self.unknowns.place(c, values) for c in self.classes}
 
-    Runs of the smallest source weigh one each.
-    """
-    names = list(sources)
-    counts = Counter(names)
-    least = min(counts.values())
-    return np.array([(least / counts[name]) ** 0.25 for name in names])
+    def _weights(self, kept: Bools, tries: Counter[str]) -> Floats:
+        """Return the weight of every run, so that n runs of a source weigh sqrt(n).
+
+        Where there are few sources every run weighs the same.
+        """
+        counts = Counter(self.sources[kept].tolist())
+        power = 0.25 if self._own else 0.0
+        weights = [
+            HEAVIER ** tries[source] / max(counts[source], 1) ** power
+            for source in self.sources.tolist()
+        ]
+        return np.where(kept, weights, 0.0) / NOISE

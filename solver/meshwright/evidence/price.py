@@ -15,12 +15,13 @@ from meshwright.evidence.published_hardware import find_cluster
 from meshwright.evidence.published_model import model_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
+    class_on_gpu,
     dispatch_of,
     framework_of,
     gradients_of,
-    kernels_of,
     precision_of,
     refuse,
+    tuned_of,
 )
 from meshwright.evidence.run import Run
 from meshwright.evidence.switches import fused_of, overlap_of
@@ -118,7 +119,8 @@ def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | N
     if profile is None:
         return None
     gpu = spec.cluster.topology.gpu.name
-    return profile.efficiency_of(gpu, kernels_of(run, spec.framework))
+    run_class = class_on_gpu(run, gpu, spec.framework)
+    return profile.efficiency_of(run_class, spec.training.tuned)
 
 
 def _with_batch(run: Run, assumed: Assumptions) -> Run:
@@ -146,6 +148,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "expert_dispatch": dispatch_of(run, assumed),
         "fused": fused_of(run.config, framework),
         "overlap": overlap_of(run, framework, assumed),
+        "tuned": tuned_of(run, assumed),
     }
     spec = {
         "model": model_of(run, assumed),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from meshwright.cost.profile import RunClass, class_on
 from meshwright.evidence.assumptions import Assumptions, Unpriced
 from meshwright.evidence.run import Run, RunConfig
 from meshwright.frameworks.base.registry import (
@@ -22,13 +23,18 @@ XLA = ("maxtext", "paxml")
 """Frameworks whose kernels XLA generates."""
 
 
-def kernels_of(run: Run, framework: str) -> str:
-    """Return whose kernels a run used: XLA's or those of its framework.
+def class_on_gpu(run: Run, gpu: str, framework: str) -> RunClass:
+    """Return the class of a run on a GPU, given the framework that it is priced as.
 
-    Efficiencies are fitted by GPU and by kernels.
+    XLA has kernels and a host of its own.
     """
     name = run.config.framework.lower()
-    return "xla" if any(word in name for word in XLA) else framework
+    is_xla = any(word in name for word in XLA)
+    return RunClass(gpu, "xla", "xla") if is_xla else class_on(gpu, framework)
+
+
+VENDORS = ("nvidia", "nemo", "bridge", "dgxc", "amd", "rocm", "primus", "maxtext")
+"""Words of runs that a vendor of GPUs has published: names, repositories, recipes."""
 
 
 class Recompute(NamedTuple):
@@ -142,6 +148,18 @@ def dispatch_of(run: Run, assumed: Assumptions) -> str:
     if run.model.moe is None or not is_bridge or is_qwen:
         return "alltoall"
     return assumed.value("training.expert_dispatch", "deepep")
+
+
+def tuned_of(run: Run, assumed: Assumptions) -> str:
+    """Return who tuned a run: the vendor of its GPUs, or a user.
+
+    Where it is not said, code and recipes of GPU vendors are taken for theirs.
+    """
+    if run.config.tuned is not None:
+        return run.config.tuned
+    told = f"{run.source} {run.source_id} {run.config.framework}".lower()
+    is_vendor = any(word in re.split(r"[^a-z0-9]+", told) for word in VENDORS)
+    return assumed.value("config.tuned", "vendor" if is_vendor else "user")
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:

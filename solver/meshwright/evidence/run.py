@@ -7,7 +7,7 @@ are not listed here are ignored.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -104,6 +104,9 @@ class RunConfig(RunPart):
     schedule: Words | None = Field(None, description="'1F1B', say.")
     overlap: Words | None = Field(
         None, description="'none', or what hides: 'grad-reduce, param-gather, TP comm'."
+    )
+    tuned: Literal["vendor", "user"] | None = Field(
+        None, description="By whom: the vendor of the GPUs, or a user of them."
     )
     layers_per_stage: tuple[LayerCount, ...] | None = Field(
         None, description="Where stages are uneven."

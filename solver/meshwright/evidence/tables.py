@@ -95,7 +95,7 @@ def _parameter_table(profile: Profile) -> Table:
 def _parameter(profile: Profile, fit: Measured, name: str) -> str:
     if name in fit.unidentified:
         return "unknown"
-    efficiency = profile.efficiency_of(fit.gpu, fit.framework)
+    efficiency = profile.efficiency_of(fit.run_class, "vendor")
     return f"{efficiency.model_dump()[name]:.3g}"
 
 

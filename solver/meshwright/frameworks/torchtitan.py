@@ -32,6 +32,7 @@ FRAMEWORK = Framework(
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
+    kernels="fsdp",  # PyTorch's, as plain FSDP runs
     # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
     published_as=("torchtitan", "maxtext", "paxml"),
     sequence_parallel_since="",

@@ -38,6 +38,9 @@ Fused = frozenset[FusedOperation]
 ExpertDispatch = Literal["alltoall", "deepep"]
 """How tokens get to their experts."""
 
+Tuned = Literal["vendor", "user"]
+"""Who tuned a run: the vendor of its GPUs, to publish it, or a user of them."""
+
 
 def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
@@ -152,6 +155,11 @@ class Training(SpecModel):
         "alltoall",
         description="alltoall: every copy of a token is sent on its own; deepep: once "
         "to each node, which passes it on (DeepEP, HybridEP).",
+    )
+    tuned: Tuned = Field(
+        "user",
+        description="Who tunes the run: the vendors of GPUs publish faster runs than "
+        "users get from the same code; moves step times, and no choice of plan.",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

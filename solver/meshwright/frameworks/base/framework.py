@@ -206,6 +206,12 @@ class Framework:
     has_native_attention: bool = False
     """Whether fused attention is written for each GPU, as in Transformer Engine;
     otherwise it is FlashAttention-2, which uses only instructions of A100."""
+    kernels: str = ""
+    """The framework whose kernels it runs, where it has none of its own.
+
+    Measured efficiencies of kernels and links are those of who owns the kernels; costs
+    of the host, and what hides behind compute, are the framework's own.
+    """
     published_as: tuple[str, ...] = ()
     """Lower-case words by which publications name it, or a code base like it."""
     sequence_parallel_since: str | None = None

@@ -41,6 +41,11 @@ def framework(name: str, lifted: frozenset[str] = frozenset()) -> Framework:
     return found
 
 
+def kernels_of(name: str) -> str:
+    """Return whose kernels a framework runs, by name; its own unless it says so."""
+    return framework(name).kernels or name
+
+
 def framework_published_as(text: str) -> str | None:
     """Return the name of the framework that a text names, None if it names none.
 

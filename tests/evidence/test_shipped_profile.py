@@ -1,0 +1,37 @@
+"""The profile that ships does no harm to the runs that it has seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.runs_of import STRONG, priced_runs
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.evidence.fit import LEAST_HARMED, MOST_HARM
+from meshwright.evidence.timed_runs import TimedRuns
+
+ROUNDING = 0.002
+"""Of factors, which files keep to four digits."""
+
+
+def mean_errors(cases: TimedRuns, profile: Profile) -> dict[str, float]:
+    """Return the mean error of step time by source, of sources with enough runs."""
+    errors = np.abs(np.expm1(cases.errors(profile)))
+    sources = np.array([one.run.source_id for one in cases.runs])
+    names, counts = np.unique(sources, return_counts=True)
+    return {
+        name: float(errors[sources == name].mean())
+        for name, count in zip(names.tolist(), counts, strict=True)
+        if count >= LEAST_HARMED
+    }
+
+
+@pytest.mark.slow
+def test_no_source_is_worse_off_than_without_it() -> None:
+    cases = TimedRuns([p for p in priced_runs(STRONG) if p.has_profile])
+    shipped = load_profile(DEFAULT_PROFILE)
+    before, after = (mean_errors(cases, p) for p in (Profile(), shipped))
+    assert len(before) > 10
+    harm = {name: after[name] - before[name] for name in before}
+    assert max(harm.values()) < MOST_HARM + ROUNDING, harm
