@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import types
 from itertools import pairwise
 from typing import Any
@@ -12,11 +13,13 @@ from common import Launch, expect, main, same
 
 def prepare() -> None:
     """Import what takes long."""
-    import deepspeed.comm.torch
-    import transformers  # noqa: F401
+    import deepspeed.runtime.sequence_parallel.ulysses_sp  # noqa: F401
+    import transformers.modeling_utils  # noqa: F401
 
-    # It compiles kernels that only messages between processes of a host would call.
-    deepspeed.comm.torch.build_shm_op = lambda: None
+    # It compiles kernels that only messages between processes of a host would call. The
+    # attribute of that name is PyTorch.
+    backend: Any = importlib.import_module("deepspeed.comm.torch")
+    backend.build_shm_op = lambda: None
 
 
 def check(job: Launch) -> None:

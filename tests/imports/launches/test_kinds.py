@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+import meshwright as mw
+from meshwright.explanations.changed_spec import with_pins
 from meshwright.exports.target_names import TARGETS
 from meshwright.imports.launch_plan import Sizes, decide
 from meshwright.imports.read_launch import read_launch
 from meshwright.imports.registry import kinds
+from meshwright.spec.pins import Pins
 from tests.exports.small import exported
 from tests.helpers.command import run
 from tests.helpers.launches import written
@@ -64,6 +67,23 @@ def test_sample_decides_its_plan(sample: str) -> None:
     expected = DECIDED[sample]
     assert {name: pins.get(name) for name in expected} == expected
     assert launch.kind == sample.partition(".")[0]
+
+
+@pytest.mark.parametrize("axis", ["tp", "cp"])
+def test_deepspeed_counts_the_batch_over_its_groups(axis: str, tmp_path: Path) -> None:
+    spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
+    pins = Pins.model_validate({axis: 2, "pp": 1})
+    asked = with_pins(spec.model_copy(update={"framework": "deepspeed"}), pins)
+    best = mw.solve(asked, by_kind=False).best
+    assert best is not None
+    files = mw.export(asked, best.plan, to="deepspeed")
+    # AutoTP's groups come too late for the check of a batch that is said.
+    assert ("train_batch_size:" in files["deepspeed.hjson"]) == (axis == "cp")
+    launch = read_launch(written(files, tmp_path))
+    found = decide(launch, Sizes(2, spec.model.n_layers))
+    assert found.pins[axis] == 2
+    batch = launch.value("training.global_batch") or found.global_batch
+    assert batch == spec.training.global_batch
 
 
 def test_every_kind_has_a_sample() -> None:

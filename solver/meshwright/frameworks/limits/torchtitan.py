@@ -29,6 +29,10 @@ OWN_WORDS = {
         f"{VERSION} models/common/decoder.py: update_from_config",
         "tensor_parallel_degree (…) must divide n_heads (…).",
     ),
+    "mlp_divisible": Words(
+        "torch 2.13 distributed/tensor/placement_types.py: Shard gives ranks unequal "
+        "columns, with which a trainer is built, not priced here"
+    ),
     "batch_divisible": Words(
         f"{VERSION} trainer.py: Trainer.__init__",
         "global batch size must be multiple of local batch size times data-parallel "
