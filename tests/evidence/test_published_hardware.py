@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from meshwright import catalog
+from meshwright.cost.profile import Profile
 from meshwright.evidence.assumptions import Assumptions, Unpriced
+from meshwright.evidence.price import price_run
 from meshwright.evidence.published_hardware import find_cluster, find_gpu, find_node
 from meshwright.evidence.read_runs import read_runs
 from meshwright.evidence.run import RunHardware
+from meshwright.spec.links import USUAL_BUS_SHARE
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"
 
@@ -136,3 +139,37 @@ def test_every_shipped_run_has_a_machine() -> None:
     for run in read_runs(RUNS):
         cluster = find_cluster(run.hardware, Assumptions())
         assert cluster.gpus == run.hardware.n_gpus
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ("GPUDirect-TCPXO, 8x200 Gb/s per node", 0.94),
+        ("GPUDirect-TCPX, 4x200 Gb/s per node", 0.6),
+        ("Omni-Path 4x100 Gb/s per node (NCCL measured less)", 0.2),
+        ("8x HDR200 InfiniBand per node", 0.45),
+        ("InfiniBand NDR400 per GPU (Eos)", USUAL_BUS_SHARE),
+        (None, USUAL_BUS_SHARE),
+    ],
+)
+def test_networks_reach_what_was_measured_on_their_kind(
+    words: str | None, share: float
+) -> None:
+    hardware = RunHardware(gpu="A100-80GB-SXM", n_gpus=16, inter_node=words)
+    assert find_cluster(hardware, Assumptions()).levels[1].bus_share == share
+
+
+def test_data_parallelism_of_530b_costs_what_was_measured() -> None:
+    """From one replica to eight the step grows by 39.15 - 37.83 = 1.32 s.
+
+    Megatron-LM of that time hid no gradients (Korthikanti et al. 2022, section 6.3).
+    """
+    runs = {run.id: run for run in read_runs(RUNS / "korthikanti22.yaml")}
+    exposed = Profile.model_validate(
+        {"gpus": {"a100-sxm-80gb": {"grad_overlap": 1e-9}}}
+    )
+    one, eight = (
+        price_run(runs[f"kor22-530B-{name}"], exposed).step_s
+        for name in ("selective-sp", "dp8-selective-sp")
+    )
+    assert eight - one == pytest.approx(1.32, abs=0.1)

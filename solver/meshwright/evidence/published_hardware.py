@@ -13,6 +13,7 @@ from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.links import USUAL_BUS_SHARE
 
 LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}
 """Latency of one link, as in topologies/dgx-a100.yaml and a100-pcie-2.yaml."""
@@ -71,6 +72,27 @@ NODES = {
 }
 """Reference machines by the start of the name of the GPU."""
 
+NETWORK_SHARES = {
+    # all-gathers over two a3-megagpu-8g: 188.5 of 200 GB/s (cluster-toolkit examples)
+    "TCPXO": 0.94,
+    # the same over two a3-highgpu-8g: 50 (dstack) to 71 (cluster-toolkit) of 100 GB/s
+    "TCPX": 0.6,
+    # four A100 nodes of Jean Zay: all-reduces at 15 to 42 Gbit/s of data, 81 on the
+    # links, of 4 x 100 (bigscience-workshop, experiments/bandwidth)
+    "Omni-Path": 0.2,
+    # all-reduces over four nodes: 365 (p5en) and 382 GB/s (p6-b200) of 400
+    # (stas00/ml-engineering, network)
+    "EFA": 0.91,
+    # gradients of the 530B model over eight DGX A100 nodes each: 1.32 s for 13.2 GB a
+    # GPU (Korthikanti et al. 2022, section 6.3), 10 of 25 GB/s; a benchmark alone on
+    # the fabric has 24 (NVIDIA GTC 2024)
+    "HDR": 0.45,
+}
+"""Share of the rate of a network that collectives reach, by a word in its name. The
+usual share stands for all others: InfiniBand NDR has 0.95 in a benchmark on two to
+eight nodes (coreweave/nccl-tests: 387 of 400 GB/s), RoCE 0.82 (cluster-toolkit: 329 of
+400), and training less of it."""
+
 FIELD = "hardware.inter_node"
 
 GENERATION_GBIT_S = {"EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
@@ -127,7 +149,8 @@ def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
     levels = [_level(node.link, inside, _link_gb_s(hardware, node), "per_gpu")]
     if hardware.n_gpus > inside:
         gbit_s, uplink = _network(hardware, node, inside, assumed)
-        levels.append(_level("network", hardware.n_gpus // inside, gbit_s / 8, uplink))
+        level = _level("network", hardware.n_gpus // inside, gbit_s / 8, uplink)
+        levels.append({**level, "bus_share": _bus_share(hardware)})
     topology = {"name": hardware.gpu, "gpu": gpu, "levels": levels}
     return checked(Cluster, "cluster", {"topology": topology})
 
@@ -173,6 +196,13 @@ def _level(name: str, size: int, gb_s: float, uplink: str) -> dict[str, object]:
         "latency_us": LATENCY_US[name],
         "uplink": uplink,
     }
+
+
+def _bus_share(hardware: RunHardware) -> float:
+    """Return the share of its rate that the network reaches, by its name."""
+    text = hardware.inter_node or ""
+    named = (share for word, share in NETWORK_SHARES.items() if word in text)
+    return next(named, USUAL_BUS_SHARE)
 
 
 def _network(

@@ -42,8 +42,9 @@ _PATTERN = re.compile(r"\[0\]\*(\d{1,5})\+\[1\]\*(\d{1,5})")
 
 _AS_COUNTED = (
     "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_router_score_function",
-    "moe_flex_dispatcher_backend", "moe_pad_expert_input_to_capacity", "should_pad_vocab",
-    "padded_vocab_size", "transformer_impl", "use_mcore_models", "tokenizer_type",
+    "moe_flex_dispatcher_backend", "moe_pad_expert_input_to_capacity",
+    "should_pad_vocab", "padded_vocab_size", "transformer_impl", "use_mcore_models",
+    "tokenizer_type",
 )  # fmt: skip
 """Options that say what is counted anyway, or nothing that is."""
 
