@@ -109,6 +109,19 @@ class Case:
         )
 
     @property
+    def host_s(self) -> float:
+        """What the host takes to start a layer of plain operations, and no graph."""
+        return self.rates["dispatch_s"]
+
+    @property
+    def replays(self) -> bool:
+        """Whether graphs replay kernels: torchtitan's own, or where the spec says."""
+        if self.training.cuda_graphs is not None:
+            return self.training.cuda_graphs
+        is_titan = self.spec.framework == "torchtitan"
+        return is_titan and self.plan.pp == 1 and self.plan.ep == 1
+
+    @property
     def joins_norms(self) -> bool:
         """Whether a norm runs with the matmul after it."""
         return self.spec.framework in ENGINE and "norm" in self.fused

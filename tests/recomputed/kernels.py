@@ -24,6 +24,10 @@ class Kernel(NamedTuple):
     """Who runs it again: modules, or ways of recomputing without modules."""
 
 
+DISPATCH = {"megatron": 4.5, "deepspeed": 4.5, "generic": 1.0, "ideal": 1.0}
+"""Host time of a layer over that of plain operations; two where not listed."""
+
+
 class Core(NamedTuple):
     """The core of attention, whose backward is not twice its forward."""
 
@@ -237,6 +241,8 @@ class Pass(NamedTuple):
     """Of these, the core of attention."""
     matmuls: float
     """And the matmuls with weights."""
+    dispatch: float
+    """What the host takes to start them."""
 
 
 class LayerSeconds(NamedTuple):
@@ -269,8 +275,9 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         machine = Machine(case)
         again_s += sum(machine.linear(*own) for own in by_ops.again(case, is_dense))
     core, all_s = layer.core(), sum(once.values())
-    # Kernels queue up behind the host; experts have thrice as many.
-    dispatch_s = case.rates["dispatch_s"] * (1 if is_dense else 3)
+    # Experts have thrice as many kernels; modules of Megatron-LM take longest.
+    dispatch_s = case.host_s * (1 if is_dense else 3)
+    dispatch_s *= DISPATCH.get(case.spec.framework, 2.0)
     repeats_core = {"core_attn"}
     if case.training.attention == "plain":
         repeats_core.add("cheap")
@@ -278,12 +285,13 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         again_s += core.forward_s
     return LayerSeconds(
         forward=Pass(
-            max(all_s + core.forward_s, dispatch_s), core.forward_s, once["matmul"]
+            all_s + core.forward_s, core.forward_s, once["matmul"], dispatch_s
         ),
         backward=Pass(
-            max(2 * all_s + core.backward_s, 2 * dispatch_s),
+            2 * all_s + core.backward_s,
             core.backward_s,
             2 * once["matmul"],
+            2 * dispatch_s,
         ),
         weights=once["matmul"],
         again=again_s,

@@ -34,10 +34,8 @@ class LayerKernels(Columns):
     """The core of attention, part of the backward."""
     weight_s: Floats
     """The matmuls of weight gradients, part of the backward."""
-    wait_s: Floats
-    """The time that the GPU waits for a slower host, part of the forward."""
-    wait_backward_s: Floats
-    """The same, part of the backward."""
+    dispatch_s: Floats
+    """The time in which the host starts the kernels of a forward."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +72,9 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
 
 
 def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
-    """Return the seconds of a layer.
-
-    The host dispatches the kernels; the slower of host and GPU sets the pace.
-    """
+    """Return the seconds of a layer."""
     model, dispatch_s = share.model, share.gpu.efficiency.dispatch_s
+    dispatch_s *= framework_of(share.spec).layer_dispatch
     if inner.routing_s.any():
         dispatch_s *= MOE_DISPATCH
     norms = input_norms(model) + output_norms(model)
@@ -86,18 +82,14 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
-    passes_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
-    forward_s = np.maximum(passes_s[0], dispatch_s)
-    backward_s = np.maximum(passes_s[1], 2 * dispatch_s)
     return LayerKernels(
-        forward_s=forward_s,
-        backward_s=backward_s,
+        forward_s=once_s + heads.core_s,
+        backward_s=2 * once_s + heads.core_backward_s,
         attention_s=heads.core_s,
         attention_backward_s=heads.core_backward_s,
         # A matmul of weight gradients has the FLOPs and the shape of its forward.
         weight_s=heads.matmuls_s + inner.matmuls_s,
-        wait_s=forward_s - passes_s[0],
-        wait_backward_s=backward_s - passes_s[1],
+        dispatch_s=np.full(len(share.shards), dispatch_s),
     )
 
 

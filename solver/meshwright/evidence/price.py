@@ -22,7 +22,7 @@ from meshwright.evidence.published_terms import (
     refuse,
 )
 from meshwright.evidence.run import Run
-from meshwright.evidence.switches import fused_of, overlap_of
+from meshwright.evidence.switches import cuda_graphs_of, fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -143,6 +143,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
         "fused": fused_of(run.config, framework),
+        "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
     }
     spec = {

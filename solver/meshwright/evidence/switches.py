@@ -26,6 +26,15 @@ def fused_of(config: RunConfig, framework: str) -> list[str] | None:
     return sorted(framework_named(framework).fused | {"loss"})
 
 
+GRAPHS_SINCE = "2026-08"
+"""Date from which torchtitan's runs are taken to replay CUDA graphs (0.3.0)."""
+
+
+def cuda_graphs_of(run: Run) -> bool | None:
+    """Return False where a run is older than the graphs of any framework."""
+    return None if run.date >= GRAPHS_SINCE else False
+
+
 def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:
     """Return which traffic a run hid behind compute.
 

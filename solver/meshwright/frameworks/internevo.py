@@ -37,5 +37,6 @@ FRAMEWORK = Framework(
     ),
     fused=frozenset({"norm", "loss"}),  # Apex's and flash-attn's
     keeps_fp8_copies=True,
+    layer_dispatch=2.0,  # modules with hooks
     published_as=("internevo",),
 )

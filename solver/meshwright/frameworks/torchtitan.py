@@ -33,6 +33,8 @@ FRAMEWORK = Framework(
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
+    has_cuda_graphs=True,  # `training.disable_cuda_graphs` is false
+    layer_dispatch=2.0,  # hooks before and after each layer
     published_as=("torchtitan", "maxtext", "paxml"),
     sequence_parallel_since="",
 )

@@ -144,6 +144,11 @@ class Training(SpecModel):
     overlap: Overlap = Field(
         Overlap(), description="Which traffic hides behind compute."
     )
+    cuda_graphs: Flag | None = Field(
+        None,
+        description="Whether graphs replay the kernels, so that no layer waits for the "
+        "host; default by framework.",
+    )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
     )
