@@ -93,8 +93,12 @@ class Case:
             return frozenset(
                 {"norm", "rope", "activation", "softmax", "loss", "dropout"}
             )
-        has_loss = self.spec.framework == "internevo"
-        return frozenset({"norm", "loss"} if has_loss else {"norm"})
+        usual = {
+            "internevo": {"norm", "rope", "loss"},
+            "deepspeed": {"norm", "softmax", "dropout"},
+        }.get(self.spec.framework, {"norm"})
+        by_compiler = {"norm", "rope", "activation", "softmax", "dropout"}
+        return frozenset(usual | (by_compiler if self.training.compile else set()))
 
     @property
     def overlap(self) -> frozenset[str]:

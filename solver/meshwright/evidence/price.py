@@ -22,7 +22,12 @@ from meshwright.evidence.published_terms import (
     refuse,
 )
 from meshwright.evidence.run import Run
-from meshwright.evidence.switches import cuda_graphs_of, fused_of, overlap_of
+from meshwright.evidence.switches import (
+    cuda_graphs_of,
+    fused_of,
+    is_compiled,
+    overlap_of,
+)
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -142,7 +147,8 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
-        "fused": fused_of(run.config, framework),
+        "fused": fused_of(run, framework),
+        "compile": is_compiled(run),
         "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
     }

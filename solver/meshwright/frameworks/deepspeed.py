@@ -46,6 +46,9 @@ FRAMEWORK = Framework(
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`
     keeps_fp8_copies=True,
+    # Apex's norms, and Megatron-DeepSpeed's `scaled_masked_softmax_fusion` and
+    # `bias_dropout_fusion`
+    fused=frozenset({"norm", "softmax", "dropout"}),
     layer_dispatch=4.5,  # 0.9 ms, as Megatron-LM's
     published_as=("megatron-deepspeed", "deepspeed", "colossalai"),
     counts_ends_as_layers=False,  # partition_method 'type:transformer'

@@ -144,6 +144,11 @@ class Training(SpecModel):
     overlap: Overlap = Field(
         Overlap(), description="Which traffic hides behind compute."
     )
+    compile: Flag = Field(
+        False,
+        description="Whether torch.compile or XLA fuses element-wise operations; the "
+        "host then takes half as long for a layer.",
+    )
     cuda_graphs: Flag | None = Field(
         None,
         description="Whether graphs replay the kernels, so that no layer waits for the "
