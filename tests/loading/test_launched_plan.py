@@ -173,7 +173,7 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
          "changes nothing: Megatron-FSDP is not used"),
         ("--micro-batch-size 2", "--micro-batch-size 1 changes nothing: it is given "),
         ("--optimizer-offload-fraction 0.5", "changes nothing: nothing is offloaded"),
-        ("--tp-comm-overlap", "training.overlap.tp is true there and false in the spec"),
+        ("--tp-comm-overlap", "training.overlap.tp is true there and false in"),
         ("--microbatch-group-size-per-virtual-pipeline-stage 2",
          "changes nothing: stages have one chunk each"),
         ("--num-virtual-stages-per-pipeline-rank 2 "

@@ -93,8 +93,12 @@ class Case:
             return frozenset(
                 {"norm", "rope", "activation", "softmax", "loss", "dropout"}
             )
-        has_loss = self.spec.framework == "internevo"
-        return frozenset({"norm", "loss"} if has_loss else {"norm"})
+        usual = {
+            "internevo": {"norm", "rope", "loss"},
+            "deepspeed": {"norm", "softmax", "dropout"},
+        }.get(self.spec.framework, {"norm"})
+        by_compiler = {"norm", "rope", "activation", "softmax", "dropout"}
+        return frozenset(usual | (by_compiler if self.training.compile else set()))
 
     @property
     def overlap(self) -> frozenset[str]:
@@ -107,6 +111,19 @@ class Case:
         return frozenset(
             kind for kind, on in said.items() if on or (on is None and kind in usual)
         )
+
+    @property
+    def host_s(self) -> float:
+        """What the host takes to start a layer of plain operations, and no graph."""
+        return self.rates["dispatch_s"]
+
+    @property
+    def replays(self) -> bool:
+        """Whether graphs replay kernels: torchtitan's own, or where the spec says."""
+        if self.training.cuda_graphs is not None:
+            return self.training.cuda_graphs
+        is_titan = self.spec.framework == "torchtitan"
+        return is_titan and self.plan.pp == 1 and self.plan.ep == 1
 
     @property
     def joins_norms(self) -> bool:

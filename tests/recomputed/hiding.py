@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tests.recomputed.case import GATHERING, ULYSSES, Case
 from tests.recomputed.kernels import Pass
 
@@ -14,8 +16,18 @@ def _behind(traffic_s: float, compute_s: float, share: float) -> tuple[float, fl
     return traffic_s - hidden_s, compute_s - hidden_s
 
 
-def in_pass(case: Case, parts: Parts, own: Pass) -> tuple[Parts, float]:
-    """One pass of a layer, and what of its compute hides nothing.
+class Seen(NamedTuple):
+    """One pass of a layer: what is seen of its parts."""
+
+    parts: Parts
+    left: float
+    """Compute and waits that hide nothing."""
+    wait: float
+    """For the host."""
+
+
+def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
+    """One pass of a layer, as long as its GPU or its host takes.
 
     The ring goes beside the attention that it feeds; then, as far as the code base lets
     them, the tensor group beside its matmuls, experts, ZeRO and copies beside the rest.
@@ -37,7 +49,8 @@ def in_pass(case: Case, parts: Parts, own: Pass) -> tuple[Parts, float]:
         seen["ep"], left_s = _behind(parts.get("ep", 0.0), left_s, share)
     seen["zero"], left_s = _fetched(case, seen, left_s, share)
     seen["offload"], left_s = _behind(parts["offload"], left_s, share)
-    return seen, left_s
+    wait_s = max(host_s - sum(seen.values()), 0.0)
+    return Seen(seen | {"host": wait_s}, left_s + wait_s, wait_s)
 
 
 def _fetched(

@@ -24,6 +24,10 @@ class Kernel(NamedTuple):
     """Who runs it again: modules, or ways of recomputing without modules."""
 
 
+DISPATCH = {"megatron": 4.5, "deepspeed": 4.5, "generic": 1.0, "ideal": 1.0}
+"""Host time of a layer over that of plain operations; two where not listed."""
+
+
 class Core(NamedTuple):
     """The core of attention, whose backward is not twice its forward."""
 
@@ -50,6 +54,20 @@ class Machine:
 
     def stream(self, numbers: float) -> float:
         return max(numbers * self.element / self.byte_rate, self.rates["launch_s"])
+
+    def norm(self, numbers: float) -> float:
+        """RMSNorm as PyTorch operations: casts, and fp32 between them."""
+        case = self.case
+        if "norm" in case.fused or case.model.norm == "layernorm":
+            return self.stream(2 * numbers)
+        casts, wide = (3 + 3, 2) if self.element == 2 else (0, 1)
+        # Squares, their mean, the scaled input; the weight is multiplied last.
+        return self.stream((casts + wide * (2 + 1 + 2) + 2) * numbers)
+
+    def rotary(self, numbers: float) -> float:
+        if "rope" in self.case.fused:
+            return self.stream(2 * numbers)
+        return self.stream((3 + 4 + 3 if self.element == 2 else 4) * numbers)
 
     def matmul(self, m: float, n: float, k: float) -> float:
         """Of activations; each dimension pays for tiles that are partly filled."""
@@ -99,10 +117,12 @@ class Layer:
             if number < 2:
                 place = ("attention", "mlp")[number]
                 again = (self.case.norm_of(place, is_dense), *self.cheap)
-            yield Kernel("other", stream(2 * self.own * model.d_model), again)
+            yield Kernel("other", self.machine.norm(self.own * model.d_model), again)
         for _ in ("attention", "mlp"):
-            # The residual: two are read, their sum is written.
-            yield Kernel("other", stream(3 * self.own * model.d_model))
+            # The residual: two are read, their sum is written; dropout before it.
+            apart = model.dropout and "dropout" not in self.case.fused
+            numbers = (3 + (2 if apart else 0)) * self.own * model.d_model
+            yield Kernel("other", stream(numbers))
         if model.mla is None:
             yield from self.heads_kernels()
         else:
@@ -119,9 +139,9 @@ class Layer:
         yield Kernel("matmul", machine.linear(self.tokens, queries + 2 * keys, d))
         yield Kernel("matmul", machine.linear(self.tokens, d, queries))
         if not (model.learned_positions or model.alibi):
-            yield Kernel("other", machine.stream(2 * self.tokens * (queries + keys)))
+            yield Kernel("other", machine.rotary(self.tokens * (queries + keys)))
         if model.qk_norm:
-            yield Kernel("other", machine.stream(2 * self.tokens * (queries + keys)))
+            yield Kernel("other", machine.norm(self.tokens * (queries + keys)))
 
     def latent_kernels(self) -> Iterator[Kernel]:
         """Down from its own tokens on every rank, up to its own heads."""
@@ -140,11 +160,11 @@ class Layer:
         yield Kernel("matmul", machine.linear(self.tokens, d, self.heads * mla.v_dim))
         ranks = mla.q_rank + mla.kv_rank
         norms = again if self.case.joins_norms else ()
-        yield Kernel("other", machine.stream(2 * self.own * ranks), norms)
+        yield Kernel("other", machine.norm(self.own * ranks), norms)
         if not (self.model.learned_positions or self.model.alibi):
             # Queries turn in part; keys are put together from both parts as a whole.
             turned = self.heads * (mla.rope_dim + key)
-            yield Kernel("other", machine.stream(2 * self.tokens * turned), again)
+            yield Kernel("other", machine.rotary(self.tokens * turned), again)
 
     def mlp(
         self, tokens: float, inner: float, active: float, *again: str, act: str = ""
@@ -155,7 +175,8 @@ class Layer:
         yield Kernel("matmul", self.machine.linear(tokens, inputs * inner, d), again)
         yield Kernel("matmul", self.machine.linear(tokens, d, inner), again)
         if active:
-            moved = (inputs + 1) * active * inner
+            apart = inputs == 2 and "activation" not in self.case.fused
+            moved = (inputs + 1 + (2 if apart else 0)) * active * inner
             seconds = self.machine.stream(moved)
             yield Kernel("other", seconds, (*again, act, *self.cheap))
 
@@ -225,6 +246,8 @@ class Layer:
             seconds += self.case.plan.micro_batch * self.heads * own
         scores = self.tokens * seq_len * self.heads
         passes = 4 + (2.5 if model.dropout else 0)
+        if "softmax" not in self.case.fused:
+            passes += 2 + 2  # scaled, masked
         seconds += self.machine.stream(passes * scores)
         return Core(seconds, 2 * seconds)
 
@@ -237,6 +260,8 @@ class Pass(NamedTuple):
     """Of these, the core of attention."""
     matmuls: float
     """And the matmuls with weights."""
+    dispatch: float
+    """What the host takes to start them."""
 
 
 class LayerSeconds(NamedTuple):
@@ -269,8 +294,10 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         machine = Machine(case)
         again_s += sum(machine.linear(*own) for own in by_ops.again(case, is_dense))
     core, all_s = layer.core(), sum(once.values())
-    # Kernels queue up behind the host; experts have thrice as many.
-    dispatch_s = case.rates["dispatch_s"] * (1 if is_dense else 3)
+    # Experts have thrice as many kernels; modules of Megatron-LM take longest.
+    dispatch_s = case.host_s * (1 if is_dense else 3)
+    dispatch_s *= 0.5 if case.training.compile else 1
+    dispatch_s *= DISPATCH.get(case.spec.framework, 2.0)
     repeats_core = {"core_attn"}
     if case.training.attention == "plain":
         repeats_core.add("cheap")
@@ -278,12 +305,13 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         again_s += core.forward_s
     return LayerSeconds(
         forward=Pass(
-            max(all_s + core.forward_s, dispatch_s), core.forward_s, once["matmul"]
+            all_s + core.forward_s, core.forward_s, once["matmul"], dispatch_s
         ),
         backward=Pass(
-            max(2 * all_s + core.backward_s, 2 * dispatch_s),
+            2 * all_s + core.backward_s,
             core.backward_s,
             2 * once["matmul"],
+            2 * dispatch_s,
         ),
         weights=once["matmul"],
         again=again_s,
@@ -293,16 +321,17 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
 
 def embedding_seconds(case: Case) -> float:
     """Look-up and a norm after it, forward and twice backward; half of the host's."""
-    norm_s = Machine(case).stream(2 * case.own_tokens * case.model.d_model)
-    kernels = 2 if case.model.embedding_norm else 1
-    return 3 * kernels * norm_s + case.rates["microbatch_s"] / 2
+    machine, numbers = Machine(case), case.own_tokens * case.model.d_model
+    kernels_s = machine.stream(2 * numbers)
+    kernels_s += machine.norm(numbers) if case.model.embedding_norm else 0.0
+    return 3 * kernels_s + case.rates["microbatch_s"] / 2
 
 
 def head_seconds(case: Case) -> float:
     """Final norm, head and loss, forward and backward; half of the host's."""
     machine, model, tp = Machine(case), case.model, case.plan.tp
     rows, tokens = model.vocab / tp, case.tokens
-    seconds = 3 * machine.stream(2 * case.own_tokens * model.d_model)
+    seconds = 3 * machine.norm(case.own_tokens * model.d_model)
     matmul_s = machine.matmul(tokens, rows, model.d_model)
     # Gradients of the logits have rows as long as the vocabulary: who splits it pads
     # it, and Megatron-LM always.
@@ -311,5 +340,7 @@ def head_seconds(case: Case) -> float:
     for pace in (1, 1 if is_padded else 4, 1 if is_padded else 4):
         seconds += pace * matmul_s
     for _ in ("read", "written", "read backward", "written backward"):
-        seconds += machine.stream(tokens * rows * 4 / case.element)
+        # As several kernels it casts 2 bytes to 4, and gradients back.
+        more = 0 if "loss" in case.fused else (6 + 6) / 4
+        seconds += machine.stream(tokens * rows * (4 + more) / case.element)
     return seconds + case.rates["microbatch_s"] / 2

@@ -110,6 +110,8 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "attention": random.choice(["flash", "flash", "plain"]),
         "gradients": random.choice([None, "bf16", "fp32"]),
         "optimizer": random.choice(optimizers),
+        "compile": random.random() < 0.3,
+        "cuda_graphs": random.choice([None, None, True, False]),
         "overlap": {kind: random.choice([None, False, True]) for kind in OVERLAP},
         "fused": random.choice(
             [None, None, random.sample(FUSED, k=random.randint(0, 6))]

@@ -63,19 +63,29 @@ class Step:
         own = layer_seconds(case, case.is_dense(is_leading))
         moved = copies(case, shares)
 
-        def passed(name: str, kernels: Pass, copies_s: float) -> tuple[Parts, float]:
+        def passed(name: str, kernels: Pass, copies_s: float) -> hiding.Seen:
             calls = list(traffic.layer(case, is_leading, name))
-            parts = self.with_gradients([*calls, *traffic.zero(case, shares, name)])
+            calls += traffic.zero(case, shares, name)
+            parts = self.with_gradients(calls)
             parts |= {"compute": kernels.seconds, "offload": copies_s}
-            return hiding.in_pass(case, parts, kernels)
+            host_s = kernels.dispatch + 0.5 * case.host_s * self.started(calls)
+            host_s = 0.0 if case.replays else host_s
+            return hiding.in_pass(case, parts, kernels, host_s)
 
-        forward, _ = passed("forward", own.forward, moved.forward)
-        backward, left_s = passed("backward", own.backward, moved.backward)
-        # What is put off leaves the backward for a bubble, where nothing is passed on:
-        # neither may hide traffic.
-        weights_s = min(own.weights, left_s / 2)
-        end = self.end(shares, [], hide_s=left_s)
-        return Layer(forward, backward, end, weights_s, own.again, own.mlp_again)
+        forward = passed("forward", own.forward, moved.forward)
+        backward = passed("backward", own.backward, moved.backward)
+        # The host starts a backward's two halves. What is put off leaves the backward
+        # for a bubble, where nothing is passed on: neither may hide traffic.
+        weights_s = min(own.weights + backward.wait / 2, backward.left / 2)
+        end = self.end(shares, [], hide_s=backward.left)
+        passes = forward.parts, backward.parts
+        return Layer(*passes, end, weights_s, own.again, own.mlp_again)
+
+    def started(self, calls: Iterable[Call]) -> int:
+        """How many collectives the host starts."""
+        return sum(
+            call.whole_bytes > 0 and self.network.members(call) > 1 for call in calls
+        )
 
     def embedding(self) -> tuple[Parts, Parts]:
         """Both passes as one; nothing runs beside the first gather of a step."""
@@ -165,6 +175,7 @@ class Step:
             parts["recompute"] += self.recompute(self.kinds[False])
         if number == 0:
             first, at_end = self.embedding()
+            end["host"] += 50 * case.host_s
             extra = _nothing()
             for is_leading in case.layers(number):
                 if is_leading:
@@ -203,7 +214,8 @@ class Step:
     def _send_s(self) -> float:
         calls = [*traffic.onward(self.case), *traffic.received(self.case)]
         all_s = sum(self.network.seconds(call) for call in calls)
-        return all_s * self.seen_of_sends
+        host_s = 1.5 * self.case.host_s if self.case.plan.pp > 1 else 0.0
+        return all_s * self.seen_of_sends + host_s
 
     @cached_property
     def seen_of_sends(self) -> float:

@@ -6,6 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost.elementwise import (
+    norm_passes,
+    rotary_passes,
+    softmax_passes,
+)
 from meshwright.cost.parameters_and_flops import (
     kv_shards,
     kv_width,
@@ -112,8 +117,7 @@ def _plain_s(work: Work) -> tuple[Floats, Floats]:
     matmuls = matmuls + gpu.matmul_s(queries, value_dim(model), seq_len)
     if model.head_dim % 8:
         matmuls = MISALIGNED * matmuls
-    # Scores are written, read and written by softmax, and read by the second matmul.
-    passes = 4 + DROPOUT_PASSES * model.dropout
+    passes = softmax_passes(work.spec) + DROPOUT_PASSES * model.dropout
     softmax = gpu.stream_s(passes * work.tokens * seq_len * heads)
     forward = scores * matmuls + softmax
     return forward, 2 * forward
@@ -132,16 +136,18 @@ def _rotary_s(work: Work) -> Floats:
     queries = query_width(model) / tp
     if model.mla is not None:
         queries = model.n_heads * model.mla.rope_dim / tp
-    return work.gpu.stream_s(2 * work.tokens * (queries + keys))
+    passes = rotary_passes(work.spec, work.gpu.element)
+    return work.gpu.stream_s(passes * work.tokens * (queries + keys))
 
 
 def _inner_norms_s(work: Work) -> Floats:
     """Return the seconds of norms over latent vectors, or over query and key heads."""
     model, tp = work.model, work.shards.tp
+    passes = norm_passes(work.spec, work.gpu.element)
     if model.mla is not None:
         latent = model.mla.q_rank + model.mla.kv_rank
-        return work.gpu.stream_s(2 * work.gpu_tokens * latent)
+        return work.gpu.stream_s(passes * work.gpu_tokens * latent)
     if not model.qk_norm:
         return np.zeros(len(work.shards))
     width = query_width(model) / tp + kv_width(model) / kv_shards(model, tp)
-    return work.gpu.stream_s(2 * work.tokens * width)
+    return work.gpu.stream_s(passes * work.tokens * width)

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.attention import Attention, attention
+from meshwright.cost.elementwise import (
+    loss_bytes_moved,
+    norm_passes,
+    residual_passes,
+)
 from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
+from meshwright.cost.mlp import Mlp, dense_mlp, mlp
 from meshwright.cost.parameters_and_flops import input_norms, output_norms
 from meshwright.cost.repeated import Repeated, repeated_mlp_s, repeated_s
 from meshwright.cost.roofline import MISALIGNED, Work, work
@@ -20,6 +25,10 @@ from meshwright.spec.spec import Spec
 MOE_DISPATCH = 3
 """Number of kernels of a layer with experts over that of a dense layer: router,
 permutation and a matmul for every local expert are added."""
+
+
+COMPILED_DISPATCH = 0.5
+"""Host time of compiled kernels over that of operations: they are half as many."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +43,8 @@ class LayerKernels(Columns):
     """The core of attention, part of the backward."""
     weight_s: Floats
     """The matmuls of weight gradients, part of the backward."""
-    wait_s: Floats
-    """The time that the GPU waits for a slower host, part of the forward."""
-    wait_backward_s: Floats
-    """The same, part of the backward."""
+    dispatch_s: Floats
+    """The time in which the host starts the kernels of a forward."""
 
 
 @dataclass(frozen=True)
@@ -74,48 +81,46 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
 
 
 def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
-    """Return the seconds of a layer.
-
-    The host dispatches the kernels; the slower of host and GPU sets the pace.
-    """
+    """Return the seconds of a layer."""
     model, dispatch_s = share.model, share.gpu.efficiency.dispatch_s
+    dispatch_s *= framework_of(share.spec).layer_dispatch
+    dispatch_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
     if inner.routing_s.any():
         dispatch_s *= MOE_DISPATCH
     norms = input_norms(model) + output_norms(model)
-    residual_s = 2 * share.gpu.stream_s(3 * share.gpu_tokens * model.d_model)
+    passes = residual_passes(share.spec)
+    residual_s = 2 * share.gpu.stream_s(passes * share.gpu_tokens * model.d_model)
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
-    passes_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
-    forward_s = np.maximum(passes_s[0], dispatch_s)
-    backward_s = np.maximum(passes_s[1], 2 * dispatch_s)
     return LayerKernels(
-        forward_s=forward_s,
-        backward_s=backward_s,
+        forward_s=once_s + heads.core_s,
+        backward_s=2 * once_s + heads.core_backward_s,
         attention_s=heads.core_s,
         attention_backward_s=heads.core_backward_s,
         # A matmul of weight gradients has the FLOPs and the shape of its forward.
         weight_s=heads.matmuls_s + inner.matmuls_s,
-        wait_s=forward_s - passes_s[0],
-        wait_backward_s=backward_s - passes_s[1],
+        dispatch_s=np.full(len(share.shards), dispatch_s),
     )
 
 
 def _norm_s(share: Work) -> Floats:
-    return share.gpu.stream_s(2 * share.gpu_tokens * share.model.d_model)
+    passes = norm_passes(share.spec, share.gpu.element)
+    return share.gpu.stream_s(passes * share.gpu_tokens * share.model.d_model)
 
 
 def _embedding_s(share: Work) -> Floats:
     """Return the seconds of look-up and norm; the backward counts twice."""
-    kernels_s = (1 + share.model.embedding_norm) * 3 * _norm_s(share)
+    look_up_s = share.gpu.stream_s(2 * share.gpu_tokens * share.model.d_model)
+    kernels_s = 3 * (look_up_s + share.model.embedding_norm * _norm_s(share))
     return kernels_s + share.gpu.efficiency.microbatch_s / 2
 
 
 def _head_s(share: Work) -> Floats:
     """Return the seconds of final norm, head and loss, forward and backward."""
     gpu, rows = share.gpu, share.model.vocab / share.shards.tp
-    # The loss reads and writes the logits in fp32 forward and backward.
-    logits_s = 4 * gpu.stream_s(FP32_BYTES / gpu.element * share.tokens * rows)
+    moved = loss_bytes_moved(share.spec) / 4
+    logits_s = 4 * gpu.stream_s(moved / gpu.element * share.tokens * rows)
     matmul_s = gpu.matmul_s(share.tokens, rows, share.model.d_model)
     matmuls_s = (1 + 2 * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s

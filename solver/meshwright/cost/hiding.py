@@ -8,16 +8,17 @@ and compute wait for each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost import traffic
+from meshwright.cost import host, traffic
 from meshwright.cost.blocks import Block
 from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.job import Job
 from meshwright.frameworks.base.registry import framework_of, overlap_of
-from meshwright.plans.columns import Columns, Floats, Parts
+from meshwright.plans.columns import Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
 
 
@@ -30,6 +31,8 @@ class LayerCompute(Columns):
     """The core of attention, part of the kernels."""
     matmuls_s: Floats
     """The matmuls with weights, part of the kernels."""
+    dispatch_s: Floats
+    """The time in which the host starts the kernels."""
 
 
 class Fetched(NamedTuple):
@@ -44,7 +47,9 @@ class Pass(NamedTuple):
 
     parts: Parts
     left_s: Floats
-    """Compute that does not hide traffic yet."""
+    """Compute, and waits for the host, that do not hide traffic yet."""
+    wait_s: Floats
+    """The time that the GPU waits for a slower host."""
 
 
 def forward_pass(
@@ -53,7 +58,9 @@ def forward_pass(
     """Return the forward of a layer."""
     operations = block.tp, block.ep, block.ring
     fetched = fetched_forward(job, rows, block)
-    return _pass(job, rows, operations, compute, fetched, copies_s)
+    calls = chain(*operations, block.gather)
+    host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
+    return _pass(job, rows, operations, compute, fetched, copies_s, host_s)
 
 
 def backward_pass(
@@ -62,7 +69,9 @@ def backward_pass(
     """Return the backward of a layer."""
     operations = block.tp_back, block.ep, block.ring_back
     fetched = fetched_backward(job, rows, block)
-    return _pass(job, rows, operations, compute, fetched, copies_s)
+    calls = chain(*operations, block.gather, block.reduce)
+    host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
+    return _pass(job, rows, operations, compute, fetched, copies_s, host_s)
 
 
 def _pass(
@@ -72,6 +81,7 @@ def _pass(
     compute: LayerCompute,
     fetched: Fetched,
     copies_s: Floats,
+    host_s: Floats,
 ) -> Pass:
     """Return a pass in which traffic hides behind compute, kind after kind.
 
@@ -79,6 +89,8 @@ def _pass(
     2023, section 3). Messages of tensor parallelism hide behind the matmuls that read
     or write them, those of experts behind the compute of another micro-batch, ZeRO
     behind the rest of the pass, copies to and from the host behind what that leaves.
+    The slower of the GPU, with the traffic that it waits for, and its host sets the
+    pace.
     """
     tp_s, ep_s, ring_s = (traffic.seconds(job, rows, own) for own in operations)
     overlap, share = overlap_of(job.spec), job.efficiency.gather_overlap
@@ -105,7 +117,8 @@ def _pass(
         "zero": zero_s + fetched.exposed_s,
         "offload": copies_s,
     }
-    return Pass(parts, left_s)
+    wait_s = np.maximum(host_s - total(parts), 0.0)
+    return Pass({**parts, "host": wait_s}, left_s + wait_s, wait_s)
 
 
 def _hideable(job: Job, rows: Skeletons) -> Floats:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost.elementwise import activation_passes
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.roofline import Sizes, Work
 from meshwright.plans.columns import Floats
@@ -54,9 +55,10 @@ def dense_mlp(work: Work) -> Mlp:
 def _mlp_s(work: Work, tokens: Sizes, inner: Sizes) -> tuple[Floats, Floats]:
     """Return the seconds of the matmuls and of the activation function."""
     width, inputs = work.model.d_model, mlp_inputs(work.model)
+    passes = activation_passes(work.spec)
     matmuls_s = work.gpu.linear_s(tokens, inputs * inner, width)
     matmuls_s = matmuls_s + work.gpu.linear_s(tokens, width, inner)
-    return matmuls_s, work.gpu.stream_s((inputs + 1) * tokens * inner)
+    return matmuls_s, work.gpu.stream_s(passes * tokens * inner)
 
 
 def _experts(work: Work, moe: Experts) -> Mlp:

@@ -12,6 +12,7 @@ import numpy as np
 
 from meshwright.cost.activations import norm_bits
 from meshwright.cost.attention import Attention
+from meshwright.cost.elementwise import residual_passes
 from meshwright.cost.every_other_matmul import repeated_matmuls_s
 from meshwright.cost.mlp import Mlp
 from meshwright.cost.parameters_and_flops import input_norms, output_norms
@@ -69,7 +70,8 @@ def repeated_mlp_s(work: Work, inner: Mlp, norm_s: Floats) -> Floats:
 def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Floats:
     """Return what recomputation by operations repeats: see `every_other_matmul`."""
     norms = input_norms(work.model) + output_norms(work.model)
-    residual_s = 2 * work.gpu.stream_s(3 * work.gpu_tokens * work.model.d_model)
+    passes = residual_passes(work.spec)
+    residual_s = 2 * work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
     streams_s = norms * norm_s + residual_s + heads.streams_s
     streams_s = streams_s + inner.activation_s + inner.routing_s
     is_dense = work.model.moe is None

@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from meshwright.cost import traffic
+from meshwright.cost import host, traffic
 from meshwright.cost.blocks import (
     DENSE_LAYER,
     EMBEDDING,
@@ -101,15 +101,20 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         last=last.forward,
         send_s=_send_s(job, rows, repeated),
         sync_layer=repeated.sync,
-        sync_first=added([lead.sync, first.sync]),
+        sync_first=added([lead.sync, first.sync, _between_steps(job, rows)]),
         sync_last=last.sync,
     )
+
+
+def _between_steps(job: Job, rows: Skeletons) -> Parts:
+    return {"host": np.full(len(rows), host.step_s(job))}
 
 
 def _send_s(job: Job, rows: Skeletons, layer: BlockTimes) -> Floats:
     """Return what is seen of a send; the least chunk of a stage has one layer."""
     send_s = traffic.seconds(job, rows, traffic.pipeline_send(job, rows))
-    return exposed_send_s(job, rows, send_s, layer.forward["compute"])
+    seen_s = exposed_send_s(job, rows, send_s, layer.forward["compute"])
+    return seen_s + host.send_s(job, rows)
 
 
 def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
@@ -148,19 +153,30 @@ def _layer(
     The end of the step hides behind the compute that one backward has left.
     """
     moved = copies(job, rows, block.weights)
-    once = LayerCompute(compute.forward_s, compute.attention_s, compute.weight_s)
+    once = LayerCompute(
+        compute.forward_s,
+        compute.attention_s,
+        compute.weight_s,
+        compute.dispatch_s,
+    )
     forward = forward_pass(job, rows, block, once, moved.forward_s)
     twice = LayerCompute(
-        compute.backward_s, compute.attention_backward_s, 2 * compute.weight_s
+        compute.backward_s,
+        compute.attention_backward_s,
+        2 * compute.weight_s,
+        2 * compute.dispatch_s,
     )
     backward = backward_pass(job, rows, block, twice, moved.backward_s)
     return BlockTimes(
         forward=forward.parts,
         backward=backward.parts,
         sync=_sync(job, rows, block, backward.left_s),
-        # What is deferred leaves the backward and fills a bubble, so that twice as much
+        # Half of a wait for the host is one for the kernels of weight gradients. What
+        # is deferred leaves the backward and fills a bubble, so that twice as much
         # compute must hide no traffic.
-        weight_s=np.minimum(compute.weight_s, backward.left_s / 2),
+        weight_s=np.minimum(
+            compute.weight_s + backward.wait_s / 2, backward.left_s / 2
+        ),
         repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
     )
 

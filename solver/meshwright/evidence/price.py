@@ -24,7 +24,12 @@ from meshwright.evidence.published_terms import (
     tuned_of,
 )
 from meshwright.evidence.run import Run
-from meshwright.evidence.switches import fused_of, overlap_of
+from meshwright.evidence.switches import (
+    cuda_graphs_of,
+    fused_of,
+    is_compiled,
+    overlap_of,
+)
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -146,7 +151,9 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
         "expert_dispatch": dispatch_of(run, assumed),
-        "fused": fused_of(run.config, framework),
+        "fused": fused_of(run, framework),
+        "compile": is_compiled(run),
+        "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
         "tuned": tuned_of(run, assumed),
     }

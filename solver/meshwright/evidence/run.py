@@ -102,6 +102,7 @@ class RunConfig(RunPart):
     optimizer: Words | None = Field(None, description="As published.")
     attention: Words | None = Field(None, description="'flash', say.")
     schedule: Words | None = Field(None, description="'1F1B', say.")
+    compile: Flag | None = Field(None, description="torch.compile.")
     overlap: Words | None = Field(
         None, description="'none', or what hides: 'grad-reduce, param-gather, TP comm'."
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from meshwright.evidence.assumptions import Assumptions
-from meshwright.evidence.run import Run, RunConfig
+from meshwright.evidence.published_terms import XLA
+from meshwright.evidence.run import Run
+from meshwright.frameworks.base.registry import GENERIC
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.spec.training import Overlap
 
@@ -16,14 +18,38 @@ _TUNED = ("nemo", "bridge", "megatron-core", "primus")
 itself hides nothing unless told (distributed_data_parallel_config.py)."""
 
 
-def fused_of(config: RunConfig, framework: str) -> list[str] | None:
+FUSED_NORM_SINCE = "2025-10"
+"""Date of PyTorch 2.9, from which RMSNorm is one kernel without a compiler."""
+
+
+def is_compiled(run: Run) -> bool:
+    """Return whether a compiler fused the kernels of a run: torch.compile or XLA."""
+    if run.config.compile is not None:
+        return run.config.compile
+    code = run.config.framework.lower()
+    return any(word in code for word in (*XLA, "torch.compile"))
+
+
+def fused_of(run: Run, framework: str) -> list[str] | None:
     """Return what a run had fused, None if what its framework has.
 
     LLM Foundry has flash-attention's cross-entropy beside what FSDP has.
     """
-    if "foundry" not in config.framework.lower():
-        return None
-    return sorted(framework_named(framework).fused | {"loss"})
+    usual = framework_named(framework).fused
+    fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
+    is_plain = framework in ("fsdp", "torchtitan", GENERIC) and not is_compiled(run)
+    if is_plain and run.date < FUSED_NORM_SINCE:
+        fused -= {"norm"}
+    return None if fused == usual else sorted(fused)
+
+
+GRAPHS_SINCE = "2026-08"
+"""Date from which torchtitan's runs are taken to replay CUDA graphs (0.3.0)."""
+
+
+def cuda_graphs_of(run: Run) -> bool | None:
+    """Return False where a run is older than the graphs of any framework."""
+    return None if run.date >= GRAPHS_SINCE else False
 
 
 def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:

@@ -47,6 +47,10 @@ FRAMEWORK = Framework(
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`
     keeps_fp8_copies=True,
     kernels="megatron",  # Megatron-DeepSpeed is Megatron-LM's model
+    # Apex's norms, and Megatron-DeepSpeed's `scaled_masked_softmax_fusion` and
+    # `bias_dropout_fusion`
+    fused=frozenset({"norm", "softmax", "dropout"}),
+    layer_dispatch=4.5,  # 0.9 ms, as Megatron-LM's
     published_as=("megatron-deepspeed", "deepspeed", "colossalai"),
     counts_ends_as_layers=False,  # partition_method 'type:transformer'
 )

@@ -19,5 +19,6 @@ FRAMEWORK = Framework(
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     # flash-attention trains fp32 parameters under autocast, one replica per GPU
+    layer_dispatch=2.0,  # hooks before and after each layer
     published_as=("fsdp", "flash-attention"),
 )

@@ -35,7 +35,8 @@ FRAMEWORK = Framework(
     full_scope=one_number(
         f"{limits.VERSION} model/modeling_llama.py: checkpoint_layer_num"
     ),
-    fused=frozenset({"norm", "loss"}),  # Apex's and flash-attn's
+    fused=frozenset({"norm", "rope", "loss"}),  # Apex's and flash-attn's
     keeps_fp8_copies=True,
+    layer_dispatch=2.0,  # modules with hooks
     published_as=("internevo",),
 )

@@ -59,6 +59,7 @@ FRAMEWORK = Framework(
     keeps_fp8_copies=True,
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     has_native_attention=True,
+    layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
     published_as=("megatron", "nemo"),
     sequence_parallel_since="2023",
     has_tuned_chunks=True,

@@ -61,5 +61,6 @@ FRAMEWORK = Framework(
     full_scope=all_layers(
         f"{limits.VERSION} config/parallelism_config.py: recompute_layer"
     ),
+    layer_dispatch=2.0,  # functions of its own
     published_as=("nanotron",),
 )

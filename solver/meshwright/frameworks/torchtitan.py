@@ -34,6 +34,8 @@ FRAMEWORK = Framework(
     has_cast_weights=True,
     kernels="fsdp",  # PyTorch's, as plain FSDP runs
     # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
+    has_cuda_graphs=True,  # `training.disable_cuda_graphs` is false
+    layer_dispatch=2.0,  # hooks before and after each layer
     published_as=("torchtitan", "maxtext", "paxml"),
     sequence_parallel_since="",
 )

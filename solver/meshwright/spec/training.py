@@ -161,6 +161,16 @@ class Training(SpecModel):
         description="Who tunes the run: the vendors of GPUs publish faster runs than "
         "users get from the same code; moves step times, and no choice of plan.",
     )
+    compile: Flag = Field(
+        False,
+        description="Whether torch.compile or XLA fuses element-wise operations; the "
+        "host then takes half as long for a layer.",
+    )
+    cuda_graphs: Flag | None = Field(
+        None,
+        description="Whether graphs replay the kernels, so that no layer waits for the "
+        "host; default by framework.",
+    )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
     )

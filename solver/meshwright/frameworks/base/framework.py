@@ -201,6 +201,11 @@ class Framework:
     of a weight over all micro-batches (`is_first_microbatch`). torchao instead saves
     inputs in 16 bits and casts them again (torchao/float8/float8_linear.py).
     """
+    layer_dispatch: float = 1.0
+    """Host seconds to dispatch a layer over those of plain PyTorch operations."""
+    has_cuda_graphs: bool = False
+    """Whether CUDA graphs replay kernels outside pipelines and experts, unless a spec
+    says otherwise."""
     pads_vocabulary: bool = False
     """Whether the vocabulary is padded so that tensor cores read it at full speed."""
     has_native_attention: bool = False

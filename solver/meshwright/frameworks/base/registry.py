@@ -7,7 +7,7 @@ from importlib import import_module
 
 import numpy as np
 
-from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.framework import ALL_FUSED, Framework
 from meshwright.frameworks.base.limits import Limit, limits, without_limits
 from meshwright.frameworks.base.recompute_scope import (
     ALL_LAYERS,
@@ -26,6 +26,10 @@ GENERIC = "generic"
 
 IDEAL = "ideal"
 """The framework that has no limits."""
+
+
+COMPILED: Fused = ALL_FUSED - {"loss"}
+"""What a compiler makes one kernel each."""
 
 
 @cache
@@ -73,9 +77,12 @@ def limits_of(spec: Spec) -> tuple[Limit, ...]:
 
 
 def fused_of(spec: Spec) -> Fused:
-    """Return what is fused: as the spec says, else as its framework does."""
+    """Return what is fused: as the spec says, else as framework and compiler do."""
     said = spec.training.fused
-    return framework_of(spec).fused if said is None else frozenset(said)
+    if said is not None:
+        return frozenset(said)
+    compiled = COMPILED if spec.training.compile else frozenset()
+    return framework_of(spec).fused | compiled
 
 
 def overlap_of(spec: Spec) -> Overlaps:
