@@ -2,7 +2,7 @@
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
 and framework, which runs they saw, and errors on sources left out; and prints what
-`python -m benchmarks.accuracy` prints. Takes four minutes of one core.
+`python -m benchmarks.accuracy` prints. Takes two minutes of one core.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ HEAD = """\
 def main() -> None:
     """Fit, judge, write and print."""
     cases = TimedRuns(priced_runs(STRONG))
-    errors = unseen_errors(cases)
-    profile = profile_of(Fit(cases, Profile()), errors, "a source")
+    fit = Fit(cases, Profile())
+    errors = unseen_errors(fit)
+    profile = profile_of(fit, errors, "a source")
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     print_errors(cases, errors)

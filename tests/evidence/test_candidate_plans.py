@@ -177,3 +177,21 @@ def test_shard_groups_grow_until_the_state_fits() -> None:
     large = priced(model=model, **words)
     small = priced(model=model, **words, hardware__gpu="A100-40GB-SXM")
     assert (large.plan.dp_shard, small.plan.dp_shard) == (8, 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tuned"),
+    [
+        ({"config__tuned": "vendor"}, "vendor"),
+        ({"config__framework": "NeMo 24.07"}, "vendor"),
+        ({"source": "https://github.com/NVIDIA/Megatron-LM"}, "vendor"),
+        ({"source": "https://github.com/someone/megatron"}, "user"),
+        ({"config__framework": "NeMo", "config__tuned": "user"}, "user"),
+    ],
+)
+def test_who_tuned_a_run_is_said_or_taken_from_its_source(
+    changes: dict[str, Any], tuned: str
+) -> None:
+    run = priced(**changes)
+    assert run.spec.training.tuned == tuned
+    assert ("config.tuned" in run.assumed) == ("config__tuned" not in changes)

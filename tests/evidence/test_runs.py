@@ -427,3 +427,32 @@ def test_the_command_prints_tables() -> None:
     assert result.code == 0
     assert "By source" in result.stdout
     assert "model.n_layers: not published" in result.stdout
+
+
+def leaves(data: dict[str, Any], *path: str) -> list[tuple[str, ...]]:
+    """Return the paths of all fields of a run, those of parts included."""
+    found = [(*path, name) for name in data]
+    inner = [leaves(v, *path, n) for n, v in data.items() if isinstance(v, dict)]
+    return [*found, *(one for some in inner for one in some)]
+
+
+REQUIRED = ("id", "source_id", "model", "hardware", "config")
+EXPERTS = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512, "shared": 1}
+
+
+@pytest.mark.parametrize("path", leaves(row(model__moe=EXPERTS)), ids=".".join)
+def test_any_field_may_be_null(path: tuple[str, ...]) -> None:
+    """The run is priced, or the reason names the field; names and parts are needed."""
+    data = row(model__moe=dict(EXPERTS))
+    *parts, name = path
+    part = data
+    for inner in parts:
+        part = part[inner]
+    part[name] = None
+    if path in {(part,) for part in REQUIRED}:
+        with pytest.raises(ValidationError):
+            Run.model_validate(data)
+        return
+    priced_, unpriced = price_runs([Run.model_validate(data)])
+    assert len(priced_) + len(unpriced) == 1
+    assert all("." in reason for _, reason in unpriced)

@@ -85,9 +85,13 @@ class Fit:
         self._tangents = Tangents(cases, start)
         nowhere = {c: np.zeros(len(NAMES)) for c in self.classes}
         log_steps, _ = self._tangents.at(nowhere)
-        known_log = np.log(base.user_time) * cases.by_user
-        self._before = log_steps + known_log - cases.log_measured
+        users = np.where(cases.by_user, USER, "").tolist()
+        self._on_all = {
+            SOURCE: self.unknowns.index_of(SOURCE, self.sources.tolist()),
+            USER: self.unknowns.index_of(USER, users),
+        }
         self._start = self.unknowns.means
+        self._before = log_steps + self._logs(self._start) - cases.log_measured
         self._start = self._harmless(self._tangents, np.ones(len(cases), dtype=bool))
 
     def before(self) -> Floats:
@@ -110,14 +114,16 @@ class Fit:
         return tuple(NAMES[i] for i in np.flatnonzero(effect < LEAST_EFFECT))
 
     def _factors(self, values: Floats) -> Factors:
-        user_log = float(self._own_logs(USER, values).max(initial=0.0))
+        index = self.unknowns.index_of(USER, [USER])
+        user_log = float(values[index[0]]) if index[0] >= 0 else 0.0
         return Factors(self.base, self.unknowns, values, user_log)
 
     def _harmless(self, tangents: Tangents, kept: Bools) -> Floats:
         """Return the unknowns that fit some runs best and harm no large source."""
         tries: Counter[str] = Counter()
+        values = self._start
         for _ in range(MOST_TRIES):
-            values = self._minimum(tangents, kept, tries)
+            values = self._minimum(tangents, kept, tries, values)
             harmed = self._harmed(tangents, kept, values)
             if not harmed:
                 break
@@ -127,53 +133,47 @@ class Fit:
     def _harmed(self, tangents: Tangents, kept: Bools, values: Floats) -> list[str]:
         """Return the sources whose mean error a fit raises too much."""
         log_steps, _ = tangents.at(self._places(values))
-        users_log = np.log(self.base.user_time) * self.cases.by_user
-        users_log = users_log + self._own_logs(USER, values)
-        after = log_steps + users_log - self.cases.log_measured
-        gain = np.abs(np.expm1(self._before)) - np.abs(np.expm1(after))
-        result = []
-        for source in self._own:
-            own = kept & (self.sources == source)
-            if own.sum() >= LEAST_HARMED and -gain[own].mean() > MOST_HARM:
-                result.append(source)
-        return result
+        after = log_steps + self._logs(values, USER) - self.cases.log_measured
+        harm = np.abs(np.expm1(after)) - np.abs(np.expm1(self._before))
+        of_source = {source: kept & (self.sources == source) for source in self._own}
+        return [
+            source
+            for source, own in of_source.items()
+            if own.sum() >= LEAST_HARMED and harm[own].mean() > MOST_HARM
+        ]
 
-    def _minimum(self, tangents: Tangents, kept: Bools, tries: Counter[str]) -> Floats:
+    def _minimum(
+        self, tangents: Tangents, kept: Bools, tries: Counter[str], start: Floats
+    ) -> Floats:
+        """Return the unknowns that fit some runs best, harmed sources weighing more."""
         weights = self._weights(kept, tries)
         heavier = np.array([HEAVIER ** tries[key[1]] for key in self.unknowns.keys])
-        pulls = heavier / self.unknowns.spreads
+        pulls, means = heavier / self.unknowns.spreads, self.unknowns.means
 
         def errors(moved: Floats) -> tuple[Floats, Floats]:
-            return self._errors(tangents, self.unknowns.means + moved)
+            return self._errors(tangents, means + moved)
 
-        start = self._start - self.unknowns.means
-        return self.unknowns.means + minimum(errors, weights, pulls, start)
+        return means + minimum(errors, weights, pulls, start - means)
 
     def _errors(self, tangents: Tangents, values: Floats) -> tuple[Floats, Floats]:
         """Return errors with the factors of sources, and slopes by every unknown."""
         log_steps, by_efficiency = tangents.at(self._places(values))
-        slopes = np.empty((len(self.cases), len(values)))
+        slopes = np.zeros((len(self.cases), len(values)))
         for run_class in self.classes:
             rows = self.cases.rows_of(run_class)
             slopes[rows] = self.unknowns.slopes(run_class, by_efficiency[rows])
-        whole_log = np.log(self.base.user_time) * self.cases.by_user
-        for part in (SOURCE, USER):
-            whole_log = whole_log + self._own_logs(part, values)
-            index = self._index(part)
-            rows = np.flatnonzero(index >= 0)
+        for index in self._on_all.values():
+            (rows,) = np.nonzero(index >= 0)
             slopes[rows, index[rows]] = 1.0
-        return log_steps + whole_log - self.cases.log_measured, slopes
+        logs = self._logs(values, USER, SOURCE)
+        return log_steps + logs - self.cases.log_measured, slopes
 
-    def _index(self, part: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Return which unknown of a part multiplies the time of each run, else -1."""
-        names = self.sources.tolist()
-        if part == USER:
-            names = [USER if by_user else "" for by_user in self.cases.by_user]
-        return self.unknowns.index_of(part, names)
-
-    def _own_logs(self, part: str, values: Floats) -> Floats:
-        index = self._index(part)
-        return np.where(index >= 0, values[index], 0.0)
+    def _logs(self, values: Floats, *parts: str) -> Floats:
+        """Return what some parts add to the log time of every run."""
+        logs = np.log(self.base.user_time) * self.cases.by_user
+        for index in (self._on_all[part] for part in parts):
+            logs = logs + np.where(index >= 0, values[index], 0.0)
+        return np.asarray(logs)
 
     def _places(self, values: Floats) -> dict[RunClass, Floats]:
         return {c: self.unknowns.place(c, values) for c in self.classes}

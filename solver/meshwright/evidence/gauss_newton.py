@@ -18,7 +18,7 @@ LONGEST_STEP = 1.0
 TOLERANCE = 2e-3
 """Change of every unknown below which the search ends."""
 
-MOST_REWEIGHTINGS = 20
+MOST_REWEIGHTINGS = 4
 
 Errors = Callable[[Floats], tuple[Floats, Floats]]
 """Returns errors of runs at some unknowns, and their slopes, (runs, unknowns)."""

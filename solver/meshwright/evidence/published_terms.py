@@ -75,6 +75,10 @@ _ADAM = ("Adam", "AdamW", "adam", "adamw")
 
 _LAYOUT = ("dp", "tp", "pp")
 
+_EXPERTS = ("n_experts", "top_k", "expert_d_ff")
+
+_HARDWARE = ("gpu", "n_gpus")
+
 _SHAPE = ("n_layers", "d_model", "n_heads", "vocab", "seq_len")
 
 
@@ -86,6 +90,12 @@ def refuse(run: Run) -> None:
     """
     config = run.config
     missing = [f"model.{name}" for name in _SHAPE if getattr(run.model, name) is None]
+    missing += [
+        f"model.moe.{name}"
+        for name in _EXPERTS
+        if run.model.moe and not getattr(run.model.moe, name)
+    ]
+    missing += [f"hardware.{n}" for n in _HARDWARE if not getattr(run.hardware, n)]
     missing += [f"config.{name}" for name in _LAYOUT if getattr(config, name) is None]
     for field in missing:
         raise Unpriced(f"{field}: not published")

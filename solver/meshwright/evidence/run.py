@@ -7,9 +7,9 @@ are not listed here are ignored.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
 
@@ -27,13 +27,21 @@ class RunPart(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        """Return the fields without those that are null: they are not published."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None}
+
 
 class RunExperts(RunPart):
     """The experts in place of an MLP."""
 
-    n_experts: Count = Field(description="Routed experts of a layer.")
-    top_k: Count = Field(description="Routed experts that a token visits.")
-    expert_d_ff: Count = Field(description="Inner width of one expert.")
+    n_experts: CountOrNone = Field(0, description="Routed experts of a layer.")
+    top_k: CountOrNone = Field(0, description="Routed experts that a token visits.")
+    expert_d_ff: CountOrNone = Field(0, description="Inner width of one expert.")
     shared: CountOrNone = Field(0, description="Experts that every token visits.")
     dense_layers: CountOrNone = Field(0, description="Leading layers without experts.")
 
@@ -62,9 +70,9 @@ class RunHardware(RunPart):
     """The machines it ran on."""
 
     gpu: Words = Field(
-        description="A name from topologies/gpus, or one it is known by."
+        "", description="A name from topologies/gpus, or one it is known by."
     )
-    n_gpus: Count = Field(description="GPUs in all.")
+    n_gpus: CountOrNone = Field(0, description="GPUs in all.")
     gpus_per_node: Count | None = Field(None, description="Default: 8.")
     intra_node: Words | None = Field(None, description="'NVLink3/NVSwitch', say.")
     inter_node: Words | None = Field(None, description="'8x HDR200 per node', say.")
@@ -149,7 +157,7 @@ class Run(RunPart):
     model: RunModel
     hardware: RunHardware
     config: RunConfig
-    measured: Measured
+    measured: Measured = Field(default_factory=Measured)
     check: RunCheck | None = None
     notes: str | None = Field(None, description="For the reader.")
 

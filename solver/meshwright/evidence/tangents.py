@@ -52,7 +52,7 @@ class Tangents:
     """Log step times of runs as functions of the log factors of their classes."""
 
     def __init__(self, cases: TimedRuns, base: Mapping[RunClass, Efficiency]) -> None:
-        """Price nothing yet; `base` has the efficiency of each class without factors."""
+        """Price nothing yet; `base` has the efficiency of each class at no factors."""
         self.cases, self._base = cases, base
         self._rows = {c: cases.rows_of(c) for c in base}
         self._cases_of = {c: cases.take(rows) for c, rows in self._rows.items()}
