@@ -33,6 +33,10 @@ OWN_WORDS = {
         "torch 2.13 distributed/tensor/placement_types.py: Shard gives ranks unequal "
         "columns, with which a trainer is built, not priced here"
     ),
+    "zero_bubble_recompute": Words(
+        f"{SCHEDULES}: InterleavedZeroBubble is built beside checkpoints; what waits "
+        "for gradients of weights then is not priced here"
+    ),
     "batch_divisible": Words(
         f"{VERSION} trainer.py: Trainer.__init__",
         "global batch size must be multiple of local batch size times data-parallel "
@@ -170,7 +174,8 @@ PLAN_RULES = (
     ),
     replace(
         FSDP_OFFLOADS_ALL,
-        source=f"{VERSION} distributed/fsdp.py: enable_cpu_offload is CPUOffloadPolicy",
+        source=f"{VERSION} distributed/fsdp.py: enable_cpu_offload, CPUOffloadPolicy; "
+        "of replicas that share nothing it is not priced here",
     ),
     replace(NO_DRIVES, source=f"{VERSION} config/configs.py: enable_cpu_offload alone"),
 )
