@@ -26,7 +26,7 @@ from meshwright.rules.legality import rules_of
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import FusedOperation, Training
+from meshwright.spec.training import FusedOperation, Overlap, Training
 
 MODEL: dict[str, Any] = {
     "n_layers": 16, "d_model": 1024, "n_heads": 16, "n_kv_heads": 4, "d_ff": 4096,
@@ -159,6 +159,11 @@ BUFFERS: dict[str, Callable[[Framework], str]] = {
     "one kernel each": lambda own: ", ".join(
         name for name in get_args(FusedOperation) if name in own.fused
     ),
+    "hides traffic of": lambda own: ", ".join(
+        kind for kind in Overlap.model_fields if kind in own.overlap
+    ),
+    "host time of a layer, over plain operations": lambda o: f"{o.layer_dispatch:g}",
+    "CUDA graphs outside pipelines and experts": lambda own: _yes(own.has_cuda_graphs),
     "attention written for each GPU": lambda own: _yes(own.has_native_attention),
     "gradients wait beside the sums": lambda own: _yes(own.has_separate_gradients),
     "stages keep what they sent on": lambda own: _yes(own.keeps_stage_outputs),

@@ -29,7 +29,8 @@ def spec(framework: str, peak: int, vocab: int = 8_000) -> Spec:
         {
             "model": {**shape, "vocab": vocab, "bias": "none"},
             "cluster": {"topology": {"gpu": gpu, "levels": levels}},
-            "training": {"seq_len": SEQ, "global_batch": 8, "attention": "flash"},
+            "training": {"seq_len": SEQ, "global_batch": 8, "attention": "flash"}
+            | {"fused": ["norm", "loss"]},
             "framework": framework,
         }
     )
