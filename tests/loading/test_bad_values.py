@@ -196,7 +196,7 @@ def test_every_error_has_its_own_line_up_to_ten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "new", "expected"),
     [
-        (BATCH, "global_batch: 1000\n  lora: {}", "training.lora: not modelled"),
+        (BATCH, "global_batch: 1000\n  peft: {}", "training.peft: not modelled"),
         (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: not modelled"),
         (FRAMEWORK, "framework: megatron\npins: {etp: 4}", "pins.etp: not modelled"),
         (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.recomputed import traffic
+from tests.recomputed import lora, traffic
 from tests.recomputed.activations import bytes_left, layer_bytes
 from tests.recomputed.case import Case
 from tests.recomputed.parameters import Share
 from tests.recomputed.schedule import most_held
-from tests.recomputed.state import sharded, state_of
+from tests.recomputed.state import sharded
 
 Parts = dict[str, float]
 
@@ -58,9 +58,10 @@ def stage_bytes(case: Case, stage: int) -> Parts:
 
 def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) -> None:
     """Add what stays on the GPU of some parameters."""
-    zero, state = case.plan.zero, state_of(case)
+    zero = case.plan.zero
     for own in shares:
-        held = sharded(case, own.shards, zero)
+        state = own.state
+        held = sharded(case, state, own.shards, zero)
         weights = held.weights
         if state.cast:
             # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
@@ -70,6 +71,7 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
         has_copies = case.keeps_fp8 and case.training.fp8_weights == "copies"
+        has_copies = has_copies and not own.is_adapter
         if is_layer and has_copies and zero < 3 and not streams_weights(case):
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += own.numbers * weights
@@ -91,7 +93,8 @@ def host_bytes(case: Case, stage: int) -> float:
     for own in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
         is_gathered = case.plan.zero == 2 and leaves(case, "parameters")
-        held = sharded(case, own.shards, 3 if is_gathered else case.plan.zero)
+        stage = 3 if is_gathered else case.plan.zero
+        held = sharded(case, own.state, own.shards, stage)
         if leaves(case, "optimizer"):
             total += own.numbers * held.optimizer
         if leaves(case, "gradients"):
@@ -157,11 +160,22 @@ def _larger_lead(case: Case) -> float:
 
 def _in_transit(case: Case) -> float:
     """Gathered weights of a layer and of the next, and gradients that wait."""
-    state, framework = state_of(case), case.spec.framework
-    params = 0.0
-    for own in traffic.layer_shares(case, False):
-        params += own.numbers
-    total = 0.0
+    total = lora.in_16_bits(case)
+    for is_adapter in (False, True):
+        shares = traffic.layer_shares(case, False)
+        total += _shares_in_transit(
+            case, [o for o in shares if o.is_adapter == is_adapter]
+        )
+    return total
+
+
+def _shares_in_transit(case: Case, shares: list[Share]) -> float:
+    """The same of weights that have one state."""
+    framework, params, total = case.spec.framework, 0.0, 0.0
+    for own in shares:
+        params, state = params + own.numbers, own.state
+    if not shares:
+        return 0.0
     if case.plan.zero == 3 or streams_weights(case):
         # DeepSpeed fetches a bucket ahead, the others the next layer, the best none.
         most = {"deepspeed": 5e7, "ideal": 0.0}.get(framework, params)
@@ -169,7 +183,7 @@ def _in_transit(case: Case) -> float:
         total += (params + ahead) * state.gathered
     if case.plan.zero >= 2 or leaves(case, "gradients"):
         total += params * state.gradients
-    elif framework == "megatron":
+    elif framework == "megatron" and state.is_trained:
         # They are added to the main gradients when the layer is done.
         total += params * case.element
     return total

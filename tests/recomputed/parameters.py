@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from meshwright.spec.model import Model
+from tests.recomputed import lora
 from tests.recomputed.case import Case
 from tests.recomputed.ranks import expert_groups, group_size
+from tests.recomputed.state import State
 
 Split = Literal["tp", "kv", "whole", "ep"]
 """Over all of a tensor-parallel group, over as many as there are key heads, held by
@@ -29,6 +31,8 @@ class Share(NamedTuple):
     shards: int
     replica_group: str
     replicas: int
+    state: State
+    is_adapter: bool = False
 
 
 def norm(model: Model, width: int) -> int:
@@ -114,7 +118,15 @@ def head(model: Model, stages: int) -> Iterator[Tensor]:
         yield Tensor(model.vocab * model.d_model, "tp")
 
 
-def on_one_rank(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
+def adapters(case: Case, is_dense: bool) -> Iterator[Tensor]:
+    """A and B beside every matrix that LoRA names; the other of both is whole."""
+    for own in lora.pairs(case, is_dense):
+        split: Split = "tp" if own.reads_parts else "whole"
+        yield Tensor(own.rank * own.inputs, split)
+        yield Tensor(own.outputs * own.rank, own.split)
+
+
+def on_one_rank(case: Case, tensors: Iterator[Tensor], state: State) -> list[Share]:
     """The parameters that a rank holds of some tensors; experts have own groups."""
     plan = case.plan
     parts = {"tp": plan.tp, "kv": case.kv_shards, "whole": 1, "ep": plan.ep}
@@ -125,10 +137,11 @@ def on_one_rank(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
         else:
             common += tensor.numbers / parts[tensor.split]
     shards = plan.cp * plan.dp_shard
-    shares = [Share(common, "dp_shard", shards, "dp_replicate", plan.dp_replicate)]
+    names = "dp_shard", "dp_replicate"
+    shares = [Share(common, names[0], shards, names[1], plan.dp_replicate, state)]
     if experts:
         groups = expert_groups(case)
         names = "expert_shard", "expert_replicate"
         shards, replicas = (group_size(groups[name]) for name in names)
-        shares.append(Share(experts, names[0], shards, names[1], replicas))
+        shares.append(Share(experts, names[0], shards, names[1], replicas, state))
     return shares

@@ -65,16 +65,30 @@ WITH_SEGMENTS = [(["megatron", "ideal"], "recompute_segment", 2)]
 FIRST_WITH_SEGMENTS = 20_000
 
 
+WITH_LORA = [
+    (["megatron", "fsdp", "deepspeed", *UNBOUND], "tp", 1),
+    (["megatron", "deepspeed", *UNBOUND], "pp", 2),
+    (["megatron", "deepspeed", "fsdp", *UNBOUND], "zero", 2),
+    (["megatron", "deepspeed", "fsdp", *UNBOUND], "offload", OPTIMIZER),
+    (["megatron", "ideal"], "recompute_modules", 1),
+]
+"""The same for seeds from `FIRST_WITH_LORA` on, whose weights are frozen."""
+
+FIRST_WITH_LORA = 30_000
+
+
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
     wanted = WANTED if seed < FIRST_WITH_MODULES else WITH_MODULES
-    if has_segments := seed >= FIRST_WITH_SEGMENTS:
+    has_lora = seed >= FIRST_WITH_LORA
+    if has_segments := FIRST_WITH_SEGMENTS <= seed < FIRST_WITH_LORA:
         wanted = WITH_SEGMENTS
+    wanted = WITH_LORA if has_lora else wanted
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3
-        spec = random_spec(random, frameworks, has_host)
+        spec = random_spec(random, frameworks, has_host, has_lora)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):

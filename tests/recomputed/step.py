@@ -20,7 +20,6 @@ from tests.recomputed.kernels import (
 from tests.recomputed.parameters import Share
 from tests.recomputed.ranks import groups, paths
 from tests.recomputed.schedule import Seconds, closed_form, run
-from tests.recomputed.state import state_of
 
 Parts = dict[str, float]
 
@@ -246,7 +245,7 @@ def update_seconds(case: Case, shares: list[Share]) -> float:
     gpu, moved = case.spec.cluster.topology.gpu, 0.0
     for own in shares:
         params = own.numbers / (own.shards if case.plan.zero >= 1 else 1)
-        moved += params * state_of(case).updated
+        moved += params * own.state.updated
     return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
 
 

@@ -25,6 +25,7 @@ from tests.recomputed.flops import step_flops
 from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_links
 from tests.recomputed.plans import (
+    FIRST_WITH_LORA,
     FIRST_WITH_MODULES,
     FIRST_WITH_SEGMENTS,
     random_plan,
@@ -34,6 +35,7 @@ from tests.recomputed.step import Step
 SEEDS = [
     *range(150), 618, 1401, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
     *range(FIRST_WITH_SEGMENTS, FIRST_WITH_SEGMENTS + 20),
+    *range(FIRST_WITH_LORA, FIRST_WITH_LORA + 60),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic."""
 
@@ -182,7 +184,7 @@ SEEN = {
     "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
-    "segments",
+    "segments", "lora", "nf4", "int8",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -212,6 +214,8 @@ def traits(job: Job, plan: Plan) -> set[str]:
     }
     found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
     found["segments"] = plan.recompute_segment > 1
+    if spec.training.lora is not None:
+        found |= {"lora": True, spec.training.lora.weights: True}
     modules = filter(None, plan.recompute_modules.split("+"))
     return {name for name, has in found.items() if has} | {*modules}
 

@@ -143,11 +143,13 @@ def embedding(job: Job, rows: Skeletons) -> Block:
     """Return the embedding.
 
     The results of its shards of the vocabulary are summed in the forward. Under
-    sequence parallelism they are scattered, and their gradients gathered.
+    sequence parallelism they are scattered, and their gradients gathered, unless the
+    table is frozen.
     """
     whole, gathered, scattered = traffic.tensor_parallel(job, rows, 1)
     held = embedding_weights(job, rows)
-    return _end(job, rows, held, [whole, scattered], [gathered])
+    backward = [gathered] if job.spec.training.lora is None else []
+    return _end(job, rows, held, [whole, scattered], backward)
 
 
 def head(job: Job, rows: Skeletons) -> Block:

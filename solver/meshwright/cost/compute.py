@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.cost.adapters import lora_kernels
 from meshwright.cost.attention import Attention, attention
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.mlp import FP32_BYTES, Mlp, dense_mlp, mlp
@@ -60,9 +61,9 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     """Return the kernel times of the blocks of a model."""
     share = work(spec, efficiency, shards)
     heads, experts = attention(share), mlp(share)
-    layer = leading = _layer_s(share, heads, experts)
+    layer = leading = _layer_s(share, heads, experts, spec.model.moe is None)
     if spec.model.moe is not None:
-        leading = _layer_s(share, heads, dense_mlp(share))
+        leading = _layer_s(share, heads, dense_mlp(share), True)
     return Kernels(
         layer=layer,
         dense=leading,
@@ -73,10 +74,11 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     )
 
 
-def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
+def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> LayerKernels:
     """Return the seconds of a layer.
 
-    The host dispatches the kernels; the slower of host and GPU sets the pace.
+    Frozen matrices have no matmul of weight gradients, but adapters have. The host
+    dispatches the kernels; the slower of host and GPU sets the pace.
     """
     model, dispatch_s = share.model, share.gpu.efficiency.dispatch_s
     if inner.routing_s.any():
@@ -87,6 +89,13 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
     passes_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
+    # A matmul of weight gradients has the FLOPs and the shape of its forward.
+    weight_s = heads.matmuls_s + inner.matmuls_s
+    if (lora := share.spec.training.lora) is not None:
+        own = lora_kernels(share, lora, is_dense)
+        forward_s, backward_s = passes_s
+        passes_s = forward_s + own.forward_s, backward_s - weight_s + own.backward_s
+        weight_s = own.weight_s
     forward_s = np.maximum(passes_s[0], dispatch_s)
     backward_s = np.maximum(passes_s[1], 2 * dispatch_s)
     return LayerKernels(
@@ -94,8 +103,7 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
         backward_s=backward_s,
         attention_s=heads.core_s,
         attention_backward_s=heads.core_backward_s,
-        # A matmul of weight gradients has the FLOPs and the shape of its forward.
-        weight_s=heads.matmuls_s + inner.matmuls_s,
+        weight_s=weight_s,
         wait_s=forward_s - passes_s[0],
         wait_backward_s=backward_s - passes_s[1],
     )
@@ -106,8 +114,12 @@ def _norm_s(share: Work) -> Floats:
 
 
 def _embedding_s(share: Work) -> Floats:
-    """Return the seconds of look-up and norm; the backward counts twice."""
-    kernels_s = (1 + share.model.embedding_norm) * 3 * _norm_s(share)
+    """Return the seconds of look-up and norm; the backward counts twice.
+
+    Nothing needs the gradients of a frozen table, or of its norm.
+    """
+    passes = 3 if share.spec.training.lora is None else 1
+    kernels_s = (1 + share.model.embedding_norm) * passes * _norm_s(share)
     return kernels_s + share.gpu.efficiency.microbatch_s / 2
 
 
@@ -117,7 +129,8 @@ def _head_s(share: Work) -> Floats:
     # The loss reads and writes the logits in fp32 forward and backward.
     logits_s = 4 * gpu.stream_s(FP32_BYTES / gpu.element * share.tokens * rows)
     matmul_s = gpu.matmul_s(share.tokens, rows, share.model.d_model)
-    matmuls_s = (1 + 2 * _slow_down(share)) * matmul_s
+    gradients = 2 if share.spec.training.lora is None else 1
+    matmuls_s = (1 + gradients * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
     return kernels_s + gpu.efficiency.microbatch_s / 2
 

@@ -235,12 +235,16 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     layer and token for the half of the scores that a causal mask keeps (Korthikanti et
     al. 2022, appendix A, halved).
     """
+    attention = model.n_layers * _attention_macs(model, seq_len)
+    return 6.0 * (matmul_params(model) + attention) * seq_len * global_batch
+
+
+def matmul_params(model: Model) -> int:
+    """Return the weights in the matmuls of a token, with those of the head."""
     leading = model.first_dense_layers
-    matmul = leading * dense_layer_matmul_params(model)
-    matmul += (model.n_layers - leading) * layer_matmul_params(model)
-    matmul += model.vocab * model.d_model
-    attention = _attention_macs(model, seq_len)
-    return 6.0 * (matmul + model.n_layers * attention) * seq_len * global_batch
+    params = leading * dense_layer_matmul_params(model)
+    params += (model.n_layers - leading) * layer_matmul_params(model)
+    return params + model.vocab * model.d_model
 
 
 def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:

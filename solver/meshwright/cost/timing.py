@@ -25,8 +25,7 @@ from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies
 from meshwright.cost.repeated import of_bits
-from meshwright.cost.state import state_bytes
-from meshwright.cost.weights import Weights
+from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
@@ -285,8 +284,9 @@ def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
 
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the seconds of updates on the GPU; for the host see `cost.offload`."""
-    moved = np.where(rows.offload == KEEPS_ALL, state_bytes(job.spec).updated, 0.0)
-    params = sum(w.params / w.sharding.optimizer for w in held)
-    gpu = job.spec.cluster.topology.gpu
+    gpu, moved = job.spec.cluster.topology.gpu, np.zeros(len(rows))
+    for state, blocks in by_state(held):
+        updated = np.where(rows.offload == KEEPS_ALL, state.updated, 0.0)
+        moved = moved + sum(w.params / w.sharding.optimizer for w in blocks) * updated
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
-    return np.asarray(params * moved / rate)
+    return np.asarray(moved / rate)

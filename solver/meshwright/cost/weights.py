@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from meshwright.cost.adapters import adapter_params
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
     dense_layer_params,
@@ -12,6 +13,8 @@ from meshwright.cost.parameters_and_flops import (
     head_params,
     layer_params,
 )
+from meshwright.cost.state import end_state, layer_state, state_bytes
+from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.sharding import Sharding
 from meshwright.plans.skeletons import Skeletons
@@ -31,36 +34,59 @@ class Weights:
     """Members of the group that holds replicas."""
     replica_group: int
     """Column of that group in `PathCosts`."""
+    state: StateBytes
+    """State of each of the parameters."""
+    is_adapter: bool = False
 
 
 def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
-    """Return the weights of one layer, those of its experts separately."""
-    weights = [_common(rows, layer_params(job.spec.model, rows.tp))]
-    if job.spec.model.moe:
-        weights.append(_experts(rows, expert_params(job.spec.model, rows.ep)))
-    return weights
+    """Return the weights of one layer: those of experts and adapters separately."""
+    model, state = job.spec.model, layer_state(job.spec)
+    weights = [_common(rows, layer_params(model, rows.tp), state)]
+    if model.moe:
+        weights.append(_experts(rows, expert_params(model, rows.ep), state))
+    return weights + _adapters(job, rows, is_dense=model.moe is None)
 
 
 def dense_layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights of a leading layer without experts."""
-    return [_common(rows, dense_layer_params(job.spec.model, rows.tp))]
+    params = dense_layer_params(job.spec.model, rows.tp)
+    weights = [_common(rows, params, layer_state(job.spec))]
+    return weights + _adapters(job, rows, is_dense=True)
 
 
 def embedding_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights before the first layer."""
-    return [_common(rows, embedding_params(job.spec.model, rows.tp))]
+    params = embedding_params(job.spec.model, rows.tp)
+    return [_common(rows, params, end_state(job.spec))]
 
 
 def head_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights after the last layer."""
-    return [_common(rows, head_params(job.spec.model, rows.tp, rows.pp))]
+    params = head_params(job.spec.model, rows.tp, rows.pp)
+    return [_common(rows, params, end_state(job.spec))]
 
 
-def _common(rows: Skeletons, params: Floats) -> Weights:
-    return Weights(params, rows.sharding, rows.dp_replicate, DP_REPLICATE)
+def by_state(held: list[Weights]) -> list[tuple[StateBytes, list[Weights]]]:
+    """Return weights in groups of those that have the same state."""
+    states = dict.fromkeys(block.state for block in held)
+    return [(state, [own for own in held if own.state == state]) for state in states]
 
 
-def _experts(rows: Skeletons, params: Floats) -> Weights:
+def _adapters(job: Job, rows: Skeletons, is_dense: bool) -> list[Weights]:
+    """Return the adapters of a layer, which are trained, if it has any."""
+    if job.spec.training.lora is None:
+        return []
+    params = adapter_params(job.spec, rows.tp, is_dense)
+    own = _common(rows, params, state_bytes(job.spec))
+    return [replace(own, is_adapter=True)]
+
+
+def _common(rows: Skeletons, params: Floats, state: StateBytes) -> Weights:
+    return Weights(params, rows.sharding, rows.dp_replicate, DP_REPLICATE, state)
+
+
+def _experts(rows: Skeletons, params: Floats, state: StateBytes) -> Weights:
     sharding = rows.expert_sharding
     replicas = rows.expert_copies // sharding.members
-    return Weights(params, sharding, replicas, EXPERT_REPLICATE)
+    return Weights(params, sharding, replicas, EXPERT_REPLICATE, state)

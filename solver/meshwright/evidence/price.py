@@ -18,6 +18,7 @@ from meshwright.evidence.published_terms import (
     framework_of,
     gradients_of,
     kernels_of,
+    lora_of,
     precision_of,
     refuse,
 )
@@ -134,6 +135,7 @@ def _with_batch(run: Run, assumed: Assumptions) -> Run:
 
 def _spec(run: Run, assumed: Assumptions) -> Spec:
     cluster = find_cluster(run.hardware, assumed)
+    framework = framework_of(run, assumed)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
@@ -141,11 +143,12 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
         "fused_loss": "foundry" in run.config.framework.lower() or None,
+        "lora": lora_of(run, framework, assumed),
     }
     spec = {
         "model": model_of(run, assumed),
         "cluster": cluster,
-        "framework": framework_of(run, assumed),
+        "framework": framework,
         "training": checked(Training, "training", training),
     }
     return checked(Spec, "", spec)

@@ -9,6 +9,7 @@ from meshwright.evidence.assumptions import Assumptions, Unpriced
 from meshwright.evidence.run import Run, RunConfig
 from meshwright.frameworks.base.registry import (
     GENERIC,
+    framework,
     framework_published_as,
 )
 from meshwright.frameworks.base.registry import framework_of as spec_framework
@@ -87,8 +88,6 @@ def refuse(run: Run) -> None:
         raise Unpriced(f"config.offload: {config.offload} is not modelled")
     if config.optimizer not in (None, *_ADAM):
         raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
-    if "lora" in re.split(r"\W", f"{run.id} {config.task}".lower()):
-        raise Unpriced("config.task: LoRA's frozen weights are not modelled")
 
 
 def framework_of(run: Run, assumed: Assumptions) -> str:
@@ -127,6 +126,20 @@ def gradients_of(config: RunConfig) -> str | None:
     is_pure = config.mixed_precision_mode == "PURE"
     is_low = is_pure or any(word in config.framework.lower() for word in words)
     return "bf16" if is_low else None
+
+
+def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | None:
+    """Return the adapters of a run, which no publication has in full; None without.
+
+    `name` is that of the framework.
+    """
+    words = re.split(r"\W", f"{run.id} {run.config.task}".lower())
+    if not {"lora", "qlora"} & {*words}:
+        return None
+    targets = list(framework(name).published_lora)
+    weights = "nf4" if "qlora" in words else "bf16"
+    found: dict[str, object] = {"targets": targets, "weights": weights}
+    return assumed.value("config.lora", found)
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:

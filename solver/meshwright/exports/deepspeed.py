@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.model_page import model_page
+from meshwright.exports.model_page import lora_notes, model_page
 from meshwright.exports.target import Target, layers
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
@@ -117,6 +117,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         "`PROGRAM` calls `deepspeed.initialize` with this model; the optimizer is "
         f"{spec.training.optimizer}, sequences are {spec.training.seq_len} tokens."
     )
+    yield from lora_notes(spec)
     if plan.recompute == "full":
         yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
     if plan.offload in ("optimizer", "gradients", "parameters"):

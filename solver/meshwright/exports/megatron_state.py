@@ -24,6 +24,13 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
+    if spec.training.lora is not None:
+        sentence = (
+            "what is written here pretrains all weights; adapters need Megatron "
+            "Bridge's `finetune` with `peft.lora.LoRA(target_modules, dim)`"
+        )
+        check = "megatron/training/arguments.py: no argument freezes weights"
+        yield Refusal("training.lora", sentence, check)
     if _keeps_moments_alone(spec.training, plan):
         sentence = "fp32 beside bf16 moments: it keeps remainders then"
         check = "megatron/core/optimizer/optimizer_config.py: store_param_remainders"

@@ -30,6 +30,7 @@ FRAMEWORK = Framework(
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
     state_options=STATE_OPTIONS,
+    frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
     has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform
@@ -49,6 +50,8 @@ FRAMEWORK = Framework(
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     has_native_attention=True,
     published_as=("megatron", "nemo"),
+    # NeMo 2, collections/llm/recipes: finetune_performance_optimizations, `linear_qkv`
+    published_lora=("q_proj", "k_proj", "v_proj"),
     sequence_parallel_since="2023",
     has_tuned_chunks=True,
 )

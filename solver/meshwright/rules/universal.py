@@ -97,7 +97,22 @@ def _has_state(spec: Spec) -> bool:
     return special_state(spec.training) <= framework_of(spec).state_options
 
 
+def _has_lora(spec: Spec) -> bool:
+    """Return whether the framework freezes weights as `training` says."""
+    lora = spec.training.lora
+    return lora is None or lora.weights in framework_of(spec).frozen_weights
+
+
 PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "lora_supported",
+        "the framework has LoRA beside weights in that format",
+        "Megatron Bridge peft/lora.py: weights in 16 bits; PEFT with bitsandbytes "
+        "beside FSDP and DeepSpeed: quantised ones, too",
+        lambda spec, rows: np.full(rows.tp.shape, _has_lora(spec)),
+        "framework {spec.framework}, weights {spec.training.lora.weights}",
+        concerns=lambda spec: not _has_lora(spec),
+    ),
     Rule(
         "state_supported",
         "moments and master weights are in fp32, and fp8 weights are copies",

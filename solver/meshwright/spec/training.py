@@ -23,6 +23,7 @@ from meshwright.spec.base import (
     refuse,
 )
 from meshwright.spec.gpu import Precision
+from meshwright.spec.lora import Lora
 from meshwright.spec.units import GBPerS, GiB
 
 FusedKernels = Literal["all", "norms", "none"]
@@ -52,8 +53,7 @@ class Training(SpecModel):
     model_config = ConfigDict(serialize_by_alias=True)
 
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {
-        "lora": "weights that are frozen, beside small ones that are trained",
-        "peft": "weights that are frozen, beside small ones that are trained",
+        "peft": "adapters other than those of training.lora",
         "partition_activations": "checkpoints split over tensor-parallel GPUs",
         "offload_activations": "activations in host memory",
         "cpu_offloading_num_layers": "activations in host memory",
@@ -100,6 +100,9 @@ class Training(SpecModel):
         None,
         description="Whether cross-entropy is one kernel; default by framework.",
     )
+    lora: Lora | None = Field(
+        None, description="Freezes all weights and trains adapters beside them."
+    )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
     )
@@ -117,6 +120,7 @@ class Training(SpecModel):
         if self.fp8_weights == "primary" and "fp8" not in self.precisions:
             sentence = "without fp8 in training.precision; accepted: copies"
             yield Problem(("fp8_weights",), self.fp8_weights, sentence)
+        yield from self._broken_lora()
         if self.master_weights == "fp32":
             return
         path, value = ("master_weights",), self.master_weights
@@ -129,6 +133,16 @@ class Training(SpecModel):
         if wide := sorted({*self.precisions} - {"bf16", "fp8"}):
             sentence = f"beside training.precision {wide[0]}; accepted: fp32"
             yield Problem(path, value, sentence)
+
+    def _broken_lora(self) -> Iterator[Problem]:
+        """Yield the formats of frozen weights that no matmul of the job reads."""
+        if self.lora is None:
+            return
+        wide = {"tf32", "fp32"} & {*self.precisions}
+        no_copies = {"fp8"} & {*self.precisions} if self.lora.weights != "bf16" else {}
+        if found := sorted({*wide, *no_copies}):
+            sentence = f"beside training.precision {found[0]}; accepted: bf16, fp16"
+            yield Problem(("lora", "weights"), self.lora.weights, sentence)
 
     @property
     def precision(self) -> Precision:
