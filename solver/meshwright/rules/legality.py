@@ -66,6 +66,7 @@ PRINTED_ORDER = (
     "microbatches_fill_pipeline",
     "zero_bubble_rounds",
     "state_supported",
+    "lora_supported",
     "state_sharded",
     "offload_supported",
     "drives_supported",
