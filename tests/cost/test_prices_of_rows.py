@@ -28,7 +28,7 @@ def many_rows(seed: int) -> tuple[Job, Skeletons]:
     """Return so many rows that those alike are told apart; some have one precision."""
     random = Random(seed)
     while True:
-        spec = random_spec(random, FRAMEWORKS, has_host=seed % 2 == 0, has_lora=False)
+        spec = random_spec(random, FRAMEWORKS, has_host=seed % 2 == 0)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice) > FEW // 4:

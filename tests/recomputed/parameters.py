@@ -21,6 +21,8 @@ class Tensor(NamedTuple):
 
     numbers: int
     split: Split
+    is_vector: bool = False
+    """Whether it is a norm or a bias."""
 
 
 class Share(NamedTuple):
@@ -48,7 +50,7 @@ def attention(model: Model) -> Iterator[Tensor]:
         key = mla.nope_dim + mla.rope_dim
         if mla.q_rank:
             yield Tensor(d * mla.q_rank, "whole")
-            yield Tensor(norm(model, mla.q_rank), "whole")
+            yield Tensor(norm(model, mla.q_rank), "whole", True)
         for _ in range(heads):
             yield Tensor((mla.q_rank or d) * key, "tp")
             yield Tensor(mla.kv_rank * mla.nope_dim, "tp")
@@ -56,22 +58,22 @@ def attention(model: Model) -> Iterator[Tensor]:
             yield Tensor(mla.v_dim * d, "tp")
         yield Tensor(d * mla.kv_rank, "whole")
         yield Tensor(d * mla.rope_dim, "whole")
-        yield Tensor(norm(model, mla.kv_rank), "whole")
+        yield Tensor(norm(model, mla.kv_rank), "whole", True)
         return
     for _ in range(heads):
         yield Tensor(d * model.head_dim, "tp")
         yield Tensor(model.head_dim * d, "tp")
         if model.bias != "none":
-            yield Tensor(model.head_dim, "tp")
+            yield Tensor(model.head_dim, "tp", True)
     for _ in range(2 * kv_heads):
         yield Tensor(d * model.head_dim, "kv")
         if model.bias != "none":
-            yield Tensor(model.head_dim, "kv")
+            yield Tensor(model.head_dim, "kv", True)
     if model.bias == "all":
-        yield Tensor(d, "whole")
+        yield Tensor(d, "whole", True)
     if model.qk_norm:
-        yield Tensor(norm(model, model.head_dim), "whole")
-        yield Tensor(norm(model, model.head_dim), "whole")
+        yield Tensor(norm(model, model.head_dim), "whole", True)
+        yield Tensor(norm(model, model.head_dim), "whole", True)
 
 
 def mlp(model: Model, inner: int) -> Iterator[Tensor]:
@@ -80,17 +82,17 @@ def mlp(model: Model, inner: int) -> Iterator[Tensor]:
     for _ in ("up", "gate") if model.gated_mlp else ("up",):
         yield Tensor(model.d_model * inner, "tp")
         if model.bias == "all":
-            yield Tensor(inner, "tp")
+            yield Tensor(inner, "tp", True)
     yield Tensor(inner * model.d_model, "tp")
     if model.bias == "all":
         # A row-parallel bias is added after the sum: each rank has all of it.
-        yield Tensor(model.d_model, "whole")
+        yield Tensor(model.d_model, "whole", True)
 
 
 def layer(model: Model, is_dense: bool) -> Iterator[Tensor]:
     yield from attention(model)
     for _ in range(model.norms_per_layer):
-        yield Tensor(norm(model, model.d_model), "whole")
+        yield Tensor(norm(model, model.d_model), "whole", True)
     moe = model.moe
     if is_dense or moe is None:
         yield from mlp(model, model.d_ff)
@@ -99,7 +101,7 @@ def layer(model: Model, is_dense: bool) -> Iterator[Tensor]:
     for _ in range(moe.n_experts):
         yield Tensor(model.d_model, "whole")  # its row of the router
         if moe.router_bias:
-            yield Tensor(1, "whole")
+            yield Tensor(1, "whole", True)
         for part in mlp(model, moe.d_ff):
             yield Tensor(part.numbers, "ep")
 

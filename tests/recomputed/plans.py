@@ -76,19 +76,28 @@ WITH_LORA = [
 
 FIRST_WITH_LORA = 30_000
 
+WITH_MUON = [
+    (["megatron", "deepspeed", *UNBOUND], "tp", 1),
+    (["megatron", *UNBOUND], "ep", 2),
+]
+"""The same for seeds from `FIRST_WITH_MUON` on."""
+
+FIRST_WITH_MUON = 40_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
     wanted = WANTED if seed < FIRST_WITH_MODULES else WITH_MODULES
-    has_lora = seed >= FIRST_WITH_LORA
+    has_muon = seed >= FIRST_WITH_MUON
+    has_lora = FIRST_WITH_LORA <= seed < FIRST_WITH_MUON
     if has_segments := FIRST_WITH_SEGMENTS <= seed < FIRST_WITH_LORA:
         wanted = WITH_SEGMENTS
-    wanted = WITH_LORA if has_lora else wanted
+    wanted = WITH_LORA if has_lora else WITH_MUON if has_muon else wanted
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3
-        spec = random_spec(random, frameworks, has_host, has_lora)
+        spec = random_spec(random, frameworks, has_host, has_lora, has_muon)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):

@@ -16,7 +16,11 @@ PINS = {"pp": {"max": 4}, "recompute_layers": "any"}
 
 
 def random_spec(
-    random: Random, frameworks: Sequence[str], has_host: bool, has_lora: bool
+    random: Random,
+    frameworks: Sequence[str],
+    has_host: bool,
+    has_lora: bool = False,
+    has_muon: bool = False,
 ) -> Spec:
     """Return a spec that leaves nearly all choices of a plan open."""
     framework, sizes = random.choice(frameworks), random.choice(SHAPES)
@@ -30,6 +34,10 @@ def random_spec(
         training |= _small_state(random, training)
     training["offload_to"] = "nvme" if has_drives else "cpu"
     model = _model(random)
+    if has_muon:
+        for name in ("moments", "master_weights"):
+            training.pop(name, None)
+        training["optimizer"] = "muon"
     if has_lora:
         training |= _lora(random, framework, training, model)
     return Spec.model_validate(

@@ -34,9 +34,12 @@ class State(NamedTuple):
         return (self.optimizer + self.weights) * 2 + self.gradients
 
 
-def moments(case: Case) -> float:
+def moments(case: Case, of_matrix: bool) -> float:
     """What the optimizer keeps beside weights."""
     optimizer = case.training.optimizer
+    if optimizer == "muon":
+        # One momentum, and Adam's two of what is no matrix of a layer.
+        return 4 if of_matrix else 4 + 4
     if optimizer == "adamw":
         return 2 + 2 if case.training.moments == "bf16" else 4 + 4
     if optimizer == "adamw-8bit":
@@ -60,9 +63,9 @@ def frozen_state(case: Case, is_layer: bool) -> State:
     return State(bits / 8, 0, 0, 0, 0, 0, bits / 8, 0, False)
 
 
-def state_of(case: Case) -> State:
+def state_of(case: Case, of_matrix: bool = False) -> State:
     """Rajbhandari et al. 2019, section 3.1, as each framework has it."""
-    kept, framework = moments(case), case.spec.framework
+    kept, framework = moments(case, of_matrix), case.spec.framework
     if case.precision in ("tf32", "fp32"):
         return State(4, 0, 4, 0, kept, 0, 4, 4)
     asked = case.training.gradients

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from tests.recomputed import hiding, traffic
+from tests.recomputed import hiding, muon, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call, Network
 from tests.recomputed.copies import copies
@@ -74,6 +74,7 @@ class Step:
         # backward for a bubble, where nothing is passed on: neither may hide traffic.
         weights_s = min(own.weights + own.backward.wait / 2, left_s / 2)
         end = self.end(shares, [], hide_s=left_s)
+        end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
         return Layer(forward, backward, end, weights_s, own.again, own.mlp_again)
 
     def embedding(self) -> tuple[Parts, Parts]:

@@ -27,6 +27,7 @@ from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_
 from tests.recomputed.plans import (
     FIRST_WITH_LORA,
     FIRST_WITH_MODULES,
+    FIRST_WITH_MUON,
     FIRST_WITH_SEGMENTS,
     random_plan,
 )
@@ -36,6 +37,7 @@ SEEDS = [
     *range(150), 618, 1401, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
     *range(FIRST_WITH_SEGMENTS, FIRST_WITH_SEGMENTS + 20),
     *range(FIRST_WITH_LORA, FIRST_WITH_LORA + 60),
+    *range(FIRST_WITH_MUON, FIRST_WITH_MUON + 20),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic."""
 
@@ -184,7 +186,7 @@ SEEN = {
     "leading", "shared", "capacity", "tied", "without sequence parallelism", "fp8",
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
-    "segments", "lora", "nf4", "int8",
+    "segments", "lora", "nf4", "int8", "muon",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -214,6 +216,7 @@ def traits(job: Job, plan: Plan) -> set[str]:
     }
     found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
     found["segments"] = plan.recompute_segment > 1
+    found["muon"] = spec.training.optimizer == "muon"
     if spec.training.lora is not None:
         found |= {"lora": True, spec.training.lora.weights: True}
     modules = filter(None, plan.recompute_modules.split("+"))

@@ -17,6 +17,16 @@ PASSES = ("forward", "backward")
 def layer_shares(case: Case, is_leading: bool) -> list[Share]:
     is_dense = case.is_dense(is_leading)
     tensors = parameters.layer(case.model, is_dense)
+    if case.training.optimizer == "muon":
+        # Experts are matrices, with whatever biases they have.
+        every = list(tensors)
+        vectors = [own for own in every if own.is_vector and own.split != "ep"]
+        matrices = [own for own in every if own not in vectors]
+        state = state_of(case, of_matrix=True)
+        return [
+            *parameters.on_one_rank(case, iter(matrices), state),
+            *parameters.on_one_rank(case, iter(vectors), state_of(case)),
+        ]
     if case.training.lora is None:
         return parameters.on_one_rank(case, tensors, state_of(case))
     frozen = parameters.on_one_rank(case, tensors, frozen_state(case, True))

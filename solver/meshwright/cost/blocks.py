@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright.cost import traffic
 from meshwright.cost.job import Job
+from meshwright.cost.muon import orthogonalised_s
 from meshwright.cost.traffic import Collective
 from meshwright.cost.weights import (
     Weights,
@@ -20,6 +21,7 @@ from meshwright.cost.weights import (
     layer_weights,
 )
 from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.plans.columns import Floats
 from meshwright.plans.recomputation import (
     MLA_UP_PROJ,
     MLP,
@@ -53,6 +55,8 @@ class Block:
     """Reductions of gradients after a backward."""
     end: Operations
     """Operations at the end of a step."""
+    orthogonalised_s: Floats | float = 0.0
+    """Seconds of an update beside its traffic: see `cost.muon`."""
     repeated: dict[str, Operations] = field(default_factory=dict)
     """What selective recomputation repeats, by what it is; none is hidden."""
 
@@ -86,7 +90,8 @@ def layer(job: Job, rows: Skeletons) -> Block:
     calls = traffic.reductions(job.spec.model)
     exchange = traffic.expert_exchange(job, rows, 2)
     own = _layer(job, rows, layer_weights(job, rows), calls, exchange)
-    return replace(own, repeated=_repeated(job, rows, own))
+    update_s = orthogonalised_s(job, rows, is_dense=job.spec.model.moe is None)
+    return replace(own, repeated=_repeated(job, rows, own), orthogonalised_s=update_s)
 
 
 def dense_layer(job: Job, rows: Skeletons) -> Block:
@@ -94,7 +99,8 @@ def dense_layer(job: Job, rows: Skeletons) -> Block:
     own = _layer(job, rows, dense_layer_weights(job, rows), 2, [])
     bits = recomputed_bits(job.spec, rows)
     mlp = traffic.only(traffic.tensor_parallel(job, rows, 1), bits & MLP > 0)
-    return replace(own, repeated={"mlp": mlp})
+    update_s = orthogonalised_s(job, rows, is_dense=True)
+    return replace(own, repeated={"mlp": mlp}, orthogonalised_s=update_s)
 
 
 def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:

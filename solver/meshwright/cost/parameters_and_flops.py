@@ -84,6 +84,18 @@ def dense_layer_params(model: Model, tp: Ints) -> Floats:
     return _outside_mlp(model, tp) + mlp
 
 
+def matrix_params(model: Model, tp: Ints, is_dense: bool) -> Floats:
+    """Return the parameters of a layer's matrices on one GPU, without routed experts.
+
+    That is all but norms and biases.
+    """
+    moe = None if is_dense else model.moe
+    inner = model.d_ff if moe is None else moe.shared_d_ff
+    mlp = _mlp_matmul_params(model, inner) / tp
+    router = 0 if moe is None else moe.n_experts * model.d_model
+    return attention_matrices(model).on_one_gpu(model, tp) + mlp + router
+
+
 def expert_params(model: Model, ep: Ints) -> Floats:
     """Return the parameters of one layer's routed experts on one GPU."""
     if model.moe is None:

@@ -26,6 +26,8 @@ ADAMW_BYTES = 8
 def moment_bytes(spec: Spec) -> float:
     """Return the bytes per parameter that an optimizer holds beside the weight.
 
+    For Muon it is that of AdamW, which has what is no matrix of a layer.
+
     AdamW has two moments, in fp32 unless the spec says bf16, SGD the momentum;
     bitsandbytes' AdamW two of a byte.
     Adafactor without momentum has the mean square of every row and of every column in
@@ -38,6 +40,7 @@ def moment_bytes(spec: Spec) -> float:
         "adamw-8bit": 2 * (1 + 4 / BLOCK),
         "sgd": 4,
         "adafactor": 8 / spec.model.d_model,
+        "muon": ADAMW_BYTES,
     }[training.optimizer]
 
 
@@ -78,10 +81,27 @@ def _frozen(size: float) -> StateBytes:
 
 def state_bytes(spec: Spec) -> StateBytes:
     """Return the state of a trained parameter in the spec's framework and precision."""
-    moments = moment_bytes(spec)
+    return _trained(spec, moment_bytes(spec))
+
+
+def _trained(spec: Spec, moments: float) -> StateBytes:
     if not FORMATS[spec.training.precision].is_mixed:
         return StateBytes(4, 4, moments, 4, 4)
     return framework_of(spec).mixed_state(spec.training, moments)
+
+
+MUON_BYTES = 4
+"""The fp32 momentum of a parameter."""
+
+
+def matrix_state(spec: Spec) -> StateBytes:
+    """Return the state of one parameter of a layer's matrices."""
+    return layer_state(spec) if not has_muon(spec) else _trained(spec, MUON_BYTES)
+
+
+def has_muon(spec: Spec) -> bool:
+    """Return whether the matrices of layers have an optimizer of their own."""
+    return spec.training.optimizer == "muon"
 
 
 def sharded_bytes(

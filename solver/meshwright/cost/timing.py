@@ -277,7 +277,7 @@ def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
     ends_s, down_s, _ = exposed_in_turn_s(ends, moved.end_down_s, hide_s, overlap)
     return {
         "dp": ends_s,
-        "optimizer": _optimizer_s(job, rows, block.weights),
+        "optimizer": _optimizer_s(job, rows, block.weights) + block.orthogonalised_s,
         "offload": down_s + moved.update_s,
     }
 

@@ -12,8 +12,15 @@ from meshwright.cost.parameters_and_flops import (
     expert_params,
     head_params,
     layer_params,
+    matrix_params,
 )
-from meshwright.cost.state import end_state, layer_state, state_bytes
+from meshwright.cost.state import (
+    end_state,
+    has_muon,
+    layer_state,
+    matrix_state,
+    state_bytes,
+)
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.sharding import Sharding
@@ -41,18 +48,33 @@ class Weights:
 
 def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights of one layer: those of experts and adapters separately."""
-    model, state = job.spec.model, layer_state(job.spec)
-    weights = [_common(rows, layer_params(model, rows.tp), state)]
+    model, is_dense = job.spec.model, job.spec.model.moe is None
+    weights = _matrices_and_vectors(job, rows, layer_params(model, rows.tp), is_dense)
     if model.moe:
-        weights.append(_experts(rows, expert_params(model, rows.ep), state))
-    return weights + _adapters(job, rows, is_dense=model.moe is None)
+        params, state = expert_params(model, rows.ep), matrix_state(job.spec)
+        weights.append(_experts(rows, params, state))
+    return weights + _adapters(job, rows, is_dense)
 
 
 def dense_layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     """Return the weights of a leading layer without experts."""
     params = dense_layer_params(job.spec.model, rows.tp)
-    weights = [_common(rows, params, layer_state(job.spec))]
+    weights = _matrices_and_vectors(job, rows, params, is_dense=True)
     return weights + _adapters(job, rows, is_dense=True)
+
+
+def _matrices_and_vectors(
+    job: Job, rows: Skeletons, params: Floats, is_dense: bool
+) -> list[Weights]:
+    """Return the weights of a layer, norms and biases apart if they differ in state."""
+    spec = job.spec
+    if not has_muon(spec):
+        return [_common(rows, params, layer_state(spec))]
+    matrices = matrix_params(spec.model, rows.tp, is_dense)
+    return [
+        _common(rows, matrices, matrix_state(spec)),
+        _common(rows, params - matrices, layer_state(spec)),
+    ]
 
 
 def embedding_weights(job: Job, rows: Skeletons) -> list[Weights]:

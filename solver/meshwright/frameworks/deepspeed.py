@@ -34,6 +34,7 @@ PARTITION = Partition(
 FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
+    has_muon=True,  # runtime/zero/muon
     frozen_weights=FROZEN_WEIGHTS,  # with PEFT
     degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
     plan_rules=limits.PLAN_RULES,

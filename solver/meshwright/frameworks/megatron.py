@@ -30,6 +30,7 @@ FRAMEWORK = Framework(
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
     state_options=STATE_OPTIONS,
+    has_muon=True,  # core/optimizer/emerging_optimizers.py
     frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),

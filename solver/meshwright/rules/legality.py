@@ -67,6 +67,7 @@ PRINTED_ORDER = (
     "zero_bubble_rounds",
     "state_supported",
     "lora_supported",
+    "muon_supported",
     "state_sharded",
     "offload_supported",
     "drives_supported",

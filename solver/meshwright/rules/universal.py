@@ -103,7 +103,22 @@ def _has_lora(spec: Spec) -> bool:
     return lora is None or lora.weights in framework_of(spec).frozen_weights
 
 
+def _has_muon(spec: Spec) -> bool:
+    return framework_of(spec).has_muon
+
+
 PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "muon_supported",
+        "the framework has Muon, whose matrices are whole and on the GPU: ZeRO 0 or 1",
+        "megatron-core 0.19.2 optimizer/layer_wise_optimizer.py; deepspeed 0.19.8 "
+        "runtime/zero/muon",
+        lambda spec, rows: (
+            _has_muon(spec) & (rows.zero <= 1) & (rows.offload == KEEPS_ALL)
+        ),
+        "framework {spec.framework}, zero {zero}, offload {offload}",
+        concerns=lambda spec: spec.training.optimizer == "muon",
+    ),
     Rule(
         "lora_supported",
         "the framework has LoRA beside weights in that format",

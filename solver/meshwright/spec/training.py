@@ -71,10 +71,11 @@ class Training(SpecModel):
         description="In which gradients are added up and reduced (bf16: in 16 bits); "
         "default by framework.",
     )
-    optimizer: Literal["adamw", "adamw-8bit", "sgd", "adafactor"] = Field(
+    optimizer: Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"] = Field(
         "adamw",
         description="adamw keeps two fp32 moments per parameter, adamw-8bit two of a "
-        "byte, sgd one in fp32, adafactor a row and a column per matrix.",
+        "byte, sgd one in fp32, adafactor a row and a column per matrix; muon one in "
+        "fp32 for the matrices of layers, and for all else what adamw does.",
     )
     moments: Literal["bf16", "fp32"] = Field(
         "fp32", description="In which adamw keeps its moments."
@@ -138,6 +139,9 @@ class Training(SpecModel):
         """Yield the formats of frozen weights that no matmul of the job reads."""
         if self.lora is None:
             return
+        if self.optimizer == "muon":
+            sentence = "beside training.lora, whose matrices are thin; accepted: adamw"
+            yield Problem(("optimizer",), self.optimizer, sentence)
         wide = {"tf32", "fp32"} & {*self.precisions}
         no_copies = {"fp8"} & {*self.precisions} if self.lora.weights != "bf16" else {}
         if found := sorted({*wide, *no_copies}):

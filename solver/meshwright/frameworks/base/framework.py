@@ -114,6 +114,8 @@ class Framework:
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
     """Of `small_state.STATE_OPTIONS`, those that it has."""
+    has_muon: bool = False
+    """Whether it has Muon, whose updates need whole matrices."""
     frozen_weights: frozenset[str] = frozenset()
     """In which formats it keeps frozen weights beside LoRA's; none without LoRA."""
     degree_rules: tuple[Rule, ...] = ()

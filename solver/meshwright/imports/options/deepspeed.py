@@ -22,6 +22,7 @@ DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
 
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adafactor": "adafactor",
+    "muon": "muon",
     "cpuadam": "adamw", "fusedadam": "adamw", "adamw8bit": "adamw-8bit",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ DEGREES = {
 }
 """Degrees of a plan, and the names of the options that hold them."""
 
-OPTIMIZERS = {"adam": "adamw", "sgd": "sgd"}
+OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
 
 ATTENTION = {
     "flash": "flash", "fused": "flash", "auto": "flash", "unfused": "plain",
