@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.recomputed.activations import layer_bytes
 from tests.recomputed.case import Case
 from tests.recomputed.memory import leaves, streams_weights
 from tests.recomputed.parameters import Share
@@ -23,14 +24,31 @@ class Copies(NamedTuple):
     backward: float
     end: float
     """Of gradients on their way down when all micro-batches are done."""
+    up: float
+    """Of weights on their way up in one pass, and of gradients down."""
+    down: float
     update: float
     """Of the host's update, and of the weights that come up behind it."""
+
+
+def layer_copies(case: Case, shares: list[Share]) -> Copies:
+    """A layer's: with activations on their way, as often as layers leave of all."""
+    own, host = copies(case, shares), case.spec.cluster.topology.host
+    count = case.training.offload_activations
+    if not count or host is None:
+        return own
+    saved = layer_bytes(case, case.is_dense(False)).plain
+    leave = count * saved / case.model.n_layers / (host.pcie_gb_s * 1e9)
+    # In a forward they go against weights, in a backward with them.
+    return own._replace(
+        forward=max(own.forward, leave), backward=max(own.up + leave, own.down)
+    )
 
 
 def copies(case: Case, shares: list[Share]) -> Copies:
     host = case.spec.cluster.topology.host
     if host is None or case.plan.offload == "none":
-        return Copies(0.0, 0.0, 0.0, 0.0)
+        return Copies(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     gpus = case.spec.cluster.gpus_per_host
     path, drive = host.pcie_gb_s * 1e9, float("inf")
     if case.training.offload_to == "nvme" and host.nvme_gb_s is not None:
@@ -61,4 +79,4 @@ def copies(case: Case, shares: list[Share]) -> Copies:
     if not streams_weights(case):
         update = max(update, up_bytes / path)
     # PCIe carries both ways at once.
-    return Copies(up, max(up, down), end, update)
+    return Copies(up, max(up, down), end, up, down, update)

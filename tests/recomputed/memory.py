@@ -44,6 +44,9 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     is_shared = is_last and case.plan.recompute == "full"
     parts["workspace"] += max(working - logits, 0.0) if is_shared else working
     parts["workspace"] += _in_transit(case)
+    if case.training.offload_activations:
+        # One layer's on their way.
+        parts["workspace"] += layer_bytes(case, case.is_dense(False)).plain
     if stage == 0 and case.model.first_dense_layers:
         parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
@@ -89,7 +92,8 @@ def host_bytes(case: Case, stage: int) -> float:
     ]
     shares += traffic.embedding_shares(case) if stage == 0 else []
     shares += traffic.head_shares(case) if stage == case.plan.pp - 1 else []
-    total = 0.0
+    of_layer = layer_bytes(case, case.is_dense(False)).plain
+    total = case.training.offload_activations * of_layer
     for own in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
         is_gathered = case.plan.zero == 2 and leaves(case, "parameters")
@@ -117,6 +121,8 @@ def _activations(case: Case, stage: int) -> float:
             # A plan counts recomputed layers, and does not say which they are: a
             # leading layer is taken to be whichever of the two leaves more.
             saved += max(lead_plain - usual.plain, lead.kept - usual.kept)
+    # Without a pipeline all of them lie on the only stage.
+    saved -= case.training.offload_activations * usual.plain
     segment = case.plan.recompute_segment
     for _ in range(case.plan.stages[stage].recompute_layers):
         saved -= usual.plain - usual.kept / segment

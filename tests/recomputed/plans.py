@@ -84,20 +84,31 @@ WITH_MUON = [
 
 FIRST_WITH_MUON = 40_000
 
+WITH_ACTIVATIONS_OFFLOADED = [
+    (["megatron", *UNBOUND], "tp", 1),
+    (["megatron", *UNBOUND], "offload", OPTIMIZER),
+]
+"""The same for seeds from `FIRST_OFFLOADED` on."""
+
+FIRST_OFFLOADED = 50_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
     wanted = WANTED if seed < FIRST_WITH_MODULES else WITH_MODULES
-    has_muon = seed >= FIRST_WITH_MUON
+    has_muon = FIRST_WITH_MUON <= seed < FIRST_OFFLOADED
     has_lora = FIRST_WITH_LORA <= seed < FIRST_WITH_MUON
     if has_segments := FIRST_WITH_SEGMENTS <= seed < FIRST_WITH_LORA:
         wanted = WITH_SEGMENTS
     wanted = WITH_LORA if has_lora else WITH_MUON if has_muon else wanted
+    if leaves := seed >= FIRST_OFFLOADED:
+        wanted = WITH_ACTIVATIONS_OFFLOADED
     frameworks, column, least = random.choice(wanted)
     while True:
-        has_host = column == "offload" or random.random() < 0.3
-        spec = random_spec(random, frameworks, has_host, has_lora, has_muon)
+        has_host = column == "offload" or random.random() < 0.3 or leaves
+        kinds = has_lora, has_muon, leaves
+        spec = random_spec(random, frameworks, has_host, *kinds)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):

@@ -21,6 +21,7 @@ def random_spec(
     has_host: bool,
     has_lora: bool = False,
     has_muon: bool = False,
+    offloads_activations: bool = False,
 ) -> Spec:
     """Return a spec that leaves nearly all choices of a plan open."""
     framework, sizes = random.choice(frameworks), random.choice(SHAPES)
@@ -34,6 +35,8 @@ def random_spec(
         training |= _small_state(random, training)
     training["offload_to"] = "nvme" if has_drives else "cpu"
     model = _model(random)
+    if offloads_activations:
+        training["offload_activations"] = random.randint(1, model["n_layers"] - 1)
     if has_muon:
         for name in ("moments", "master_weights"):
             training.pop(name, None)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.recomputed import hiding, muon, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call, Network
-from tests.recomputed.copies import copies
+from tests.recomputed.copies import copies, layer_copies
 from tests.recomputed.kernels import (
     Pass,
     embedding_seconds,
@@ -60,7 +60,7 @@ class Step:
         """What a layer that the model repeats takes, or a leading one."""
         case, shares = self.case, traffic.layer_shares(self.case, is_leading)
         own = layer_seconds(case, case.is_dense(is_leading))
-        moved = copies(case, shares)
+        moved = layer_copies(case, shares)
 
         def passed(name: str, kernels: Pass, copies_s: float) -> tuple[Parts, float]:
             calls = list(traffic.layer(case, is_leading, name))

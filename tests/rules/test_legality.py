@@ -41,7 +41,13 @@ from meshwright.topology.groups import GROUPS
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.rows import row
 
-APART = ("offload_supported", "state_supported", "lora_supported", "muon_supported")
+APART = (
+    "offload_supported",
+    "state_supported",
+    "lora_supported",
+    "muon_supported",
+    "activations_offloaded",
+)
 """Rules with tests of their own."""
 
 RULES = {own.rule for own in rules_of("generic") if own.rule.name not in APART}

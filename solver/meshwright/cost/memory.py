@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost import offload
 from meshwright.cost.activations import (
     dense_saved_bytes,
     layer_input_bytes,
@@ -15,7 +16,6 @@ from meshwright.cost.activations import (
 )
 from meshwright.cost.adapters import dequantised_bytes
 from meshwright.cost.job import Job
-from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
     fp8_weight_bytes,
@@ -87,6 +87,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     is_full = rows.recompute == FULL
+    left, copied = offload.offloaded_activations(spec, tokens * saved)
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,
@@ -95,15 +96,15 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         outputs=np.where(has_outputs, outputs, 0.0),
         part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
         first=added([held.first, lead.working]),
-        first_activations=lead.activations,
+        first_activations=lead.activations - left,
         last=added([held.last, shared]),
         last_activations=logits,
         fixed={
-            "workspace": working + held.in_transit,
+            "workspace": working + held.in_transit + copied,
             "overhead": np.full(len(rows), framework.overhead_gib * GIB),
         },
         host_layer=held.host_layer,
-        host_first=held.host_first,
+        host_first=held.host_first + left,
         host_last=held.host_last,
     )
 
@@ -126,7 +127,7 @@ def _held(job: Job, rows: Skeletons) -> _Held:
     layer = _layer_state(job, rows, weights)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     lead = _leading(job, rows, layer)
-    host_layer = host_bytes(rows, weights)
+    host_layer = offload.host_bytes(rows, weights)
     lead_host = _leading_host(job, rows, host_layer)
     return _Held(
         layer=layer,
@@ -134,8 +135,8 @@ def _held(job: Job, rows: Skeletons) -> _Held:
         last=_state(job, rows, head),
         in_transit=_in_transit(job, rows, weights),
         host_layer=host_layer,
-        host_first=host_bytes(rows, embedding) + lead_host,
-        host_last=host_bytes(rows, head),
+        host_first=offload.host_bytes(rows, embedding) + lead_host,
+        host_last=offload.host_bytes(rows, head),
     )
 
 
@@ -156,12 +157,12 @@ def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
                 "optimizer": block.params * optimizer,
             }
         )
-    return kept_state(rows, held, added(parts))
+    return offload.kept_state(rows, held, added(parts))
 
 
 def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the same for a layer, with the fp8 copies that stay on the GPU."""
-    stays = ~rows.sharding.shards_weights & ~streams_weights(rows)
+    stays = ~rows.sharding.shards_weights & ~offload.streams_weights(rows)
     copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
     cast = sum(block.params for block in held if not block.is_adapter) * copies
     return added([_state(job, rows, held), {"weights": cast}])
@@ -216,7 +217,7 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     count = job.spec.model.first_dense_layers
     if not count:
         return np.zeros(len(rows))
-    dense = host_bytes(rows, dense_layer_weights(job, rows))
+    dense = offload.host_bytes(rows, dense_layer_weights(job, rows))
     return count * (dense - repeated)
 
 
@@ -281,7 +282,7 @@ def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     quantised weights one matrix at a time is there in 16 bits, too.
     """
     framework = framework_of(job.spec)
-    visits = rows.sharding.shards_weights | streams_weights(rows)
+    visits = rows.sharding.shards_weights | offload.streams_weights(rows)
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     element = ELEMENT_BYTES[job.spec.training.precision]
     result = dequantised_bytes(job.spec, rows.tp)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meshwright.cost.activations import saved_bytes
 from meshwright.cost.job import Job
 from meshwright.cost.state import sharded_bytes, summed_gradients
 from meshwright.cost.weights import Weights, by_state
@@ -22,6 +23,7 @@ from meshwright.plans.skeletons import (
     PARAMETERS,
     Skeletons,
 )
+from meshwright.spec.spec import Spec
 
 UPDATE_SHARE = 0.5
 """Share of the rated host memory bandwidth that a fused update on the CPU reaches: an
@@ -93,16 +95,18 @@ class Copies:
     """Copy of gradients to the host, at the end of the step."""
     update_s: Floats
     """Update by the optimizer, new weights copied to the GPU beside it."""
+    activations_s: Floats | float = 0.0
+    """Copy of activations to the host in a forward, and back in a backward."""
 
     @property
     def forward_s(self) -> Floats:
-        """Return the seconds of copies in a forward."""
-        return self.up_s
+        """Return the seconds of copies in a forward; PCIe works both ways at once."""
+        return np.maximum(self.up_s, self.activations_s)
 
     @property
     def backward_s(self) -> Floats:
-        """Return the seconds of copies in a backward; PCIe works both ways at once."""
-        return np.maximum(self.up_s, self.down_s)
+        """Return the seconds of copies in a backward, likewise."""
+        return np.maximum(self.up_s + self.activations_s, self.down_s)
 
 
 def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
@@ -138,6 +142,37 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
         end_down_s=np.where(code == OPTIMIZER, summed * path_s, 0.0),
         update_s=np.where(code >= OPTIMIZER, update_s, 0.0),
     )
+
+
+def layer_copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
+    """Return the seconds of a layer's copies: of its state, and of activations.
+
+    Activations of some layers leave; their copies are spread over the passes of all.
+    """
+    moved, layers = copies(job, rows, held), job.spec.model.n_layers
+    return replace(moved, activations_s=_activations_s(job, rows) / layers)
+
+
+def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
+    spec, host = job.spec, job.spec.cluster.topology.host
+    if host is None or not spec.training.offload_activations:
+        return 0.0
+    tokens = rows.shards.tokens(spec.training.seq_len)
+    of_layer = tokens * saved_bytes(spec, rows.shards)
+    left, _ = offloaded_activations(spec, of_layer)
+    return left / (host.pcie_gb_s * 1e9)
+
+
+def offloaded_activations(
+    spec: Spec, of_layer: Floats
+) -> tuple[Floats | float, Floats | float]:
+    """Return the bytes of activations on the host, and on their way there or back.
+
+    `of_layer` are those of a repeated layer and micro-batch, which all layers count as.
+    One layer at a time is on its way. Without a pipeline one micro-batch is in flight.
+    """
+    count = spec.training.offload_activations
+    return (count * of_layer, of_layer) if count else (0.0, 0.0)
 
 
 def is_never_faster(job: Job) -> bool:

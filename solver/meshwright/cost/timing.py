@@ -23,7 +23,7 @@ from meshwright.cost.blocks import (
 from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.job import Job
-from meshwright.cost.offload import copies
+from meshwright.cost.offload import copies, layer_copies
 from meshwright.cost.repeated import of_bits
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.registry import framework_of
@@ -134,7 +134,7 @@ def _layer(
     The end of the step hides behind the compute that one backward has left: a second of
     compute hides one second of traffic, once over the whole step.
     """
-    moved = copies(job, rows, block.weights)
+    moved = layer_copies(job, rows, block.weights)
     zero_s, zero_back_s = _zero_s(job, rows, block)
     exposed = {
         "tp": traffic.seconds(job, rows, block.tp),

@@ -61,6 +61,9 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--use-precision-aware-optimizer", why=why)
         for name in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
             yield Setting(name, spec.training.moments, "training.moments")
+    if layers := spec.training.offload_activations:
+        name = "--cpu-offloading-num-layers"
+        yield Setting(name, layers, "training.offload_activations")
     if plan.offload == "optimizer":
         yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
         yield Setting("--optimizer-offload-fraction", 1.0, "all of it")

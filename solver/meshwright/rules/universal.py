@@ -103,11 +103,27 @@ def _has_lora(spec: Spec) -> bool:
     return lora is None or lora.weights in framework_of(spec).frozen_weights
 
 
+def _offloads_activations(spec: Spec) -> bool:
+    return framework_of(spec).offloads_activations
+
+
 def _has_muon(spec: Spec) -> bool:
     return framework_of(spec).has_muon
 
 
 PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "activations_offloaded",
+        "the framework offloads activations: without a pipeline, nothing recomputed",
+        "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading",
+        lambda spec, rows: (
+            _offloads_activations(spec) & (rows.pp == 1) & (rows.recompute == NONE)
+        ),
+        "framework {spec.framework}, pp {pp}, recompute {recompute}",
+        concerns=lambda spec: spec.training.offload_activations > 0,
+        fails_with="Currently there is no support for Pipeline parallelism with CPU "
+        "offloading",
+    ),
     Rule(
         "muon_supported",
         "the framework has Muon, whose matrices are whole and on the GPU: ZeRO 0 or 1",

@@ -31,6 +31,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _offload_to,
         _positions,
         _adapters,
+        _offloaded_activations,
         _degrees,
         _experts,
         _zero,
@@ -87,6 +88,17 @@ def _adapters(spec: Spec) -> Iterable[Problem]:
             accepted = sorted({*GROUPS, *GROUPS["attention"], *GROUPS["mlp"]} - missing)
             sentence = f"names no matrix of the model; accepted: {', '.join(accepted)}"
             yield Problem(path, name, sentence)
+
+
+def _offloaded_activations(spec: Spec) -> Iterable[Problem]:
+    count, most = spec.training.offload_activations, spec.model.n_layers - 1
+    path = ("training", "offload_activations")
+    if count > most:
+        yield Problem(
+            path, count, f"is not below model.n_layers; accepted: 0 to {most}"
+        )
+    if count and spec.cluster.topology.host is None:
+        yield Problem(path, count, "needs cluster.topology.host; accepted: 0")
 
 
 class Dividend(NamedTuple):

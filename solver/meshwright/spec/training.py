@@ -16,6 +16,7 @@ from pydantic import (
 from meshwright.spec.base import (
     NOT_EMPTY,
     Count,
+    CountOrNone,
     Margin,
     Problem,
     Share,
@@ -55,8 +56,6 @@ class Training(SpecModel):
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {
         "peft": "adapters other than those of training.lora",
         "partition_activations": "checkpoints split over tensor-parallel GPUs",
-        "offload_activations": "activations in host memory",
-        "cpu_offloading_num_layers": "activations in host memory",
     }
 
     seq_len: Count = Field(description="Tokens per sequence.")
@@ -103,6 +102,10 @@ class Training(SpecModel):
     )
     lora: Lora | None = Field(
         None, description="Freezes all weights and trains adapters beside them."
+    )
+    offload_activations: CountOrNone = Field(
+        0,
+        description="Layers whose activations wait in host memory for the backward.",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

@@ -114,6 +114,9 @@ class Framework:
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
     """Of `small_state.STATE_OPTIONS`, those that it has."""
+    offloads_activations: bool = False
+    """Whether activations of some layers may wait in host memory, without a pipeline
+    and without recomputation."""
     has_muon: bool = False
     """Whether it has Muon, whose updates need whole matrices."""
     frozen_weights: frozenset[str] = frozenset()

@@ -33,8 +33,6 @@ NOT_JUDGED = {
     "tp_comm_overlap": "messages of tensor parallelism count as not hidden",
     "overlap_moe_expert_parallel_comm": "messages of experts count as not hidden",
     "delay_wgrad_compute": "it hides messages that count as not hidden",
-    "cpu_offloading": "activations stay on the GPU",
-    "cpu_offloading_num_layers": "activations stay on the GPU",
     "distribute_saved_activations": "what is saved is counted whole",
     "fp4_format": "no GPU is priced in fp4",
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
@@ -49,7 +47,6 @@ NOT_JUDGED = {
 
 _NOT_JUDGED_UNLESS = {
     "outer_dp_sharding_strategy": "no_shard",
-    "cpu_offloading_num_layers": "0",
     "mtp_num_layers": "0",
 }
 
@@ -261,6 +258,7 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
         launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
+    _say_offloaded_activations(settings, launch)
     if found := settings.word(ATTENTION, "attention_backend"):
         launch.say("training.attention", *found)
     if own := settings.is_on("use_flash_attn"):
@@ -268,3 +266,18 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
         launch.say("training.fused_loss", *fused)
+
+
+def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
+    """Say how many layers leave their activations to the host, where any do.
+
+    The number alone switches the arguments of Megatron-LM on, not those of the core.
+    """
+    found = settings.count("cpu_offloading_num_layers", least=0)
+    switch = settings.flag("cpu_offloading")
+    if found is None or found[0] == 0:
+        return
+    if switch is not None and not switch[0]:
+        launch.changes_nothing(found[1], "cpu_offloading is off")
+        return
+    launch.say("training.offload_activations", *found)
