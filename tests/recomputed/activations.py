@@ -222,7 +222,9 @@ def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
     saved = bytes_left(case, is_dense, frozenset())
     kept = bytes_left(case, is_dense, case.repeats)
     if case.plan.recompute == "full":
-        kept = case.model.d_model * case.element * case.own_tokens
+        is_split = case.training.partition_activations
+        tokens = case.tokens / case.plan.tp if is_split else case.own_tokens
+        kept = case.model.d_model * case.element * tokens
     return LayerBytes(saved, kept)
 
 

@@ -16,6 +16,7 @@ from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import (
+    FULL,
     GPIPE,
     GRADIENTS,
     OPTIMIZER,
@@ -92,6 +93,11 @@ WITH_ACTIVATIONS_OFFLOADED = [
 
 FIRST_OFFLOADED = 50_000
 
+WITH_ACTIVATIONS_SPLIT = [(["megatron", "deepspeed", *UNBOUND], "recompute", FULL)]
+"""The same for seeds from `FIRST_SPLIT` on."""
+
+FIRST_SPLIT = 60_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
@@ -102,12 +108,14 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
     if has_segments := FIRST_WITH_SEGMENTS <= seed < FIRST_WITH_LORA:
         wanted = WITH_SEGMENTS
     wanted = WITH_LORA if has_lora else WITH_MUON if has_muon else wanted
-    if leaves := seed >= FIRST_OFFLOADED:
+    if leaves := FIRST_OFFLOADED <= seed < FIRST_SPLIT:
         wanted = WITH_ACTIVATIONS_OFFLOADED
+    if splits := seed >= FIRST_SPLIT:
+        wanted = WITH_ACTIVATIONS_SPLIT
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3 or leaves
-        kinds = has_lora, has_muon, leaves
+        kinds = has_lora, has_muon, leaves, splits
         spec = random_spec(random, frameworks, has_host, *kinds)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)

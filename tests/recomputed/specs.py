@@ -22,6 +22,7 @@ def random_spec(
     has_lora: bool = False,
     has_muon: bool = False,
     offloads_activations: bool = False,
+    splits_activations: bool = False,
 ) -> Spec:
     """Return a spec that leaves nearly all choices of a plan open."""
     framework, sizes = random.choice(frameworks), random.choice(SHAPES)
@@ -35,6 +36,8 @@ def random_spec(
         training |= _small_state(random, training)
     training["offload_to"] = "nvme" if has_drives else "cpu"
     model = _model(random)
+    if splits_activations:
+        training["partition_activations"] = True
     if offloads_activations:
         training["offload_activations"] = random.randint(1, model["n_layers"] - 1)
     if has_muon:

@@ -185,7 +185,10 @@ class Step:
             calls = traffic.again(self.case)
             return own.again + sum(self.network.seconds(call) for call in calls)
         fetched = ("zero", "offload")
-        return sum(s for name, s in own.forward.items() if name not in fetched)
+        gathered = traffic.gathered_again(self.case)
+        gathered_s = sum(self.network.seconds(call) for call in gathered)
+        forward = own.forward.items()
+        return gathered_s + sum(s for name, s in forward if name not in fetched)
 
     @property
     def _send_s(self) -> float:

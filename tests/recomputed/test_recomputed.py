@@ -26,6 +26,7 @@ from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_links
 from tests.recomputed.plans import (
     FIRST_OFFLOADED,
+    FIRST_SPLIT,
     FIRST_WITH_LORA,
     FIRST_WITH_MODULES,
     FIRST_WITH_MUON,
@@ -40,6 +41,7 @@ SEEDS = [
     *range(FIRST_WITH_LORA, FIRST_WITH_LORA + 60),
     *range(FIRST_WITH_MUON, FIRST_WITH_MUON + 20),
     *range(FIRST_OFFLOADED, FIRST_OFFLOADED + 15),
+    *range(FIRST_SPLIT, FIRST_SPLIT + 10),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic."""
 
@@ -189,7 +191,7 @@ SEEN = {
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
     "segments", "lora", "nf4", "int8", "muon",
-    "offloaded activations",
+    "offloaded activations", "split activations",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -220,6 +222,7 @@ def traits(job: Job, plan: Plan) -> set[str]:
     found |= {name: getattr(plan, name) > 1 for name in ("tp", "cp", "ep", "vpp")}
     found["segments"] = plan.recompute_segment > 1
     found["offloaded activations"] = spec.training.offload_activations > 0
+    found["split activations"] = spec.training.partition_activations
     found["muon"] = spec.training.optimizer == "muon"
     if spec.training.lora is not None:
         found |= {"lora": True, spec.training.lora.weights: True}

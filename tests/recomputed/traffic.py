@@ -87,6 +87,13 @@ def again(case: Case) -> Iterator[Call]:
             yield call
 
 
+def gathered_again(case: Case) -> Iterator[Call]:
+    """A layer's input, of which a rank has kept its part; one for every segment."""
+    if case.training.partition_activations and case.plan.recompute == "full":
+        whole = case.hidden_bytes / case.plan.recompute_segment
+        yield Call("tp", "all_gather", "tp", whole)
+
+
 def lead_again(case: Case) -> Iterator[Call]:
     """The same in the MLP of a leading layer."""
     if "mlp" in case.repeats:

@@ -46,6 +46,7 @@ APART = (
     "state_supported",
     "lora_supported",
     "muon_supported",
+    "activations_partitioned",
     "activations_offloaded",
 )
 """Rules with tests of their own."""

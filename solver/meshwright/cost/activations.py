@@ -255,8 +255,9 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token of a layer's input: what full recomputation keeps."""
-    element = ELEMENT_BYTES[spec.training.precision]
-    return element * spec.model.d_model / shards.sequence_shards
+    is_split = spec.training.partition_activations
+    parts = shards.tp if is_split else shards.sequence_shards
+    return ELEMENT_BYTES[spec.training.precision] * spec.model.d_model / parts
 
 
 def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:

@@ -58,7 +58,8 @@ class Block:
     orthogonalised_s: Floats | float = 0.0
     """Seconds of an update beside its traffic: see `cost.muon`."""
     repeated: dict[str, Operations] = field(default_factory=dict)
-    """What selective recomputation repeats, by what it is; none is hidden."""
+    """What selective recomputation repeats, and gathers of split checkpoints, by what
+    they are; none is hidden."""
 
     @property
     def forward(self) -> dict[str, Operations]:
@@ -121,11 +122,13 @@ def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:
         "keys and values": (PER_OP, own.ring),
     }
     every = int(np.bitwise_or.reduce(bits, initial=0))
-    return {
+    repeated = {
         name: traffic.only(operations, bits & of_it > 0)
         for name, (of_it, operations) in found.items()
         if of_it & every
     }
+    gathers = traffic.checkpoint_gathers(job, rows)
+    return repeated | ({"checkpoints": gathers} if gathers else {})
 
 
 def _layer(

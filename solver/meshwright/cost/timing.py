@@ -70,7 +70,8 @@ class BlockTimes:
     weight_s: Floats
     """The part of the backward for gradients of weights, which may wait."""
     repeated_s: Floats
-    """The collectives that selective recomputation repeats."""
+    """The collectives that selective recomputation repeats, or that gather the input
+    of a layer for full recomputation."""
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -221,7 +222,7 @@ def _recompute_s(
     fetched = ("zero", "offload")
     forward_s = sum(s for name, s in times.forward.items() if name not in fetched)
     again_s = of_bits(seconds.repeated, bits) + times.repeated_s
-    again = [again_s, forward_s]
+    again = [again_s, forward_s + times.repeated_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 

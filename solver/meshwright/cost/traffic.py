@@ -27,7 +27,7 @@ from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import FULL, Skeletons
 from meshwright.spec.model import Model
 from meshwright.topology.groups import CP, EP, PP, TP
 
@@ -116,6 +116,19 @@ def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
         Collective(TP, "all_gather", split, rows.tp, calls),
         Collective(TP, "reduce_scatter", split, rows.tp, calls),
     ]
+
+
+def checkpoint_gathers(job: Job, rows: Skeletons) -> list[Collective]:
+    """Return the all-gather of a recomputed layer's input, where it was split.
+
+    Of a segment the first layer alone has an input that was kept; the gather counts as
+    a part of one for each of its layers.
+    """
+    if not job.spec.training.partition_activations:
+        return []
+    is_split = (rows.recompute == FULL) & (rows.tp > 1)
+    whole = np.where(is_split, hidden_bytes(job, rows) / rows.recompute_segment, 0.0)
+    return [Collective(TP, "all_gather", whole, rows.tp)]
 
 
 def latent_gathers(job: Job, rows: Skeletons) -> list[Collective]:

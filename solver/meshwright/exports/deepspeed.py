@@ -79,6 +79,10 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
     kind = "bf16" if plan.precision == "fp8" else plan.precision
     if kind in ("bf16", "fp16"):
         yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")
+    if spec.training.partition_activations:
+        settings = {"partition_activations": True}
+        why = "training.partition_activations"
+        yield Setting("activation_checkpointing", settings, why)
     usual = "fp16" if kind == "fp16" else "fp32"
     sums = spec.training.gradients or usual
     if kind in ("bf16", "fp16") and plan.zero <= 1:

@@ -24,6 +24,11 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
+    is_split = plan.tp > 1 and plan.recompute == "full"
+    if spec.training.partition_activations and not is_split:
+        sentence = "needs full recomputation and tensor parallelism"
+        check = "megatron/training/arguments.py: distribute_saved_activations"
+        yield Refusal("training.partition_activations", sentence, check)
     if spec.training.lora is not None:
         sentence = (
             "what is written here pretrains all weights; adapters need Megatron "
@@ -61,6 +66,9 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--use-precision-aware-optimizer", why=why)
         for name in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
             yield Setting(name, spec.training.moments, "training.moments")
+    if spec.training.partition_activations:
+        why = "training.partition_activations"
+        yield Setting("--distribute-saved-activations", why=why)
     if layers := spec.training.offload_activations:
         name = "--cpu-offloading-num-layers"
         yield Setting(name, layers, "training.offload_activations")

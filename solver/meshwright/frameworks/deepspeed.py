@@ -34,6 +34,7 @@ PARTITION = Partition(
 FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
+    partitions_activations=True,  # activation_checkpointing/checkpointing.py
     has_muon=True,  # runtime/zero/muon
     frozen_weights=FROZEN_WEIGHTS,  # with PEFT
     degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),

@@ -23,6 +23,7 @@ FRAMEWORK = Framework(
     degree_rules=(BALANCED_CONTEXT,),
     plan_rules=(NO_MODULES_NAMED, OFFLOADS_WHAT_IS_SHARDED),
     state_options=STATE_OPTIONS,
+    partitions_activations=True,
     offloads_activations=True,
     has_muon=True,
     frozen_weights=FROZEN_WEIGHTS,

@@ -30,6 +30,7 @@ FRAMEWORK = Framework(
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
     state_options=STATE_OPTIONS,
+    partitions_activations=True,  # --distribute-saved-activations
     offloads_activations=True,  # transformer_config.py, `cpu_offloading`
     has_muon=True,  # core/optimizer/emerging_optimizers.py
     frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo

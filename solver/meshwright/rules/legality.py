@@ -68,6 +68,7 @@ PRINTED_ORDER = (
     "state_supported",
     "lora_supported",
     "muon_supported",
+    "activations_partitioned",
     "activations_offloaded",
     "state_sharded",
     "offload_supported",

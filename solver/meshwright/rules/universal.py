@@ -103,6 +103,10 @@ def _has_lora(spec: Spec) -> bool:
     return lora is None or lora.weights in framework_of(spec).frozen_weights
 
 
+def _partitions_activations(spec: Spec) -> bool:
+    return framework_of(spec).partitions_activations
+
+
 def _offloads_activations(spec: Spec) -> bool:
     return framework_of(spec).offloads_activations
 
@@ -112,6 +116,17 @@ def _has_muon(spec: Spec) -> bool:
 
 
 PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "activations_partitioned",
+        "the framework splits checkpoints over tensor-parallel GPUs, which sequence "
+        "parallelism has split already",
+        "megatron-core 0.19.2 transformer/transformer_config.py: "
+        "distribute_saved_activations; deepspeed 0.19.8 "
+        "runtime/activation_checkpointing/checkpointing.py",
+        lambda spec, rows: _partitions_activations(spec) & ~rows.sequence_parallel,
+        "framework {spec.framework}, sequence parallelism {sequence_parallel}",
+        concerns=lambda spec: spec.training.partition_activations,
+    ),
     Rule(
         "activations_offloaded",
         "the framework offloads activations: without a pipeline, nothing recomputed",

@@ -17,6 +17,7 @@ from meshwright.spec.base import (
     NOT_EMPTY,
     Count,
     CountOrNone,
+    Flag,
     Margin,
     Problem,
     Share,
@@ -55,7 +56,6 @@ class Training(SpecModel):
 
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {
         "peft": "adapters other than those of training.lora",
-        "partition_activations": "checkpoints split over tensor-parallel GPUs",
     }
 
     seq_len: Count = Field(description="Tokens per sequence.")
@@ -102,6 +102,11 @@ class Training(SpecModel):
     )
     lora: Lora | None = Field(
         None, description="Freezes all weights and trains adapters beside them."
+    )
+    partition_activations: Flag = Field(
+        False,
+        description="Whether the inputs of recomputed layers are split over the "
+        "tensor-parallel group, and gathered before they are needed.",
     )
     offload_activations: CountOrNone = Field(
         0,

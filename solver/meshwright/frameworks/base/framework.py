@@ -114,6 +114,8 @@ class Framework:
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
     """Of `small_state.STATE_OPTIONS`, those that it has."""
+    partitions_activations: bool = False
+    """Whether checkpoints may be split over a tensor-parallel group."""
     offloads_activations: bool = False
     """Whether activations of some layers may wait in host memory, without a pipeline
     and without recomputation."""

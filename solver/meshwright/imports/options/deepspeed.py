@@ -36,7 +36,6 @@ NOT_JUDGED = {
     "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
     "sequence_parallel_size": "Ulysses is not priced",
     "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
-    "activation_checkpointing.partition_activations": "what is saved is counted whole",
     "zero_optimization.offload_optimizer.ratio": "all of the optimizer is offloaded",
 }
 """Keys that touch time or memory, and what is counted instead."""
@@ -75,6 +74,8 @@ def say_plan(settings: Settings, launch: Launch) -> None:
         if found := settings.count(name):
             launch.say(field, *found)
     _say_recompute(settings, launch)
+    if own := settings.is_on("activation_checkpointing.partition_activations"):
+        launch.say("training.partition_activations", True, own)
     for name, why in NOT_JUDGED.items():
         own = settings.get(name)
         if own is not None and str(own.value).lower() not in _PLAIN:

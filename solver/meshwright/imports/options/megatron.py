@@ -33,7 +33,6 @@ NOT_JUDGED = {
     "tp_comm_overlap": "messages of tensor parallelism count as not hidden",
     "overlap_moe_expert_parallel_comm": "messages of experts count as not hidden",
     "delay_wgrad_compute": "it hides messages that count as not hidden",
-    "distribute_saved_activations": "what is saved is counted whole",
     "fp4_format": "no GPU is priced in fp4",
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
@@ -258,7 +257,7 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
         launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    _say_offloaded_activations(settings, launch)
+    _say_activations(settings, launch)
     if found := settings.word(ATTENTION, "attention_backend"):
         launch.say("training.attention", *found)
     if own := settings.is_on("use_flash_attn"):
@@ -266,6 +265,13 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
         launch.say("training.fused_loss", *fused)
+
+
+def _say_activations(settings: Settings, launch: Launch) -> None:
+    """Say where saved activations lie, if not whole on the GPU that made them."""
+    if own := settings.is_on("distribute_saved_activations"):
+        launch.say("training.partition_activations", True, own)
+    _say_offloaded_activations(settings, launch)
 
 
 def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
