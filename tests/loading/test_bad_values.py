@@ -105,7 +105,8 @@ FORMS = [
     (FRAMEWORK, "1: 2", "16: 1: unknown field; accepted: model, cluster, framework"),
     (FRAMEWORK, "limits: 5", "16: limits: 5: expected a mapping with the fields"),
     (BATCH, f"{BATCH}\n  optimizer: adam", "20: training.optimizer: 'adam': expected "
-                                           "adamw, adamw-8bit, sgd or adafactor; did"),
+                                           "adamw, adamw-8bit, sgd, adafactor or muon; "
+                                           "did"),
     (BATCH, f"{BATCH}\n  {BATCH}", "20: training.global_batch: already given at spec."),
     (f"training:\n  seq_len: 1024\n  {BATCH}\n", "", "1: training: missing; expected a "
      "mapping with the fields seq_len, global_batch"),
