@@ -32,6 +32,7 @@ MODELS = {
     "link": "spec.links:Link",
     "host": "spec.host:Host",
     "training": "spec.training:Training",
+    "training.lora": "spec.lora:Lora",
     "limits": "spec.training:Limits",
     "pins": "spec.pins:Pins",
     "pins.mesh": "spec.pins:MeshPin",

@@ -296,3 +296,57 @@ def test_a_precision_that_was_not_asked_for_breaks_a_rule() -> None:
     job = make_job(spec("megatron"))
     broken_names = {r.rule for r in broken_rules(job, plan("none", 1, "fp16"))}
     assert broken_names == {"precision_chosen"}
+
+
+def activations_spec(layers: int, framework: str = "megatron", **own: Any) -> Spec:
+    training = {"offload_activations": layers, **own.pop("training", {})}
+    return spec(framework, HOST, training=training, **own)
+
+
+def test_activations_of_layers_leave_for_the_host() -> None:
+    """Those of three of four layers leave; one layer's are on their way."""
+    usual = check(make_job(activations_spec(0)), plan("none", 1)).stages[0]
+    moved = check(make_job(activations_spec(3)), plan("none", 1)).stages[0]
+    of_layer = usual.parts["activations"] / 4
+    assert moved.parts["activations"] == pytest.approx(of_layer)
+    on_the_way = moved.parts["workspace"] - usual.parts["workspace"]
+    assert on_the_way == pytest.approx(of_layer)
+    assert moved.host_gib == pytest.approx(3 * of_layer)
+    assert usual.host_gib == 0
+
+
+def test_copies_that_nothing_hides_take_their_time_over_pcie() -> None:
+    """Down in a forward, and up in a backward, where nothing hides copies."""
+    slow = HOST | {"pcie_gb_s": 0.5}
+    fields = {"training": {"offload_activations": 2}}
+    own = price_of(spec("megatron", slow, **fields))
+    of_layer = float(own.memory.activations[0])
+    shown = own.time.forward["offload"][0] + own.time.backward["offload"][0]
+    hidden = own.time.forward["compute"][0] + own.time.backward["compute"][0]
+    all_s = 2 * (2 / 4 * of_layer) / 0.5e9
+    assert all_s - hidden <= shown <= all_s
+
+
+def price_of(own: Spec) -> Any:
+    job = make_job(own)
+    rows, _ = to_row(job.fabric, plan("none", 1))
+    return price(job, rows)
+
+
+@pytest.mark.parametrize("framework", ["megatron", "generic", "ideal", "fsdp"])
+def test_who_offloads_activations(framework: str) -> None:
+    own = activations_spec(1, framework)
+    is_kept = "activations_offloaded" not in broken(own, "none", 1)
+    assert is_kept == (framework != "fsdp")
+    recomputed = plan(
+        "none", 1, recompute="full", stages=({"layers": 4, "recompute_layers": 4},)
+    )
+    names = {rule.rule for rule in broken_rules(make_job(own), recomputed)}
+    assert "activations_offloaded" in names
+
+
+def test_a_layer_must_stay() -> None:
+    with pytest.raises((SpecError, ValueError), match="offload_activations"):
+        activations_spec(4)
+    with pytest.raises((SpecError, ValueError), match=r"needs cluster\.topology"):
+        spec("megatron", None, training={"offload_activations": 1})

@@ -52,6 +52,7 @@ PADDED: Fields = {
 MLA_WIDTHS = {"kv_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
 MLA: Fields = {"head_dim": 192, "mla": {**MLA_WIDTHS, "q_rank": 1536}}
 MLA_LITE: Fields = {"head_dim": 192, "mla": MLA_WIDTHS}
+ATTENTION: Fields = {"targets": "attention"}
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,14 @@ class Case:
     counted: float
     selective: bool = False
     precision: str = "bf16"
+    lora: Fields | None = None
 
     @property
     def spec(self) -> Spec:
         job = {"seq_len": 8192, "global_batch": 1, "attention": self.attention}
         job |= {"fused": FUSED[self.fused], "precision": self.precision}
+        if self.lora is not None:
+            job["lora"] = self.lora
         return Spec.model_validate(
             {"model": self.model, "cluster": CLUSTER, "training": job}
         )
@@ -159,6 +163,30 @@ CASES = {
         LLAMA | MLA, "flash", "all", 30.06, 30.06, selective=True
     ),
     "latent keys alone": Case(LLAMA | MLA_LITE, "flash", "all", 39.56, 39.57),
+    "lora": Case(LLAMA | GQA, "flash", "all", 34.09, 34.09, lora={}),
+    "lora on queries": Case(
+        LLAMA | GQA, "flash", "all", 25.04, 25.04, lora={"targets": "q_proj"}
+    ),
+    "lora, eager": Case(LLAMA | GQA, "flash", "none", 45.09, 45.09, lora={}),
+    "lora on attention, eager": Case(
+        LLAMA | GQA, "flash", "none", 36.06, 36.06, lora={"targets": "attention"}
+    ),
+    "lora on down_proj, fused norms": Case(
+        LLAMA | GQA, "flash", "norms", 37.04, 37.04, lora={"targets": "down_proj"}
+    ),
+    "lora on o_proj, gpt plain": Case(
+        GPT, "plain", "all", 148.06, 148.07, lora={"targets": "o_proj", "rank": 64}
+    ),
+    "lora, experts": Case(
+        LLAMA | GQA | MIXTRAL, "flash", "none", 65.07, 65.09, lora=ATTENTION
+    ),
+    "lora, shared experts": Case(
+        LLAMA | SHARED, "flash", "norms", 55.99, 56.05, lora={"targets": "mlp"}
+    ),
+    "lora, latent attention": Case(LLAMA | MLA, "flash", "all", 41.13, 41.13, lora={}),
+    "lora, parallel, eager": Case(
+        LLAMA | PARALLEL, "flash", "none", 46.06, 46.06, lora={"targets": "mlp"}
+    ),
 }
 
 

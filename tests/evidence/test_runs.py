@@ -89,10 +89,6 @@ def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
         ({"config__precision": "fp8"}, "config.precision: fp8 has no peak on "
          "a100-sxm-80gb"),
         ({"config__precision": "nvfp4"}, "config.precision: nvfp4 is not modelled"),
-        ({"config__task": "lora"}, "config.task: LoRA's frozen weights are not "
-         "modelled"),
-        ({"id": "model-70b-lora-8g"}, "config.task: LoRA's frozen weights are not "
-         "modelled"),
         ({"config__schedule": "zbv"}, "config.schedule: zbv is not modelled"),
         ({"config__vp": 2, "config__global_batch": 56},
          "config.vp: 7 micro-batches do not fill 2 stages"),
@@ -115,6 +111,28 @@ def test_what_cannot_be_priced_is_listed_with_its_reason(
     found, left = price_runs([Run.model_validate(row(**change))])
     assert found == []
     assert [why for _, why in left] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("change", "weights"),
+    [
+        ({"config__task": "lora"}, "bf16"),
+        ({"id": "model-70b-lora-8g"}, "bf16"),
+        ({"config__task": "qlora", "config__framework": "FSDP"}, "nf4"),
+    ],
+)
+def test_lora_is_priced_with_adapters_that_are_noted(
+    change: dict[str, Any], weights: str
+) -> None:
+    found, left = price_runs([Run.model_validate(row(**change))])
+    assert left == []
+    lora = found[0].spec.training.lora
+    assert lora is not None
+    assert lora.weights == weights
+    assert found[0].assumed["config.lora"] == {
+        "targets": list(lora.targets),
+        "weights": weights,
+    }
 
 
 def test_a_code_base_without_a_profile_is_priced_as_generic_and_counted_apart() -> None:

@@ -221,3 +221,32 @@ def _topologies(draw: st.DrawFn, sizes: list[int], memory_gib: float) -> dict[st
         "peak_tflops": draw(_peaks()),
     }
     return {"gpu": gpu, "levels": levels}
+
+
+@st.composite
+def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
+    """Return random specs with frozen weights, Muon, or activations elsewhere."""
+    data = draw(spec_data(most_layers))
+    training, host = data["training"], data["cluster"]["topology"].get("host")
+    kinds = ["lora", "muon", "partition_activations"]
+    kind = draw(st.sampled_from([*kinds, *(["offload_activations"] if host else [])]))
+    names = {"lora": ["megatron", "fsdp", "deepspeed"], "muon": ["megatron"]}
+    both = ["generic", "ideal"]
+    data["framework"] = draw(st.sampled_from([*both, *names.get(kind, ["megatron"])]))
+    if kind == "lora":
+        training["precision"] = draw(st.sampled_from(["bf16", "fp16"]))
+        rank, targets = st.sampled_from([4, 64]), st.sampled_from(["attention", "mlp"])
+        is_packed = data["framework"] != "megatron" and draw(st.booleans())
+        training["lora"] = {
+            "rank": draw(rank),
+            "targets": "attention" if "moe" in data["model"] else draw(targets),
+            "weights": draw(st.sampled_from(["nf4", "int8"])) if is_packed else "bf16",
+        }
+    elif kind == "muon":
+        training["optimizer"] = "muon"
+    elif kind == "partition_activations":
+        training["partition_activations"] = True
+    else:
+        layers = data["model"]["n_layers"]
+        training["offload_activations"] = draw(st.integers(0, layers - 1))
+    return Spec.model_validate(data)

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
+from meshwright.spec.lora import Lora
 from meshwright.spec.model import Experts, LatentAttention, Model
 from meshwright.spec.spec import Spec
 
@@ -36,7 +37,7 @@ def saved_bytes_per_token(
     training = spec.training
     with FakeTensorMode():
         flash, dtype = training.attention == "flash", DTYPES[training.precision]
-        layer = Layer(spec.model, flash, fused, selective, dtype)
+        layer = Layer(spec.model, flash, fused, selective, dtype, training.lora)
         shape = (batch, training.seq_len, spec.model.d_model)
         hidden = torch.empty(shape, dtype=layer.dtype, requires_grad=True)
         with saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -73,23 +74,35 @@ class Layer:
     fused: str
     selective: bool
     dtype: torch.dtype
+    lora: Lora | None = None
     weights: list[Tensor] = field(default_factory=list)
     discarded: list[Tensor] = field(default_factory=list)
     """Results that are dropped after their use, and recomputed."""
 
     def weight(self, *shape: int) -> Tensor:
         """Return a new parameter, or a constant that all layers share."""
-        self.weights.append(torch.empty(shape, dtype=self.dtype, requires_grad=True))
-        return self.weights[-1]
+        is_trained = self.lora is None
+        new = torch.empty(shape, dtype=self.dtype, requires_grad=is_trained)
+        self.weights.append(new)
+        return new
+
+    def adapted(self, x: Tensor, result: Tensor, name: str) -> Tensor:
+        """Return the result of a matrix, and of an adapter beside it if it has one."""
+        if self.lora is None or name not in self.lora.projections:
+            return result
+        a = self.weight(self.lora.rank, x.shape[-1]).requires_grad_()
+        b = self.weight(result.shape[-1], self.lora.rank).requires_grad_()
+        return result + F.linear(F.linear(x, a), b) * 2.0
 
     def constant(self, *shape: int) -> Tensor:
         """Return a new constant, such as cosines, that all layers share."""
         return self.weight(*shape).requires_grad_(False)
 
-    def linear(self, x: Tensor, width: int) -> Tensor:
-        """Return x times a new matrix."""
+    def linear(self, x: Tensor, width: int, name: str = "") -> Tensor:
+        """Return x times a new matrix, by the name that it has for adapters."""
         bias = self.weight(width) if self.model.bias == "all" else None
-        return F.linear(x, self.weight(width, x.shape[-1]), bias)
+        result = F.linear(x, self.weight(width, x.shape[-1]), bias)
+        return self.adapted(x, result, name)
 
     def cheaply(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """Return the function's result, recomputed if selective and attention flash.
@@ -153,9 +166,9 @@ class Layer:
     def attention(self, x: Tensor) -> Tensor:
         """Return grouped-query attention."""
         model, heads = self.model, (*x.shape[:2], -1, self.model.head_dim)
-        q = self.linear(x, model.n_heads * model.head_dim).view(heads)
-        k = self.linear(x, model.n_kv_heads * model.head_dim).view(heads)
-        v = self.linear(x, model.n_kv_heads * model.head_dim).view(heads)
+        q = self.linear(x, model.n_heads * model.head_dim, "q_proj").view(heads)
+        k = self.linear(x, model.n_kv_heads * model.head_dim, "k_proj").view(heads)
+        v = self.linear(x, model.n_kv_heads * model.head_dim, "v_proj").view(heads)
         if model.qk_norm:
             q, k = self.norm(q), self.norm(k)
         return self.core(self.rotate(q), self.rotate(k), v)
@@ -164,14 +177,17 @@ class Layer:
         """Return multi-head latent attention (DeepSeek-V2, section 2.1)."""
         mla, n_heads = self.mla, self.model.n_heads
         heads, head_dim = (*x.shape[:2], n_heads, -1), mla.nope_dim + mla.rope_dim
-        latent = self.norm(self.linear(x, mla.q_rank)) if mla.q_rank else x
-        q = self.linear(latent, n_heads * head_dim).view(heads)
+        latent = x
+        if mla.q_rank:
+            latent = self.norm(self.linear(x, mla.q_rank, "q_proj"))
+        q = self.linear(latent, n_heads * head_dim, "q_proj").view(heads)
         q_nope, q_rope = q.split((mla.nope_dim, mla.rope_dim), dim=-1)
         q = torch.cat((q_nope, self.rotate(q_rope)), dim=-1)
-        down = self.linear(x, mla.kv_rank + mla.rope_dim)
+        down = self.linear(x, mla.kv_rank + mla.rope_dim, "k_proj")
         latent, k_rope = down.split((mla.kv_rank, mla.rope_dim), dim=-1)
         k_rope = self.rotate(k_rope[:, :, None]).expand(-1, -1, n_heads, -1)
-        up = self.linear(self.norm(latent), n_heads * (mla.nope_dim + mla.v_dim))
+        widths = n_heads * (mla.nope_dim + mla.v_dim)
+        up = self.linear(self.norm(latent), widths, "k_proj")
         k_nope, v = up.view(heads).split((mla.nope_dim, mla.v_dim), dim=-1)
         k = torch.cat((k_nope, k_rope), dim=-1)
         return self.core(q, k, v.contiguous() if self.fused == "all" else v)
@@ -192,7 +208,7 @@ class Layer:
         else:
             attended = self.plain(q, k, v)
         flat = attended.transpose(1, 2).flatten(2)
-        return self.linear(flat, self.model.d_model)
+        return self.linear(flat, self.model.d_model, "o_proj")
 
     def flash_core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return what the kernels of scaled_dot_product_attention on GPUs return."""
@@ -217,8 +233,10 @@ class Layer:
 
     def mlp(self, x: Tensor, width: int) -> Tensor:
         """Return a dense MLP, GELU or SwiGLU."""
-        inner = [self.linear(x, width) for _ in range(1 + self.model.gated_mlp)]
-        return self.linear(self.cheaply(self.activation, *inner), self.model.d_model)
+        names = ("gate_proj", "up_proj") if self.model.gated_mlp else ("up_proj",)
+        inner = [self.linear(x, width, name) for name in names]
+        active = self.cheaply(self.activation, *inner)
+        return self.linear(active, self.model.d_model, "down_proj")
 
     def activation(self, gate: Tensor, value: Tensor | None = None) -> Tensor:
         """Return GELU, or with a value SwiGLU (Shazeer 2020)."""

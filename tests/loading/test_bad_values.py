@@ -105,7 +105,8 @@ FORMS = [
     (FRAMEWORK, "1: 2", "16: 1: unknown field; accepted: model, cluster, framework"),
     (FRAMEWORK, "limits: 5", "16: limits: 5: expected a mapping with the fields"),
     (BATCH, f"{BATCH}\n  optimizer: adam", "20: training.optimizer: 'adam': expected "
-                                           "adamw, adamw-8bit, sgd or adafactor; did"),
+                                           "adamw, adamw-8bit, sgd, adafactor or muon; "
+                                           "did"),
     (BATCH, f"{BATCH}\n  {BATCH}", "20: training.global_batch: already given at spec."),
     (f"training:\n  seq_len: 1024\n  {BATCH}\n", "", "1: training: missing; expected a "
      "mapping with the fields seq_len, global_batch"),
@@ -196,12 +197,12 @@ def test_every_error_has_its_own_line_up_to_ten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "new", "expected"),
     [
-        (BATCH, "global_batch: 1000\n  lora: {}", "training.lora: not modelled"),
         (
             BATCH,
             "global_batch: 1000\n  fused_loss: true",
             "training.fused_loss: replaced by fused, a list with loss or without",
         ),
+        (BATCH, "global_batch: 1000\n  peft: {}", "training.peft: not modelled"),
         (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: not modelled"),
         (FRAMEWORK, "framework: megatron\npins: {etp: 4}", "pins.etp: not modelled"),
         (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.recomputed import by_ops
+from tests.recomputed import by_ops, lora
 from tests.recomputed.case import GATHERING, Case
 
 
@@ -35,11 +35,21 @@ class Layer:
         # Layer norm is one kernel in PyTorch, RMSNorm may be several in fp32.
         self.has_fp32_norms = "norm" not in self.fused and self.model.norm == "rmsnorm"
         self.element = case.element
-        # Transformer Engine saves the 8-bit copy of what only a matmul reads again.
-        self.linear_input = 1 if case.keeps_fp8 else case.element
+        self.adapted = lora.named(case)
+        self.is_frozen = training.lora is not None
         # After a flash kernel, norms and activations are cheap; else the core is.
         self.cheap = ("cheap",) if self.is_flash else ()
         self.core = ("core_attn", BY_OPS) + (() if self.is_flash else ("cheap",))
+
+    def linear_input(self, *matrices: str) -> int:
+        """Bytes of a number that matrices read again for their gradients.
+
+        Transformer Engine saves the 8-bit copy of what only a matmul reads again. A
+        frozen matrix reads nothing; an adapter beside it was given 16 bits.
+        """
+        if self.is_frozen:
+            return self.element if self.adapted & {*matrices} else 0
+        return 1 if self.case.keeps_fp8 else self.element
 
     def over_tensor_group(self, size: float) -> float:
         return size / self.case.plan.tp
@@ -67,6 +77,12 @@ class Layer:
             # One byte of a mask per number, after attention and after the MLP.
             for _ in ("attention", "mlp"):
                 yield Saved(self.over_sequence(self.model.d_model), (BY_OPS,))
+        for pair in lora.pairs(self.case, is_dense):
+            # What A makes, and B reads again.
+            small = self.element * pair.rank
+            yield Saved(
+                self.over_sequence(small) if pair.own_tokens else small, (BY_OPS,)
+            )
         # What recomputation by operations saves instead.
         yield Saved(0.0, (BY_OPS,), by_ops.kept(self.case, is_dense))
 
@@ -83,10 +99,18 @@ class Layer:
             again = ("layernorm", *self.cheap)
             yield Saved(casts * 4 * d, (*again, BY_OPS))
             yield Saved(0.0, again, inputs * self.element * d)
-            yield Saved(count * 4 * d, (*again, BY_OPS))
+            if not self.is_frozen:
+                yield Saved(count * 4 * d, (*again, BY_OPS))
+        readers = {"attention": {"q_proj", "k_proj", "v_proj"}, "mlp": set[str]()}
+        if is_dense or (self.model.moe is not None and self.model.moe.shared_d_ff):
+            readers["mlp"] = {"gate_proj", "up_proj"}
+        if count == 1:
+            readers["attention"] |= readers["mlp"]
+        # Adapters were given the tokens of the whole group.
+        size = self.model.d_model if self.is_frozen else d
         for place in ("attention", "mlp")[:count]:
             again = (self.case.norm_of(place, is_dense), *self.cheap, BY_OPS)
-            yield Saved(self.linear_input * d, again)
+            yield Saved(self.linear_input(*readers[place]) * size, again)
 
     def norms_after(self) -> Iterator[Saved]:
         """Norms of what attention and MLP return, which is added and not saved."""
@@ -99,7 +123,8 @@ class Layer:
             yield Saved(self.element * width, (BY_OPS,))
         else:
             yield Saved(4 * width, (BY_OPS,))
-            yield Saved(4 * width, (BY_OPS,))
+            if not self.is_frozen:
+                yield Saved(4 * width, (BY_OPS,))
 
     def projections(self) -> Iterator[Saved]:
         model = self.model
@@ -122,8 +147,8 @@ class Layer:
     def attention_output(self, width: float) -> Saved:
         """What the last matrix reads, and a flash kernel reads again for itself."""
         if not self.is_flash:
-            return Saved(self.linear_input * width)
-        cast = 1 if self.case.keeps_fp8 else 0
+            return Saved(self.linear_input("o_proj") * width)
+        cast = 1 if self.case.keeps_fp8 and not self.is_frozen else 0
         return Saved((self.element + cast) * width)
 
     def latent_projections(self) -> Iterator[Saved]:
@@ -138,11 +163,13 @@ class Layer:
         beside = 0 if "rope" in self.fused else mla.nope_dim
         yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), again)
         yield self.attention_output(self.over_tensor_group(heads * mla.v_dim))
-        for rank in (mla.q_rank, mla.kv_rank):
+        ranks = (mla.q_rank, ("q_proj",)), (mla.kv_rank, ("k_proj", "v_proj"))
+        for rank, reader in ranks:
             yield from self.norm(self.over_sequence(rank))
             # A norm that is fused with the projection after it runs with it.
             whose = again if self.case.joins_norms else (BY_OPS,)
-            yield Saved(self.linear_input * self.over_sequence(rank), whose)
+            size = rank if self.is_frozen else self.over_sequence(rank)
+            yield Saved(self.linear_input(*reader) * size, whose)
         if not self.has_fp32_norms:
             # The rotary key lies in one tensor with what is normed; a cast copies.
             yield Saved(e * self.over_sequence(mla.rope_dim), (BY_OPS,))
@@ -165,7 +192,8 @@ class Layer:
         again = (*modules, active, *self.cheap, BY_OPS)
         if self.model.gated_mlp and "activation" not in self.fused:
             yield Saved(self.element * inner, again)  # the activated gate
-        yield Saved(self.linear_input * inner, again)
+        down = () if active == "moe_act" else ("down_proj",)
+        yield Saved(self.linear_input(*down) * inner, again)
 
     def experts(self) -> Iterator[Saved]:
         """Routed copies stay on the rank whose tokens they are; so many come as go."""
@@ -174,7 +202,7 @@ class Layer:
         again = ("moe", BY_OPS)
         yield Saved(self.over_sequence(4 * moe.n_experts), again)
         copies = self.over_sequence(self.case.copies_per_token)
-        yield Saved(self.linear_input * copies * self.model.d_model, again)
+        yield Saved(self.linear_input() * copies * self.model.d_model, again)
         yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
         shared = self.over_tensor_group(moe.shared_d_ff)
         yield from self.mlp(shared, "moe", "shared_experts")
@@ -194,7 +222,9 @@ def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
     saved = bytes_left(case, is_dense, frozenset())
     kept = bytes_left(case, is_dense, case.repeats)
     if case.plan.recompute == "full":
-        kept = case.model.d_model * case.element * case.own_tokens
+        is_split = case.training.partition_activations
+        tokens = case.tokens / case.plan.tp if is_split else case.own_tokens
+        kept = case.model.d_model * case.element * tokens
     return LayerBytes(saved, kept)
 
 

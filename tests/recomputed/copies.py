@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.recomputed.activations import layer_bytes
 from tests.recomputed.case import Case
 from tests.recomputed.memory import leaves, streams_weights
 from tests.recomputed.parameters import Share
-from tests.recomputed.state import state_of
 
 UPDATE_SHARE = 0.5
 """Of the host's rated memory bandwidth, what an update reaches."""
@@ -24,32 +24,59 @@ class Copies(NamedTuple):
     backward: float
     end: float
     """Of gradients on their way down when all micro-batches are done."""
+    up: float
+    """Of weights on their way up in one pass, and of gradients down."""
+    down: float
     update: float
     """Of the host's update, and of the weights that come up behind it."""
 
 
+def layer_copies(case: Case, shares: list[Share]) -> Copies:
+    """A layer's: with activations on their way, as often as layers leave of all."""
+    own, host = copies(case, shares), case.spec.cluster.topology.host
+    count = case.training.offload_activations
+    if not count or host is None:
+        return own
+    saved = layer_bytes(case, case.is_dense(False)).plain
+    leave = count * saved / case.model.n_layers / (host.pcie_gb_s * 1e9)
+    # In a forward they go against weights, in a backward with them.
+    return own._replace(
+        forward=max(own.forward, leave), backward=max(own.up + leave, own.down)
+    )
+
+
 def copies(case: Case, shares: list[Share]) -> Copies:
-    host, state = case.spec.cluster.topology.host, state_of(case)
+    host = case.spec.cluster.topology.host
     if host is None or case.plan.offload == "none":
-        return Copies(0.0, 0.0, 0.0, 0.0)
-    params = 0.0
-    for own in shares:
-        params += own.numbers / (own.shards if case.plan.zero >= 1 else 1)
+        return Copies(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     gpus = case.spec.cluster.gpus_per_host
     path, drive = host.pcie_gb_s * 1e9, float("inf")
     if case.training.offload_to == "nvme" and host.nvme_gb_s is not None:
         drive = host.nvme_gb_s * 1e9 / gpus
     way = min(path, drive)
-    all_leave = leaves(case, "parameters")
-    up_bytes = params * (state.weights if all_leave else state.gathered)
-    up = up_bytes / way if streams_weights(case) else 0.0
-    down = params * state.gradients / way if leaves(case, "gradients") else 0.0
-    # Sums beside the gradients are what an update reads, where there are any.
-    summed = params * (state.sums or state.gradients)
-    end = summed / path if case.plan.offload == "optimizer" else 0.0
     rate = UPDATE_SHARE * host.memory_gb_s * 1e9 / gpus
-    update = max(params * state.updated / rate, 2 * params * state.optimizer / drive)
+    up_bytes = gradients = summed = update = 0.0
+    for trained in (False, True):
+        params, state = 0.0, None
+        for own in shares:
+            if own.state.is_trained == trained:
+                params += own.numbers / (own.shards if case.plan.zero >= 1 else 1)
+                state = own.state
+        if state is None:
+            continue
+        if leaves(case, "parameters"):
+            up_bytes += params * state.weights
+        elif trained:
+            up_bytes += params * state.gathered
+        gradients += params * state.gradients
+        # Sums beside the gradients are what an update reads, where there are any.
+        summed += params * (state.sums or state.gradients)
+        in_memory, on_drives = params * state.updated, 2 * params * state.optimizer
+        update += max(in_memory / rate, on_drives / drive)
+    up = up_bytes / way if streams_weights(case) else 0.0
+    down = gradients / way if leaves(case, "gradients") else 0.0
+    end = summed / path if case.plan.offload == "optimizer" else 0.0
     if not streams_weights(case):
         update = max(update, up_bytes / path)
     # PCIe carries both ways at once.
-    return Copies(up, max(up, down), end, update)
+    return Copies(up, max(up, down), end, up, down, update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.recomputed import lora
 from tests.recomputed.case import Case
 
 
@@ -12,11 +13,15 @@ def step_flops(case: Case) -> float:
     before it, half of the sequence in the mean: forward once, backward twice.
     """
     tokens = case.training.global_batch * case.training.seq_len
-    total = 6.0 * case.model.vocab * case.model.d_model
+    # Beside adapters, no weight of the model itself needs a gradient.
+    each = 6.0 if case.training.lora is None else 4.0
+    total = each * case.model.vocab * case.model.d_model
     for stage in case.stages:
         for is_leading in case.layers(stage):
             dense = case.is_dense(is_leading)
-            total += 6.0 * (_attention(case) + _mlp(case, dense))
+            total += each * (_attention(case) + _mlp(case, dense))
+            for own in lora.pairs(case, dense):
+                total += 6.0 * own.rank * (own.inputs + own.outputs)
             total += 6.0 * _scores(case) / 2
     return total * tokens
 

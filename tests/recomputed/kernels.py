@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meshwright.spec.gpu import Gpu
-from tests.recomputed import by_ops
+from tests.recomputed import by_ops, lora, traffic
 from tests.recomputed.case import Case
 
 
@@ -18,7 +18,7 @@ class Kernel(NamedTuple):
     """One kernel of a forward; those of a backward take twice as long."""
 
     kind: str
-    """matmul or other."""
+    """matmul or other; frozen for a matmul whose weights need no gradient."""
     seconds: float
     again: tuple[str, ...] = ()
     """Who runs it again: modules, or ways of recomputing without modules."""
@@ -110,6 +110,41 @@ class Layer:
         self.cheap = ("cheap",) if is_flash else ()
 
     def kernels(self, is_dense: bool) -> Iterator[Kernel]:
+        for own in self.without_adapters(is_dense):
+            is_frozen = own.kind == "matmul" and self.case.training.lora is not None
+            yield own._replace(kind="frozen") if is_frozen else own
+        for pair in lora.pairs(self.case, is_dense):
+            yield from self.adapter(pair, is_dense)
+
+    def adapter(self, pair: lora.Pair, is_dense: bool) -> Iterator[Kernel]:
+        """A and B; what they make is scaled and added to what the matrix makes."""
+        tokens, read, made = pair.shapes(self.case)
+        again: tuple[str, ...] = ()
+        if pair.in_mlp:
+            again = ("mlp",) if is_dense else ("moe", "shared_experts")
+        yield Kernel("matmul", self.machine.matmul(tokens, pair.rank, read), again)
+        yield Kernel("matmul", self.machine.matmul(tokens, made, pair.rank), again)
+        yield Kernel(
+            "forward", self.machine.stream(2 * tokens * made + 3 * tokens * made), again
+        )
+        yield Kernel(
+            "backward", self.machine.stream(2 * tokens * made + 3 * tokens * read)
+        )
+
+    def unpacked(self, is_dense: bool) -> float:
+        """Seconds to bring all that is packed to 16 bits, in one pass."""
+        own = self.case.training.lora
+        if own is None or own.weights == "bf16":
+            return 0.0
+        numbers = 0.0
+        for share in traffic.layer_shares(
+            self.case, is_dense and self.model.moe is not None
+        ):
+            if not share.is_adapter:
+                numbers += share.numbers * (share.state.weights + 2) / 2
+        return self.machine.stream(numbers)
+
+    def without_adapters(self, is_dense: bool) -> Iterator[Kernel]:
         model, stream = self.model, self.machine.stream
         for number in range(model.norms_per_layer):
             # Of four norms two come after attention and MLP.
@@ -279,7 +314,7 @@ class LayerSeconds(NamedTuple):
 
 def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     layer = Layer(case)
-    once = {"matmul": 0.0, "other": 0.0}
+    once = {"matmul": 0.0, "frozen": 0.0, "other": 0.0, "forward": 0.0, "backward": 0.0}
     again_s = mlp_again_s = 0.0
     for kernel in layer.kernels(is_dense):
         once[kernel.kind] += kernel.seconds
@@ -293,24 +328,27 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     if "by operations" in case.repeats:
         machine = Machine(case)
         again_s += sum(machine.linear(*own) for own in by_ops.again(case, is_dense))
-    core, all_s = layer.core(), sum(once.values())
+    core, unpack_s = layer.core(), layer.unpacked(is_dense)
+    all_s = once["matmul"] + once["frozen"] + once["other"]
+    back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s
+    all_s += once["forward"] + unpack_s
     # Experts have thrice as many kernels; modules of Megatron-LM take longest.
     dispatch_s = case.host_s * (1 if is_dense else 3)
     dispatch_s *= 0.5 if case.training.compile else 1
     dispatch_s *= DISPATCH.get(case.spec.framework, 2.0)
+    # Beside frozen matrices only these, not their adapters, hide messages.
+    whole_s = once["frozen"] or once["matmul"]
     repeats_core = {"core_attn"}
     if case.training.attention == "plain":
         repeats_core.add("cheap")
     if case.repeats & repeats_core:
         again_s += core.forward_s
     return LayerSeconds(
-        forward=Pass(
-            all_s + core.forward_s, core.forward_s, once["matmul"], dispatch_s
-        ),
+        forward=Pass(all_s + core.forward_s, core.forward_s, whole_s, dispatch_s),
         backward=Pass(
-            2 * all_s + core.backward_s,
+            back_s + core.backward_s,
             core.backward_s,
-            2 * once["matmul"],
+            whole_s if once["frozen"] else 2 * whole_s,
             2 * dispatch_s,
         ),
         weights=once["matmul"],
@@ -324,7 +362,8 @@ def embedding_seconds(case: Case) -> float:
     machine, numbers = Machine(case), case.own_tokens * case.model.d_model
     kernels_s = machine.stream(2 * numbers)
     kernels_s += machine.norm(numbers) if case.model.embedding_norm else 0.0
-    return 3 * kernels_s + case.rates["microbatch_s"] / 2
+    passes = 3 if case.training.lora is None else 1
+    return passes * kernels_s + case.rates["microbatch_s"] / 2
 
 
 def head_seconds(case: Case) -> float:
@@ -337,7 +376,8 @@ def head_seconds(case: Case) -> float:
     # it, and Megatron-LM always.
     pads = case.spec.framework in ("megatron", "ideal")
     is_padded = pads or tp > 1 or model.vocab % 8 == 0
-    for pace in (1, 1 if is_padded else 4, 1 if is_padded else 4):
+    gradients = 2 if case.training.lora is None else 1
+    for pace in (1, *[1 if is_padded else 4] * gradients):
         seconds += pace * matmul_s
     for _ in ("read", "written", "read backward", "written backward"):
         # As several kernels it casts 2 bytes to 4, and gradients back.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.recomputed import traffic
+from tests.recomputed import lora, traffic
 from tests.recomputed.activations import bytes_left, layer_bytes
 from tests.recomputed.case import Case
 from tests.recomputed.parameters import Share
 from tests.recomputed.schedule import most_held
-from tests.recomputed.state import sharded, state_of
+from tests.recomputed.state import sharded
 
 Parts = dict[str, float]
 
@@ -44,6 +44,9 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     is_shared = is_last and case.plan.recompute == "full"
     parts["workspace"] += max(working - logits, 0.0) if is_shared else working
     parts["workspace"] += _in_transit(case)
+    if case.training.offload_activations:
+        # One layer's on their way.
+        parts["workspace"] += layer_bytes(case, case.is_dense(False)).plain
     if stage == 0 and case.model.first_dense_layers:
         parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
@@ -58,9 +61,10 @@ def stage_bytes(case: Case, stage: int) -> Parts:
 
 def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) -> None:
     """Add what stays on the GPU of some parameters."""
-    zero, state = case.plan.zero, state_of(case)
+    zero = case.plan.zero
     for own in shares:
-        held = sharded(case, own.shards, zero)
+        state = own.state
+        held = sharded(case, state, own.shards, zero)
         weights = held.weights
         if state.cast:
             # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
@@ -70,6 +74,7 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
         has_copies = case.keeps_fp8 and case.training.fp8_weights == "copies"
+        has_copies = has_copies and not own.is_adapter
         if is_layer and has_copies and zero < 3 and not streams_weights(case):
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += own.numbers * weights
@@ -87,11 +92,13 @@ def host_bytes(case: Case, stage: int) -> float:
     ]
     shares += traffic.embedding_shares(case) if stage == 0 else []
     shares += traffic.head_shares(case) if stage == case.plan.pp - 1 else []
-    total = 0.0
+    of_layer = layer_bytes(case, case.is_dense(False)).plain
+    total = case.training.offload_activations * of_layer
     for own in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
         is_gathered = case.plan.zero == 2 and leaves(case, "parameters")
-        held = sharded(case, own.shards, 3 if is_gathered else case.plan.zero)
+        stage = 3 if is_gathered else case.plan.zero
+        held = sharded(case, own.state, own.shards, stage)
         if leaves(case, "optimizer"):
             total += own.numbers * held.optimizer
         if leaves(case, "gradients"):
@@ -114,6 +121,8 @@ def _activations(case: Case, stage: int) -> float:
             # A plan counts recomputed layers, and does not say which they are: a
             # leading layer is taken to be whichever of the two leaves more.
             saved += max(lead_plain - usual.plain, lead.kept - usual.kept)
+    # Without a pipeline all of them lie on the only stage.
+    saved -= case.training.offload_activations * usual.plain
     segment = case.plan.recompute_segment
     for _ in range(case.plan.stages[stage].recompute_layers):
         saved -= usual.plain - usual.kept / segment
@@ -155,11 +164,22 @@ def _larger_lead(case: Case) -> float:
 
 def _in_transit(case: Case) -> float:
     """Gathered weights of a layer and of the next, and gradients that wait."""
-    state, framework = state_of(case), case.spec.framework
-    params = 0.0
-    for own in traffic.layer_shares(case, False):
-        params += own.numbers
-    total = 0.0
+    total = lora.in_16_bits(case)
+    for is_adapter in (False, True):
+        shares = traffic.layer_shares(case, False)
+        total += _shares_in_transit(
+            case, [o for o in shares if o.is_adapter == is_adapter]
+        )
+    return total
+
+
+def _shares_in_transit(case: Case, shares: list[Share]) -> float:
+    """The same of weights that have one state."""
+    framework, params, total = case.spec.framework, 0.0, 0.0
+    for own in shares:
+        params, state = params + own.numbers, own.state
+    if not shares:
+        return 0.0
     if case.plan.zero == 3 or streams_weights(case):
         # DeepSpeed fetches a bucket ahead, the others the next layer, the best none.
         most = {"deepspeed": 5e7, "ideal": 0.0}.get(framework, params)
@@ -167,7 +187,7 @@ def _in_transit(case: Case) -> float:
         total += (params + ahead) * state.gathered
     if case.plan.zero >= 2 or leaves(case, "gradients"):
         total += params * state.gradients
-    elif framework == "megatron":
+    elif framework == "megatron" and state.is_trained:
         # They are added to the main gradients when the layer is done.
         total += params * case.element
     return total

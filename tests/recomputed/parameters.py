@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from meshwright.spec.model import Model
+from tests.recomputed import lora
 from tests.recomputed.case import Case
 from tests.recomputed.ranks import expert_groups, group_size
+from tests.recomputed.state import State
 
 Split = Literal["tp", "kv", "whole", "ep"]
 """Over all of a tensor-parallel group, over as many as there are key heads, held by
@@ -19,6 +21,8 @@ class Tensor(NamedTuple):
 
     numbers: int
     split: Split
+    is_vector: bool = False
+    """Whether it is a norm or a bias."""
 
 
 class Share(NamedTuple):
@@ -29,6 +33,8 @@ class Share(NamedTuple):
     shards: int
     replica_group: str
     replicas: int
+    state: State
+    is_adapter: bool = False
 
 
 def norm(model: Model, width: int) -> int:
@@ -44,7 +50,7 @@ def attention(model: Model) -> Iterator[Tensor]:
         key = mla.nope_dim + mla.rope_dim
         if mla.q_rank:
             yield Tensor(d * mla.q_rank, "whole")
-            yield Tensor(norm(model, mla.q_rank), "whole")
+            yield Tensor(norm(model, mla.q_rank), "whole", True)
         for _ in range(heads):
             yield Tensor((mla.q_rank or d) * key, "tp")
             yield Tensor(mla.kv_rank * mla.nope_dim, "tp")
@@ -52,22 +58,22 @@ def attention(model: Model) -> Iterator[Tensor]:
             yield Tensor(mla.v_dim * d, "tp")
         yield Tensor(d * mla.kv_rank, "whole")
         yield Tensor(d * mla.rope_dim, "whole")
-        yield Tensor(norm(model, mla.kv_rank), "whole")
+        yield Tensor(norm(model, mla.kv_rank), "whole", True)
         return
     for _ in range(heads):
         yield Tensor(d * model.head_dim, "tp")
         yield Tensor(model.head_dim * d, "tp")
         if model.bias != "none":
-            yield Tensor(model.head_dim, "tp")
+            yield Tensor(model.head_dim, "tp", True)
     for _ in range(2 * kv_heads):
         yield Tensor(d * model.head_dim, "kv")
         if model.bias != "none":
-            yield Tensor(model.head_dim, "kv")
+            yield Tensor(model.head_dim, "kv", True)
     if model.bias == "all":
-        yield Tensor(d, "whole")
+        yield Tensor(d, "whole", True)
     if model.qk_norm:
-        yield Tensor(norm(model, model.head_dim), "whole")
-        yield Tensor(norm(model, model.head_dim), "whole")
+        yield Tensor(norm(model, model.head_dim), "whole", True)
+        yield Tensor(norm(model, model.head_dim), "whole", True)
 
 
 def mlp(model: Model, inner: int) -> Iterator[Tensor]:
@@ -76,17 +82,17 @@ def mlp(model: Model, inner: int) -> Iterator[Tensor]:
     for _ in ("up", "gate") if model.gated_mlp else ("up",):
         yield Tensor(model.d_model * inner, "tp")
         if model.bias == "all":
-            yield Tensor(inner, "tp")
+            yield Tensor(inner, "tp", True)
     yield Tensor(inner * model.d_model, "tp")
     if model.bias == "all":
         # A row-parallel bias is added after the sum: each rank has all of it.
-        yield Tensor(model.d_model, "whole")
+        yield Tensor(model.d_model, "whole", True)
 
 
 def layer(model: Model, is_dense: bool) -> Iterator[Tensor]:
     yield from attention(model)
     for _ in range(model.norms_per_layer):
-        yield Tensor(norm(model, model.d_model), "whole")
+        yield Tensor(norm(model, model.d_model), "whole", True)
     moe = model.moe
     if is_dense or moe is None:
         yield from mlp(model, model.d_ff)
@@ -95,7 +101,7 @@ def layer(model: Model, is_dense: bool) -> Iterator[Tensor]:
     for _ in range(moe.n_experts):
         yield Tensor(model.d_model, "whole")  # its row of the router
         if moe.router_bias:
-            yield Tensor(1, "whole")
+            yield Tensor(1, "whole", True)
         for part in mlp(model, moe.d_ff):
             yield Tensor(part.numbers, "ep")
 
@@ -114,7 +120,15 @@ def head(model: Model, stages: int) -> Iterator[Tensor]:
         yield Tensor(model.vocab * model.d_model, "tp")
 
 
-def on_one_rank(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
+def adapters(case: Case, is_dense: bool) -> Iterator[Tensor]:
+    """A and B beside every matrix that LoRA names; the other of both is whole."""
+    for own in lora.pairs(case, is_dense):
+        split: Split = "tp" if own.reads_parts else "whole"
+        yield Tensor(own.rank * own.inputs, split)
+        yield Tensor(own.outputs * own.rank, own.split)
+
+
+def on_one_rank(case: Case, tensors: Iterator[Tensor], state: State) -> list[Share]:
     """The parameters that a rank holds of some tensors; experts have own groups."""
     plan = case.plan
     parts = {"tp": plan.tp, "kv": case.kv_shards, "whole": 1, "ep": plan.ep}
@@ -125,10 +139,11 @@ def on_one_rank(case: Case, tensors: Iterator[Tensor]) -> list[Share]:
         else:
             common += tensor.numbers / parts[tensor.split]
     shards = plan.cp * plan.dp_shard
-    shares = [Share(common, "dp_shard", shards, "dp_replicate", plan.dp_replicate)]
+    names = "dp_shard", "dp_replicate"
+    shares = [Share(common, names[0], shards, names[1], plan.dp_replicate, state)]
     if experts:
         groups = expert_groups(case)
         names = "expert_shard", "expert_replicate"
         shards, replicas = (group_size(groups[name]) for name in names)
-        shares.append(Share(experts, names[0], shards, names[1], replicas))
+        shares.append(Share(experts, names[0], shards, names[1], replicas, state))
     return shares

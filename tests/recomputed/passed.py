@@ -46,6 +46,8 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
         shares = _exposed_shares(step, forward, step.kinds[False].forward)
         for call in forward:
             yield Made("recompute", call, m, shares[call.part])
+        for call in traffic.gathered_again(case):
+            yield Made("recompute", call, m, 1.0)
     for is_leading in case.layers(stage):
         if is_leading:
             for call in traffic.lead_again(case):

@@ -16,6 +16,7 @@ from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import (
+    FULL,
     GPIPE,
     GRADIENTS,
     OPTIMIZER,
@@ -65,16 +66,57 @@ WITH_SEGMENTS = [(["megatron", "ideal"], "recompute_segment", 2)]
 FIRST_WITH_SEGMENTS = 20_000
 
 
+WITH_LORA = [
+    (["megatron", "fsdp", "deepspeed", *UNBOUND], "tp", 1),
+    (["megatron", "deepspeed", *UNBOUND], "pp", 2),
+    (["megatron", "deepspeed", "fsdp", *UNBOUND], "zero", 2),
+    (["megatron", "deepspeed", "fsdp", *UNBOUND], "offload", OPTIMIZER),
+    (["megatron", "ideal"], "recompute_modules", 1),
+]
+"""The same for seeds from `FIRST_WITH_LORA` on, whose weights are frozen."""
+
+FIRST_WITH_LORA = 30_000
+
+WITH_MUON = [
+    (["megatron", "deepspeed", *UNBOUND], "tp", 1),
+    (["megatron", *UNBOUND], "ep", 2),
+]
+"""The same for seeds from `FIRST_WITH_MUON` on."""
+
+FIRST_WITH_MUON = 40_000
+
+WITH_ACTIVATIONS_OFFLOADED = [
+    (["megatron", *UNBOUND], "tp", 1),
+    (["megatron", *UNBOUND], "offload", OPTIMIZER),
+]
+"""The same for seeds from `FIRST_OFFLOADED` on."""
+
+FIRST_OFFLOADED = 50_000
+
+WITH_ACTIVATIONS_SPLIT = [(["megatron", "deepspeed", *UNBOUND], "recompute", FULL)]
+"""The same for seeds from `FIRST_SPLIT` on."""
+
+FIRST_SPLIT = 60_000
+
+
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
     wanted = WANTED if seed < FIRST_WITH_MODULES else WITH_MODULES
-    if has_segments := seed >= FIRST_WITH_SEGMENTS:
+    has_muon = FIRST_WITH_MUON <= seed < FIRST_OFFLOADED
+    has_lora = FIRST_WITH_LORA <= seed < FIRST_WITH_MUON
+    if has_segments := FIRST_WITH_SEGMENTS <= seed < FIRST_WITH_LORA:
         wanted = WITH_SEGMENTS
+    wanted = WITH_LORA if has_lora else WITH_MUON if has_muon else wanted
+    if leaves := FIRST_OFFLOADED <= seed < FIRST_SPLIT:
+        wanted = WITH_ACTIVATIONS_OFFLOADED
+    if splits := seed >= FIRST_SPLIT:
+        wanted = WITH_ACTIVATIONS_SPLIT
     frameworks, column, least = random.choice(wanted)
     while True:
-        has_host = column == "offload" or random.random() < 0.3
-        spec = random_spec(random, frameworks, has_host)
+        has_host = column == "offload" or random.random() < 0.3 or leaves
+        kinds = has_lora, has_muon, leaves, splits
+        spec = random_spec(random, frameworks, has_host, *kinds)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):

@@ -19,7 +19,15 @@ OVERLAP = ("gradients", "parameters", "tp", "ep", "pp")
 PINS = {"pp": {"max": 4}, "recompute_layers": "any"}
 
 
-def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Spec:
+def random_spec(
+    random: Random,
+    frameworks: Sequence[str],
+    has_host: bool,
+    has_lora: bool = False,
+    has_muon: bool = False,
+    offloads_activations: bool = False,
+    splits_activations: bool = False,
+) -> Spec:
     """Return a spec that leaves nearly all choices of a plan open."""
     framework, sizes = random.choice(frameworks), random.choice(SHAPES)
     # Only DeepSpeed offloads to drives.
@@ -32,9 +40,20 @@ def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Sp
         training |= _small_state(random, training)
         training["expert_dispatch"] = random.choice(["alltoall", "deepep", "deepep"])
     training["offload_to"] = "nvme" if has_drives else "cpu"
+    model = _model(random)
+    if splits_activations:
+        training["partition_activations"] = True
+    if offloads_activations:
+        training["offload_activations"] = random.randint(1, model["n_layers"] - 1)
+    if has_muon:
+        for name in ("moments", "master_weights"):
+            training.pop(name, None)
+        training["optimizer"] = "muon"
+    if has_lora:
+        training |= _lora(random, framework, training, model)
     return Spec.model_validate(
         {
-            "model": _model(random),
+            "model": model,
             "cluster": {"topology": topology},
             "framework": framework,
             "training": training,
@@ -130,6 +149,26 @@ def _small_state(random: Random, training: dict[str, Any]) -> dict[str, Any]:
     elif "fp8" in precisions and random.random() < 0.5:
         fields["fp8_weights"] = "primary"
     return fields
+
+
+def _lora(
+    random: Random, framework: str, training: dict[str, Any], model: dict[str, Any]
+) -> dict[str, Any]:
+    """Adapters, and precisions beside which weights may be frozen."""
+    kept = [own for own in training["precision"] if own in ("bf16", "fp16", "fp8")]
+    kept = kept or ["bf16"]
+    formats = ["bf16"] if framework == "megatron" or "fp8" in kept else ["nf4", "int8"]
+    gate = ["gate_proj"] if model["gated_mlp"] else []
+    moe = model.get("moe")
+    has_mlp = moe is None or moe["shared_d_ff"] or moe["first_dense_layers"]
+    mlp = ["mlp", "up_proj", "down_proj", *gate] if has_mlp else []
+    names = ["attention", "q_proj", "k_proj", "v_proj", "o_proj", *mlp]
+    lora = {
+        "rank": random.choice([4, 16, 64]),
+        "targets": random.sample(names, k=random.choice([1, 2, 4])),
+        "weights": random.choice(["bf16", *formats]),
+    }
+    return {"precision": kept, "lora": lora}
 
 
 def _topology(random: Random, sizes: list[int]) -> dict[str, Any]:

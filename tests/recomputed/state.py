@@ -24,16 +24,22 @@ class State(NamedTuple):
     """Of a weight on its way to a matmul."""
     reduced: float
     """Of a gradient on its way to the others."""
+    is_trained: bool = True
 
     @property
     def updated(self) -> float:
         """What an update moves: it reads and writes state, and reads gradients."""
+        if not self.is_trained:
+            return 0.0
         return (self.optimizer + self.weights) * 2 + self.gradients
 
 
-def moments(case: Case) -> float:
+def moments(case: Case, of_matrix: bool) -> float:
     """What the optimizer keeps beside weights."""
     optimizer = case.training.optimizer
+    if optimizer == "muon":
+        # One momentum, and Adam's two of what is no matrix of a layer.
+        return 4 if of_matrix else 4 + 4
     if optimizer == "adamw":
         return 2 + 2 if case.training.moments == "bf16" else 4 + 4
     if optimizer == "adamw-8bit":
@@ -46,9 +52,20 @@ def moments(case: Case) -> float:
     return (4 * d + 4 * d) / (d * d)
 
 
-def state_of(case: Case) -> State:
+def frozen_state(case: Case, is_layer: bool) -> State:
+    """Nothing but the weight: 16 bits, or as bitsandbytes packs those of layers."""
+    lora, bits = case.training.lora, 16.0
+    if lora is not None and is_layer and lora.weights == "int8":
+        bits = 8
+    if lora is not None and is_layer and lora.weights == "nf4":
+        # Dettmers et al. 2023, section 3: 0.127 bits of doubly quantised scales.
+        bits = 4 + 8 / 64 + 32 / (64 * 256)
+    return State(bits / 8, 0, 0, 0, 0, 0, bits / 8, 0, False)
+
+
+def state_of(case: Case, of_matrix: bool = False) -> State:
     """Rajbhandari et al. 2019, section 3.1, as each framework has it."""
-    kept, framework = moments(case), case.spec.framework
+    kept, framework = moments(case, of_matrix), case.spec.framework
     if case.precision in ("tf32", "fp32"):
         return State(4, 0, 4, 0, kept, 0, 4, 4)
     asked = case.training.gradients
@@ -83,9 +100,8 @@ class Held(NamedTuple):
     optimizer: float
 
 
-def sharded(case: Case, shards: int, zero: int) -> Held:
+def sharded(case: Case, state: State, shards: int, zero: int) -> Held:
     """Stage 1 shards the optimizer, 2 gradients too, 3 weights too (figure 1 there)."""
-    state = state_of(case)
     return Held(
         weights=state.weights / (shards if zero == 3 else 1),
         gradients=state.gradients / (shards if zero >= 2 else 1) + state.sums,

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from tests.recomputed import hiding, traffic
+from tests.recomputed import hiding, muon, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call, Network
-from tests.recomputed.copies import copies
+from tests.recomputed.copies import copies, layer_copies
 from tests.recomputed.kernels import (
     Pass,
     embedding_seconds,
@@ -20,7 +20,6 @@ from tests.recomputed.kernels import (
 from tests.recomputed.parameters import Share
 from tests.recomputed.ranks import groups, paths
 from tests.recomputed.schedule import Seconds, closed_form, run
-from tests.recomputed.state import state_of
 
 Parts = dict[str, float]
 
@@ -61,7 +60,7 @@ class Step:
         """What a layer that the model repeats takes, or a leading one."""
         case, shares = self.case, traffic.layer_shares(self.case, is_leading)
         own = layer_seconds(case, case.is_dense(is_leading))
-        moved = copies(case, shares)
+        moved = layer_copies(case, shares)
 
         def passed(name: str, kernels: Pass, copies_s: float) -> hiding.Seen:
             calls = list(traffic.layer(case, is_leading, name))
@@ -78,6 +77,7 @@ class Step:
         # for a bubble, where nothing is passed on: neither may hide traffic.
         weights_s = min(own.weights + backward.wait / 2, backward.left / 2)
         end = self.end(shares, [], hide_s=backward.left)
+        end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
         passes = forward.parts, backward.parts
         return Layer(*passes, end, weights_s, own.again, own.mlp_again)
 
@@ -208,7 +208,10 @@ class Step:
             calls = traffic.again(self.case)
             return own.again + sum(self.network.seconds(call) for call in calls)
         fetched = ("zero", "offload")
-        return sum(s for name, s in own.forward.items() if name not in fetched)
+        gathered = traffic.gathered_again(self.case)
+        gathered_s = sum(self.network.seconds(call) for call in gathered)
+        forward = own.forward.items()
+        return gathered_s + sum(s for name, s in forward if name not in fetched)
 
     @property
     def _send_s(self) -> float:
@@ -281,7 +284,7 @@ def update_seconds(case: Case, shares: list[Share]) -> float:
     gpu, moved = case.spec.cluster.topology.gpu, 0.0
     for own in shares:
         params = own.numbers / (own.shards if case.plan.zero >= 1 else 1)
-        moved += params * state_of(case).updated
+        moved += params * own.state.updated
     return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
 
 

@@ -25,7 +25,11 @@ from tests.recomputed.flops import step_flops
 from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_links
 from tests.recomputed.plans import (
+    FIRST_OFFLOADED,
+    FIRST_SPLIT,
+    FIRST_WITH_LORA,
     FIRST_WITH_MODULES,
+    FIRST_WITH_MUON,
     FIRST_WITH_SEGMENTS,
     random_plan,
 )
@@ -34,6 +38,10 @@ from tests.recomputed.step import Step
 SEEDS = [
     *range(150), 618, 1401, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
     *range(FIRST_WITH_SEGMENTS, FIRST_WITH_SEGMENTS + 20),
+    *range(FIRST_WITH_LORA, FIRST_WITH_LORA + 60),
+    *range(FIRST_WITH_MUON, FIRST_WITH_MUON + 20),
+    *range(FIRST_OFFLOADED, FIRST_OFFLOADED + 15),
+    *range(FIRST_SPLIT, FIRST_SPLIT + 10),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic."""
 
@@ -183,6 +191,8 @@ SEEN = {
     "replicas of shards", "shared uplinks", "hosts", "plain attention",
     "core_attn", "layernorm", "mla_up_proj", "moe_act", "moe", "shared_experts", "mlp",
     "segments", "dispatched over nodes",
+    "lora", "nf4", "int8", "muon",
+    "offloaded activations", "split activations",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -217,6 +227,11 @@ def traits(job: Job, plan: Plan) -> set[str]:
         and plan.ep > spec.cluster.levels[0].size
     )
     found["segments"] = plan.recompute_segment > 1
+    found["offloaded activations"] = spec.training.offload_activations > 0
+    found["split activations"] = spec.training.partition_activations
+    found["muon"] = spec.training.optimizer == "muon"
+    if spec.training.lora is not None:
+        found |= {"lora": True, spec.training.lora.weights: True}
     modules = filter(None, plan.recompute_modules.split("+"))
     return {name for name, has in found.items() if has} | {*modules}
 

@@ -9,22 +9,44 @@ from tests.recomputed import parameters
 from tests.recomputed.case import GATHERING, ULYSSES, Case
 from tests.recomputed.collectives import Call
 from tests.recomputed.parameters import Share
-from tests.recomputed.state import state_of
+from tests.recomputed.state import State, frozen_state, state_of
 
 PASSES = ("forward", "backward")
 
 
 def layer_shares(case: Case, is_leading: bool) -> list[Share]:
-    tensors = parameters.layer(case.model, case.is_dense(is_leading))
-    return parameters.on_one_rank(case, tensors)
+    is_dense = case.is_dense(is_leading)
+    tensors = parameters.layer(case.model, is_dense)
+    if case.training.optimizer == "muon":
+        # Experts are matrices, with whatever biases they have.
+        every = list(tensors)
+        vectors = [own for own in every if own.is_vector and own.split != "ep"]
+        matrices = [own for own in every if own not in vectors]
+        state = state_of(case, of_matrix=True)
+        return [
+            *parameters.on_one_rank(case, iter(matrices), state),
+            *parameters.on_one_rank(case, iter(vectors), state_of(case)),
+        ]
+    if case.training.lora is None:
+        return parameters.on_one_rank(case, tensors, state_of(case))
+    frozen = parameters.on_one_rank(case, tensors, frozen_state(case, True))
+    small = parameters.adapters(case, is_dense)
+    trained = parameters.on_one_rank(case, small, state_of(case))
+    return frozen + [own._replace(is_adapter=True) for own in trained]
 
 
 def embedding_shares(case: Case) -> list[Share]:
-    return parameters.on_one_rank(case, parameters.embedding(case.model))
+    tensors = parameters.embedding(case.model)
+    return parameters.on_one_rank(case, tensors, _state_at_ends(case))
 
 
 def head_shares(case: Case) -> list[Share]:
-    return parameters.on_one_rank(case, parameters.head(case.model, case.plan.pp))
+    tensors = parameters.head(case.model, case.plan.pp)
+    return parameters.on_one_rank(case, tensors, _state_at_ends(case))
+
+
+def _state_at_ends(case: Case) -> State:
+    return frozen_state(case, False) if case.training.lora else state_of(case)
 
 
 def layer(case: Case, is_leading: bool, passed: str) -> Iterator[Call]:
@@ -63,6 +85,13 @@ def again(case: Case) -> Iterator[Call]:
         is_gathered = call.operation == "all_gather" and "by operations" in repeats
         if is_moved or is_gathered:
             yield call
+
+
+def gathered_again(case: Case) -> Iterator[Call]:
+    """A layer's input, of which a rank has kept its part; one for every segment."""
+    if case.training.partition_activations and case.plan.recompute == "full":
+        whole = case.hidden_bytes / case.plan.recompute_segment
+        yield Call("tp", "all_gather", "tp", whole)
 
 
 def lead_again(case: Case) -> Iterator[Call]:
@@ -133,6 +162,8 @@ def embedding(case: Case, passed: str) -> Iterator[Call]:
     """Each rank looks up its part of the vocabulary; the parts are summed forward."""
     if case.plan.tp == 1:
         return
+    if passed == "backward" and case.training.lora is not None:
+        return  # nothing before it has gradients
     if not case.plan.sequence_parallel:
         if passed == "forward":
             yield Call("tp", "all_reduce", "tp", case.hidden_bytes)
@@ -159,20 +190,24 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
     Stage 3 gathers weights for either pass, stages 2 and 3 reduce gradients after the
     backward (Rajbhandari et al. 2019, section 7.2).
     """
-    state, stage = state_of(case), case.plan.zero
+    stage = case.plan.zero
     for own in shares:
+        state = own.state
         if stage == 3:
             whole = own.numbers * state.gathered
             yield Call("zero", "all_gather", own.shard_group, whole)
-        if stage >= 2 and passed == "backward":
+        if stage >= 2 and passed == "backward" and state.is_trained:
             whole = own.numbers * state.reduced
             yield Call("zero", "reduce_scatter", own.shard_group, whole)
 
 
 def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
     """What data parallelism does once a step with some parameters."""
-    state, stage = state_of(case), case.plan.zero
+    stage = case.plan.zero
     for own in shares:
+        state = own.state
+        if not state.is_trained:
+            continue
         if stage <= 1:
             whole = own.numbers * state.reduced
             yield Call("dp", "reduce_scatter", own.shard_group, whole)
@@ -191,7 +226,7 @@ def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
 def tied_tables(case: Case) -> Iterator[Call]:
     """The two copies of a tied table add up their gradients: two ranks, one ring."""
     model, plan = case.model, case.plan
-    if model.tied_embeddings and plan.pp > 1:
+    if model.tied_embeddings and plan.pp > 1 and case.training.lora is None:
         table = model.vocab * model.d_model / plan.tp
         yield Call("dp", "all_reduce", "pp", table * state_of(case).reduced, members=2)
 

@@ -41,7 +41,14 @@ from meshwright.topology.groups import GROUPS
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.rows import row
 
-APART = ("offload_supported", "state_supported")
+APART = (
+    "offload_supported",
+    "state_supported",
+    "lora_supported",
+    "muon_supported",
+    "activations_partitioned",
+    "activations_offloaded",
+)
 """Rules with tests of their own."""
 
 RULES = {own.rule for own in rules_of("generic") if own.rule.name not in APART}
@@ -431,6 +438,18 @@ def test_small_state_is_of_frameworks_that_keep_it(
     assert is_kept == (framework in ("megatron", "generic", "ideal"))
     usual = spec(framework)
     assert "state_supported" not in names_broken(usual, row())
+
+
+@pytest.mark.parametrize("weights", ["bf16", "nf4", "int8"])
+@pytest.mark.parametrize("framework", framework_names())
+def test_frozen_weights_are_of_frameworks_that_keep_them(
+    framework: str, weights: str
+) -> None:
+    lora = {"weights": weights}
+    own = spec(framework, training=SPEC["training"] | {"lora": lora})
+    has_any = framework in ("fsdp", "deepspeed", "generic", "ideal")
+    is_kept = "lora_supported" not in names_broken(own, row())
+    assert is_kept == (has_any or (framework, weights) == ("megatron", "bf16"))
 
 
 @pytest.mark.parametrize(

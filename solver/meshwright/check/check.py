@@ -13,7 +13,6 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.links import link_seconds
-from meshwright.cost.parameters_and_flops import step_flops
 from meshwright.cost.price import (
     Prices,
     StageTimes,
@@ -25,6 +24,7 @@ from meshwright.cost.price import (
     times_on_kinds,
 )
 from meshwright.cost.schedule_tasks import longest_path_s
+from meshwright.cost.whole_job import job_flops
 from meshwright.plans.columns import Floats, Parts, total
 from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
@@ -93,7 +93,7 @@ def _priced(scored: _Scored) -> PricedPlan:
     training = job.spec.training
     gpus = plan.world_size
     peak, loads = _peak_flops(job, plan), _link_loads(scored, step_s)
-    flops = step_flops(job.spec.model, training.seq_len, training.global_batch)
+    flops = job_flops(job.spec)
     tokens = training.seq_len * training.global_batch
     return PricedPlan(
         plan=plan,

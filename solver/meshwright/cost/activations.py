@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshwright.cost.adapters import adapters, saved_by
 from meshwright.cost.every_other_matmul import kept_per_op
 from meshwright.cost.parameters_and_flops import (
     input_norms,
@@ -35,7 +36,7 @@ from meshwright.cost.parameters_and_flops import (
     output_norms,
     query_width,
 )
-from meshwright.cost.saved import Layer, Saved
+from meshwright.cost.saved import Layer, Saved, Split
 from meshwright.cost.state import fp8_input_bytes
 from meshwright.frameworks.base.registry import framework_of, fused_of, joins_norms
 from meshwright.frameworks.base.selective import has_norm_apart
@@ -61,7 +62,7 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     """Return the tensors that a layer saves; `is_dense` if it has no experts."""
     model, layer = spec.model, layer_of(spec)
     is_dense = is_dense or model.moe is None
-    tensors = _norms(layer, norm_bits(spec, is_dense))
+    tensors = _norms(layer, is_dense, norm_bits(spec, is_dense))
     tensors += _latents(layer, model.mla) if model.mla else _heads(layer)
     tensors += _scores(layer)
     if model.moe is None or is_dense:
@@ -71,6 +72,10 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     if model.dropout:
         masks = 2 * model.d_model
         tensors.append(Saved("residual dropout masks", masks, "sequence"))
+    if spec.training.lora is not None:
+        lora, element = spec.training.lora, layer.element
+        own = adapters(model, lora, is_dense)
+        tensors += [saved_by(adapter, element, lora.rank) for adapter in own]
     return [*tensors, *kept_per_op(layer, is_dense)]
 
 
@@ -84,7 +89,7 @@ def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:
 
 def layer_of(spec: Spec) -> Layer:
     """Return the implementation of the layers of a spec."""
-    training = spec.training
+    training, lora = spec.training, spec.training.lora
     return Layer(
         spec.model,
         ELEMENT_BYTES[training.precision],
@@ -93,10 +98,11 @@ def layer_of(spec: Spec) -> Layer:
         training.attention == "flash",
         fused_of(spec),
         joins_norms(spec),
+        None if lora is None else lora.projections,
     )
 
 
-def _norms(layer: Layer, freed_by: tuple[int, int]) -> list[Saved]:
+def _norms(layer: Layer, is_dense: bool, freed_by: tuple[int, int]) -> list[Saved]:
     """Return what the norms of a layer and the matmuls after them save.
 
     Parallel attention and MLP both read the layer's input, so that their norms save one
@@ -105,13 +111,31 @@ def _norms(layer: Layer, freed_by: tuple[int, int]) -> list[Saved]:
     model, width = layer.model, layer.model.d_model
     before, after = input_norms(model), output_norms(model)
     inputs = 1 if model.parallel_residual else before
-    output = width * layer.matmul_input
-    names = ("attention norm output", "mlp norm output")
-    outputs = list(zip(names, freed_by, strict=True))[:before]
+    outputs = zip(_norm_readers(layer, is_dense), freed_by, strict=True)
+    # An adapter reads the tokens of all its group, after they were gathered.
+    split: Split = "sequence" if layer.adapted is None else "whole"
     return [
         *layer.input_norms("norm", width, before, inputs, "sequence"),
-        *(layer.cheap(n, output, "sequence", bits) for n, bits in outputs),
+        *(
+            layer.cheap(f"{name} norm output", width * size, split, bits)
+            for (name, size), bits in list(outputs)[:before]
+        ),
         *layer.norms("output norm", width, after, after, "sequence"),
+    ]
+
+
+def _norm_readers(layer: Layer, is_dense: bool) -> list[tuple[str, int]]:
+    """Return who reads the results of norms, and the bytes per number for each.
+
+    Where there is one norm, attention and MLP read the same. The router has no adapter.
+    """
+    model, heads = layer.model, ("q_proj", "k_proj", "v_proj")
+    has_mlp = is_dense or (model.moe is not None and model.moe.shared_d_ff > 0)
+    mlp = ("gate_proj", "up_proj") if has_mlp else ()
+    one = heads + mlp if input_norms(model) == 1 else heads
+    return [
+        ("attention", layer.matmul_input(*one)),
+        ("mlp", layer.matmul_input(*mlp)),
     ]
 
 
@@ -133,9 +157,10 @@ def _heads(layer: Layer) -> list[Saved]:
 def _attention_output(layer: Layer, width: float) -> Saved:
     """Return the input of the last matmul, which a flash kernel saves once more."""
     if not layer.flash:
-        return Saved("attention output", layer.matmul_input * width, "tensor", 0)
-    size = (layer.element + layer.cast) * width
-    return Saved("attention output", size, "tensor", 0)
+        size = layer.matmul_input("o_proj") * width
+        return Saved("attention output", size, "tensor", 0)
+    cast = layer.cast if layer.adapted is None else 0
+    return Saved("attention output", (layer.element + cast) * width, "tensor", 0)
 
 
 def _keys_and_values(layer: Layer) -> list[Saved]:
@@ -176,11 +201,22 @@ def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
         layer.saved("values", heads * values, "tensor", up),
         _attention_output(layer, heads * mla.v_dim),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),
-        layer.matmul_only("normed latents", ranks, "sequence", normed),
+        *_normed_latents(layer, mla, normed),
     ]
     if not layer.norms_in_fp32:
         tensors.append(layer.saved("keys to rotate", mla.rope_dim, "sequence"))
     return tensors
+
+
+def _normed_latents(layer: Layer, mla: LatentAttention, freed_by: int) -> list[Saved]:
+    """Return the inputs of the projections from latents to heads."""
+    name, bits = "normed latents", freed_by | PER_OP
+    if layer.adapted is None:
+        size = (mla.q_rank + mla.kv_rank) * layer.matmul_input()
+        return [Saved(name, size, "sequence", bits)]
+    size = mla.q_rank * layer.matmul_input("q_proj")
+    size += mla.kv_rank * layer.matmul_input("k_proj", "v_proj")
+    return [Saved(name, size, "whole", bits)]
 
 
 def _scores(layer: Layer) -> list[Saved]:
@@ -210,7 +246,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
     tensors = [
         Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
-        layer.matmul_only("expert inputs", width, "sequence", MOE),
+        Saved("expert inputs", layer.matmul_input() * width, "sequence", all_of_it),
         *layer.mlp("expert", routed, "sequence", MOE, MOE_ACT),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
@@ -221,8 +257,9 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token of a layer's input: what full recomputation keeps."""
-    element = ELEMENT_BYTES[spec.training.precision]
-    return element * spec.model.d_model / shards.sequence_shards
+    is_split = spec.training.partition_activations
+    parts = shards.tp if is_split else shards.sequence_shards
+    return ELEMENT_BYTES[spec.training.precision] * spec.model.d_model / parts
 
 
 def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright.cost import traffic
 from meshwright.cost.job import Job
+from meshwright.cost.muon import orthogonalised_s
 from meshwright.cost.traffic import Collective
 from meshwright.cost.weights import (
     Weights,
@@ -20,6 +21,7 @@ from meshwright.cost.weights import (
     layer_weights,
 )
 from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.plans.columns import Floats
 from meshwright.plans.recomputation import (
     MLA_UP_PROJ,
     MLP,
@@ -53,8 +55,11 @@ class Block:
     """Reductions of gradients after a backward."""
     end: Operations
     """Operations at the end of a step."""
+    orthogonalised_s: Floats | float = 0.0
+    """Seconds of an update beside its traffic: see `cost.muon`."""
     repeated: dict[str, Operations] = field(default_factory=dict)
-    """What selective recomputation repeats, by what it is; none is hidden."""
+    """What selective recomputation repeats, and gathers of split checkpoints, by what
+    they are; none is hidden."""
 
     @property
     def forward(self) -> dict[str, Operations]:
@@ -86,7 +91,8 @@ def layer(job: Job, rows: Skeletons) -> Block:
     calls = traffic.reductions(job.spec.model)
     exchange = traffic.expert_exchange(job, rows, 2)
     own = _layer(job, rows, layer_weights(job, rows), calls, exchange)
-    return replace(own, repeated=_repeated(job, rows, own))
+    update_s = orthogonalised_s(job, rows, is_dense=job.spec.model.moe is None)
+    return replace(own, repeated=_repeated(job, rows, own), orthogonalised_s=update_s)
 
 
 def dense_layer(job: Job, rows: Skeletons) -> Block:
@@ -94,7 +100,8 @@ def dense_layer(job: Job, rows: Skeletons) -> Block:
     own = _layer(job, rows, dense_layer_weights(job, rows), 2, [])
     bits = recomputed_bits(job.spec, rows)
     mlp = traffic.only(traffic.tensor_parallel(job, rows, 1), bits & MLP > 0)
-    return replace(own, repeated={"mlp": mlp})
+    update_s = orthogonalised_s(job, rows, is_dense=True)
+    return replace(own, repeated={"mlp": mlp}, orthogonalised_s=update_s)
 
 
 def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:
@@ -115,11 +122,13 @@ def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:
         "keys and values": (PER_OP, own.ring),
     }
     every = int(np.bitwise_or.reduce(bits, initial=0))
-    return {
+    repeated = {
         name: traffic.only(operations, bits & of_it > 0)
         for name, (of_it, operations) in found.items()
         if of_it & every
     }
+    gathers = traffic.checkpoint_gathers(job, rows)
+    return repeated | ({"checkpoints": gathers} if gathers else {})
 
 
 def _layer(
@@ -143,11 +152,13 @@ def embedding(job: Job, rows: Skeletons) -> Block:
     """Return the embedding.
 
     The results of its shards of the vocabulary are summed in the forward. Under
-    sequence parallelism they are scattered, and their gradients gathered.
+    sequence parallelism they are scattered, and their gradients gathered, unless the
+    table is frozen.
     """
     whole, gathered, scattered = traffic.tensor_parallel(job, rows, 1)
     held = embedding_weights(job, rows)
-    return _end(job, rows, held, [whole, scattered], [gathered])
+    backward = [gathered] if job.spec.training.lora is None else []
+    return _end(job, rows, held, [whole, scattered], backward)
 
 
 def head(job: Job, rows: Skeletons) -> Block:

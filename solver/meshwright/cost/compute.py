@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.cost.adapters import lora_kernels
 from meshwright.cost.attention import Attention, attention
 from meshwright.cost.elementwise import (
     loss_bytes_moved,
@@ -41,6 +42,10 @@ class LayerKernels(Columns):
     """The core of attention, part of the forward."""
     attention_backward_s: Floats
     """The core of attention, part of the backward."""
+    matmuls_s: Floats
+    """The matmuls with weights, part of the forward."""
+    matmuls_backward_s: Floats
+    """The matmuls with weights and of their gradients, part of the backward."""
     weight_s: Floats
     """The matmuls of weight gradients, part of the backward."""
     dispatch_s: Floats
@@ -67,9 +72,9 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     """Return the kernel times of the blocks of a model."""
     share = work(spec, efficiency, shards)
     heads, experts = attention(share), mlp(share)
-    layer = leading = _layer_s(share, heads, experts)
+    layer = leading = _layer_s(share, heads, experts, spec.model.moe is None)
     if spec.model.moe is not None:
-        leading = _layer_s(share, heads, dense_mlp(share))
+        leading = _layer_s(share, heads, dense_mlp(share), True)
     return Kernels(
         layer=layer,
         dense=leading,
@@ -80,8 +85,11 @@ def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     )
 
 
-def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
-    """Return the seconds of a layer."""
+def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> LayerKernels:
+    """Return the seconds of a layer.
+
+    Frozen matrices have no matmul of weight gradients, but adapters have.
+    """
     model, dispatch_s = share.model, share.gpu.efficiency.dispatch_s
     dispatch_s *= framework_of(share.spec).layer_dispatch
     dispatch_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
@@ -93,13 +101,25 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp) -> LayerKernels:
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
+    forward_s, backward_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
+    # A matmul of weight gradients has the FLOPs and the shape of its forward.
+    matmuls_s = heads.matmuls_s + inner.matmuls_s
+    weight_s, matmuls_backward_s = matmuls_s, 2 * matmuls_s
+    if (lora := share.spec.training.lora) is not None:
+        own = lora_kernels(share, lora, is_dense)
+        forward_s, backward_s = (
+            forward_s + own.forward_s,
+            backward_s - weight_s + own.backward_s,
+        )
+        weight_s, matmuls_backward_s = own.weight_s, matmuls_s
     return LayerKernels(
-        forward_s=once_s + heads.core_s,
-        backward_s=2 * once_s + heads.core_backward_s,
+        forward_s=forward_s,
+        backward_s=backward_s,
         attention_s=heads.core_s,
         attention_backward_s=heads.core_backward_s,
-        # A matmul of weight gradients has the FLOPs and the shape of its forward.
-        weight_s=heads.matmuls_s + inner.matmuls_s,
+        matmuls_s=matmuls_s,
+        matmuls_backward_s=matmuls_backward_s,
+        weight_s=weight_s,
         dispatch_s=np.full(len(share.shards), dispatch_s),
     )
 
@@ -110,9 +130,13 @@ def _norm_s(share: Work) -> Floats:
 
 
 def _embedding_s(share: Work) -> Floats:
-    """Return the seconds of look-up and norm; the backward counts twice."""
+    """Return the seconds of look-up and norm; the backward counts twice.
+
+    Nothing needs the gradients of a frozen table, or of its norm.
+    """
+    passes = 3 if share.spec.training.lora is None else 1
     look_up_s = share.gpu.stream_s(2 * share.gpu_tokens * share.model.d_model)
-    kernels_s = 3 * (look_up_s + share.model.embedding_norm * _norm_s(share))
+    kernels_s = passes * (look_up_s + share.model.embedding_norm * _norm_s(share))
     return kernels_s + share.gpu.efficiency.microbatch_s / 2
 
 
@@ -122,7 +146,8 @@ def _head_s(share: Work) -> Floats:
     moved = loss_bytes_moved(share.spec) / 4
     logits_s = 4 * gpu.stream_s(moved / gpu.element * share.tokens * rows)
     matmul_s = gpu.matmul_s(share.tokens, rows, share.model.d_model)
-    matmuls_s = (1 + 2 * _slow_down(share)) * matmul_s
+    gradients = 2 if share.spec.training.lora is None else 1
+    matmuls_s = (1 + gradients * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
     return kernels_s + gpu.efficiency.microbatch_s / 2
 

@@ -8,29 +8,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost import offload
 from meshwright.cost.activations import (
     dense_saved_bytes,
     layer_input_bytes,
     saved_bytes,
 )
+from meshwright.cost.adapters import dequantised_bytes
 from meshwright.cost.job import Job
-from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
     fp8_weight_bytes,
     loss_bytes,
     sharded_bytes,
-    state_bytes,
 )
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.weights import (
     Weights,
+    by_state,
     dense_layer_weights,
     embedding_weights,
     head_weights,
     layer_weights,
 )
-from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
@@ -87,6 +87,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     is_full = rows.recompute == FULL
+    left, copied = offload.offloaded_activations(spec, tokens * saved)
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,
@@ -95,15 +96,15 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         outputs=np.where(has_outputs, outputs, 0.0),
         part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
         first=added([held.first, lead.working]),
-        first_activations=lead.activations,
+        first_activations=lead.activations - left,
         last=added([held.last, shared]),
         last_activations=logits,
         fixed={
-            "workspace": working + held.in_transit,
+            "workspace": working + held.in_transit + copied,
             "overhead": np.full(len(rows), framework.overhead_gib * GIB),
         },
         host_layer=held.host_layer,
-        host_first=held.host_first,
+        host_first=held.host_first + left,
         host_last=held.host_last,
     )
 
@@ -122,28 +123,28 @@ class _Held(Columns):
 
 
 def _held(job: Job, rows: Skeletons) -> _Held:
-    state, weights = state_bytes(job.spec), layer_weights(job, rows)
-    layer = _layer_state(job, state, rows, weights)
+    weights = layer_weights(job, rows)
+    layer = _layer_state(job, rows, weights)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
-    lead = _leading(job, state, rows, layer)
-    host_layer = host_bytes(job, rows, weights)
+    lead = _leading(job, rows, layer)
+    host_layer = offload.host_bytes(rows, weights)
     lead_host = _leading_host(job, rows, host_layer)
     return _Held(
         layer=layer,
-        first=added([lead, _state(job, state, rows, embedding)]),
-        last=_state(job, state, rows, head),
-        in_transit=_in_transit(job, state, rows, weights),
+        first=added([lead, _state(job, rows, embedding)]),
+        last=_state(job, rows, head),
+        in_transit=_in_transit(job, rows, weights),
         host_layer=host_layer,
-        host_first=host_bytes(job, rows, embedding) + lead_host,
-        host_last=host_bytes(job, rows, head),
+        host_first=offload.host_bytes(rows, embedding) + lead_host,
+        host_last=offload.host_bytes(rows, head),
     )
 
 
-def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
+def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
     for block in held:
-        shards = block.sharding
+        state, shards = block.state, block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
             # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
@@ -156,25 +157,23 @@ def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) ->
                 "optimizer": block.params * optimizer,
             }
         )
-    return kept_state(job, rows, held, added(parts))
+    return offload.kept_state(rows, held, added(parts))
 
 
-def _layer_state(
-    job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
-) -> Parts:
+def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the same for a layer, with the fp8 copies that stay on the GPU."""
-    stays = ~rows.sharding.shards_weights & ~streams_weights(rows)
+    stays = ~rows.sharding.shards_weights & ~offload.streams_weights(rows)
     copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
-    cast = sum(block.params for block in held) * copies
-    return added([_state(job, state, rows, held), {"weights": cast}])
+    cast = sum(block.params for block in held if not block.is_adapter) * copies
+    return added([_state(job, rows, held), {"weights": cast}])
 
 
-def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Parts:
+def _leading(job: Job, rows: Skeletons, layer: Parts) -> Parts:
     """Return the difference in state of leading dense layers to repeated ones."""
     count = job.spec.model.first_dense_layers
     if not count:
         return {}
-    dense = _layer_state(job, state, rows, dense_layer_weights(job, rows))
+    dense = _layer_state(job, rows, dense_layer_weights(job, rows))
     return added([scaled(dense, count), scaled(layer, -count)])
 
 
@@ -218,7 +217,7 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     count = job.spec.model.first_dense_layers
     if not count:
         return np.zeros(len(rows))
-    dense = host_bytes(job, rows, dense_layer_weights(job, rows))
+    dense = offload.host_bytes(rows, dense_layer_weights(job, rows))
     return count * (dense - repeated)
 
 
@@ -274,21 +273,25 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]
 
 
-def _in_transit(
-    job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
-) -> Floats:
+def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes of gathered weights, and of gradients that wait for reduction.
 
     ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
     gradients of one layer wait to be reduced; elsewhere they wait to be added up, if
-    the framework stores them separately. The same holds for state on the host.
+    the framework stores them separately. The same holds for state on the host. Of
+    quantised weights one matrix at a time is there in 16 bits, too.
     """
     framework = framework_of(job.spec)
-    params = sum(block.params for block in held)
-    ahead = np.minimum(params, framework.prefetched_params)
-    visits = rows.sharding.shards_weights | streams_weights(rows)
-    gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
-    element = ELEMENT_BYTES[job.spec.training.precision]
-    waiting = element if framework.has_separate_gradients else 0
+    visits = rows.sharding.shards_weights | offload.streams_weights(rows)
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
-    return gathered + params * np.where(passes, state.gradients, waiting)
+    element = ELEMENT_BYTES[job.spec.training.precision]
+    result = dequantised_bytes(job.spec, rows.tp)
+    for state, blocks in by_state(held):
+        params = sum(block.params for block in blocks)
+        ahead = np.minimum(params, framework.prefetched_params)
+        gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
+        is_separate = framework.has_separate_gradients and not state.is_frozen
+        waiting = element if is_separate else 0
+        reduced = params * np.where(passes, state.gradients, waiting)
+        result = result + (gathered + reduced)
+    return result

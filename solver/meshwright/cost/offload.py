@@ -10,13 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meshwright.cost.activations import saved_bytes
 from meshwright.cost.job import Job
-from meshwright.cost.state import (
-    sharded_bytes,
-    state_bytes,
-    summed_gradients,
-)
-from meshwright.cost.weights import Weights
+from meshwright.cost.state import sharded_bytes, summed_gradients
+from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Bools, Floats, Parts, total
 from meshwright.plans.skeletons import (
@@ -26,20 +23,23 @@ from meshwright.plans.skeletons import (
     PARAMETERS,
     Skeletons,
 )
+from meshwright.spec.spec import Spec
 
 UPDATE_SHARE = 0.5
 """Share of the rated host memory bandwidth that a fused update on the CPU reaches: an
 estimate, since the update reads and writes seven streams at once."""
 
 
-def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
+def kept_state(rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
     """Return the bytes of weights, gradients and optimizer that stay on the GPU.
 
     ZeRO-2 keeps gathered weights on the GPU until the step ends; only the shards leave.
     Weights that come and go count as workspace. Temporaries of an update are part of
     the optimizer, and live where it lives.
     """
-    gathered = sum(block.params for block in held) * state_bytes(job.spec).gathered
+    gathered = np.zeros(len(rows))
+    for state, blocks in by_state(held):
+        gathered = gathered + sum(block.params for block in blocks) * state.gathered
     stays = np.where(_gathers_once(rows), gathered, 0.0)
     leaves = rows.offload
     return {
@@ -59,22 +59,22 @@ def _gathers_once(rows: Skeletons) -> Bools:
     return np.asarray(rows.sharding.shards_gradients & ~rows.sharding.shards_weights)
 
 
-def host_bytes(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
+def host_bytes(rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes that a GPU has on its host, (rows,)."""
     result = np.zeros(len(rows))
     for block in held:
-        result = result + block.params * total(_offloaded(job, rows, block))
+        result = result + block.params * total(_offloaded(rows, block))
     return result
 
 
-def _offloaded(job: Job, rows: Skeletons, held: Weights) -> Parts:
+def _offloaded(rows: Skeletons, held: Weights) -> Parts:
     """Return the bytes per parameter on the host, by part of the state.
 
     The host holds shards, also of weights under ZeRO-2, which the GPU gathers.
     """
     is_whole = (rows.offload == PARAMETERS) & _gathers_once(rows)
     shards = replace(held.sharding, zero=np.where(is_whole, 3, rows.zero))
-    sizes = sharded_bytes(state_bytes(job.spec), shards)
+    sizes = sharded_bytes(held.state, shards)
     codes = (PARAMETERS, GRADIENTS, OPTIMIZER)
     names = ("weights", "gradients", "optimizer")
     return {
@@ -95,16 +95,18 @@ class Copies:
     """Copy of gradients to the host, at the end of the step."""
     update_s: Floats
     """Update by the optimizer, new weights copied to the GPU beside it."""
+    activations_s: Floats | float = 0.0
+    """Copy of activations to the host in a forward, and back in a backward."""
 
     @property
     def forward_s(self) -> Floats:
-        """Return the seconds of copies in a forward."""
-        return self.up_s
+        """Return the seconds of copies in a forward; PCIe works both ways at once."""
+        return np.maximum(self.up_s, self.activations_s)
 
     @property
     def backward_s(self) -> Floats:
-        """Return the seconds of copies in a backward; PCIe works both ways at once."""
-        return np.maximum(self.up_s, self.down_s)
+        """Return the seconds of copies in a backward, likewise."""
+        return np.maximum(self.up_s + self.activations_s, self.down_s)
 
 
 def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
@@ -115,29 +117,62 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     - gradients: those of every micro-batch go to the host as they are reduced;
     - parameters: weights come to the GPU for every forward and backward
       (ZeRO-Infinity, section 5); under ZeRO-2 once per step.
+
+    Frozen weights come to the GPU where weights do, and nothing else of them moves.
     """
     host = job.spec.cluster.topology.host
+    zeros = np.zeros(len(rows))
     if host is None or (rows.offload == KEEPS_ALL).all():
-        zeros = np.zeros(len(rows))
         return Copies(zeros, zeros, zeros, zeros)
-    state, code = state_bytes(job.spec), rows.offload
-    shards = [block.params / block.sharding.optimizer for block in held]
-    params = np.sum(shards, axis=0)
-    up = params * np.where(code == PARAMETERS, state.weights, state.gathered)
-    down = params * state.gradients
-    summed = params * summed_gradients(state, rows.sharding)
+    code, (up, down, summed, updating_s) = rows.offload, [zeros] * 4
+    for state, blocks in by_state(held):
+        shards = [block.params / block.sharding.optimizer for block in blocks]
+        params = np.sum(shards, axis=0)
+        up = up + params * np.where(code == PARAMETERS, state.weights, state.renewed)
+        down = down + params * state.gradients
+        summed = summed + params * summed_gradients(state, rows.sharding)
+        updating_s = updating_s + _update_s(job, params, state)
     streams = streams_weights(rows)
     path_s = 1 / (host.pcie_gb_s * 1e9)
     way_s = max(path_s, _drive_s_per_byte(job))
-    update_s = np.maximum(
-        _update_s(job, params, state), np.where(streams, 0.0, up * path_s)
-    )
+    update_s = np.maximum(updating_s, np.where(streams, 0.0, up * path_s))
     return Copies(
         up_s=np.where(streams, up * way_s, 0.0),
         down_s=np.where(code >= GRADIENTS, down * way_s, 0.0),
         end_down_s=np.where(code == OPTIMIZER, summed * path_s, 0.0),
         update_s=np.where(code >= OPTIMIZER, update_s, 0.0),
     )
+
+
+def layer_copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
+    """Return the seconds of a layer's copies: of its state, and of activations.
+
+    Activations of some layers leave; their copies are spread over the passes of all.
+    """
+    moved, layers = copies(job, rows, held), job.spec.model.n_layers
+    return replace(moved, activations_s=_activations_s(job, rows) / layers)
+
+
+def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
+    spec, host = job.spec, job.spec.cluster.topology.host
+    if host is None or not spec.training.offload_activations:
+        return 0.0
+    tokens = rows.shards.tokens(spec.training.seq_len)
+    of_layer = tokens * saved_bytes(spec, rows.shards)
+    left, _ = offloaded_activations(spec, of_layer)
+    return left / (host.pcie_gb_s * 1e9)
+
+
+def offloaded_activations(
+    spec: Spec, of_layer: Floats
+) -> tuple[Floats | float, Floats | float]:
+    """Return the bytes of activations on the host, and on their way there or back.
+
+    `of_layer` are those of a repeated layer and micro-batch, which all layers count as.
+    One layer at a time is on its way. Without a pipeline one micro-batch is in flight.
+    """
+    count = spec.training.offload_activations
+    return (count * of_layer, of_layer) if count else (0.0, 0.0)
 
 
 def is_never_faster(job: Job) -> bool:

@@ -84,6 +84,18 @@ def dense_layer_params(model: Model, tp: Ints) -> Floats:
     return _outside_mlp(model, tp) + mlp
 
 
+def matrix_params(model: Model, tp: Ints, is_dense: bool) -> Floats:
+    """Return the parameters of a layer's matrices on one GPU, without routed experts.
+
+    That is all but norms and biases.
+    """
+    moe = None if is_dense else model.moe
+    inner = model.d_ff if moe is None else moe.shared_d_ff
+    mlp = _mlp_matmul_params(model, inner) / tp
+    router = 0 if moe is None else moe.n_experts * model.d_model
+    return attention_matrices(model).on_one_gpu(model, tp) + mlp + router
+
+
 def expert_params(model: Model, ep: Ints) -> Floats:
     """Return the parameters of one layer's routed experts on one GPU."""
     if model.moe is None:
@@ -235,12 +247,16 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     layer and token for the half of the scores that a causal mask keeps (Korthikanti et
     al. 2022, appendix A, halved).
     """
+    attention = model.n_layers * _attention_macs(model, seq_len)
+    return 6.0 * (matmul_params(model) + attention) * seq_len * global_batch
+
+
+def matmul_params(model: Model) -> int:
+    """Return the weights in the matmuls of a token, with those of the head."""
     leading = model.first_dense_layers
-    matmul = leading * dense_layer_matmul_params(model)
-    matmul += (model.n_layers - leading) * layer_matmul_params(model)
-    matmul += model.vocab * model.d_model
-    attention = _attention_macs(model, seq_len)
-    return 6.0 * (matmul + model.n_layers * attention) * seq_len * global_batch
+    params = leading * dense_layer_matmul_params(model)
+    params += (model.n_layers - leading) * layer_matmul_params(model)
+    return params + model.vocab * model.d_model
 
 
 def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:

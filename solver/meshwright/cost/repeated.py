@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.cost.activations import norm_bits
+from meshwright.cost.adapters import lora_kernels
 from meshwright.cost.attention import Attention
 from meshwright.cost.elementwise import residual_passes
 from meshwright.cost.every_other_matmul import repeated_matmuls_s
@@ -54,6 +55,9 @@ def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repe
         (MOE | SHARED_EXPERTS | cheap, inner.shared_activation_s),
         (PER_OP, _per_op_s(work, heads, inner, norm_s)),
     ]
+    if (lora := work.spec.training.lora) is not None:
+        adapters_s = lora_kernels(work, lora, is_dense).mlp_s
+        groups.append((MLP if is_dense else MOE | SHARED_EXPERTS, adapters_s))
     result: Repeated = {}
     for bits, seconds in groups:
         result[bits] = result.get(bits, 0.0) + seconds
@@ -64,7 +68,10 @@ def repeated_mlp_s(work: Work, inner: Mlp, norm_s: Floats) -> Floats:
     """Return what recomputing `mlp` repeats of a layer without experts."""
     _, mlp_norm = norm_bits(work.spec, is_dense=True)
     has_norm = bool(mlp_norm & MLP) and input_norms(work.model) > 1
-    return inner.matmuls_s + inner.activation_s + has_norm * norm_s
+    seconds = inner.matmuls_s + inner.activation_s + has_norm * norm_s
+    if (lora := work.spec.training.lora) is not None:
+        seconds = seconds + lora_kernels(work, lora, is_dense=True).mlp_s
+    return seconds
 
 
 def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Floats:

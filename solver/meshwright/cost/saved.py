@@ -47,26 +47,27 @@ class Layer:
     fused: Fused
     joins_norms: bool
     """Whether norms run with the matmul after them."""
+    adapted: frozenset[str] | None = None
+    """The matrices that have adapters, while all else is frozen; None without LoRA."""
 
     @property
     def norms_in_fp32(self) -> bool:
         """Return whether norms are plain PyTorch operations; layer norm never is."""
         return "norm" not in self.fused and self.model.norm == "rmsnorm"
 
-    @property
-    def matmul_input(self) -> int:
-        """Return the bytes of a number that only a matmul saves."""
-        return self.cast or self.element
+    def matmul_input(self, *matrices: str) -> int:
+        """Return the bytes of a number that only matmuls with these matrices save.
+
+        It is for the gradients of weights: of a frozen matrix nothing is saved, and an
+        adapter beside it saves the input as it is.
+        """
+        if self.adapted is None:
+            return self.cast or self.element
+        return self.element if self.adapted.intersection(matrices) else 0
 
     def saved(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a tensor of the compute precision."""
         return Saved(name, self.element * width, split, freed_by | PER_OP)
-
-    def matmul_only(
-        self, name: str, width: float, split: Split, freed_by: int = 0
-    ) -> Saved:
-        """Return a tensor that only a matmul saves."""
-        return Saved(name, self.matmul_input * width, split, freed_by | PER_OP)
 
     def cheap(self, name: str, size: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a result of a norm or activation, recomputed after flash attention."""
@@ -94,17 +95,19 @@ class Layer:
         """Return what norms that read `inputs` different tensors save of them.
 
         A fused kernel saves what it reads. RMSNorm as plain PyTorch operations computes
-        in fp32, and saves its input and the normalised input for the gradient of the
-        weight (`torch.nn.functional.rms_norm` on CPUs). Llama in Hugging Face's
-        Transformers casts before it applies the weight, and saves 2 bytes less.
+        in fp32, and saves its input, and the normalised input for the gradient of a
+        weight that is trained (`torch.nn.functional.rms_norm` on CPUs). Llama in
+        Hugging Face's Transformers casts before it applies the weight, and saves 2
+        bytes less.
         """
         if not self.norms_in_fp32:
             return [self.saved(f"{name} input", inputs * width, split)]
         copies = 4 * width * (norms if self.element < 4 else inputs)
-        return [
-            Saved(f"{name} input, fp32", copies, split),
-            Saved(f"{name} normalised, fp32", 4 * width * norms, split),
-        ]
+        tensors = [Saved(f"{name} input, fp32", copies, split)]
+        if self.adapted is None:
+            normalised = 4 * width * norms
+            tensors.append(Saved(f"{name} normalised, fp32", normalised, split))
+        return tensors
 
     def mlp(
         self, name: str, width: float, split: Split, freed_by: int, activation: int
@@ -113,11 +116,13 @@ class Layer:
 
         A gated activation saves gate and value, and as plain PyTorch operations also
         the activated gate. Its result is the input of the last matmul. `freed_by`
-        repeats the MLP, `activation` the activation function alone.
+        repeats the MLP, `activation` the activation function alone. Routed experts have
+        no adapters.
         """
         gated = self.model.gated_mlp
         gate = self.element if gated and "activation" not in self.fused else 0
-        results = (gate + self.matmul_input) * width
+        down = self.matmul_input(*(() if name == "expert" else ("down_proj",)))
+        results = (gate + down) * width
         read, made = f"{name} activation input", f"{name} activation output"
         return [
             self.saved(read, (1 + gated) * width, split, freed_by),

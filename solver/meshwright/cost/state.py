@@ -26,6 +26,8 @@ ADAMW_BYTES = 8
 def moment_bytes(spec: Spec) -> float:
     """Return the bytes per parameter that an optimizer holds beside the weight.
 
+    For Muon it is that of AdamW, which has what is no matrix of a layer.
+
     AdamW has two moments, in fp32 unless the spec says bf16, SGD the momentum;
     bitsandbytes' AdamW two of a byte.
     Adafactor without momentum has the mean square of every row and of every column in
@@ -38,15 +40,68 @@ def moment_bytes(spec: Spec) -> float:
         "adamw-8bit": 2 * (1 + 4 / BLOCK),
         "sgd": 4,
         "adafactor": 8 / spec.model.d_model,
+        "muon": ADAMW_BYTES,
     }[training.optimizer]
 
 
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+"""Of a weight in NF4 with double quantisation: 4 bits, an 8-bit scale of every 64
+weights, and an fp32 scale of every 256 of these (Dettmers et al. 2023, arXiv
+2305.14314, section 3)."""
+
+FROZEN_BYTES = {"bf16": 2.0, "nf4": NF4_BYTES, "int8": 1.0}
+"""Of a frozen weight. int8 has an fp32 scale of a whole row besides, which is left out
+(Dettmers et al. 2022, arXiv 2208.07339, section 3)."""
+
+
+def layer_state(spec: Spec) -> StateBytes:
+    """Return the state of one parameter of a layer without its adapters.
+
+    Beside LoRA's adapters it is frozen; norms and biases, which stay in 16 bits, count
+    as the matrices do.
+    """
+    lora = spec.training.lora
+    return state_bytes(spec) if lora is None else _frozen(FROZEN_BYTES[lora.weights])
+
+
+def end_state(spec: Spec) -> StateBytes:
+    """Return the state of one parameter of embedding or head; none is quantised."""
+    if spec.training.lora is None:
+        return state_bytes(spec)
+    return _frozen(FROZEN_BYTES["bf16"])
+
+
+def _frozen(size: float) -> StateBytes:
+    """Return the state of a frozen weight, which is gathered as it is kept.
+
+    FSDP gathers quantised weights, too (bitsandbytes, `quant_storage`).
+    """
+    return StateBytes(size, 0, 0, size, 0, is_frozen=True)
+
+
 def state_bytes(spec: Spec) -> StateBytes:
-    """Return the state of one parameter under the spec's framework and precision."""
-    moments = moment_bytes(spec)
+    """Return the state of a trained parameter in the spec's framework and precision."""
+    return _trained(spec, moment_bytes(spec))
+
+
+def _trained(spec: Spec, moments: float) -> StateBytes:
     if not FORMATS[spec.training.precision].is_mixed:
         return StateBytes(4, 4, moments, 4, 4)
     return framework_of(spec).mixed_state(spec.training, moments)
+
+
+MUON_BYTES = 4
+"""The fp32 momentum of a parameter."""
+
+
+def matrix_state(spec: Spec) -> StateBytes:
+    """Return the state of one parameter of a layer's matrices."""
+    return layer_state(spec) if not has_muon(spec) else _trained(spec, MUON_BYTES)
+
+
+def has_muon(spec: Spec) -> bool:
+    """Return whether the matrices of layers have an optimizer of their own."""
+    return spec.training.optimizer == "muon"
 
 
 def sharded_bytes(

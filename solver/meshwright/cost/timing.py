@@ -31,10 +31,9 @@ from meshwright.cost.hiding import (
     forward_pass,
 )
 from meshwright.cost.job import Job
-from meshwright.cost.offload import copies
+from meshwright.cost.offload import copies, layer_copies
 from meshwright.cost.repeated import of_bits
-from meshwright.cost.state import state_bytes
-from meshwright.cost.weights import Weights
+from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.recomputation import MLP
@@ -78,7 +77,8 @@ class BlockTimes:
     weight_s: Floats
     """The part of the backward for gradients of weights, which may wait."""
     repeated_s: Floats
-    """The collectives that selective recomputation repeats."""
+    """The collectives that selective recomputation repeats, or that gather the input
+    of a layer for full recomputation."""
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -152,18 +152,18 @@ def _layer(
 
     The end of the step hides behind the compute that one backward has left.
     """
-    moved = copies(job, rows, block.weights)
+    moved = layer_copies(job, rows, block.weights)
     once = LayerCompute(
         compute.forward_s,
         compute.attention_s,
-        compute.weight_s,
+        compute.matmuls_s,
         compute.dispatch_s,
     )
     forward = forward_pass(job, rows, block, once, moved.forward_s)
     twice = LayerCompute(
         compute.backward_s,
         compute.attention_backward_s,
-        2 * compute.weight_s,
+        compute.matmuls_backward_s,
         2 * compute.dispatch_s,
     )
     backward = backward_pass(job, rows, block, twice, moved.backward_s)
@@ -201,7 +201,7 @@ def _recompute_s(
     fetched = ("zero", "offload")
     forward_s = sum(s for name, s in times.forward.items() if name not in fetched)
     again_s = of_bits(seconds.repeated, bits) + times.repeated_s
-    again = [again_s, forward_s]
+    again = [again_s, forward_s + times.repeated_s]
     return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
 
 
@@ -250,15 +250,16 @@ def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
     )
     return {
         "dp": ends_s + ends.exposed_s,
-        "optimizer": _optimizer_s(job, rows, block.weights),
+        "optimizer": _optimizer_s(job, rows, block.weights) + block.orthogonalised_s,
         "offload": down_s + moved.update_s,
     }
 
 
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the seconds of updates on the GPU; for the host see `cost.offload`."""
-    moved = np.where(rows.offload == KEEPS_ALL, state_bytes(job.spec).updated, 0.0)
-    params = sum(w.params / w.sharding.optimizer for w in held)
-    gpu = job.spec.cluster.topology.gpu
+    gpu, moved = job.spec.cluster.topology.gpu, np.zeros(len(rows))
+    for state, blocks in by_state(held):
+        updated = np.where(rows.offload == KEEPS_ALL, state.updated, 0.0)
+        moved = moved + sum(w.params / w.sharding.optimizer for w in blocks) * updated
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
-    return np.asarray(params * moved / rate)
+    return np.asarray(moved / rate)

@@ -22,12 +22,12 @@ from meshwright.cost.parameters_and_flops import (
     table_params,
     value_width,
 )
-from meshwright.cost.state import state_bytes
+from meshwright.cost.state import end_state
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import FULL, Skeletons
 from meshwright.spec.model import Model
 from meshwright.topology.groups import CP, EP, PP, TP
 
@@ -116,6 +116,19 @@ def tensor_parallel(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
         Collective(TP, "all_gather", split, rows.tp, calls),
         Collective(TP, "reduce_scatter", split, rows.tp, calls),
     ]
+
+
+def checkpoint_gathers(job: Job, rows: Skeletons) -> list[Collective]:
+    """Return the all-gather of a recomputed layer's input, where it was split.
+
+    Of a segment the first layer alone has an input that was kept; the gather counts as
+    a part of one for each of its layers.
+    """
+    if not job.spec.training.partition_activations:
+        return []
+    is_split = (rows.recompute == FULL) & (rows.tp > 1)
+    whole = np.where(is_split, hidden_bytes(job, rows) / rows.recompute_segment, 0.0)
+    return [Collective(TP, "all_gather", whole, rows.tp)]
 
 
 def latent_gathers(job: Job, rows: Skeletons) -> list[Collective]:
@@ -217,8 +230,10 @@ def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:
 def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return ZeRO-3's all-gather of weights, once per forward and per backward."""
     is_sharded = rows.sharding.shards_weights
-    gathered = np.where(is_sharded, state_bytes(job.spec).gathered, 0.0)
-    return [_in_shards(block, "all_gather", gathered) for block in held]
+    return [
+        _in_shards(block, "all_gather", np.where(is_sharded, block.state.gathered, 0.0))
+        for block in held
+    ]
 
 
 def reduce_gradients(
@@ -226,8 +241,12 @@ def reduce_gradients(
 ) -> list[Collective]:
     """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch."""
     is_sharded = rows.sharding.shards_gradients
-    reduced = np.where(is_sharded, state_bytes(job.spec).reduced, 0.0)
-    return [_in_shards(block, "reduce_scatter", reduced) for block in held]
+    return [
+        _in_shards(
+            block, "reduce_scatter", np.where(is_sharded, block.state.reduced, 0.0)
+        )
+        for block in held
+    ]
 
 
 def _in_shards(held: Weights, operation: Operation, per_param: Floats) -> Collective:
@@ -242,13 +261,14 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
     ZeRO-0 all-reduces gradients, in the group that would shard as a reduce-scatter and
     an all-gather; ZeRO-1 reduce-scatters them and gathers weights; ZeRO-2 has reduced
     them already; ZeRO-3 has no weights to gather. Replicas of a shard all-reduce it.
+    Frozen weights take part in nothing of it.
     """
-    state, shards = state_bytes(job.spec), rows.sharding
-    reduced = np.where(shards.shards_gradients, 0.0, state.reduced)
-    summed = np.where(shards.shards_optimizer, state.gathered, state.reduced)
-    gathered = np.where(shards.shards_weights, 0.0, summed)
-    operations = []
+    shards, operations = rows.sharding, []
     for block in held:
+        state = block.state
+        reduced = np.where(shards.shards_gradients, 0.0, state.reduced)
+        summed = np.where(shards.shards_optimizer, state.renewed, state.reduced)
+        gathered = np.where(shards.shards_weights, 0.0, summed)
         shard = block.params * state.reduced / block.sharding.members
         shared = np.where(block.replicas > 1, shard, 0)
         operations += [
@@ -261,7 +281,7 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
 
 def tied_tables(job: Job, rows: Skeletons) -> list[Collective]:
     """Return the sum over the two copies of a tied table at the ends of a pipeline."""
-    model, state = job.spec.model, state_bytes(job.spec)
+    model, state = job.spec.model, end_state(job.spec)
     has_copies = (rows.pp > 1) & np.bool_(model.tied_embeddings)
     held = table_params(model, rows.tp) * state.reduced
     whole = np.where(has_copies, held, 0.0)

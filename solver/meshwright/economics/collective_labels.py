@@ -30,6 +30,7 @@ _REPEATED: dict[str, Callable[[Collective], tuple[str, ...]]] = {
     "experts": lambda _one: ("tokens to experts", "tokens from experts"),
     "inputs": lambda one: INPUTS[: one.calls],
     "keys and values": lambda _one: ("keys and values",),
+    "checkpoints": lambda _one: ("layer input",),
 }
 """Labels of what selective recomputation repeats: see `Block.repeated`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from meshwright.cost.whole_job import checkpoint_size
 from meshwright.economics.checkpoint_interval import (
     LITTLE,
     SHORT_S,
@@ -46,12 +47,12 @@ def _with_checkpoints(
 ) -> Failures:
     """Return what failures take of a run with checkpoints at Daly's interval.
 
-    A checkpoint has the weights and the optimizer state of the whole model, each part
-    written once. After a failure it is read again. An asynchronous checkpoint stops
+    A checkpoint has the trained weights and their optimizer state, each part written
+    once. After a failure it is read again. An asynchronous checkpoint stops
     training only until host memory has it, but is lost if a failure comes before it is
     written; the next one does not start before that.
     """
-    size = run.params * (run.state.weights + run.state.optimizer)
+    size = checkpoint_size(run.job.spec)
     write_s, mtbf_s = size / (checkpoint.gb_s * 1e9), mtbf_hours * HOUR_S
     is_async = checkpoint.is_async
     stall_s = _copy_to_host_s(run, size) if is_async else write_s

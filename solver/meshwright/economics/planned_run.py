@@ -8,10 +8,10 @@ from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
     active_params,
     recomputed_flops,
-    step_flops,
     total_params,
 )
 from meshwright.cost.state import state_bytes
+from meshwright.cost.whole_job import job_flops
 from meshwright.economics.prices import usd_per_hour
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
@@ -55,7 +55,7 @@ class PlannedRun:
 
     @property
     def state(self) -> StateBytes:
-        """Return the bytes per parameter of weights, gradients and optimizer."""
+        """Return the bytes per trained parameter of weights, gradients, optimizer."""
         return state_bytes(self.job.spec)
 
     @property
@@ -88,8 +88,7 @@ class PlannedRun:
     @property
     def step_flops(self) -> float:
         """Return the model FLOPs of a step."""
-        training = self.job.spec.training
-        return step_flops(self.model, training.seq_len, training.global_batch)
+        return job_flops(self.job.spec)
 
     @property
     def recomputed_flops(self) -> float:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from meshwright.cost.job import Job
+from meshwright.cost.whole_job import state_size
 from meshwright.economics.compression_savings import compression_savings
 from meshwright.economics.compute_budget import (
     DAY_S,
@@ -72,7 +73,7 @@ def _days(run: PlannedRun, tokens: float | None, useful: float) -> Days | None:
 
 def _state_size(run: PlannedRun) -> dict[str, Any]:
     """Return the size of the model and its state, and the GPUs that hold the state."""
-    state = run.params * run.state.total
+    state = state_size(run.job.spec)
     usable = run.job.spec.usable_gib * GIB
     return {
         "params": run.params,

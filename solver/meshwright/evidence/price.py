@@ -19,6 +19,7 @@ from meshwright.evidence.published_terms import (
     dispatch_of,
     framework_of,
     gradients_of,
+    lora_of,
     precision_of,
     refuse,
     tuned_of,
@@ -156,6 +157,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
         "tuned": tuned_of(run, assumed),
+        "lora": lora_of(run, framework, assumed),
     }
     spec = {
         "model": model_of(run, assumed),

@@ -10,6 +10,7 @@ from meshwright.evidence.assumptions import Assumptions, Unpriced
 from meshwright.evidence.run import Run, RunConfig
 from meshwright.frameworks.base.registry import (
     GENERIC,
+    framework,
     framework_published_as,
 )
 from meshwright.frameworks.base.registry import framework_of as spec_framework
@@ -103,8 +104,6 @@ def refuse(run: Run) -> None:
         raise Unpriced(f"config.offload: {config.offload} is not modelled")
     if config.optimizer not in (None, *_ADAM):
         raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
-    if "lora" in re.split(r"\W", f"{run.id} {config.task}".lower()):
-        raise Unpriced("config.task: LoRA's frozen weights are not modelled")
 
 
 def framework_of(run: Run, assumed: Assumptions) -> str:
@@ -170,6 +169,20 @@ def tuned_of(run: Run, assumed: Assumptions) -> str:
     told = f"{run.source} {run.source_id} {run.config.framework}".lower()
     is_vendor = any(word in re.split(r"[^a-z0-9]+", told) for word in VENDORS)
     return assumed.value("config.tuned", "vendor" if is_vendor else "user")
+
+
+def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | None:
+    """Return the adapters of a run, which no publication has in full; None without.
+
+    `name` is that of the framework.
+    """
+    words = re.split(r"\W", f"{run.id} {run.config.task}".lower())
+    if not {"lora", "qlora"} & {*words}:
+        return None
+    targets = list(framework(name).published_lora)
+    weights = "nf4" if "qlora" in words else "bf16"
+    found: dict[str, object] = {"targets": targets, "weights": weights}
+    return assumed.value("config.lora", found)
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:

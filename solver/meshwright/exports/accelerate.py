@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Launcher, Program, Seats, launch_files
-from meshwright.exports.model_page import model_page
+from meshwright.exports.model_page import lora_notes, model_page
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.plans.plan import Plan
@@ -113,6 +113,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         f"{plan.micro_batch} sequences of {spec.training.seq_len} tokens per GPU; the "
         f"optimizer is {spec.training.optimizer}."
     )
+    yield from lora_notes(spec)
     if plan.microbatches > 1 and plan.zero >= 2:
         yield (
             f"A step is {plan.microbatches} micro-batches. `GradientAccumulationPlugin("

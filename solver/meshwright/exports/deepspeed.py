@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.model_page import model_page
+from meshwright.exports.model_page import lora_notes, model_page
 from meshwright.exports.target import Target, layers, listed
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
@@ -99,6 +99,10 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
     kind = "bf16" if plan.precision == "fp8" else plan.precision
     if kind in ("bf16", "fp16"):
         yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")
+    if spec.training.partition_activations:
+        settings = {"partition_activations": True}
+        why = "training.partition_activations"
+        yield Setting("activation_checkpointing", settings, why)
     usual = "fp16" if kind == "fp16" else "fp32"
     sums = spec.training.gradients or usual
     if kind in ("bf16", "fp16") and plan.zero <= 1:
@@ -138,6 +142,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         "`PROGRAM` calls `deepspeed.initialize` with this model; the optimizer is "
         f"{spec.training.optimizer}, sequences are {spec.training.seq_len} tokens."
     )
+    yield from lora_notes(spec)
     if plan.recompute == "full":
         yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
     if plan.offload in ("optimizer", "gradients", "parameters"):

@@ -129,6 +129,14 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     optimizer = {"adamw": "adam"}.get(training.optimizer, training.optimizer)
     yield Setting("optimizer.optimizer", optimizer, "training.optimizer")
     yield from _small_state(training, plan)
+    if training.partition_activations:
+        name = "model.distribute_saved_activations"
+        yield Setting(name, True, "training.partition_activations")
+    if training.offload_activations:
+        why = "training.offload_activations"
+        yield Setting("model.cpu_offloading", True, why)
+        name = "model.cpu_offloading_num_layers"
+        yield Setting(name, training.offload_activations, why)
     if plan.offload == "optimizer":
         yield Setting("optimizer.optimizer_cpu_offload", True, "plan.offload optimizer")
         yield Setting("optimizer.optimizer_offload_fraction", 1.0, "all of it")

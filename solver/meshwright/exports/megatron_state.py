@@ -25,6 +25,18 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
+    is_split = plan.tp > 1 and plan.recompute == "full"
+    if spec.training.partition_activations and not is_split:
+        sentence = "needs full recomputation and tensor parallelism"
+        check = "megatron/training/arguments.py: distribute_saved_activations"
+        yield Refusal("training.partition_activations", sentence, check)
+    if spec.training.lora is not None:
+        sentence = (
+            "what is written here pretrains all weights; adapters need Megatron "
+            "Bridge's `finetune` with `peft.lora.LoRA(target_modules, dim)`"
+        )
+        check = "megatron/training/arguments.py: no argument freezes weights"
+        yield Refusal("training.lora", sentence, check)
     if _keeps_moments_alone(spec.training, plan):
         sentence = "fp32 beside bf16 moments: it keeps remainders then"
         check = "megatron/core/optimizer/optimizer_config.py: store_param_remainders"
@@ -56,6 +68,12 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--use-precision-aware-optimizer", why=why)
         for name in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
             yield Setting(name, spec.training.moments, "training.moments")
+    if spec.training.partition_activations:
+        why = "training.partition_activations"
+        yield Setting("--distribute-saved-activations", why=why)
+    if layers := spec.training.offload_activations:
+        name = "--cpu-offloading-num-layers"
+        yield Setting(name, layers, "training.offload_activations")
     if plan.offload == "optimizer":
         yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
         yield Setting("--optimizer-offload-fraction", 1.0, "all of it")

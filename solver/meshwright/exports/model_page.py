@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from meshwright.escape import in_markdown
 from meshwright.exports.files import ExportedFile
+from meshwright.spec.lora import Projection
 from meshwright.spec.spec import Spec
+
+
+def lora_notes(spec: Spec) -> Iterator[str]:
+    """Yield how PEFT makes the adapters of a spec, and bitsandbytes their weights."""
+    lora = spec.training.lora
+    if lora is None:
+        return
+    names = [name for name in get_args(Projection) if name in lora.projections]
+    if not spec.model.gated_mlp:
+        names = [name for name in names if name != "gate_proj"]
+    yield (
+        f"All weights are frozen beside adapters: `LoraConfig(r={lora.rank}, "
+        f"target_modules={names})` of PEFT, by the names that Llama has for them."
+    )
+    if lora.weights == "nf4":
+        yield (
+            "`BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4', "
+            "bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, "
+            "bnb_4bit_quant_storage=torch.bfloat16)`: shards of another storage type "
+            "are not gathered."
+        )
+    elif lora.weights == "int8":
+        yield "`BitsAndBytesConfig(load_in_8bit=True)`."
 
 
 def model_page(spec: Spec, title: str, notes: Iterable[str]) -> ExportedFile:

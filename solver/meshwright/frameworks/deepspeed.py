@@ -5,6 +5,7 @@ from __future__ import annotations
 from meshwright.frameworks.base.framework import Framework, StateBytes
 from meshwright.frameworks.base.partition import Partition, larger_first
 from meshwright.frameworks.base.recompute_scope import all_layers
+from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS
 from meshwright.frameworks.limits import deepspeed as limits
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 from meshwright.spec.training import Training
@@ -33,6 +34,9 @@ PARTITION = Partition(
 FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
+    partitions_activations=True,  # activation_checkpointing/checkpointing.py
+    has_muon=True,  # runtime/zero/muon
+    frozen_weights=FROZEN_WEIGHTS,  # with PEFT
     degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
 from meshwright.frameworks.base.fully_shard import fully_shard_state
 from meshwright.frameworks.base.recompute_scope import all_layers
+from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS
 from meshwright.frameworks.limits import fsdp as limits
 from meshwright.plans.skeletons import PARAMETERS
 
 FRAMEWORK = Framework(
     title="PyTorch FSDP",
     mixed_state=fully_shard_state,
+    frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,

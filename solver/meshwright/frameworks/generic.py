@@ -13,7 +13,7 @@ from meshwright.frameworks.base.shared_rules import (
     NO_MODULES_NAMED,
     OFFLOADS_WHAT_IS_SHARDED,
 )
-from meshwright.frameworks.base.small_state import STATE_OPTIONS
+from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS, STATE_OPTIONS
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
@@ -24,6 +24,10 @@ FRAMEWORK = Framework(
     plan_rules=(NO_MODULES_NAMED, OFFLOADS_WHAT_IS_SHARDED),
     state_options=STATE_OPTIONS,
     has_deepep=True,
+    partitions_activations=True,
+    offloads_activations=True,
+    has_muon=True,
+    frozen_weights=FROZEN_WEIGHTS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(unnamed=CHEAP),
     has_uneven_chunks=True,

@@ -19,7 +19,7 @@ from meshwright.frameworks.base.shared_rules import (
     BALANCED_CONTEXT,
     OFFLOADS_WHAT_IS_SHARDED,
 )
-from meshwright.frameworks.base.small_state import STATE_OPTIONS
+from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS, STATE_OPTIONS
 from meshwright.plans.recomputation import ALL_MODULES, CHEAP
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 
@@ -30,6 +30,10 @@ FRAMEWORK = Framework(
     plan_rules=(OFFLOADS_WHAT_IS_SHARDED,),
     state_options=STATE_OPTIONS,
     has_deepep=True,
+    partitions_activations=True,
+    offloads_activations=True,
+    has_muon=True,
+    frozen_weights=FROZEN_WEIGHTS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(ALL_MODULES, unnamed=CHEAP),
     has_segments=True,

@@ -36,6 +36,10 @@ FRAMEWORK = Framework(
     own_words=limits.OWN_WORDS,
     state_options=STATE_OPTIONS,
     has_deepep=True,
+    partitions_activations=True,  # --distribute-saved-activations
+    offloads_activations=True,  # transformer_config.py, `cpu_offloading`
+    has_muon=True,  # core/optimizer/emerging_optimizers.py
+    frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
     has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform
@@ -61,6 +65,8 @@ FRAMEWORK = Framework(
     has_native_attention=True,
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
     published_as=("megatron", "nemo"),
+    # NeMo 2, collections/llm/recipes: finetune_performance_optimizations, `linear_qkv`
+    published_lora=("q_proj", "k_proj", "v_proj"),
     sequence_parallel_since="2023",
     has_tuned_chunks=True,
 )

@@ -97,7 +97,68 @@ def _has_state(spec: Spec) -> bool:
     return special_state(spec.training) <= framework_of(spec).state_options
 
 
+def _has_lora(spec: Spec) -> bool:
+    """Return whether the framework freezes weights as `training` says."""
+    lora = spec.training.lora
+    return lora is None or lora.weights in framework_of(spec).frozen_weights
+
+
+def _partitions_activations(spec: Spec) -> bool:
+    return framework_of(spec).partitions_activations
+
+
+def _offloads_activations(spec: Spec) -> bool:
+    return framework_of(spec).offloads_activations
+
+
+def _has_muon(spec: Spec) -> bool:
+    return framework_of(spec).has_muon
+
+
 PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "activations_partitioned",
+        "the framework splits checkpoints over tensor-parallel GPUs, which sequence "
+        "parallelism has split already",
+        "megatron-core 0.19.2 transformer/transformer_config.py: "
+        "distribute_saved_activations; deepspeed 0.19.8 "
+        "runtime/activation_checkpointing/checkpointing.py",
+        lambda spec, rows: _partitions_activations(spec) & ~rows.sequence_parallel,
+        "framework {spec.framework}, sequence parallelism {sequence_parallel}",
+        concerns=lambda spec: spec.training.partition_activations,
+    ),
+    Rule(
+        "activations_offloaded",
+        "the framework offloads activations: without a pipeline, nothing recomputed",
+        "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading",
+        lambda spec, rows: (
+            _offloads_activations(spec) & (rows.pp == 1) & (rows.recompute == NONE)
+        ),
+        "framework {spec.framework}, pp {pp}, recompute {recompute}",
+        concerns=lambda spec: spec.training.offload_activations > 0,
+        fails_with="Currently there is no support for Pipeline parallelism with CPU "
+        "offloading",
+    ),
+    Rule(
+        "muon_supported",
+        "the framework has Muon, whose matrices are whole and on the GPU: ZeRO 0 or 1",
+        "megatron-core 0.19.2 optimizer/layer_wise_optimizer.py; deepspeed 0.19.8 "
+        "runtime/zero/muon",
+        lambda spec, rows: (
+            _has_muon(spec) & (rows.zero <= 1) & (rows.offload == KEEPS_ALL)
+        ),
+        "framework {spec.framework}, zero {zero}, offload {offload}",
+        concerns=lambda spec: spec.training.optimizer == "muon",
+    ),
+    Rule(
+        "lora_supported",
+        "the framework has LoRA beside weights in that format",
+        "Megatron Bridge peft/lora.py: weights in 16 bits; PEFT with bitsandbytes "
+        "beside FSDP and DeepSpeed: quantised ones, too",
+        lambda spec, rows: np.full(rows.tp.shape, _has_lora(spec)),
+        "framework {spec.framework}, weights {spec.training.lora.weights}",
+        concerns=lambda spec: not _has_lora(spec),
+    ),
     Rule(
         "state_supported",
         "moments and master weights are in fp32, and fp8 weights are copies",

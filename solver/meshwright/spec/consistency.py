@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.spec.base import Problem
 from meshwright.spec.divisors import divisors, nearest_of
+from meshwright.spec.lora import GROUPS, Lora
 
 if TYPE_CHECKING:
     from meshwright.spec.serving import ServingSpec
@@ -29,6 +30,8 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _pinned_precision,
         _offload_to,
         _positions,
+        _adapters,
+        _offloaded_activations,
         _degrees,
         _experts,
         _zero,
@@ -68,6 +71,34 @@ def _positions(spec: Spec) -> Iterable[Problem]:
     if 0 < known < asked:
         sentence = f"is above model.learned_positions; accepted: up to {known}"
         yield Problem(("training", "seq_len"), asked, sentence)
+
+
+def _adapters(spec: Spec) -> Iterable[Problem]:
+    """Refuse adapters on matrices that no layer has."""
+    lora, model = spec.training.lora, spec.model
+    if lora is None:
+        return
+    path = ("training", "lora", "targets")
+    has_mlp = model.moe is None or model.moe.shared_d_ff or model.first_dense_layers
+    missing = {"mlp", *GROUPS["mlp"]} if not has_mlp else set()
+    if not model.gated_mlp:
+        missing.add("gate_proj")
+    for name in lora.targets:
+        if name in missing and lora.targets != Lora().targets:
+            accepted = sorted({*GROUPS, *GROUPS["attention"], *GROUPS["mlp"]} - missing)
+            sentence = f"names no matrix of the model; accepted: {', '.join(accepted)}"
+            yield Problem(path, name, sentence)
+
+
+def _offloaded_activations(spec: Spec) -> Iterable[Problem]:
+    count, most = spec.training.offload_activations, spec.model.n_layers - 1
+    path = ("training", "offload_activations")
+    if count > most:
+        yield Problem(
+            path, count, f"is not below model.n_layers; accepted: 0 to {most}"
+        )
+    if count and spec.cluster.topology.host is None:
+        yield Problem(path, count, "needs cluster.topology.host; accepted: 0")
 
 
 class Dividend(NamedTuple):

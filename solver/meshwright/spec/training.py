@@ -16,6 +16,7 @@ from pydantic import (
 from meshwright.spec.base import (
     NOT_EMPTY,
     Count,
+    CountOrNone,
     Flag,
     Margin,
     Problem,
@@ -24,6 +25,7 @@ from meshwright.spec.base import (
     refuse,
 )
 from meshwright.spec.gpu import Precision
+from meshwright.spec.lora import Lora
 from meshwright.spec.units import GBPerS, GiB
 
 FusedOperation = Literal["norm", "rope", "activation", "softmax", "loss", "dropout"]
@@ -98,11 +100,7 @@ class Training(SpecModel):
     model_config = ConfigDict(serialize_by_alias=True)
 
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {
-        "lora": "weights that are frozen, beside small ones that are trained",
-        "peft": "weights that are frozen, beside small ones that are trained",
-        "partition_activations": "checkpoints split over tensor-parallel GPUs",
-        "offload_activations": "activations in host memory",
-        "cpu_offloading_num_layers": "activations in host memory",
+        "peft": "adapters other than those of training.lora",
     }
 
     REPLACED: ClassVar[Mapping[str, str]] = {
@@ -123,10 +121,11 @@ class Training(SpecModel):
         description="In which gradients are added up and reduced (bf16: in 16 bits); "
         "default by framework.",
     )
-    optimizer: Literal["adamw", "adamw-8bit", "sgd", "adafactor"] = Field(
+    optimizer: Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"] = Field(
         "adamw",
         description="adamw keeps two fp32 moments per parameter, adamw-8bit two of a "
-        "byte, sgd one in fp32, adafactor a row and a column per matrix.",
+        "byte, sgd one in fp32, adafactor a row and a column per matrix; muon one in "
+        "fp32 for the matrices of layers, and for all else what adamw does.",
     )
     moments: Literal["bf16", "fp32"] = Field(
         "fp32", description="In which adamw keeps its moments."
@@ -171,6 +170,18 @@ class Training(SpecModel):
         description="Whether graphs replay the kernels, so that no layer waits for the "
         "host; default by framework.",
     )
+    lora: Lora | None = Field(
+        None, description="Freezes all weights and trains adapters beside them."
+    )
+    partition_activations: Flag = Field(
+        False,
+        description="Whether the inputs of recomputed layers are split over the "
+        "tensor-parallel group, and gathered before they are needed.",
+    )
+    offload_activations: CountOrNone = Field(
+        0,
+        description="Layers whose activations wait in host memory for the backward.",
+    )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
     )
@@ -188,6 +199,7 @@ class Training(SpecModel):
         if self.fp8_weights == "primary" and "fp8" not in self.precisions:
             sentence = "without fp8 in training.precision; accepted: copies"
             yield Problem(("fp8_weights",), self.fp8_weights, sentence)
+        yield from self._broken_lora()
         if self.master_weights == "fp32":
             return
         path, value = ("master_weights",), self.master_weights
@@ -200,6 +212,19 @@ class Training(SpecModel):
         if wide := sorted({*self.precisions} - {"bf16", "fp8"}):
             sentence = f"beside training.precision {wide[0]}; accepted: fp32"
             yield Problem(path, value, sentence)
+
+    def _broken_lora(self) -> Iterator[Problem]:
+        """Yield the formats of frozen weights that no matmul of the job reads."""
+        if self.lora is None:
+            return
+        if self.optimizer == "muon":
+            sentence = "beside training.lora, whose matrices are thin; accepted: adamw"
+            yield Problem(("optimizer",), self.optimizer, sentence)
+        wide = {"tf32", "fp32"} & {*self.precisions}
+        no_copies = {"fp8"} & {*self.precisions} if self.lora.weights != "bf16" else {}
+        if found := sorted({*wide, *no_copies}):
+            sentence = f"beside training.precision {found[0]}; accepted: bf16, fp16"
+            yield Problem(("lora", "weights"), self.lora.weights, sentence)
 
     @property
     def precision(self) -> Precision:

@@ -74,6 +74,8 @@ class StateBytes:
     copied: float = 0.0
     """Temporaries of the update, such as fp32 copies of gradients, where there are no
     such sums; sharded as the optimizer is."""
+    is_frozen: bool = False
+    """Whether nothing updates the parameters."""
 
     @property
     def total(self) -> float:
@@ -83,7 +85,14 @@ class StateBytes:
     @property
     def updated(self) -> float:
         """Return the bytes that an update moves: state both ways, gradients once."""
+        if self.is_frozen:
+            return 0.0
         return 2 * (self.optimizer + self.weights) + self.gradients
+
+    @property
+    def renewed(self) -> float:
+        """Return the bytes of a weight that an update changes, as it is gathered."""
+        return 0.0 if self.is_frozen else self.gathered
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,15 @@ class Framework:
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
     """Of `small_state.STATE_OPTIONS`, those that it has."""
+    partitions_activations: bool = False
+    """Whether checkpoints may be split over a tensor-parallel group."""
+    offloads_activations: bool = False
+    """Whether activations of some layers may wait in host memory, without a pipeline
+    and without recomputation."""
+    has_muon: bool = False
+    """Whether it has Muon, whose updates need whole matrices."""
+    frozen_weights: frozenset[str] = frozenset()
+    """In which formats it keeps frozen weights beside LoRA's; none without LoRA."""
     degree_rules: tuple[Rule, ...] = ()
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()
@@ -219,6 +237,8 @@ class Framework:
     """
     published_as: tuple[str, ...] = ()
     """Lower-case words by which publications name it, or a code base like it."""
+    published_lora: tuple[str, ...] = ("attention", "mlp")
+    """What published runs with LoRA are taken to adapt, if they do not say."""
     sequence_parallel_since: str | None = None
     """Date from which published runs with tensor parallelism are taken to have sequence
     parallelism, if they do not say; empty for always, None for never."""

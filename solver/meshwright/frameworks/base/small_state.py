@@ -1,4 +1,4 @@
-"""State that takes fewer bytes than usual: 16-bit moments, fp8 weights alone."""
+"""State that takes fewer bytes: 16-bit moments, fp8 weights alone, frozen weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from meshwright.spec.training import Training
 
 STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights"})
 """Fields of `training` by which state takes fewer bytes than usual."""
+
+
+FROZEN_WEIGHTS = frozenset({"bf16", "nf4", "int8"})
+"""Formats of frozen weights: plain ones, and those of bitsandbytes."""
 
 
 def special_state(training: Training) -> frozenset[str]:

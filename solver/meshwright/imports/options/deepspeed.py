@@ -22,6 +22,7 @@ DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
 
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adafactor": "adafactor",
+    "muon": "muon",
     "cpuadam": "adamw", "fusedadam": "adamw", "adamw8bit": "adamw-8bit",
 }  # fmt: skip
 
@@ -35,7 +36,6 @@ NOT_JUDGED = {
     "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
     "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
     "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
-    "activation_checkpointing.partition_activations": "what is saved is counted whole",
     "zero_optimization.offload_optimizer.ratio": "all of the optimizer is offloaded",
 }
 """Keys that touch time or memory, and what is counted instead."""
@@ -79,6 +79,8 @@ def say_plan(settings: Settings, launch: Launch) -> None:
     if (launch.value("tp") or 1) > 1:
         launch.say("pp", 1)  # AutoTP has no pipeline
     _say_recompute(settings, launch)
+    if own := settings.is_on("activation_checkpointing.partition_activations"):
+        launch.say("training.partition_activations", True, own)
     for name, why in NOT_JUDGED.items():
         own = settings.get(name)
         if own is not None and str(own.value).lower() not in _PLAIN:

@@ -19,7 +19,7 @@ DEGREES = {
 }
 """Degrees of a plan, and the names of the options that hold them."""
 
-OPTIMIZERS = {"adam": "adamw", "sgd": "sgd"}
+OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
 
 ATTENTION = {
     "flash": "flash", "fused": "flash", "auto": "flash", "unfused": "plain",
@@ -34,9 +34,6 @@ METHODS = ("uniform", "block")
 
 NOT_JUDGED = {
     "delay_wgrad_compute": "it hides messages that count as not hidden",
-    "cpu_offloading": "activations stay on the GPU",
-    "cpu_offloading_num_layers": "activations stay on the GPU",
-    "distribute_saved_activations": "what is saved is counted whole",
     "fp4_format": "no GPU is priced in fp4",
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
@@ -49,7 +46,6 @@ NOT_JUDGED = {
 
 _NOT_JUDGED_UNLESS = {
     "outer_dp_sharding_strategy": "no_shard",
-    "cpu_offloading_num_layers": "0",
     "mtp_num_layers": "0",
 }
 
@@ -283,6 +279,7 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
         launch.say("training.expert_dispatch", *found)
+    _say_activations(settings, launch)
     if found := settings.word(ATTENTION, "attention_backend"):
         launch.say("training.attention", *found)
     if own := settings.is_on("use_flash_attn"):
@@ -290,3 +287,25 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
         launch.say("training.fused.loss", *fused)
+
+
+def _say_activations(settings: Settings, launch: Launch) -> None:
+    """Say where saved activations lie, if not whole on the GPU that made them."""
+    if own := settings.is_on("distribute_saved_activations"):
+        launch.say("training.partition_activations", True, own)
+    _say_offloaded_activations(settings, launch)
+
+
+def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
+    """Say how many layers leave their activations to the host, where any do.
+
+    The number alone switches the arguments of Megatron-LM on, not those of the core.
+    """
+    found = settings.count("cpu_offloading_num_layers", least=0)
+    switch = settings.flag("cpu_offloading")
+    if found is None or found[0] == 0:
+        return
+    if switch is not None and not switch[0]:
+        launch.changes_nothing(found[1], "cpu_offloading is off")
+        return
+    launch.say("training.offload_activations", *found)

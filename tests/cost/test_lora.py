@@ -1,0 +1,157 @@
+"""LoRA: published numbers of adapters and bits, and what freezing weights must save."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import meshwright as mw
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.parameters_and_flops import total_params
+from meshwright.cost.price import Prices, price
+from meshwright.cost.state import NF4_BYTES, layer_state
+from meshwright.cost.whole_job import checkpoint_size, job_flops, trained_params
+from meshwright.lattice.lattice import build_lattice
+from meshwright.plans.columns import total
+from meshwright.spec.spec import Spec
+
+NODE = "dgx-h100"
+
+
+def spec_of(lora: dict[str, Any] | None, **fields: Any) -> Spec:
+    training = {"seq_len": 2048, "global_batch": 16, **fields.pop("training", {})}
+    if lora is not None:
+        training["lora"] = lora
+    spec = {"model": "llama3-8b", "cluster": {"topology": NODE}, "training": training}
+    return mw.load(spec | fields, Spec)
+
+
+@pytest.mark.parametrize(
+    ("model", "lora", "published"),
+    [
+        # Alpaca-LoRA's `print_trainable_parameters`: r 8 on q_proj and v_proj.
+        ("llama2-7b", {"rank": 8, "targets": ["q_proj", "v_proj"]}, 4_194_304),
+        # Unsloth's notebooks: r 16 on all seven matrices.
+        ("llama2-7b", {"rank": 16}, 39_976_960),
+        ("llama3-8b", {"rank": 16}, 41_943_040),
+    ],
+)
+def test_trained_parameters_are_those_that_peft_prints(
+    model: str, lora: dict[str, Any], published: int
+) -> None:
+    assert trained_params(spec_of(lora, model=model)) == published
+
+
+def test_a_weight_in_nf4_has_the_bits_of_the_paper() -> None:
+    # Dettmers et al. 2023, section 3: 0.127 bits of constants instead of 0.5.
+    assert pytest.approx(4 + 0.127, abs=5e-4) == 8 * NF4_BYTES
+
+
+def test_flops_are_two_thirds_of_training_beside_adapters_and_attention() -> None:
+    """70,000 tokens of attention aside, 4 FLOPs per weight instead of 6."""
+    full, small = job_flops(spec_of(None)), job_flops(spec_of({"rank": 1}))
+    tokens = 2048 * 16
+    table = 128_256 * 4096  # the look-up of the embedding is no matmul
+    vectors = 65 * 4096  # and norms are none
+    weights = total_params(spec_of(None).model) - table - vectors
+    adapters = 41_943_040 / 16
+    assert full - small == pytest.approx((2 * weights - 6 * adapters) * tokens)
+
+
+def test_a_checkpoint_has_adapters_alone() -> None:
+    assert checkpoint_size(spec_of({})) == 41_943_040 * (2 + 12)
+
+
+def test_a_frozen_weight_has_neither_gradient_nor_optimizer() -> None:
+    state = layer_state(spec_of({"weights": "int8"}))
+    assert (state.weights, state.gathered) == (1, 1)
+    assert (state.total, state.updated, state.reduced, state.renewed) == (1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("framework", ["megatron", "fsdp", "deepspeed"])
+def test_frameworks_that_have_lora_find_a_plan(framework: str) -> None:
+    assert mw.solve(spec_of({}, framework=framework), by_kind=False).best is not None
+
+
+@pytest.mark.parametrize(
+    ("framework", "weights"),
+    [("torchtitan", "bf16"), ("internevo", "bf16"), ("megatron", "nf4")],
+)
+def test_frameworks_without_it_say_so(framework: str, weights: str) -> None:
+    spec = spec_of({"weights": weights}, framework=framework)
+    broken = mw.solve(spec, by_kind=False)
+    assert broken.best is None
+    conflict = mw.explain(spec).conflict
+    assert conflict is not None
+    assert "lora_supported" in {rule.rule for rule in conflict.rules}
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ({"lora": {"weights": "nf4"}, "precision": "fp8"}, "training.lora.weights"),
+        ({"lora": {}, "precision": "fp32"}, "training.lora.weights"),
+        ({"lora": {"targets": []}}, "training.lora.targets"),
+        ({"lora": {"targets": ["router"]}}, "training.lora.targets"),
+        ({"lora": {"rank": 0}}, "training.lora.rank"),
+    ],
+)
+def test_what_means_nothing_is_refused(field: dict[str, Any], why: str) -> None:
+    with pytest.raises(mw.SpecError, match=why):
+        spec_of(None, training=field)
+
+
+def test_adapters_on_matrices_that_no_layer_has_are_refused() -> None:
+    with pytest.raises(mw.SpecError, match="names no matrix of the model"):
+        spec_of({"targets": ["gate_proj"]}, model="gpt3-175b")
+
+
+def priced(spec: Spec) -> tuple[Job, Prices]:
+    job = make_job(spec)
+    lattice = build_lattice(job)
+    rows, _ = lattice.on_meshes(np.arange(len(lattice)), None)
+    return job, price(job, rows)
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    rank=st.sampled_from([4, 16, 64]),
+    targets=st.sampled_from(["attention", "mlp", "o_proj"]),
+    framework=st.sampled_from(["generic", "fsdp", "deepspeed", "megatron"]),
+)
+def test_laws_of_adapters(rank: int, targets: str, framework: str) -> None:
+    """The backward loses matmuls; more rank and more targets cost more."""
+    fields: dict[str, Any] = {"framework": framework, "pins": {"offload": "none"}}
+    lora = {"rank": rank, "targets": [targets]}
+    _, full = priced(spec_of(None, **fields))
+    _, own = priced(spec_of(lora, **fields))
+    _, wider = priced(spec_of({"rank": 2 * rank, "targets": [targets]}, **fields))
+    _, more = priced(spec_of({"rank": rank}, **fields))
+    for this, other in ((own, wider), (own, more)):
+        assert (total(this.time.forward) <= total(other.time.forward)).all()
+        assert (total(this.time.backward) <= total(other.time.backward)).all()
+        assert (total(this.memory.layer) <= total(other.memory.layer)).all()
+        assert (this.memory.activations <= other.memory.activations).all()
+    whole = full.rows.tp == 1
+    backward_s = own.time.backward["compute"], full.time.backward["compute"]
+    assert (backward_s[0][whole] < backward_s[1][whole]).all()
+    assert (own.memory.layer["gradients"] < full.memory.layer["gradients"]).all()
+    assert (own.memory.layer["optimizer"] < full.memory.layer["optimizer"]).all()
+
+
+def test_fewer_bits_hold_less_and_take_longer() -> None:
+    by_format = [
+        priced(spec_of({"weights": weights}, framework="fsdp"))[1]
+        for weights in ("bf16", "int8", "nf4")
+    ]
+    for more, less in pairwise(by_format):
+        held = [own.memory.layer["weights"] for own in (less, more)]
+        assert (held[0] <= held[1]).all()
+    for quantised in by_format[1:]:
+        compute = quantised.time.forward["compute"]
+        assert (compute >= by_format[0].time.forward["compute"]).all()

@@ -1,0 +1,67 @@
+"""Exports of frozen weights, Muon, and activations that are split or on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.exports.refusals import NotLaunchableError
+from meshwright.spec.spec import Spec
+
+
+def text_of(framework: str, to: str, training: dict[str, Any], **pins: Any) -> str:
+    spec = {
+        "model": "llama3-8b",
+        "cluster": {"topology": "dgx-h100"},
+        "framework": framework,
+        "training": {"seq_len": 2048, "global_batch": 16, **training},
+        "pins": pins,
+    }
+    read = mw.load(spec, Spec)
+    outcome = mw.solve(read, by_kind=False)
+    return "\n".join(own.text for own in mw.export(read, outcome, to=to).files)
+
+
+SPLIT = {"tp": 2, "recompute": "full"}
+
+LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("megatron", "megatron", {"optimizer": "muon"}, {}, "--optimizer muon"),
+    ("megatron", "megatron", {"offload_activations": 3}, {},
+     "--cpu-offloading-num-layers 3"),
+    ("megatron", "megatron-bridge", {"offload_activations": 3}, {},
+     "cfg.model.cpu_offloading_num_layers = 3"),
+    ("megatron", "megatron", {"partition_activations": True}, SPLIT,
+     "--distribute-saved-activations"),
+    ("deepspeed", "deepspeed", {"partition_activations": True}, SPLIT,
+     '"partition_activations": true'),
+    ("deepspeed", "deepspeed", {"lora": {"rank": 8, "targets": "q_proj"}}, {},
+     "`LoraConfig(r=8, target_modules=['q_proj'])`"),
+    ("fsdp", "accelerate", {"lora": {"weights": "nf4"}}, {},
+     "bnb_4bit_quant_type='nf4'"),
+    ("fsdp", "accelerate", {"lora": {"weights": "int8"}}, {}, "load_in_8bit=True"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "to", "training", "pins", "line"), LINES)
+def test_files_say_it(
+    framework: str,
+    to: str,
+    training: dict[str, Any],
+    pins: dict[str, Any],
+    line: str,
+) -> None:
+    assert line in text_of(framework, to, training, **pins)
+
+
+@pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
+def test_megatron_is_told_of_no_adapters(to: str) -> None:
+    with pytest.raises(NotLaunchableError, match=r"peft\.lora\.LoRA"):
+        text_of("megatron", to, {"lora": {}})
+
+
+def test_checkpoints_that_are_not_there_are_not_split() -> None:
+    training = {"partition_activations": True}
+    with pytest.raises(NotLaunchableError, match="needs full recomputation"):
+        text_of("megatron", "megatron", training, tp=1)
