@@ -2,7 +2,8 @@
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
 and framework, which runs they saw, and errors on sources left out; and prints what
-`python -m benchmarks.accuracy` prints. Takes twenty minutes.
+`python -m benchmarks.accuracy` prints. The section `memory` stays as it is:
+`python -m benchmarks.fit_memory` writes that. Takes twenty minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import yaml
 from benchmarks.accuracy import print_errors, unseen_errors
 from benchmarks.runs_of import STRONG, priced_runs
 from meshwright import DEFAULT_PROFILE
-from meshwright.cost.profile import Profile
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.calibrate import profile_of
 from meshwright.evidence.fit import fit
 from meshwright.evidence.timed_runs import TimedRuns
@@ -32,6 +33,8 @@ def main() -> None:
     cases = TimedRuns(priced_runs(STRONG))
     errors = unseen_errors(cases)
     profile = profile_of(cases, fit(cases, Profile()), errors, "a source")
+    memory = load_profile(DEFAULT_PROFILE).memory
+    profile = profile.model_copy(update={"memory": memory})
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     print_errors(cases, errors)

@@ -1,4 +1,4 @@
-"""Profiles: efficiencies fitted to measured runs, and the errors on runs left out.
+"""Profiles: efficiencies fitted to measured runs, and errors of time and memory.
 
 An efficiency is the default times a factor of the GPU times a factor of the framework,
 so that a pair without measured runs learns from both.
@@ -18,7 +18,11 @@ from meshwright.errors import SpecError
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
+from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.spec import Spec
+
+ANY_FRAMEWORK = "any"
+"""The name under which a profile has the spread of frameworks it does not know."""
 
 Factors = dict[str, Positive]
 
@@ -59,6 +63,11 @@ class Profile(SpecModel):
 
     gpus: dict[str, Factors] = Field(default_factory=dict)
     frameworks: dict[str, Factors] = Field(default_factory=dict)
+    memory: dict[str, MemorySpread] = Field(
+        default_factory=dict,
+        description="How far predicted memory is from what runs need, by framework; "
+        f"of others: {ANY_FRAMEWORK!r}.",
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
 
@@ -71,8 +80,18 @@ class Profile(SpecModel):
         on_gpu = Efficiency().times(self.gpus.get(gpu, {}))
         return on_gpu.times(self.frameworks.get(framework, {}))
 
+    def memory_spread(self, framework: str) -> MemorySpread:
+        """Return the spread of predicted memory of a framework."""
+        of_others = self.memory.get(ANY_FRAMEWORK, GENERIC)
+        return self.memory.get(framework, of_others)
+
+    def with_spread(self, spec: Spec) -> Spec:
+        """Return a spec whose usable memory is that of the profile's spread."""
+        return spec.with_memory_spread(self.memory_spread(spec.framework))
+
     def job(self, spec: Spec) -> Job:
         """Return the job of a spec, with the fitted efficiency of each kind of GPU."""
+        spec = self.with_spread(spec)
         return make_mixed_job(spec, lambda gpu: self.efficiency_of(gpu, spec.framework))
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
