@@ -57,6 +57,12 @@ class MemorySpread(SpecModel):
         left = math.log(card_gib / needed_gib)
         return _NORMAL.cdf((left - self.bias) / self.sigma)
 
+    def risk_below(self, risk: float, needed_gib: float, less_gib: float) -> float:
+        """Return the risk of a plan that needs less than one of a given risk does."""
+        quantile = _NORMAL.inv_cdf(1 - risk)
+        more = math.log(needed_gib / (needed_gib - less_gib))
+        return 1 - _NORMAL.cdf(quantile + more / self.sigma)
+
 
 GENERIC = MemorySpread(sigma=0.13)
 """The spread where no profile tells one: about that of one model of memory over the

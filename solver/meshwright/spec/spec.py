@@ -119,3 +119,10 @@ class Spec(SpecModel):
     def peak_flops(self) -> float:
         """Return the dense matmul peak of one GPU at the spec's precision, FLOP/s."""
         return self.cluster.topology.gpu.peak_tflops.flops(self.training.precision)
+
+
+def with_risk(spec: Spec, oom_risk: float) -> Spec:
+    """Return a spec whose plans may run out of memory with another probability."""
+    by_risk = {"oom_risk": oom_risk, "memory_margin": None, "memory_gib": None}
+    limits = spec.limits.model_copy(update=by_risk)
+    return spec.model_copy(update={"limits": limits})
