@@ -12,12 +12,12 @@ runs of a source together weigh no more than a few independent ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.profile import ANY_FRAMEWORK
+from meshwright.cost.profile import ANY_FRAMEWORK, Profile
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import memory_kind, predicted_gib
 from meshwright.plans.columns import Bools, Floats
@@ -156,19 +156,21 @@ def published_spreads(runs: Sequence[Priced]) -> dict[str, MemorySpread]:
     return spreads
 
 
-def calibrated_spreads(
-    runs: Sequence[Priced], spread_of: Mapping[str, MemorySpread]
-) -> dict[str, MemorySpread]:
-    """Return the spreads of the frameworks that a user's own runs tell of.
+def with_calibrated_memory(
+    profile: Profile, runs: Sequence[Priced], base: Profile
+) -> Profile:
+    """Return a profile with the spreads that a user's own runs tell of.
 
-    `spread_of` has what was believed of each framework before. The user's runs are like
-    those whose memory is asked for, so that each of them counts in full.
+    What they do not tell of is as in `base`. The runs are like those whose memory is
+    asked for, so that each of them counts in full.
     """
-    groups = _by_framework(memory_rows(runs).runs)
-    return {
-        name: fit_spread(memory_rows(own), spread_of[name], "calibrated", np.inf)
-        for name, own in groups.items()
+    calibrated = {
+        name: fit_spread(
+            memory_rows(own), base.memory_spread(name), "calibrated", np.inf
+        )
+        for name, own in _by_framework(memory_rows(runs).runs).items()
     }
+    return profile.model_copy(update={"memory": {**base.memory, **calibrated}})
 
 
 def _by_framework(runs: Iterable[Priced]) -> dict[str, list[Priced]]:

@@ -60,18 +60,14 @@ def by_risk(spec: Spec, solve: Solve) -> Iterator[Row]:
     is the safest plan there is, or one whose risk is as good as none. "Safer" is by one
     chunk of memory on the GPU least likely to fit.
     """
-    limited = with_risk(spec, MOST_RISK) if spec.limits.is_by_risk else spec
-    risk: float | None = None
-    while True:
-        axes: dict[str, Value] = (
-            {} if risk is None else {"oom_risk": float(f"{risk:.3g}")}
-        )
-        row = solve(Case(spec.title, axes, limited))
+    risk, limited = MOST_RISK, spec
+    if spec.limits.is_by_risk:
+        limited = with_risk(spec, risk)
+    while risk > LEAST_RISK:
+        row = solve(Case(spec.title, {"oom_risk": float(f"{risk:.3g}")}, limited))
         if row.memory is None or row.risk is None:
             return
         yield row
-        if row.risk <= LEAST_RISK:
-            return
         risk = spec.memory_spread.risk_below(row.risk, row.memory.total_gib, CHUNK_GIB)
         limited = with_risk(spec, risk)
 
