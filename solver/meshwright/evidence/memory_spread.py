@@ -36,6 +36,10 @@ LOG_SIGMA_SD = 0.3
 """How far bias and ln sigma are believed to lie from the prior ones: standard
 deviations."""
 
+ASTRAY = 0.01
+"""Share of runs that no spread explains, such as one that ran out of memory for another
+reason: their logarithms lie anywhere from -1 to 1, and their labels tell nothing."""
+
 FULL = 0.98
 """A reading of nvidia-smi says no more than "it fits" above this share of the card: the
 allocator keeps what it once had."""
@@ -127,17 +131,19 @@ def fit_spread(
         bias, log_sigma = float(point[0]), float(point[1])
         sigma = np.exp(log_sigma)
         scaled = (rows.value - bias) / sigma
-        peaks = norm.logpdf(scaled) - log_sigma
-        labels = norm.logcdf(np.where(rows.fits, scaled, -scaled))
-        likelihood = weights @ np.where(rows.is_peak, peaks, labels)
+        peaks = norm.pdf(scaled) / sigma
+        labels = norm.cdf(np.where(rows.fits, scaled, -scaled))
+        likely = np.where(rows.is_peak, peaks, labels)
+        likelihood = weights @ np.log((1 - ASTRAY) * likely + ASTRAY / 2)
         belief = ((bias - prior.bias) / BIAS_SD) ** 2
         belief += ((log_sigma - start) / LOG_SIGMA_SD) ** 2
         return float(belief / 2 - likelihood)
 
     found = minimize(cost, [prior.bias, start], method="Nelder-Mead").x
+    bias, sigma = np.clip(found[0], -1, 1), np.clip(np.exp(found[1]), 1e-3, 1)
     return MemorySpread(
-        bias=round(float(found[0]), 4),
-        sigma=round(float(np.exp(found[1])), 4),
+        bias=round(float(bias), 4),
+        sigma=round(float(sigma), 4),
         basis=basis,
         peaks=int(rows.is_peak.sum()),
         labels=int((~rows.is_peak).sum()),
