@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -78,6 +79,7 @@ def _left_out_table(runs: list[Priced]) -> Table:
         table.add_column(f"at {risk:g}", justify="right")
     sound = [one for one in runs if one.has_profile]
     told = [one for one in sound if one.run.measured.fits is not None]
+    totals = np.zeros(2 * (1 + len(RISKS)), dtype=np.int64)
     for source in sorted({one.run.source_id for one in told}):
         others = Profile(
             memory=published_spreads(
@@ -90,6 +92,9 @@ def _left_out_table(runs: list[Priced]) -> Table:
             same = [one for one in own if one.run.measured.fits is fits]
             cells += [len(same), *(_accepted(same, others, risk) for risk in RISKS)]
         table.add_row(source, *map(str, cells))
+        totals += cells
+    table.add_section()
+    table.add_row("all of these", *map(str, totals))
     return table
 
 
