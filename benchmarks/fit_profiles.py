@@ -2,7 +2,8 @@
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
 and framework, which runs they saw, and errors on sources left out; and prints what
-`python -m benchmarks.accuracy` prints. Takes two minutes of one core.
+`python -m benchmarks.accuracy` prints. The section `memory` stays as it is:
+`python -m benchmarks.fit_memory` writes that. Takes two minutes of one core.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import yaml
 from benchmarks.accuracy import print_errors, unseen_errors
 from benchmarks.runs_of import STRONG, priced_runs
 from meshwright import DEFAULT_PROFILE
-from meshwright.cost.profile import Profile
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.calibrate import profile_of
 from meshwright.evidence.fit import Fit
 from meshwright.evidence.timed_runs import TimedRuns
@@ -32,7 +33,9 @@ def main() -> None:
     cases = TimedRuns(priced_runs(STRONG))
     fit = Fit(cases, Profile())
     errors = unseen_errors(fit)
+    memory = load_profile(DEFAULT_PROFILE).memory
     profile = profile_of(fit, errors, "a source")
+    profile = profile.model_copy(update={"memory": memory})
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     print_errors(cases, errors)

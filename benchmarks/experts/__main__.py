@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.experts.judge import Verdict, judge
 from benchmarks.experts.read import configurations, exceptions
+from meshwright.spec.training import DEFAULT_OOM_RISK
 
 
 def main() -> None:
@@ -72,9 +73,7 @@ def table(told: Iterable[Verdict]) -> Table:
 def _fit(own: Verdict) -> str:
     if own.over_gib is not None:
         return f"{own.over_gib:.1f} GiB over"
-    if own.fits and not own.has_margin:
-        return "no margin"
-    return "yes" if own.fits else ""
+    return "" if own.fit_probability is None else f"{own.fit_probability:.2f}"
 
 
 def short(refused_by: str) -> str:
@@ -100,8 +99,9 @@ def refusals(told: Iterable[Verdict]) -> Iterator[str]:
 def summary(told: list[Verdict]) -> Iterator[str]:
     """Yield counts and medians."""
     legal, fit = sum(own.is_legal for own in told), sum(own.fits for own in told)
-    close = sum(own.fits and not own.has_margin for own in told)
-    yield f"legal: {legal} of {len(told)}; fit: {fit}, {close} without the usual margin"
+    safe = sum((own.fit_probability or 0.0) >= 1 - DEFAULT_OOM_RISK for own in told)
+    at_default = f"{safe} with probability {1 - DEFAULT_OOM_RISK:g} or more"
+    yield f"legal: {legal} of {len(told)}; fit: {fit}, {at_default}"
     timed = [own for own in told if own.error is not None]
     for name, has_experts in (("dense", False), ("experts", True)):
         errors = [own.error or 0.0 for own in timed if own.has_experts == has_experts]

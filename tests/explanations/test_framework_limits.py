@@ -22,6 +22,7 @@ from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
+from tests.helpers.margin import with_margin
 
 COSTLY = "llama2-13b-8xa100"
 """DeepSpeed, some of whose limits cost something."""
@@ -37,9 +38,14 @@ FITS_WITHOUT = "llama3-8b-2x4090-pcie"
 FITTED = load_profile("measured")
 
 
+def loaded(name: str) -> Spec:
+    """Return a bundled spec whose plans leave 3 % of memory free."""
+    return with_margin(mw.load(name, Spec))
+
+
 def costs_of(name: str, **how: Any) -> FrameworkLimits:
     options = Options(profile=FITTED, **how)
-    found = solve_with_limits(mw.load(name, Spec), options).framework_limits
+    found = solve_with_limits(loaded(name), options).framework_limits
     assert found is not None
     return found
 
@@ -55,7 +61,7 @@ def step_s(spec: Spec) -> float:
 
 @pytest.mark.parametrize("name", [COSTLY, FREE, NONE_FITS, FITS_WITHOUT])
 def test_every_limit_is_priced_as_a_solve_without_it(name: str) -> None:
-    spec = mw.load(name, Spec)
+    spec = loaded(name)
     found = costs_of(name)
     assert names_of(found) == {limit.name for limit in limits_of(spec)}
     for own in found.limits:
@@ -78,7 +84,7 @@ def _is_told(own: LiftedLimit, within_s: float, without_s: float) -> None:
 
 
 def test_the_costliest_comes_first_with_a_plan_that_breaks_it() -> None:
-    spec, found = mw.load(COSTLY, Spec), costs_of(COSTLY)
+    spec, found = loaded(COSTLY), costs_of(COSTLY)
     costs = [own.costs or 0.0 for own in found.limits]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > 0
@@ -111,12 +117,12 @@ def test_an_interrupt_leaves_the_rest_open() -> None:
 
     found = costs_of(COSTLY, on_progress=stop_at_the_third, interrupt=interrupt)
     open_ones = [own for own in found.limits if own.status == "unknown"]
-    limits = limits_of(mw.load(COSTLY, Spec))
+    limits = limits_of(loaded(COSTLY))
     assert [own.limit for own in open_ones] == [own.name for own in limits[2:]]
 
 
 def test_slower_plans_than_a_known_one_are_left_out() -> None:
-    spec = mw.load(COSTLY, Spec)
+    spec = loaded(COSTLY)
     best = solve(spec).best
     assert best is not None
     for share, status in ((0.999, "infeasible"), (1.001, "optimal")):

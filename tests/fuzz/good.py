@@ -191,7 +191,12 @@ STORED = Row.model_validate(
         "ways": 2,
         "plan": PLAN,
         "time_parts": {"compute": 1.0, "tp": 0.5},
-        "memory": StageMemory(total_gib=30.5, parts={"weights": 30.5}, usable_gib=34.5),
+        "memory": StageMemory(
+            total_gib=30.5,
+            parts={"weights": 30.5},
+            usable_gib=34.5,
+            fit_probability=0.97,
+        ),
         "certificate": Certificate(
             bound_s=1.5,
             gap=0,

@@ -26,6 +26,7 @@ from meshwright.results.ledger import Ledger, LedgerEntry
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
+from tests.helpers.margin import with_margin
 
 RATED = Efficiency(link=1.0, latency=0.1)
 """Links at what their vendors rate them, and hardly any latency."""
@@ -97,6 +98,7 @@ def test_without_sums_zero_1_leaves_no_room_for_activations(
     """
     data = data_of("llama2-13b-8xa100", seq_len=2048, gradients="bf16")
     data["framework"] = "megatron"
+    data["limits"] = {"memory_margin": 0.03}
     pins = {**ALONE, "recompute": "none"}
     assert (status(data, **pins, zero=stage) == "optimal") == bool(expected)
     # Recomputed, ZeRO-1 does fit: the stage is a matter of what else is decided.
@@ -289,7 +291,7 @@ def test_experts_have_two_all_to_alls_a_layer() -> None:
 
 def test_70b_need_fourteen_gpus_for_their_state_alone() -> None:
     """70e9 x 16 bytes = 1.12 TB; over 80 GB each 14.0 GPUs, all of their memory."""
-    spec = load_spec("llama3-70b-16xh100")
+    spec = with_margin(load_spec("llama3-70b-16xh100"))
     whole = state_bytes(spec).total * 70e9
     assert whole == 1.12e12
     assert math.ceil(whole / 80e9) == 14
@@ -298,4 +300,5 @@ def test_70b_need_fourteen_gpus_for_their_state_alone() -> None:
     result = run("solve", "llama3-70b-16xh100", "--format", "json")
     own = json.loads(result.stdout)["run"]
     assert own["state_gb"] == pytest.approx(1_129, rel=1e-3)
-    assert own["least_gpus"] == 14
+    # 1,051 GiB, over what an oom_risk of 0.05 leaves of 80 GiB: 14.2.
+    assert own["least_gpus"] == 15

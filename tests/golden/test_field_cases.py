@@ -12,6 +12,7 @@ from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.explanation import Explanation
 from meshwright.solver.options import Options
+from tests.helpers.margin import with_margin
 
 EXPLAINER = Explainer(Options())
 
@@ -42,7 +43,7 @@ def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
     2 + 4 + 12 bytes of 70.55e9 parameters are 1,183 GiB; sixteen GPUs have 16 x 80 GiB
     less 3 % to plan with, 1,242, and each takes 3 GiB of them for itself.
     """
-    own = EXPLAINER.spec(mw.load("llama3-70b-16xa100", mw.Spec))
+    own = EXPLAINER.spec(with_margin(mw.load("llama3-70b-16xa100", mw.Spec)))
     assert own.conflict is not None
     assert rules_of(own) == {"memory", "pins.offload"}
     memory = next(rule for rule in own.conflict.rules if rule.rule == "memory")

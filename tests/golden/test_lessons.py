@@ -101,13 +101,13 @@ def test_recomputation_changes_compute_and_not_the_gradients() -> None:
 
 
 @pytest.mark.parametrize("name", [SPEC, "llama3-70b-128xa100", "gpt3-175b-1024xa100"])
-def test_the_optimum_leaves_the_margin_free(name: str) -> None:
+def test_the_optimum_is_safe(name: str) -> None:
     """A plan at 79.9 of 80 GiB runs out of memory on the first day."""
     spec = mw.load(name, mw.Spec)
     outcome = solve(spec)
     assert outcome.best is not None
     assert outcome.best.peak_gib <= outcome.capacity_gib
     total = spec.cluster.topology.gpu.memory_gib
-    assert outcome.capacity_gib <= total * (1 - spec.limits.memory_margin) + 1e-9
-    assert total - outcome.best.peak_gib >= 0.02 * total
+    assert total - outcome.best.peak_gib >= 0.04 * total
+    assert outcome.best.fit_probability >= 1 - spec.limits.risk
     assert check(make_job(spec), outcome.best.plan).peak_gib == outcome.best.peak_gib

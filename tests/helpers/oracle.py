@@ -379,7 +379,7 @@ def _host_room_bytes(spec: Spec) -> float:
         return 0.0
     gib = host.nvme_gib if spec.training.offload_to == "nvme" else host.memory_gib
     gpus = spec.cluster.gpus_per_host
-    return (gib or 0.0) * (1 - spec.limits.memory_margin) / gpus * GIB
+    return (gib or 0.0) * (1 - spec.limits.host_memory_margin) / gpus * GIB
 
 
 def _links_idle(

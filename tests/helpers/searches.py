@@ -6,12 +6,15 @@ import os
 import sys
 from pathlib import Path
 
+from meshwright.cost.profile import load_profile
 from meshwright.sweeps.in_process_pool import InProcessPool
 from meshwright.sweeps.row import Row
 from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.search_run import SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import read_search
+
+UNFITTED = load_profile("unfitted")
 
 ENVIRONMENT = {
     **os.environ,
@@ -58,7 +61,7 @@ def cases(folder: Path, text: str = SWEEP) -> list[Case]:
 def solved(folder: Path, text: str = SWEEP, name: str = "own.sqlite") -> list[Row]:
     """Return the rows of a sweep, solved in this process."""
     with Store(folder / name) as store:
-        run = SearchRun(cases(folder, text), SolveSettings(), store)
+        run = SearchRun(cases(folder, text), SolveSettings(profile=UNFITTED), store)
         run.resume()
         run.solve(InProcessPool())
         return run.rows

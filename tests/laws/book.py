@@ -11,6 +11,7 @@ from tests.laws import (
     more,
     pins,
     replans,
+    risk,
     spellings,
     workers,
 )
@@ -19,6 +20,7 @@ LAWS = (
     pins.LAW,
     replans.LAW,
     more.LAW,
+    risk.LAW,
     workers.LAW,
     limits.LAW,
     framework_limits.LAW,

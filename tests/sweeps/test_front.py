@@ -12,7 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from meshwright.errors import SpecError
+from meshwright.explanations.changed_spec import with_memory
+from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.base import MOST_RISK
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.front import front, undominated
 from meshwright.sweeps.row import Row
@@ -26,6 +29,7 @@ from meshwright.sweeps.trade_off import (
     TradeOff,
     by_gpus,
     by_memory,
+    by_risk,
     by_techniques,
     trade_off_search,
 )
@@ -198,6 +202,24 @@ def test_counts_that_a_spec_cannot_have_are_rows_that_say_so(tmp_path: Path) -> 
 
 def _note_age(seen: list[bool], _row: Row, is_old: bool) -> None:
     seen.append(is_old)
+
+
+def test_front_of_risk_is_that_of_memory() -> None:
+    """Step by step the same plans: what needs less memory is less likely to fail."""
+    spec = load_spec("gpt2-xl-2x4090-pcie")
+    by_chance = list(by_risk(spec, here))
+    card_gib = spec.cluster.topology.gpu.memory_gib
+    half_gib = spec.memory_spread.usable_gib(card_gib, MOST_RISK)
+    memory = list(by_memory(with_memory(spec, half_gib), here))
+    assert 2 < len(by_chance) <= len(memory)
+    for one, other in zip(by_chance, memory, strict=False):
+        assert (one.step_s, one.peak_gib) == (other.step_s, other.peak_gib)
+        assert one.risk is not None
+        assert one.peak_gib is not None
+        assert one.risk == pytest.approx(1 - spec.fit_probability(one.peak_gib))
+    risks = [own.risk or 0.0 for own in by_chance]
+    assert risks == sorted(risks, reverse=True)
+    assert len(set(risks)) == len(risks)
 
 
 def test_trade_off_is_stored_and_resumed(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_time_limit_leaves_cases_undecided_or_unproven() -> None:
 @pytest.mark.slow
 def test_front_within_one_spec(tmp_path: Path) -> None:
     text = changed("[1, 2]", "[2]", changed("{log2: [256, 1024]}", "[1024]"))
-    for against in ("ways", "gpus", "peak_gib"):
+    for against in ("ways", "gpus", "peak_gib", "risk"):
         result = search(text, "--within", against, "--store", f"{against}.sqlite")
         assert result.code == 0
         assert f"Front of step_s and {against}" in result.stdout

@@ -50,8 +50,8 @@ def search(
         best: The metric that makes a case best; without it that of the sweep.
         group: The axis whose values make groups; without it that of the sweep.
         front: Two or three metrics to trade off; without them those of the sweep.
-        within: The front of one spec: its step time against 'peak_gib', 'gpus' or
-            'ways' (techniques beyond data parallelism that a plan uses).
+        within: The front of one spec: its step time against 'peak_gib', 'risk', 'gpus'
+            or 'ways' (techniques beyond data parallelism that a plan uses).
         workers: How many cases are solved at a time; without it one per core.
         backend: Who runs the workers: 'processes', 'dask' or 'ray'.
         address: Of a running Dask or Ray cluster.

@@ -91,6 +91,7 @@ def solve(
         workers=workers,
         top=top,
         is_by_kind=is_small if by_kind is None else by_kind,
+        is_safety=True,
         profile=read_profile(profile),
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),

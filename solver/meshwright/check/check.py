@@ -36,6 +36,7 @@ from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
 from meshwright.rules.splits import split_rules
+from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import GROUPS, price_groups_by_gpu_kind
@@ -210,6 +211,7 @@ def _exact_microbatches(plan: Plan) -> int:
 def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
     parts = _gib(stage_bytes(scored.prices, scored.split))
     usable = usable_gib(scored.job, scored.plan.pp)
+    kinds = _gpu_kind_specs(scored.job, scored.plan.pp)
     whole = total(parts)
     host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
     return tuple(
@@ -218,6 +220,7 @@ def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
             parts={name: float(part[e]) for name, part in parts.items()},
             host_gib=float(host_gib[e]),
             usable_gib=float(usable[e]),
+            fit_probability=kinds[e].fit_probability(float(whole[e])),
         )
         for e in range(len(whole))
     )
@@ -225,8 +228,13 @@ def _stage_memory(scored: _Scored) -> tuple[StageMemory, ...]:
 
 def usable_gib(job: Job, stages: int) -> Floats:
     """Return the memory per GPU that a plan may use on each stage, GiB."""
-    usable = [kind.spec.usable_gib for kind in job.gpu_kinds or (job,)]
-    return np.array(usable)[job.gpu_kind_of_stage(stages)]
+    return np.array([kind.usable_gib for kind in _gpu_kind_specs(job, stages)])
+
+
+def _gpu_kind_specs(job: Job, stages: int) -> list[Spec]:
+    """Return, for each stage, the spec on GPUs of its kind alone."""
+    specs = [kind.spec for kind in job.gpu_kinds or (job,)]
+    return [specs[kind] for kind in job.gpu_kind_of_stage(stages).tolist()]
 
 
 def _gib(parts: Parts) -> Parts:

@@ -28,6 +28,7 @@ def calibrate(
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.calibrate import calibrate as fit_profile
+    from meshwright.evidence.memory_spread import with_calibrated_memory
     from meshwright.evidence.price import price_runs
     from meshwright.evidence.read_runs import read_runs
     from meshwright.evidence.tables import profile_sections
@@ -35,7 +36,9 @@ def calibrate(
 
     with Progress() as progress:
         priced, unpriced = price_runs(read_runs(runs))
-        fitted = fit_profile(priced, load_profile(profile), progress.say)
+        base = load_profile(profile)
+        fitted = fit_profile(priced, base, progress.say)
+        fitted = with_calibrated_memory(fitted, priced, base)
     if not fitted.measured:
         raise SpecError(f"{printable(str(runs))}: no run with a time can be priced")
     data = fitted.model_dump(mode="json")

@@ -66,8 +66,8 @@ def search(
     within: Annotated[
         str | None,
         typer.Option(
-            help="The front of one spec: its step time against peak_gib, gpus or ways "
-            "(beyond data parallelism, that a plan uses)."
+            help="The front of one spec: its step time against peak_gib, risk, gpus or "
+            "ways (beyond data parallelism, that a plan uses)."
         ),
     ] = None,
     workers: Annotated[

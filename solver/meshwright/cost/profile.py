@@ -1,4 +1,4 @@
-"""Profiles: efficiencies fitted to measured runs, and the errors on runs left out.
+"""Profiles: efficiencies fitted to measured runs, and errors of time and memory.
 
 An efficiency is the default times a factor of the GPU, one of whose kernels run on it,
 and one of the framework, so that what was never measured together learns from all.
@@ -20,8 +20,12 @@ from meshwright.frameworks.base.registry import kernels_of
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
+from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Tuned
+
+ANY_FRAMEWORK = "any"
+"""The name under which a profile has the spread of frameworks it does not know."""
 
 Factors = dict[str, Positive]
 
@@ -85,6 +89,11 @@ class Profile(SpecModel):
     user_time: Positive = Field(
         1.0, description="Factor on the time of runs that no vendor has tuned."
     )
+    memory: dict[str, MemorySpread] = Field(
+        default_factory=dict,
+        description="How far predicted memory is from what runs need, by framework; "
+        f"of others: {ANY_FRAMEWORK!r}.",
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
 
@@ -100,8 +109,18 @@ class Profile(SpecModel):
         found = found.times(self.frameworks.get(run_class.framework, {}))
         return found.slowed(self.user_time) if tuned == "user" else found
 
+    def memory_spread(self, framework: str) -> MemorySpread:
+        """Return the spread of predicted memory of a framework."""
+        of_others = self.memory.get(ANY_FRAMEWORK, GENERIC)
+        return self.memory.get(framework, of_others)
+
+    def with_spread(self, spec: Spec) -> Spec:
+        """Return a spec whose usable memory is that of the profile's spread."""
+        return spec.with_memory_spread(self.memory_spread(spec.framework))
+
     def job(self, spec: Spec) -> Job:
         """Return the job of a spec, with the fitted efficiency of each kind of GPU."""
+        spec = self.with_spread(spec)
         return make_mixed_job(
             spec,
             lambda gpu: self.efficiency_of(

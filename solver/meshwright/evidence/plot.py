@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.evidence.price import Priced
+from meshwright.evidence.reliability import reliability
 from meshwright.report.chart import plot_library, save_chart
 
 if TYPE_CHECKING:
@@ -21,9 +22,11 @@ BAND = 0.2
 
 
 def save_plot(priced: list[Priced], path: Path) -> list[Path]:
-    """Write `path`.png and `path`.html and return both paths.
+    """Write `path`.png and `path`.html, and `path`_fits beside them; return the paths.
 
-    The page holds its scripts and its data, and loads nothing when it is viewed.
+    The first is of step times, the second of stated probabilities of fitting, where
+    peaks were measured. A page holds its scripts and its data, and loads nothing
+    when it is viewed.
 
     Raises:
         SpecError: no run has a time, a library is missing, or a file is not writable.
@@ -32,7 +35,30 @@ def save_plot(priced: list[Priced], path: Path) -> list[Path]:
     if not timed:
         raise SpecError("--plot: no run with a time can be priced")
     title = f"{len(timed):,} runs; dashed: {BAND:.0%} off"
-    return save_chart(_chart(timed, title), title, path)
+    paths = save_chart(_chart(timed, title), title, path)
+    return [*paths, *_save_reliability(priced, path)]
+
+
+def _save_reliability(priced: list[Priced], path: Path) -> list[Path]:
+    """Write the diagram of stated probabilities beside the scatter plot."""
+    title = "Share of measured peaks below what was stated for each probability"
+    deciles = [own for own in reliability(priced) if own.peaks_below is not None]
+    if not deciles:
+        return []
+    points = [{"stated": own.high, "observed": own.peaks_below} for own in deciles]
+    beside = path.with_name(f"{path.stem}_fits{path.suffix}")
+    return save_chart(_reliability_chart(points, title), title, beside)
+
+
+def _reliability_chart(points: list[dict[str, float | None]], title: str) -> Any:
+    alt = plot_library()
+    ends = [{"stated": at, "observed": at} for at in (0, 1)]
+    x = alt.X("stated:Q", title="stated probability")
+    y = alt.Y("observed:Q", title="observed share")
+    right = alt.Chart(alt.InlineData(values=ends)).mark_line(color="gray")
+    seen = alt.Chart(alt.InlineData(values=points)).mark_line(point=True)
+    chart = alt.layer(right.encode(x=x, y=y), seen.encode(x=x, y=y))
+    return chart.properties(title=title, width=SIZE_PX // 2, height=SIZE_PX // 2)
 
 
 def _chart(timed: list[Priced], title: str) -> altair.LayerChart:

@@ -74,8 +74,13 @@ class Priced:
 
     @property
     def fits(self) -> bool:
-        """Return whether the plan fits in memory with the spec's margin."""
+        """Return whether the plan fits in memory at the spec's risk."""
         return self.peak_gib <= self.spec.usable_gib
+
+    @property
+    def fit_probability(self) -> float:
+        """Return how likely the plan fits."""
+        return self.spec.fit_probability(self.peak_gib)
 
 
 def price_runs(
@@ -103,6 +108,8 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     refuse(run)
     run = _with_batch(run, assumed)
     spec = _spec(run, assumed)
+    if profile is not None:
+        spec = profile.with_spread(spec)
     job = make_job(spec, _efficiency(run, spec, profile))
     card_gib = spec.cluster.topology.gpu.memory_gib
     for candidate in candidates(run, spec, assumed):

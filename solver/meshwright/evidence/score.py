@@ -93,6 +93,8 @@ class Scoreboard:
 
     priced: list[Priced]
     """All runs with a prediction."""
+    averaged: list[Priced]
+    """The runs of the averages: of strong sources, and without contradictions."""
     overall: Score
     by_source: dict[str, Score]
     by_gpu: dict[str, Score]
@@ -125,6 +127,7 @@ def judge(
     weak = [one for one in sound if one.run.source_id in weak_sources]
     return Scoreboard(
         priced=priced,
+        averaged=strong,
         overall=score(strong),
         by_source=_scores_by(strong, lambda one: one.run.source_id),
         by_gpu=_scores_by(strong, lambda one: one.spec.cluster.topology.gpu.name),

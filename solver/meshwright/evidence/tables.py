@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import asdict
 from typing import Any
 
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.profile import Measured, Profile
+from meshwright.evidence.reliability import Decile, reliability
 from meshwright.evidence.score import (
     FitScore,
     LeftOutRun,
@@ -37,6 +39,7 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
         parts.append(_time_table(title, board.without_profile, "code base"))
     parts.append(_memory_table(groups | board.by_source))
     parts.append(_fit_table(groups | board.by_source))
+    parts.append(_reliability_table(reliability(board.averaged)))
     if board.assumed:
         parts.append(_assumed_table(board.assumed))
     if board.contradictory:
@@ -50,6 +53,7 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
                 "median, p90, p95: of |ln(predicted / measured)|; bias: of its mean.",
                 "tau: Kendall's, mean over groups of the same model, GPUs and batch.",
                 "regret: measured time of the run predicted fastest / best measured.",
+                "peaks below: share of measured peaks below what the tenth ends at.",
             ),
         )
     )
@@ -106,6 +110,7 @@ def evidence_data(board: Scoreboard) -> dict[str, Any]:
         "by_source": {name: s.as_dict() for name, s in board.by_source.items()},
         "by_gpu": {name: s.as_dict() for name, s in board.by_gpu.items()},
         "by_framework": {n: s.as_dict() for n, s in board.by_framework.items()},
+        "reliability": [asdict(own) for own in reliability(board.averaged)],
         "weak": {name: s.as_dict() for name, s in board.weak.items()},
         "without_profile": {
             name: s.as_dict() for name, s in board.without_profile.items()
@@ -174,6 +179,25 @@ def _fit_table(scores: dict[str, Score]) -> Table:
 def _fit_cells(fits: FitScore) -> tuple[str, ...]:
     counts = (fits.rows, fits.true_fits, fits.false_fits, fits.true_ooms)
     return tuple(map(str, (*counts, fits.false_ooms)))
+
+
+def _reliability_table(deciles: tuple[Decile, ...]) -> Table:
+    rows = tuple(
+        (
+            f"{own.low:.1f} to {own.high:.1f}",
+            str(own.rows),
+            _two_digits(own.stated),
+            _two_digits(own.ran),
+            _two_digits(own.peaks_below),
+        )
+        for own in deciles
+    )
+    heading = ("stated to fit", "runs", "mean", "ran", "peaks below")
+    return Table("How likely it fits: stated, observed", heading, rows)
+
+
+def _two_digits(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2f}"
 
 
 def _assumed_table(assumed: dict[str, int]) -> Table:

@@ -52,7 +52,10 @@ def _capacities(spec: Spec) -> Iterator[Constraint]:
 
 def memory_decision(spec: Question) -> Constraint:
     """Return the limit on the memory that a plan may use on each GPU."""
+    limits = spec.limits
     sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"
+    if limits.is_by_risk:
+        sentence += f" at an oom_risk of {limits.risk:g}"
     return Constraint(rule=MEMORY, sentence=sentence)
 
 

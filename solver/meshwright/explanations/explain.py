@@ -26,7 +26,7 @@ from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.explanations.explained_conflict import explained_conflict
 from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.judged_plan import judged_miss, judged_plan
-from meshwright.explanations.marginal_values import marginal_values
+from meshwright.explanations.marginal_values import bolder_plans, marginal_values
 from meshwright.explanations.nearest_plan import nearest_plan
 from meshwright.explanations.rank import rank
 from meshwright.explanations.repairs import plan_repairs, with_prices
@@ -63,9 +63,10 @@ class Explainer:
 
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
+        spec = self._options.profile.with_spread(spec)
         is_mixed = bool(spec.cluster.parts)
         prepared = None if is_mixed else prepare(self._options.profile.job(spec))
-        options = replace(self._options, is_by_kind=True)
+        options = replace(self._options, is_by_kind=True, is_safety=True)
         outcome = solve(spec, options, prepared)
         best = outcome.best
         if best is None:
@@ -86,8 +87,9 @@ class Explainer:
             lambda: {
                 "degrees": degrees(spec, best, solve_at, self._say),
                 "binding": tuple(self._binding(spec, best)),
-                "marginal_values": tuple(
-                    marginal_values(spec, prepared, self._solve_briefly)
+                "marginal_values": (
+                    *marginal_values(spec, prepared, self._solve_briefly),
+                    *bolder_plans(spec, outcome),
                 ),
             },
         )
@@ -97,6 +99,7 @@ class Explainer:
 
         Fields that the plan leaves open are optimised.
         """
+        spec = self._options.profile.with_spread(spec)
         asked, best = with_pins(spec, plan), self._solve(spec)
         outcome = self._solve(asked)
         priced = outcome.best

@@ -101,6 +101,7 @@ class _LimitCosts:
             time_limit_s=left_s,
             top=1,
             is_by_kind=False,
+            is_safety=False,
             is_brief=True,
             known_s=known_s,
             on_progress=lambda _: None,

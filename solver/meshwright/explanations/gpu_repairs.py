@@ -1,4 +1,4 @@
-"""Repairs by memory of GPUs: the next larger GPU, or a limit below what a GPU has."""
+"""Repairs by memory of GPUs: the next larger GPU, or less safety on the present one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from meshwright.explanations.conflict import HasPlan
 from meshwright.explanations.repairs import Solve, unpriced_repair
 from meshwright.loading.load import load_gpu
 from meshwright.results.explanation import Repair
+from meshwright.spec.base import MOST_RISK
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, with_risk
 
 
 def larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
@@ -67,18 +68,26 @@ def _bundled(name: str) -> Gpu:
     return load_gpu("topologies/gpus", name)
 
 
-def memory_limit_repair(
+def less_safety_repair(
     spec: Spec, needed_gib: float | None, solve: Solve
 ) -> Iterator[Repair]:
-    """Yield the limit at which the closest plan fits, if the GPU has that memory."""
+    """Yield the risk, or the limit, at which the closest plan fits, if it may."""
     if needed_gib is None or needed_gib <= spec.usable_gib:
         return
-    enough_gib = math.ceil(needed_gib * 100) / 100
-    gpu = spec.cluster.topology.gpu
-    if enough_gib > gpu.memory_gib:
-        return
-    best = solve(with_memory(spec, enough_gib)).best
-    if best is not None:
+    fits = spec.fit_probability(needed_gib)
+    note = f"the plan that comes closest fits with probability {fits:.2f}"
+    if spec.limits.is_by_risk:
+        oom_risk = math.ceil((1 - fits) * 100) / 100
+        if oom_risk > MOST_RISK:
+            return
+        changed = with_risk(spec, oom_risk)
+        edit = f"limits.oom_risk: {spec.limits.risk:g} -> {oom_risk:g}"
+    else:
+        enough_gib = math.ceil(needed_gib * 100) / 100
+        if enough_gib > spec.cluster.topology.gpu.memory_gib:
+            return
+        changed = with_memory(spec, enough_gib)
         edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
-        note = f"of the {gpu.memory_gib:g} GiB of {gpu.name}"
-        yield unpriced_repair([edit], best, "hardware", note)
+    best = solve(changed).best
+    if best is not None:
+        yield unpriced_repair([edit], best, "safety", note)

@@ -59,6 +59,20 @@ def marginal_values(
         )
 
 
+def bolder_plans(spec: Spec, outcome: Outcome) -> Iterator[Change]:
+    """Yield the step times at more risk than asked for, which the outcome has."""
+    training = spec.training
+    tokens = training.global_batch * training.seq_len
+    for choice in outcome.safety:
+        if choice.oom_risk > spec.limits.risk and choice.step_s is not None:
+            rate = tokens / choice.step_s / outcome.gpus
+            yield Change(
+                change=f"oom_risk {choice.oom_risk:g}",
+                step_s=choice.step_s,
+                tokens_per_s_per_gpu=rate,
+            )
+
+
 def _hardware_changes(spec: Spec) -> Iterator[ChangedSpec]:
     yield ChangedSpec("memory +10 %", with_memory(spec, spec.usable_gib * MORE), 1.0)
     cluster = spec.cluster

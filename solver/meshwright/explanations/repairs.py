@@ -23,10 +23,10 @@ from meshwright.spec.spec import Spec
 
 Solve = Callable[[Spec], Outcome]
 
-Changes = Literal["plan", "training", "hardware"]
+Changes = Literal["plan", "training", "hardware", "safety"]
 
 CHANGES: tuple[Changes, ...] = get_args(Changes)
-"""What a repair may change, the cheapest first."""
+"""What a repair may change, the cheapest first; less safety is never offered first."""
 
 MOST_GIVEN_UP = 2
 """Most decisions given up together where the correction sets are not all known."""
@@ -91,8 +91,9 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
     """Return the repairs with their prices, the cheapest first.
 
     A change of the plan alone is cheaper than a change of the training, and that is
-    cheaper than new hardware. Among repairs of the same sort come fewer edits first,
-    then the shorter step. `best_s` is the step time of the spec's best plan, if any.
+    cheaper than new hardware; last comes what costs nothing but safety. Among repairs
+    of the same sort come fewer edits first, then the shorter step. `best_s` is the step
+    time of the spec's best plan, if any.
     """
     least_s = best_s or min((repair.step_s for repair in repairs), default=0.0)
     against = "the best plan" if best_s else "the fastest repair"

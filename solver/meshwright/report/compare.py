@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.report.crossovers import crossover_section, head_to_head_section
 from meshwright.report.plan_names import with_short_names
+from meshwright.report.safety import probability_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.comparison import ComparedPlan, Comparison, PartSharding
 from meshwright.results.ledger import LedgerEntry, StageLedger
@@ -56,6 +57,8 @@ def _step_table(named: NamedPlans) -> Table:
     rows.append(("tokens/s", *(f"{_tokens_per_s(plan):,.0f}" for plan in plans)))
     rows.append(("MFU", *(f"{plan.mfu:.1%}" for plan in plans)))
     rows.append(("fullest GPU, GiB", *(f"{plan.peak_gib:.2f}" for plan in plans)))
+    likely = (probability_text(plan.fit_probability) for plan in plans)
+    rows.append(("fits with probability", *likely))
     host_gib = [max(stage.host_gib for stage in plan.stages) for plan in plans]
     if any(host_gib):
         rows.append(("its host, GiB", *(f"{gib:.2f}" for gib in host_gib)))

@@ -12,6 +12,7 @@ from meshwright.report.judged_plan import (
 )
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.plan_text import plan_lines
+from meshwright.report.safety import probability_text, safety_lines
 from meshwright.report.solve import kind_table
 from meshwright.report.tables import (
     Lines,
@@ -177,6 +178,8 @@ def _broken_lines(explanation: Explanation) -> Iterator[str]:
         memory = explanation.memory.parts.items()
         parts = [f"{name} {gib:.2f}" for name, gib in memory if gib]
         yield f"Its fullest GPU, GiB: {', '.join(parts)}"
+        likely = probability_text(explanation.memory.fit_probability)
+        yield f"It fits with probability {likely}"
 
 
 def _repair_table(repairs: tuple[Repair, ...]) -> Table:
@@ -199,6 +202,9 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
     if best and explanation.gap:
         yield _gap_table(plan, best, explanation.gap)
     yield Lines("Slack", tuple(_slack_lines(explanation.slack)))
+    is_best = best is not None and best.plan == plan.plan
+    safety = explanation.best.safety if explanation.best and is_best else ()
+    yield safety_lines(plan, safety)
     if explanation.helps:
         yield _change_table("One field left open", explanation.helps, plan)
     if explanation.best and explanation.best.by_kind and best:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.degrees import TITLE, degree_table
+from meshwright.report.safety import fit_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.serving import (
     DegreeChoice,
@@ -23,6 +24,7 @@ def serving_sections(outcome: ServingOutcome) -> list[Section]:
         Lines(outcome.title, tuple(_answer(outcome, best))),
         _time_table(best),
         _memory_table(best),
+        Lines("How safe", (fit_text(best.fit_probability),)),
     ]
     if outcome.by_kind:
         parts.append(_kind_table(outcome, best))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from meshwright.report.plan_text import plan_lines
+from meshwright.report.safety import safety_lines
 from meshwright.report.tables import (
     Lines,
     Section,
@@ -27,6 +28,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         Lines(outcome.title, (*plan_lines(best.plan), _speed(best))),
         _time_table(best),
         _memory_table(best),
+        safety_lines(best, outcome.safety),
     ]
     if best.links:
         parts.append(_link_table(best))

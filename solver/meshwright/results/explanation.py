@@ -70,8 +70,10 @@ class Repair(SpecModel):
         description="The fastest repair if the spec has no plan at all.",
     )
     plan: Plan
-    changes: Literal["plan", "training", "hardware"] = Field(
-        "plan", description="What is changed; a change of the plan alone costs nothing."
+    changes: Literal["plan", "training", "hardware", "safety"] = Field(
+        "plan",
+        description="What is changed; a change of the plan alone costs nothing, and "
+        "less safety costs nothing but runs that fail.",
     )
     note: str = Field("", description="A remark on the edits.")
 

@@ -91,6 +91,15 @@ class NearMiss(SpecModel):
     )
 
 
+class SafetyChoice(SpecModel):
+    """The best plan at another risk of running out of memory."""
+
+    oom_risk: float
+    step_s: float | None = Field(description="None where no plan is that safe.")
+    plan: Plan | None = None
+    is_proven: bool = Field(True, description="Whether no plan at it is faster.")
+
+
 class KindResult(SpecModel):
     """The best plan of one kind, or the nearest miss if no plan of the kind fits."""
 
@@ -130,6 +139,9 @@ class Outcome(Result):
     best: PricedPlan | None = None
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()
+    safety: tuple[SafetyChoice, ...] = Field(
+        (), description="What more or less safety would change."
+    )
     rival: Rival | None = None
     band: Band | None = None
     runner_up: RunnerUp | None = None

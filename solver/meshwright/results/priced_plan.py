@@ -26,6 +26,9 @@ class StageMemory(SpecModel):
     parts: dict[str, float]
     host_gib: float = Field(0.0, description="What this GPU offloads to its host.")
     usable_gib: float = Field(description="Memory of this GPU that a plan may use.")
+    fit_probability: float = Field(
+        description="How likely what it really needs fits on this GPU."
+    )
 
 
 class PricedPlan(SpecModel):
@@ -57,6 +60,15 @@ class PricedPlan(SpecModel):
     def peak_gib(self) -> float:
         """Return the memory of the fullest stage, GiB."""
         return max(stage.total_gib for stage in self.stages)
+
+    @property
+    def fit_probability(self) -> float:
+        """Return how likely the plan fits.
+
+        What a plan really needs is off its prediction in the same way on all stages, so
+        that the stage least likely to fit decides.
+        """
+        return min(stage.fit_probability for stage in self.stages)
 
     def rows(self) -> Rows:
         """Yield what a table for notebooks says of the plan."""

@@ -15,6 +15,7 @@ from meshwright.results.outcome import (
     NearMiss,
     Outcome,
     Rival,
+    SafetyChoice,
 )
 from meshwright.results.priced_plan import LinkLoad, PricedPlan
 from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
@@ -69,6 +70,9 @@ class PrintedOutcome(SpecModel):
         None, description="The next best plans, where they were asked for."
     )
     by_kind: tuple[PrintedKind, ...]
+    safety: tuple[SafetyChoice, ...] = Field(
+        (), description="The best plans at other risks of running out of memory."
+    )
     rival: Rival | None
     near_miss: NearMiss | None
     framework_limits: FrameworkLimits | None = Field(
@@ -100,6 +104,7 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["run"] = outcome.run
     printed = PrintedOutcome(
         by_kind=tuple(_kind(own, capacity_gib) for own in outcome.by_kind),
+        safety=outcome.safety,
         rival=outcome.rival,
         near_miss=outcome.near_miss,
         gpus=outcome.gpus,
@@ -132,6 +137,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "best": _best(printed),
         "others": tuple(own.priced for own in others),
         "by_kind": tuple(kinds),
+        "safety": printed.safety,
         "rival": printed.rival,
         "near_miss": printed.near_miss,
         "certificate": _certificate(printed),

@@ -16,6 +16,7 @@ class PrintedMemory(SpecModel):
 
     peak_gib: float = Field(description="Of the fullest GPU.")
     capacity_gib: float = Field(description="What a plan may use of a GPU.")
+    fit_probability: float = Field(description="How likely the plan fits.")
     stages: tuple[StageMemory, ...]
 
 
@@ -54,6 +55,7 @@ class PrintedPlan(SpecModel):
             memory=PrintedMemory(
                 peak_gib=priced.peak_gib,
                 capacity_gib=capacity_gib,
+                fit_probability=priced.fit_probability,
                 stages=priced.stages,
             ),
             links=priced.links,

@@ -89,7 +89,10 @@ def _plan_fields(best: PricedServing, capacity_gib: float) -> dict[str, Any]:
         **{name: getattr(best, name) for name in RATES},
         "time": PrintedServingTime(**times),
         "memory": PrintedMemory(
-            peak_gib=best.peak_gib, capacity_gib=capacity_gib, stages=best.stages
+            peak_gib=best.peak_gib,
+            capacity_gib=capacity_gib,
+            fit_probability=best.fit_probability,
+            stages=best.stages,
         ),
     }
 

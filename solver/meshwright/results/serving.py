@@ -62,6 +62,11 @@ class PricedServing(SpecModel):
         """Return the memory of the fullest stage, GiB."""
         return max(stage.total_gib for stage in self.stages)
 
+    @property
+    def fit_probability(self) -> float:
+        """Return how likely the deployment fits: that of its fullest stage."""
+        return min(stage.fit_probability for stage in self.stages)
+
     def rows(self) -> Rows:
         """Yield what a table for notebooks says of the plan."""
         yield "plan", str(self.plan)

@@ -132,7 +132,6 @@ def _score(job: ServingJob, plan: ServingPlan) -> _Scored:
 def _priced(scored: _Scored) -> PricedServing:
     inference, parts = scored.job.inference, scored.objective_parts
     ttft_s, tpot_s, serving_s = scored.ttft_s, scored.tpot_s, scored.serving_s
-    usable_gib = scored.job.spec.usable_gib
     return PricedServing(
         plan=scored.plan,
         objective_s=sum(parts.values()),
@@ -145,10 +144,18 @@ def _priced(scored: _Scored) -> PricedServing:
         bubble=scored.bubble,
         ttft_parts=scored.ttft_parts,
         tpot_parts=scored.tpot_parts,
-        stages=tuple(
-            StageMemory(total_gib=sum(gib.values()), parts=gib, usable_gib=usable_gib)
-            for gib in scored.stage_gib
-        ),
+        stages=tuple(_stage_memory(scored.job, gib) for gib in scored.stage_gib),
+    )
+
+
+def _stage_memory(job: ServingJob, gib: dict[str, float]) -> StageMemory:
+    """Return the memory of a stage, given its parts."""
+    needed_gib = sum(gib.values())
+    return StageMemory(
+        total_gib=needed_gib,
+        parts=gib,
+        usable_gib=job.spec.usable_gib,
+        fit_probability=job.spec.fit_probability(needed_gib),
     )
 
 

@@ -23,6 +23,8 @@ class Options:
     """How many plans to return, best first; they differ in more than the mesh."""
     is_by_kind: bool = False
     """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
+    is_safety: bool = False
+    """Whether to find the best plans at two other risks of running out of memory."""
     known_s: float = np.inf
     """Step time of a plan that is known already: slower ones may be left out.
 

@@ -20,6 +20,7 @@ from meshwright.solver.nearest_miss import nearest_legal
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
+from meshwright.solver.safety import safety_choices
 from meshwright.spec.spec import Spec
 
 EFFORT_OF_TECHNIQUES = 0.25
@@ -42,6 +43,7 @@ def solve(
         InternalError: the checker disagrees with the solver about a plan.
     """
     options = options or Options()
+    spec = options.profile.with_spread(spec)
     deadline = Deadline(options.time_limit_s, options.interrupt)
     if spec.cluster.parts:
         outcome = _best_arrangement(spec, options, deadline)
@@ -49,6 +51,7 @@ def solve(
         options.on_progress("enumerating the lattice")
         prepared = prepared or prepare(options.profile.job(spec))
         outcome = _solve(prepared, options, deadline)
+        outcome = _with_safety(outcome, prepared, options, deadline)
     # An interrupt has done its work: the outcome found so far is returned.
     options.interrupt.is_heeded = True
     return outcome.model_copy(
@@ -96,6 +99,20 @@ def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
         brief = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES)
         kinds = tuple(_by_techniques(prepared, brief, deadline, outcome))
         return outcome.model_copy(update={"by_kind": kinds})
+
+
+def _with_safety(
+    outcome: Outcome, prepared: Prepared, options: Options, deadline: Deadline
+) -> Outcome:
+    """Return an outcome with what more or less safety would change, if wanted."""
+    best = outcome.best
+    if best is None or not options.is_safety:
+        return outcome
+    options.on_progress("comparing risks of running out of memory")
+    choices = safety_choices(prepared, options, deadline, best)
+    return options.interrupt.unless_asked(
+        lambda: outcome.model_copy(update={"safety": tuple(choices)}), outcome
+    )
 
 
 def _by_techniques(

@@ -9,7 +9,7 @@ from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import MeshTable, has_mesh_rules
 from meshwright.plans.columns import Bools
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, with_risk
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,14 @@ class Prepared:
         """Return the part of the lattice that has some of the degrees."""
         families = self.families.among(self.lattice, has_degree)
         return Prepared(self.job, self.lattice.among(has_degree), families)
+
+    def at_risk(self, oom_risk: float) -> Prepared:
+        """Return the same where plans may run out of memory with another probability.
+
+        Neither skeletons nor bounds of families depend on the usable memory.
+        """
+        spec = with_risk(self.job.spec, oom_risk)
+        return replace(self, job=replace(self.job, spec=spec))
 
     def on_better_hardware(self, spec: Spec, speedup: float) -> Prepared | None:
         """Return the same for a spec with more memory, or with faster links.

@@ -138,6 +138,14 @@ Hours = Annotated[float, number("from 1 to 1e12", lambda x: 1 <= x <= 1e12)]
 Margin = Annotated[float, number("from 0 to below 1", lambda x: 0 <= x < 1)]
 """A share below 1."""
 
+MOST_RISK = 0.5
+"""Above it a plan is expected to fail."""
+
+Risk = Annotated[
+    float, number(f"from 0.0001 to {MOST_RISK:g}", lambda x: 1e-4 <= x <= MOST_RISK)
+]
+"""A probability of failure."""
+
 Share = Annotated[float, number("from 0.0001 to 1", lambda x: 1e-4 <= x <= 1)]
 """A share above 0; CP-SAT compares shares in hundredths of a percent."""
 

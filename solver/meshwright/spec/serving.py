@@ -13,6 +13,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.consistency import pinned_layers
 from meshwright.spec.gpu import Precision
 from meshwright.spec.inference import Inference, WeightPrecision
+from meshwright.spec.memory_spread import MemorySpread
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
@@ -20,6 +21,12 @@ from meshwright.spec.training import Limits
 
 PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
 """Plan fields that a deployment may pin."""
+
+
+MEMORY_SPREAD = MemorySpread(sigma=0.02, basis="stated")
+"""The spread of the memory of engines, an estimate: weights and cache are whole numbers
+of bytes, laid out before the first request. What varies is the workspace of a prefill,
+the CUDA context and the buffers of NCCL, 3 to 5 % of a card, known to about half."""
 
 
 class ServingSpec(SpecModel):
@@ -58,7 +65,13 @@ class ServingSpec(SpecModel):
     @property
     def usable_gib(self) -> float:
         """Return the memory per GPU that a plan may use, GiB."""
-        return self.limits.usable_gib(self.cluster.topology.gpu.memory_gib)
+        card_gib = self.cluster.topology.gpu.memory_gib
+        return self.limits.usable_gib(card_gib, MEMORY_SPREAD)
+
+    def fit_probability(self, needed_gib: float) -> float:
+        """Return how likely a plan fits that is predicted to need so much of a GPU."""
+        card_gib = self.cluster.topology.gpu.memory_gib
+        return MEMORY_SPREAD.fit_probability(card_gib, needed_gib)
 
     @property
     def matmul_precision(self) -> Precision:
@@ -117,6 +130,8 @@ def _pins(spec: ServingSpec) -> Iterable[Problem]:
 def _limits(spec: ServingSpec) -> Iterable[Problem]:
     share = spec.limits.max_link_utilisation
     if share is not None:
-        sentence = "given beside inference; accepted: memory_margin, memory_gib, "
+        sentence = (
+            "given beside inference; accepted: oom_risk, memory_margin, memory_gib, "
+        )
         sentence += "tp_min_link_gb_s"
         yield Problem(("limits", "max_link_utilisation"), share, sentence)

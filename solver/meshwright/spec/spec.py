@@ -12,6 +12,7 @@ from meshwright.spec.base import SpecModel, refuse
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.framework_names import FrameworkName
 from meshwright.spec.gpu import Precision
+from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.run import TrainingRun
@@ -38,6 +39,7 @@ class Spec(SpecModel):
     pins: Pins = Field(default_factory=lambda: Pins())
     run: TrainingRun = Field(default_factory=lambda: TrainingRun())
     _lifted_limits: frozenset[str] = PrivateAttr(frozenset())
+    _memory_spread: MemorySpread = PrivateAttr(GENERIC)
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:
@@ -76,9 +78,26 @@ class Spec(SpecModel):
         return lifted
 
     @property
+    def memory_spread(self) -> MemorySpread:
+        """Return how far predicted memory is from what runs need; a profile tells."""
+        return self._memory_spread
+
+    def with_memory_spread(self, spread: MemorySpread) -> Self:
+        """Return the spec with another spread of memory; copies of it keep it too."""
+        changed = self.model_copy()
+        changed._memory_spread = spread
+        return changed
+
+    @property
     def usable_gib(self) -> float:
         """Return the memory per GPU that a plan may use, GiB."""
-        return self.limits.usable_gib(self.cluster.topology.gpu.memory_gib)
+        card_gib = self.cluster.topology.gpu.memory_gib
+        return self.limits.usable_gib(card_gib, self.memory_spread)
+
+    def fit_probability(self, needed_gib: float) -> float:
+        """Return how likely a plan fits that is predicted to need so much of a GPU."""
+        card_gib = self.cluster.topology.gpu.memory_gib
+        return self.memory_spread.fit_probability(card_gib, needed_gib)
 
     @property
     def usable_host_gib(self) -> float:
@@ -88,7 +107,7 @@ class Spec(SpecModel):
             return 0.0
         is_nvme = self.training.offload_to == "nvme"
         room = host.nvme_gib if is_nvme else host.memory_gib
-        return (room or 0.0) * (1 - self.limits.memory_margin)
+        return (room or 0.0) * (1 - self.limits.host_memory_margin)
 
     def at(self, precision: Precision) -> Spec:
         """Return the spec with one precision decided, as costs read it."""
@@ -100,3 +119,10 @@ class Spec(SpecModel):
     def peak_flops(self) -> float:
         """Return the dense matmul peak of one GPU at the spec's precision, FLOP/s."""
         return self.cluster.topology.gpu.peak_tflops.flops(self.training.precision)
+
+
+def with_risk(spec: Spec, oom_risk: float) -> Spec:
+    """Return a spec whose plans may run out of memory with another probability."""
+    by_risk = {"oom_risk": oom_risk, "memory_margin": None, "memory_gib": None}
+    limits = spec.limits.model_copy(update=by_risk)
+    return spec.model_copy(update={"limits": limits})

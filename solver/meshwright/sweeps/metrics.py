@@ -145,6 +145,13 @@ METRICS = {
         take=lambda answer: _headroom_gib(answer.fullest),
         text="{:.2f}".format,
     ),
+    "risk": Metric(
+        unit="",
+        description="How likely the plan runs out of memory.",
+        better="min",
+        take=lambda answer: 1 - answer.best.fit_probability,
+        text="{:.4f}".format,
+    ),
     "usd_per_mtoken": Metric(
         unit="USD",
         description="Price of a million tokens.",

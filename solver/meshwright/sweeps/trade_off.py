@@ -1,4 +1,4 @@
-"""What one spec trades off: step time against memory, GPUs, or techniques.
+"""What one spec trades off: step time against memory, risk, GPUs, or techniques.
 
 Each front is found by solving the spec again under a constraint that its last answers
 break, until no plan fits: every point is proven, and none is missing. Answers are
@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from meshwright.bounds.integer_costs import CHUNK_BYTES
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_memory
+from meshwright.spec.base import MOST_RISK
 from meshwright.spec.pins import Range
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, with_risk
 from meshwright.spec.units import GIB
 from meshwright.sweeps.in_process_pool import InProcessPool
 from meshwright.sweeps.row import Row, Value
@@ -30,6 +31,11 @@ from meshwright.sweeps.techniques import PLAIN, techniques
 
 Solve = Callable[[Case], Row]
 """Returns the row of a case."""
+
+CHUNK_GIB = CHUNK_BYTES / GIB
+
+LEAST_RISK = 1e-4
+"""Risks below it are not told apart: a spread says little of its tails."""
 
 
 def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
@@ -44,7 +50,26 @@ def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
         if row.peak_gib is None:
             return
         yield row
-        memory_gib = row.peak_gib - CHUNK_BYTES / GIB
+        memory_gib = row.peak_gib - CHUNK_GIB
+
+
+def by_risk(spec: Spec, solve: Solve) -> Iterator[Row]:
+    """Yield the fastest plan of all, then the fastest that is safer, and so on.
+
+    The first may fail as likely as not, unless the spec limits memory as such; the last
+    is the safest plan there is, or one whose risk is as good as none. "Safer" is by one
+    chunk of memory on the GPU least likely to fit.
+    """
+    risk, limited = MOST_RISK, spec
+    if spec.limits.is_by_risk:
+        limited = with_risk(spec, risk)
+    while risk > LEAST_RISK:
+        row = solve(Case(spec.title, {"oom_risk": float(f"{risk:.3g}")}, limited))
+        if row.memory is None or row.risk is None:
+            return
+        yield row
+        risk = spec.memory_spread.risk_below(row.risk, row.memory.total_gib, CHUNK_GIB)
+        limited = with_risk(spec, risk)
 
 
 def by_gpus(spec: Spec) -> list[Case]:
@@ -115,11 +140,12 @@ def _plain_pin(spec: Spec, name: str) -> Any:
 
 _STEPS: dict[str, Callable[[Spec, Solve], Iterator[Row]]] = {
     "peak_gib": by_memory,
+    "risk": by_risk,
     "ways": by_techniques,
 }
 """By metric, the trade-offs in which the next solve depends on the last answer."""
 
-AGAINST = ("peak_gib", "gpus", "ways")
+AGAINST = ("peak_gib", "risk", "gpus", "ways")
 """The metrics that the step time of one spec can be traded against."""
 
 
@@ -167,5 +193,6 @@ class TradeOff:
 
     def follow(self, spec: Spec, against: str) -> None:
         """Solve all cases that the front against a metric needs; keep its points."""
-        for row in _STEPS[against](spec, self.solve):
+        spread = self.settings.profile.memory_spread(spec.framework)
+        for row in _STEPS[against](spec.with_memory_spread(spread), self.solve):
             self.rows.append(row)

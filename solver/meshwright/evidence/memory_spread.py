@@ -1,0 +1,186 @@
+"""Fits how far predicted memory is from what runs need, to peaks and to mere labels.
+
+The logarithm of need over prediction is normal. A measured peak is one value of it. A
+run that is known to fit says that its value lies below ln(card / prediction), and one
+that ran out of memory that it lies above. Bias and sigma are those of the greatest
+posterior density.
+
+Runs of one source share software, machines and whoever chose the plans, so that all
+runs of a source together weigh no more than a few independent ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.profile import ANY_FRAMEWORK, Profile
+from meshwright.evidence.price import Priced
+from meshwright.evidence.score import memory_kind, predicted_gib
+from meshwright.plans.columns import Bools, Floats
+from meshwright.spec.memory_spread import GENERIC, Basis, MemorySpread
+
+SOURCE_WEIGHT = 4.0
+"""Independent runs that all runs of one published source count for at most."""
+
+KNOWN = MemorySpread(sigma=0.074, basis="known")
+"""What is believed of a framework with published peaks before they are looked at: the
+residuals of sizes, sequence lengths and kernels that a model of its memory has not
+seen, with the right switches."""
+
+BIAS_SD = 0.05
+LOG_SIGMA_SD = 0.3
+"""How far bias and ln sigma are believed to lie from the prior ones: standard
+deviations."""
+
+ASTRAY = 0.01
+"""Share of runs that no spread explains, such as one that ran out of memory for another
+reason: their logarithms lie anywhere from -1 to 1, and their labels tell nothing."""
+
+FULL = 0.98
+"""A reading of nvidia-smi says no more than "it fits" above this share of the card: the
+allocator keeps what it once had."""
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """What runs tell of memory: one row a run."""
+
+    runs: tuple[Priced, ...]
+    is_peak: Bools
+    """Whether the run has a measured peak; else whether it fits is known alone."""
+    value: Floats
+    """ln(measured / predicted) of a peak, ln(card / predicted) of a label."""
+    fits: Bools
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.runs)
+
+    @property
+    def sources(self) -> list[str]:
+        """Return the source of each row."""
+        return [one.run.source_id for one in self.runs]
+
+    def weights(self, most: float) -> Floats:
+        """Return the weights of rows, those of a source together at most `most`."""
+        counts = Counter(self.sources)
+        return np.array([min(1.0, most / counts[name]) for name in self.sources])
+
+
+def memory_rows(runs: Iterable[Priced]) -> MemoryRows:
+    """Return the rows of the runs that tell something of memory.
+
+    A source that prints only what ran tells nothing by it: plans that did not fit are
+    left out. Its labels are not used, its peaks are.
+    """
+    sound = [one for one in runs if one.has_profile and not one.run.is_contradictory]
+    fail = {_who(one) for one in sound if one.run.measured.fits is False}
+    told = [one for one in sound if _peak_gib(one) or _tells_fit(one, fail)]
+    peaks = [_peak_gib(one) for one in told]
+    values = [
+        np.log(peak / predicted_gib(one)) if peak else np.log(_card(one) / one.peak_gib)
+        for one, peak in zip(told, peaks, strict=True)
+    ]
+    return MemoryRows(
+        tuple(told),
+        np.array([peak is not None for peak in peaks], dtype=bool),
+        np.array(values, dtype=np.float64),
+        np.array([one.run.measured.fits is not False for one in told], dtype=bool),
+    )
+
+
+def _who(one: Priced) -> tuple[str, str]:
+    return one.run.source_id, one.spec.framework
+
+
+def _tells_fit(one: Priced, fail: set[tuple[str, str]]) -> bool:
+    return one.run.measured.fits is not None and _who(one) in fail
+
+
+def _card(one: Priced) -> float:
+    return one.spec.cluster.topology.gpu.memory_gib
+
+
+def _peak_gib(one: Priced) -> float | None:
+    """Return the measured peak of a run, unless its card was as good as full."""
+    peak = one.run.measured.peak_memory_gb
+    if peak is None or one.run.measured.fits is False:
+        return None
+    fullest = max(peak, predicted_gib(one))
+    is_full = memory_kind(one) == "device" and fullest > FULL * _card(one)
+    return None if is_full else peak
+
+
+def fit_spread(
+    rows: MemoryRows,
+    prior: MemorySpread,
+    basis: Basis,
+    source_weight: float = SOURCE_WEIGHT,
+) -> MemorySpread:
+    """Return the spread of some rows, starting from what is believed before."""
+    from scipy.optimize import minimize
+    from scipy.stats import norm
+
+    weights, start = rows.weights(source_weight), np.log(prior.sigma)
+
+    def cost(point: Floats) -> float:
+        bias, log_sigma = float(point[0]), float(point[1])
+        sigma = np.exp(log_sigma)
+        scaled = (rows.value - bias) / sigma
+        peaks = norm.pdf(scaled) / sigma
+        labels = norm.cdf(np.where(rows.fits, scaled, -scaled))
+        likely = np.where(rows.is_peak, peaks, labels)
+        likelihood = weights @ np.log((1 - ASTRAY) * likely + ASTRAY / 2)
+        belief = ((bias - prior.bias) / BIAS_SD) ** 2
+        belief += ((log_sigma - start) / LOG_SIGMA_SD) ** 2
+        return float(belief / 2 - likelihood)
+
+    found = minimize(cost, [prior.bias, start], method="Nelder-Mead").x
+    bias, sigma = np.clip(found[0], -1, 1), np.clip(np.exp(found[1]), 1e-3, 1)
+    return MemorySpread(
+        bias=round(float(bias), 4),
+        sigma=round(float(sigma), 4),
+        basis=basis,
+        peaks=int(rows.is_peak.sum()),
+        labels=int((~rows.is_peak).sum()),
+        sources=dict(sorted(Counter(rows.sources).items())),
+    )
+
+
+def published_spreads(runs: Sequence[Priced]) -> dict[str, MemorySpread]:
+    """Return the spread of each framework that runs tell of, and that of all others."""
+    rows = memory_rows(runs)
+    if not len(rows):
+        return {}
+    spreads = {ANY_FRAMEWORK: fit_spread(rows, GENERIC, "generic")}
+    for name, own in _by_framework(rows.runs).items():
+        spreads[name] = fit_spread(memory_rows(own), KNOWN, "known")
+    return spreads
+
+
+def with_calibrated_memory(
+    profile: Profile, runs: Sequence[Priced], base: Profile
+) -> Profile:
+    """Return a profile with the spreads that a user's own runs tell of.
+
+    What they do not tell of is as in `base`. The runs are like those whose memory is
+    asked for, so that each of them counts in full.
+    """
+    calibrated = {
+        name: fit_spread(
+            memory_rows(own), base.memory_spread(name), "calibrated", np.inf
+        )
+        for name, own in _by_framework(memory_rows(runs).runs).items()
+    }
+    return profile.model_copy(update={"memory": {**base.memory, **calibrated}})
+
+
+def _by_framework(runs: Iterable[Priced]) -> dict[str, list[Priced]]:
+    groups: dict[str, list[Priced]] = {}
+    for one in sorted(runs, key=lambda one: one.spec.framework):
+        groups.setdefault(one.spec.framework, []).append(one)
+    return groups

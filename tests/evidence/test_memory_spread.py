@@ -1,0 +1,138 @@
+"""The spread of predicted memory is found again in runs that were made with it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
+from meshwright.evidence.memory_spread import (
+    memory_rows,
+    published_spreads,
+    with_calibrated_memory,
+)
+from meshwright.evidence.price import Priced, price_run
+from meshwright.evidence.reliability import reliability
+from meshwright.evidence.run import Run
+from meshwright.explanations.changed_spec import with_topology
+from meshwright.spec.memory_spread import MemorySpread
+from tests.evidence.test_runs import row
+from tests.helpers.command import run as run_command
+
+BIAS, SIGMA = 0.08, 0.03
+
+
+def measured(count: int, **fields: object) -> list[Priced]:
+    """Return runs whose allocated peaks are off as a spread says."""
+    chance = random.Random(1)
+    runs = []
+    for index in range(count):
+        data = row(id=f"run-{index}", source_id=f"source-{index % 5}", **fields)
+        own = price_run(Run.model_validate(data))
+        peak_gib = own.allocated_gib * pow(2.718281828, chance.gauss(BIAS, SIGMA))
+        data["measured"] |= {"peak_memory_gb": peak_gib, "fits": True}
+        data["measured"]["peak_memory_kind"] = "allocated"
+        runs.append(price_run(Run.model_validate(data)))
+    return runs
+
+
+def labelled(fits: bool, source: str) -> Priced:
+    data = row(id=f"{source}-{fits}", source_id=source)
+    data["measured"] = {"fits": fits}
+    return price_run(Run.model_validate(data))
+
+
+def test_a_spread_is_found_in_the_runs_that_it_made() -> None:
+    runs = measured(40)
+    found = with_calibrated_memory(Profile(), runs, load_profile("unfitted")).memory
+    own = found[runs[0].spec.framework]
+    assert (own.basis, own.peaks) == ("calibrated", 40)
+    assert own.bias == pytest.approx(BIAS, abs=0.02)
+    assert own.sigma == pytest.approx(SIGMA, abs=0.012)
+
+
+def test_few_runs_of_ones_own_narrow_the_spread() -> None:
+    runs, base = measured(5), load_profile("unfitted")
+    name = runs[0].spec.framework
+    own = with_calibrated_memory(Profile(), runs, base).memory[name]
+    assert own.sigma < base.memory_spread(name).sigma
+
+
+def test_published_runs_weigh_less_than_ones_own() -> None:
+    runs = measured(40)
+    name = runs[0].spec.framework
+    published = published_spreads(runs)
+    own = with_calibrated_memory(Profile(), runs, Profile(memory=published))
+    assert own.memory[name].sigma < published[name].sigma
+    assert published[name].sigma < published[ANY_FRAMEWORK].sigma
+
+
+def test_only_sources_that_tell_of_failures_have_labels() -> None:
+    ran = [labelled(True, "only-ran")] * 3
+    assert len(memory_rows(ran)) == 0
+    both = [*ran, labelled(True, "both"), labelled(False, "both")]
+    rows = memory_rows(both)
+    assert rows.sources == ["both", "both"]
+    assert rows.fits.tolist() == [True, False]
+
+
+def test_failures_raise_the_need() -> None:
+    """At cards that a run would fill by 92 to 104 %, without a right prediction."""
+    fine, bad = (published_spreads(near_the_limit(count)) for count in (1, 5))
+    name = next(iter(set(fine) - {ANY_FRAMEWORK}))
+    assert bad[name].usable_gib(80, 0.05) < 0.97 * fine[name].usable_gib(80, 0.05)
+
+
+def near_the_limit(failed: int) -> list[Priced]:
+    """Return six runs on GPUs that they nearly fill; the fullest of them fail."""
+    runs = []
+    for index, share in enumerate((1.04, 1.02, 1.0, 0.97, 0.95, 0.92)):
+        own = labelled(index >= failed, "a")
+        spec, topology = own.spec, own.spec.cluster.topology
+        card = topology.gpu.model_copy(update={"memory_gib": own.peak_gib / share})
+        topology = topology.model_copy(update={"gpu": card})
+        runs.append(replace(own, spec=with_topology(spec, topology)))
+    return runs
+
+
+def test_one_failure_of_another_kind_spoils_nothing() -> None:
+    """A run that would fill a thousandth of its GPU failed for another reason."""
+    runs = [*measured(40), labelled(False, "source-1")]
+    name = runs[0].spec.framework
+    with_it, without = (published_spreads(own)[name] for own in (runs, runs[:-1]))
+    assert with_it.sigma == pytest.approx(without.sigma, rel=0.1)
+
+
+def test_a_right_spread_is_reliable() -> None:
+    """At each tenth as many peaks lie below as were said to."""
+    right = MemorySpread(bias=BIAS, sigma=SIGMA)
+    profile = Profile(memory={ANY_FRAMEWORK: right})
+    runs = [price_run(one.run, profile) for one in measured(150)]
+    for decile in reliability(runs):
+        assert decile.peaks_below == pytest.approx(decile.high, abs=0.1)
+    wrong = Profile(memory={ANY_FRAMEWORK: MemorySpread(sigma=SIGMA)})
+    runs = [price_run(one.run, wrong) for one in measured(150)]
+    assert (reliability(runs)[4].peaks_below or 0) < 0.1
+
+
+def test_shipped_profiles_have_the_same_spreads() -> None:
+    one, other = load_profile("measured"), load_profile("unfitted")
+    assert one.memory == other.memory
+    assert one.memory[ANY_FRAMEWORK].basis == "generic"
+    known = [own for own in one.memory.values() if own.basis == "known"]
+    assert known
+    assert all(own.sources and own.peaks for own in known)
+
+
+def test_calibrate_writes_the_spread(tmp_path: Path) -> None:
+    runs = tmp_path / "runs.yaml"
+    data = [one.run.model_dump(mode="json") for one in measured(4)]
+    runs.write_text(yaml.safe_dump(data), encoding="utf-8")
+    told = run_command("calibrate", str(runs), "-o", str(tmp_path / "mine.yaml"))
+    assert told.code == 0, told.stderr
+    found = load_profile(str(tmp_path / "mine.yaml")).memory
+    assert [own.peaks for own in found.values() if own.basis == "calibrated"] == [4]
