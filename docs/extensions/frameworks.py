@@ -87,7 +87,7 @@ def _schedules(found: Launched) -> str:
 
 
 def _context(found: Launched) -> str:
-    return found.own.context_exchange if (found.dense.cp > 1).any() else "no"
+    return found.own.context_exchanges[0] if (found.dense.cp > 1).any() else "no"
 
 
 def _stages(zero: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.recomputed import by_ops
-from tests.recomputed.case import GATHERING, Case
+from tests.recomputed.case import Case
 
 
 class Saved(NamedTuple):
@@ -107,7 +107,7 @@ class Layer:
         keys = self.over_kv_heads(model.n_kv_heads * model.head_dim)
         yield Saved(self.element * queries, (BY_OPS,))
         if self.is_flash or model.n_heads == model.n_kv_heads:
-            gathered = self.case.plan.cp if self.case.spec.framework in GATHERING else 1
+            gathered = self.case.plan.cp if self.case.exchange == "gather" else 1
             yield Saved(self.element * keys * 2 * gathered, (BY_OPS,))
         else:
             # Plain attention repeats keys and values for every query head, from what
@@ -117,7 +117,13 @@ class Layer:
         if model.qk_norm:
             yield from self.norm(queries)
             yield from self.norm(keys)
-        yield self.attention_output(queries)
+        yield from self.attention_outputs(queries)
+
+    def attention_outputs(self, width: float) -> Iterator[Saved]:
+        """The same once more where ranks then exchange heads for tokens."""
+        yield self.attention_output(width)
+        if self.case.plan.cp > 1 and self.case.exchange == "ulysses":
+            yield Saved(self.element * width)
 
     def attention_output(self, width: float) -> Saved:
         """What the last matrix reads, and a flash kernel reads again for itself."""
@@ -137,7 +143,7 @@ class Layer:
         # Values come in one tensor with their keys, unless a kernel copies them out.
         beside = 0 if self.fused == "all" else mla.nope_dim
         yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), again)
-        yield self.attention_output(self.over_tensor_group(heads * mla.v_dim))
+        yield from self.attention_outputs(self.over_tensor_group(heads * mla.v_dim))
         for rank in (mla.q_rank, mla.kv_rank):
             yield from self.norm(self.over_sequence(rank))
             # A norm that is fused with the projection after it runs with it.

@@ -14,11 +14,12 @@ TENSOR_ENGINE = ("megatron", "deepspeed", "internevo")
 """Frameworks whose fp8 matmuls keep the 8-bit copies that they cast."""
 
 
-ULYSSES = ("deepspeed",)
-"""Frameworks whose ranks of one sequence exchange tokens for heads."""
+EXCHANGES = {"deepspeed": "ulysses", "torchtitan": "gather"}
+"""How the ranks of one sequence communicate by default; else keys and values go round.
 
-GATHERING = ("torchtitan",)
-"""Frameworks whose ranks gather keys and values before attention, and keep them."""
+`ulysses` exchanges tokens for heads; `gather` has all keys and values before attention,
+and keeps them.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Case:
     def tokens(self) -> float:
         """Of a micro-batch, what a tensor-parallel group works on together."""
         return self.plan.micro_batch * self.training.seq_len / self.plan.cp
+
+    @property
+    def exchange(self) -> str:
+        usual = EXCHANGES.get(self.spec.framework, "ring")
+        return self.training.context_exchange or usual
 
     @property
     def sequence_shards(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.recomputed.case import GATHERING, ULYSSES, Case
+from tests.recomputed.case import Case
 from tests.recomputed.kernels import Pass
 
 Parts = dict[str, float]
@@ -22,7 +22,7 @@ def in_pass(case: Case, parts: Parts, own: Pass) -> tuple[Parts, float]:
     beside the rest, copies beside what that leaves.
     """
     share = case.rates["gather_overlap"]
-    is_ring = case.spec.framework not in (*GATHERING, *ULYSSES)
+    is_ring = case.exchange == "ring"
     beside_s = own.core + own.wait if is_ring else 0.0
     ring_s, left_s = _behind(parts.get("cp", 0.0), beside_s, share)
     zero_s, left_s = _behind(

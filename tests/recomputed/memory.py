@@ -7,7 +7,7 @@ from collections import defaultdict
 from tests.recomputed import traffic
 from tests.recomputed.activations import bytes_left, layer_bytes
 from tests.recomputed.case import Case
-from tests.recomputed.parameters import Share
+from tests.recomputed.parameters import Share, mlp_numbers
 from tests.recomputed.schedule import most_held
 from tests.recomputed.state import sharded, state_of
 
@@ -38,18 +38,18 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     if is_last:
         _add_state(case, parts, traffic.head_shares(case), is_layer=False)
     parts["activations"] = _activations(case, stage)
-    logits = _logits_of_one(case)
-    # The loss is over before the first layer is recomputed.
     working = _working_layer(case)
-    is_shared = is_last and case.plan.recompute == "full"
-    parts["workspace"] += max(working - logits, 0.0) if is_shared else working
-    parts["workspace"] += _in_transit(case)
+    parts["workspace"] += max(working, *_at_the_end(case)) if is_last else working
+    parts["workspace"] += _in_transit(case) + _buffers(case, stage)
+    # cuBLAS has one workspace for each of two threads.
+    parts["workspace"] += 64 * 2**20
     if stage == 0 and case.model.first_dense_layers:
         parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
     if is_last:
         held = most_held(case.plan, stage, head_alone=True)
-        parts["logits"] = logits * held
+        parts["logits"] = _logits_of_one(case) * held
+        parts["workspace"] -= _logits_of_one(case)
     # A context, and communicators: two of FSDP's, eight of others, none at best.
     usual = {"torchtitan": 1.5, "fsdp": 1.5, "ideal": 1.1}
     parts["overhead"] = usual.get(case.spec.framework, 3.0) * GIB
@@ -126,12 +126,58 @@ def _activations(case: Case, stage: int) -> float:
 
 
 def _logits_of_one(case: Case) -> float:
-    """Logits and loss of one micro-batch at their peak."""
+    """Logits and loss of one micro-batch at their peak, and what the head read."""
     framework, is_fused = case.spec.framework, case.training.fused_loss
     if is_fused is None:
         is_fused = framework in ("megatron", "internevo", "ideal")
-    loss = 4 if is_fused else 10 if framework == "torchtitan" else 12
-    return case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
+    is_in_place = is_fused or framework == "megatron"
+    loss: float = 4 if is_in_place else 10 if framework == "torchtitan" else 12
+    if case.training.loss_bytes is not None:
+        loss = case.training.loss_bytes
+    logits = case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
+    return logits + _read_by_the_head(case)
+
+
+def _read_by_the_head(case: Case) -> float:
+    """What the final norm and the head have read: the stream, and the same normed."""
+    normed = case.own_tokens * case.model.d_model
+    if case.fused == "none" and case.model.norm == "rmsnorm":
+        # In fp32: the input, and what is left of it.
+        return normed * (4 + 4 + case.element)
+    return normed * 2 * case.element
+
+
+def _at_the_end(case: Case) -> tuple[float, float]:
+    """What the last stage holds at its loss, and in the backward of its head."""
+    stream = case.hidden_bytes
+    is_gathered = case.plan.sequence_parallel and case.plan.tp > 1
+    whole_input = stream if is_gathered else 0.0
+    own_gradient = stream / case.plan.tp if is_gathered else 0.0
+    at_loss = _logits_of_one(case) + whole_input
+    logits = case.tokens * case.model.vocab / case.plan.tp * case.element
+    at_head = _read_by_the_head(case) + whole_input + logits + stream + own_gradient
+    return at_loss, at_head
+
+
+def _buffers(case: Case, stage: int) -> float:
+    """One 16-bit gradient for every shape of weight, which layers share."""
+    if case.spec.framework != "megatron":
+        return 0.0
+    model, tp, total = case.model, case.plan.tp, 0.0
+    if case.plan.zero < 2 and not leaves(case, "gradients"):
+        # Attention, norms and the MLP that all tokens pass; then one of the experts.
+        common, *experts = traffic.layer_shares(case, False)
+        total += common.numbers
+        if experts:
+            moe = model.moe
+            assert moe is not None
+            if tp > 1 or moe.shared_d_ff != moe.d_ff:
+                total += experts[0].numbers / (moe.n_experts / case.plan.ep)
+    if stage == 0 and model.first_dense_layers:
+        total += mlp_numbers(model, model.d_ff, tp)
+    if stage == case.plan.pp - 1:
+        total += model.vocab * model.d_model / tp
+    return total * case.element
 
 
 def _working_layer(case: Case) -> float:
@@ -169,7 +215,4 @@ def _in_transit(case: Case) -> float:
         total += (params + ahead) * state.gathered
     if case.plan.zero >= 2 or leaves(case, "gradients"):
         total += params * state.gradients
-    elif framework == "megatron":
-        # They are added to the main gradients when the layer is done.
-        total += params * case.element
     return total

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.recomputed.case import ULYSSES, Case
+from tests.recomputed.case import Case
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 
@@ -127,7 +127,7 @@ def paths(case: Case) -> dict[str, Path]:
 
     So do the ranks of a sequence under Ulysses.
     """
-    exchanging = {"ep", "cp"} if case.spec.framework in ULYSSES else {"ep"}
+    exchanging = {"ep", "cp"} if case.exchange == "ulysses" else {"ep"}
     return {
         name: _path(case, own, _exchange if name in exchanging else _ring)
         for name, own in groups(case).items()

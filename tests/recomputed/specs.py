@@ -26,6 +26,10 @@ def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Sp
     training = _training(random, math.prod(sizes))
     if framework in ("megatron", "generic", "ideal"):
         training |= _small_state(random, training)
+    if framework == "megatron":
+        exchanges = [None, "ring", "gather", "ulysses"]
+        training["context_exchange"] = random.choice(exchanges)
+    training["loss_bytes"] = random.choice([None, None, None, 0, 6.5])
     training["offload_to"] = "nvme" if has_drives else "cpu"
     return Spec.model_validate(
         {

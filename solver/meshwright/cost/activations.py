@@ -37,7 +37,10 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.saved import Layer, Saved
 from meshwright.cost.state import fp8_input_bytes
-from meshwright.frameworks.base.registry import framework_of, fused_kernels_of
+from meshwright.frameworks.base.registry import (
+    context_exchange_of,
+    fused_kernels_of,
+)
 from meshwright.frameworks.base.selective import has_norm_apart
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
@@ -122,6 +125,7 @@ def _heads(layer: Layer) -> list[Saved]:
         layer.saved("queries", queries, "tensor"),
         *_keys_and_values(layer),
         _attention_output(layer, queries),
+        _exchanged_output(layer, queries),
     ]
     if model.qk_norm:
         tensors += layer.norms("query norm", queries, 1, 1, "tensor")
@@ -135,6 +139,15 @@ def _attention_output(layer: Layer, width: float) -> Saved:
         return Saved("attention output", layer.matmul_input * width, "tensor", 0)
     size = (layer.element + layer.cast) * width
     return Saved("attention output", size, "tensor", 0)
+
+
+def _exchanged_output(layer: Layer, width: float) -> Saved:
+    """Return the output of attention before an all-to-all gives tokens for heads.
+
+    The kernel saves it, and the last matmul what the all-to-all made of it
+    (Transformer Engine 2.11, context_parallel.py, `AttnFuncWithCPAndQKVOA2A`).
+    """
+    return Saved("attention output by heads", layer.element * width, "swapped", 0)
 
 
 def _keys_and_values(layer: Layer) -> list[Saved]:
@@ -173,6 +186,7 @@ def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
         layer.saved("queries and keys", 2 * queries, "tensor", up),
         layer.saved("values", heads * values, "tensor", up),
         _attention_output(layer, heads * mla.v_dim),
+        _exchanged_output(layer, heads * mla.v_dim),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),
         layer.matmul_only("normed latents", ranks, "sequence", normed),
     ]
@@ -217,6 +231,19 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     return tensors
 
 
+def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
+    """Return the bytes per token that the final norm and the head save on one GPU.
+
+    The matmul of the head is never in 8 bits.
+    """
+    layer, width = layer_of(spec), spec.model.d_model
+    tensors = [
+        *layer.norms("final norm", width, 1, 1, "sequence"),
+        layer.saved("head input", width, "sequence"),
+    ]
+    return _on_one_gpu(tensors, spec, shards, 0)
+
+
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token of a layer's input: what full recomputation keeps."""
     element = ELEMENT_BYTES[spec.training.precision]
@@ -240,7 +267,8 @@ def _on_one_gpu(
     tensors: list[Saved], spec: Spec, shards: Shards, repeated: Ints | int
 ) -> Floats:
     sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
-    is_gathered = framework_of(spec).context_exchange == "gather"
+    exchange = context_exchange_of(spec)
+    is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
     splits = {
         "tensor": shards.tp,
         "kv": kv,
@@ -248,6 +276,7 @@ def _on_one_gpu(
         "sequence": sequence,
         "whole": np.ones(1),
         "scattered": np.where(shards.tp > 1, sequence, np.inf),
+        "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
         "exchanged": np.where(shards.ep > 1, sequence, np.inf),
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))

@@ -13,12 +13,17 @@ from meshwright.cost.activations import (
     layer_input_bytes,
     saved_bytes,
 )
+from meshwright.cost.gradient_buffers import (
+    head_gradients,
+    layer_gradients,
+    leading_gradients,
+)
 from meshwright.cost.job import Job
+from meshwright.cost.loss import loss_memory
 from meshwright.cost.offload import host_bytes, kept_state, streams_weights
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
     fp8_weight_bytes,
-    loss_bytes,
     sharded_bytes,
     state_bytes,
 )
@@ -40,6 +45,10 @@ from meshwright.plans.shards import Shards
 from meshwright.plans.skeletons import FULL, GRADIENTS, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
+
+MATMUL_WORKSPACE_BYTES = 2 * 32 * 2**20
+"""cuBLAS's workspaces of the threads of forward and backward, on Hopper and later
+(PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
     distinct, inverse = rows.distinct_in_state()
     held = _held(job, distinct).take(inverse)
-    logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
-    shared = _shared(rows, logits, working)
+    loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     is_full = rows.recompute == FULL
@@ -96,10 +104,10 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
         first=added([held.first, lead.working]),
         first_activations=lead.activations,
-        last=added([held.last, shared]),
-        last_activations=logits,
+        last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
+        last_activations=loss.held,
         fixed={
-            "workspace": working + held.in_transit,
+            "workspace": working + held.in_transit + MATMUL_WORKSPACE_BYTES,
             "overhead": np.full(len(rows), framework.overhead_gib * GIB),
         },
         host_layer=held.host_layer,
@@ -131,7 +139,7 @@ def _held(job: Job, rows: Skeletons) -> _Held:
     return _Held(
         layer=layer,
         first=added([lead, _state(job, state, rows, embedding)]),
-        last=_state(job, state, rows, head),
+        last=added([_state(job, state, rows, head), head_gradients(job, rows)]),
         in_transit=_in_transit(job, state, rows, weights),
         host_layer=host_layer,
         host_first=host_bytes(job, rows, embedding) + lead_host,
@@ -175,7 +183,8 @@ def _leading(job: Job, state: StateBytes, rows: Skeletons, layer: Parts) -> Part
     if not count:
         return {}
     dense = _layer_state(job, state, rows, dense_layer_weights(job, rows))
-    return added([scaled(dense, count), scaled(layer, -count)])
+    buffers = leading_gradients(job, rows)
+    return added([scaled(dense, count), scaled(layer, -count), buffers])
 
 
 class _Lead(NamedTuple):
@@ -240,24 +249,6 @@ def _activation_bytes(
     return of_layer(spec, shards, always), kept
 
 
-def _logits(job: Job, rows: Skeletons) -> Floats:
-    """Return the bytes of logits and loss of one micro-batch."""
-    spec = job.spec
-    tokens = rows.shards.tokens(spec.training.seq_len)
-    width = ELEMENT_BYTES[spec.training.precision] + loss_bytes(spec)
-    return tokens * spec.model.vocab / rows.tp * width
-
-
-def _shared(rows: Skeletons, logits: Floats, working: Floats) -> Parts:
-    """Return the memory that logits and workspace share on the last stage.
-
-    The loss is done before the first layer is recomputed. Where layers are fully
-    recomputed, only the larger of both is held; elsewhere their sum, which is safe.
-    """
-    is_full = rows.recompute == FULL
-    return {"workspace": -np.where(is_full, np.minimum(logits, working), 0.0)}
-
-
 def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:
     """Return the bytes per token that are there again while the backward needs them.
 
@@ -277,18 +268,16 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
 def _in_transit(
     job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]
 ) -> Floats:
-    """Return the bytes of gathered weights, and of gradients that wait for reduction.
+    """Return the bytes of gathered weights, and of gradients of one layer.
 
     ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
-    gradients of one layer wait to be reduced; elsewhere they wait to be added up, if
-    the framework stores them separately. The same holds for state on the host.
+    gradients of one layer wait to be reduced. The same holds for state on the host.
     """
     framework = framework_of(job.spec)
     params = sum(block.params for block in held)
     ahead = np.minimum(params, framework.prefetched_params)
     visits = rows.sharding.shards_weights | streams_weights(rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
-    element = ELEMENT_BYTES[job.spec.training.precision]
-    waiting = element if framework.has_separate_gradients else 0
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
-    return gathered + params * np.where(passes, state.gradients, waiting)
+    waiting = params * state.gradients
+    return gathered + np.where(passes, waiting, layer_gradients(job, rows, held[0]))

@@ -96,11 +96,13 @@ FUSED_LOSS_BYTES = 4
 """A fused loss leaves the softmax in fp32."""
 
 
-def loss_bytes(spec: Spec) -> int:
+def loss_bytes(spec: Spec) -> float:
     """Return the bytes per logit of the loss at its peak, beside the logit itself.
 
-    The spec says whether the loss is fused, else the framework.
+    The spec says them, or whether the loss is fused, else the framework.
     """
+    if spec.training.loss_bytes is not None:
+        return spec.training.loss_bytes
     framework, is_fused = framework_of(spec), spec.training.fused_loss
     if is_fused is None:
         is_fused = framework.has_fused_loss

@@ -27,7 +27,7 @@ from meshwright.cost.offload import copies
 from meshwright.cost.repeated import of_bits
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.recomputation import MLP
@@ -142,7 +142,7 @@ def _layer(
         "ep": traffic.seconds(job, rows, block.ep),
     }
     hiding = traffic.seconds(job, rows, block.ring), zero_s, moved.forward_s
-    is_hidden = framework_of(job.spec).context_exchange == "ring"
+    is_hidden = context_exchange_of(job.spec) == "ring"
     behind_s = is_hidden * (compute.attention_s + compute.wait_s)
     forward = _pass(job, exposed, compute.forward_s, behind_s, *hiding)
     hiding = traffic.seconds(job, rows, block.ring_back), zero_back_s, moved.backward_s

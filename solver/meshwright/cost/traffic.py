@@ -24,7 +24,7 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.state import state_bytes
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
@@ -164,7 +164,7 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
     Every GPU gets the keys and values of all, and the backward sums their gradients; in
     a ring it gets keys and values again (Liu et al. 2023, Ring Attention, section 3).
     """
-    exchange = framework_of(job.spec).context_exchange
+    exchange = context_exchange_of(job.spec)
     if exchange == "ulysses":
         return _ulysses(job, rows)
     training, model = job.spec.training, job.spec.model

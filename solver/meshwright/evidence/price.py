@@ -15,9 +15,11 @@ from meshwright.evidence.published_hardware import find_cluster
 from meshwright.evidence.published_model import model_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
+    context_exchange_of,
     framework_of,
     gradients_of,
     kernels_of,
+    loss_bytes_of,
     precision_of,
     refuse,
 )
@@ -140,6 +142,8 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
+        "loss_bytes": loss_bytes_of(run, assumed),
+        "context_exchange": context_exchange_of(run.config),
         "fused_loss": "foundry" in run.config.framework.lower() or None,
     }
     spec = {

@@ -63,6 +63,14 @@ RECOMPUTE = {
 
 SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
 
+CONTEXT_EXCHANGES = {"p2p": "ring", "all_gather": "gather", "a2a": "ulysses"}
+"""By Megatron-LM's `--cp-comm-type`."""
+
+LAST_LOSS_IN_PLACE = (2, 17)
+"""Version of Transformer Engine."""
+
+_TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
+
 _CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
 
 _ADAM = ("Adam", "AdamW", "adam", "adamw")
@@ -127,6 +135,34 @@ def gradients_of(config: RunConfig) -> str | None:
     is_pure = config.mixed_precision_mode == "PURE"
     is_low = is_pure or any(word in config.framework.lower() for word in words)
     return "bf16" if is_low else None
+
+
+def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
+    """Return the bytes of the loss per logit beside the logit, None if usual.
+
+    A run that names its Transformer Engine is taken to use its loss, which wrote the
+    gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py).
+    """
+    if run.config.loss_bytes is not None:
+        return run.config.loss_bytes
+    found = _TRANSFORMER_ENGINE.search(run.config.framework)
+    if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
+        return None
+    return assumed.value("config.loss_bytes", 0.0)
+
+
+def context_exchange_of(config: RunConfig) -> str | None:
+    """Return how context parallelism communicated, None if as usual.
+
+    Raises:
+        Unpriced: the published exchange is not modelled.
+    """
+    published = config.cp_comm_type
+    if published is None:
+        return None
+    if published not in CONTEXT_EXCHANGES:
+        raise Unpriced(f"config.cp_comm_type: {published} is not modelled")
+    return CONTEXT_EXCHANGES[published]
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:

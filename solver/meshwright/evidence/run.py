@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
+from meshwright.spec.training import LossBytes
 
 Words = Annotated[str, Field(max_length=400)]
 """A name, or other words of a publication."""
@@ -102,6 +103,12 @@ class RunConfig(RunPart):
     optimizer: Words | None = Field(None, description="As published.")
     attention: Words | None = Field(None, description="'flash', say.")
     schedule: Words | None = Field(None, description="'1F1B', say.")
+    loss_bytes: LossBytes | None = Field(
+        None, description="Per logit at the peak of the loss, beside the logit."
+    )
+    cp_comm_type: Words | None = Field(
+        None, description="Of context parallelism: 'p2p', 'all_gather' or 'a2a'."
+    )
     layers_per_stage: tuple[LayerCount, ...] | None = Field(
         None, description="Where stages are uneven."
     )

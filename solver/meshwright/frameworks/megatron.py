@@ -29,6 +29,7 @@ FRAMEWORK = Framework(
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
+    context_exchanges=("ring", "gather", "ulysses"),  # `--cp-comm-type`
     state_options=STATE_OPTIONS,
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES),
@@ -44,7 +45,10 @@ FRAMEWORK = Framework(
     ),
     fused_kernels="all",  # Transformer Engine's norms, `bias_swiglu_fusion`
     has_fused_loss=True,  # Transformer Engine's
-    has_separate_gradients=True,
+    # an fp32 copy, which becomes the softmax and its gradient in place (core 0.19.2,
+    # tensor_parallel/cross_entropy.py and fusions/fused_cross_entropy.py)
+    loss_bytes=4,
+    has_gradient_buffers=True,
     keeps_fp8_copies=True,
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     has_native_attention=True,

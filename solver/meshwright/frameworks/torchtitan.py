@@ -23,7 +23,7 @@ FRAMEWORK = Framework(
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
-    context_exchange="gather",
+    context_exchanges=("gather",),
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),
     has_uneven_chunks=True,  # `module_fqns_per_model_part`

@@ -20,6 +20,7 @@ from meshwright.spec.base import (
     Problem,
     Share,
     SpecModel,
+    number,
     refuse,
 )
 from meshwright.spec.gpu import Precision
@@ -28,6 +29,11 @@ from meshwright.spec.units import GBPerS, GiB
 FusedKernels = Literal["all", "norms", "none"]
 """Which operations are one kernel that saves only its input: norms and gated
 activations, norms, or none."""
+
+
+ContextExchange = Literal["ring", "gather", "ulysses"]
+
+LossBytes = Annotated[float, number("from 0 to 100", lambda x: 0 <= x <= 100)]
 
 
 def _as_list(value: Any) -> Any:
@@ -99,6 +105,17 @@ class Training(SpecModel):
     fused_loss: bool | None = Field(
         None,
         description="Whether cross-entropy is one kernel; default by framework.",
+    )
+    context_exchange: ContextExchange | None = Field(
+        None,
+        description="How the ranks of a sequence get what attention needs: ring passes "
+        "keys and values on, gather has them all first, ulysses exchanges tokens for "
+        "heads; default by framework.",
+    )
+    loss_bytes: LossBytes | None = Field(
+        None,
+        description="Bytes per logit at the peak of the loss, beside the logit itself; "
+        "default by framework.",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import get_args
 
 from meshwright.frameworks.base.limiting_field import limiting
 from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
@@ -19,7 +19,7 @@ from meshwright.frameworks.base.recompute_scope import (
 )
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
-from meshwright.spec.training import FusedKernels, Training
+from meshwright.spec.training import ContextExchange, FusedKernels, Training
 
 CONTEXT_GIB = 1.1
 """Memory of the CUDA context with its kernels, which every `overhead_gib` includes."""
@@ -30,7 +30,7 @@ FEW_GROUPS_OVERHEAD_GIB = 1.5
 communicator: one or two for FSDP, about eight axes of ranks where pipelines and tensors
 are split too, and DeepSpeed's two buckets of 5e8 elements."""
 
-ContextExchange = Literal["ring", "gather", "ulysses"]
+CONTEXT_EXCHANGES: tuple[ContextExchange, ...] = get_args(ContextExchange)
 """How the ranks of a sequence get what their attention needs.
 
 `ring`: keys and values go round, hidden behind the attention that they feed (Liu et al.
@@ -111,8 +111,9 @@ class Framework:
     """Rules on whole skeletons, beside those that every plan keeps."""
     own_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
     """How it puts the rules that every plan keeps, by their names."""
-    context_exchange: ContextExchange = "ring"
-    """How context parallelism communicates."""
+    context_exchanges: tuple[ContextExchange, ...] = ("ring",)
+    """How context parallelism may communicate; the first unless a spec says otherwise.
+    """
     offloads: tuple[int, ...] = field(
         default=(),
         metadata=limiting("offload_supported", lambda _: "some state is not offloaded"),
@@ -155,7 +156,7 @@ class Framework:
     has_fused_loss: bool = False
     """Whether cross-entropy is fused unless a spec says otherwise."""
     loss_bytes: int = EAGER_LOSS_BYTES
-    """Bytes per logit of an unfused loss at its peak."""
+    """Bytes per logit of an unfused loss at its peak, beside the logit."""
     selective: Selective | None = field(
         default=None,
         metadata=limiting(
@@ -172,9 +173,13 @@ class Framework:
     (PyTorch FSDP, `backward_prefetch`)."""
     has_cast_weights: bool = False
     """Whether matmuls use a cast copy of fp32 parameters."""
-    has_separate_gradients: bool = False
-    """Whether a layer's gradients wait in the compute precision to be added to those
-    of the step, at every ZeRO stage."""
+    has_gradient_buffers: bool = False
+    """Whether there is one gradient in the compute precision for every shape of weight,
+    which all layers share, beside those of the step.
+
+    Transformer Engine adds gradients to those of the step as it computes them, and
+    returns this buffer to PyTorch (`get_dummy_wgrad`, since version 2.3).
+    """
     keeps_stage_outputs: bool = False
     """Whether a stage keeps the results that it has sent on until its backward."""
     keeps_fp8_copies: bool = False
