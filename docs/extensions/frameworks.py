@@ -158,7 +158,7 @@ BUFFERS: dict[str, Callable[[Framework], str]] = {
     "loss, bytes per logit": _loss,
     "one kernel": lambda own: own.fused_kernels,
     "attention written for each GPU": lambda own: _yes(own.has_native_attention),
-    "gradients wait beside the sums": lambda own: _yes(own.has_separate_gradients),
+    "gradient buffers beside the sums": lambda own: _yes(own.has_gradient_buffers),
     "stages keep what they sent on": lambda own: _yes(own.keeps_stage_outputs),
     "fp8 copies are kept": lambda own: _yes(own.keeps_fp8_copies),
     "ZeRO-3 gathers ahead": _gathers_ahead,

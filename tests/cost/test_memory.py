@@ -74,13 +74,14 @@ PIPE = {"tp": 1, "pp": 4, "zero": 0, "schedule": "1f1b"}
         ("deepspeed", {}, 14),
         # 2, logarithms, their gradient, and that of the fp32 copy.
         ("fsdp", {}, 14),
-        # Of these the 2 bytes are dropped.
-        ("torchtitan", {}, 12),
+        # Of these the 2 bytes are dropped, and an eighth is there at a time.
+        ("torchtitan", {"loss_chunks": 1}, 12),
+        ("torchtitan", {}, 12 / 8),
         ("fsdp", {"fused_loss": True}, 6),
     ],
 )
 def test_logits_by_how_the_loss_is_computed(
-    framework: str, training: dict[str, Any], loss: int
+    framework: str, training: dict[str, Any], loss: float
 ) -> None:
     (stage,) = parts(WHOLE, framework, **training)
     read = 2 * TOKENS_BYTES
@@ -120,8 +121,30 @@ def test_gradients_of_logits_outlive_a_loss_in_place() -> None:
     (stage,) = parts(split, loss_bytes=0)
     assert stage["logits"] == pytest.approx(SEQ * VOCAB / 2 + READ / 4, rel=1e-9)
     buffers = 2 * (LAYER / 4 + 2 * H) + 2 * VOCAB * H / 4
-    expected = buffers + MATMULS + TOKENS_BYTES * (1 + 1 + 1 / 4)
-    assert stage["workspace"] == pytest.approx(expected, rel=1e-9)
+    streams = TOKENS_BYTES * (1 + 1 + 1 / 4)
+    expected_there = buffers + MATMULS + streams
+    assert stage["workspace"] == pytest.approx(expected_there, rel=1e-9)
+
+
+def test_logits_are_whole_where_the_loss_is_not_parallel() -> None:
+    """What is gathered of a logit and its gradient have 2 bytes each."""
+    split = {"tp": 4, "pp": 1, "dp": 1, "sequence_parallel": False}
+    parallel, whole = (
+        parts(split, "deepspeed", loss_parallel=is_parallel)[0]["logits"] - READ
+        for is_parallel in (True, False)
+    )
+    assert parallel == pytest.approx(14 * SEQ * VOCAB / 4, rel=1e-9)
+    assert whole == pytest.approx(18 * SEQ * VOCAB, rel=1e-9)
+
+
+def test_pytorchs_pipelines_shard_after_the_last_micro_batch() -> None:
+    """Gradients of 4 bytes and cast weights of 2 are whole, at every stage of ZeRO."""
+    for zero in (2, 3):
+        pins = {"tp": 1, "pp": 2, "dp_shard": 2, "zero": zero, "layers": [4, 4]}
+        stage = parts({**pins, "schedule": "1f1b", "vpp": 1}, "torchtitan")[0]
+        numbers = 4 * (LAYER + 2 * H) + VOCAB * H
+        assert stage["gradients"] == pytest.approx(4 * numbers, rel=1e-9)
+        assert stage["weights"] == pytest.approx((4 / 2 + 2) * numbers, rel=1e-9)
 
 
 def test_swapping_tokens_for_heads_saves_attention_twice() -> None:
@@ -209,7 +232,8 @@ def test_zero_3_gathers_a_layer_and_some_of_the_next() -> None:
         (stage,) = best(base.model_copy(update={"model": model})).stages
         weights = layer + 2 * 4096
         gathered = 2 * (weights + min(most + (2 * 4096) * (framework == "fsdp"), 1e18))
-        gradients = (2 if framework == "deepspeed" else 4) * weights
+        # FSDP has those of one layer beside what it reduces of another, in fp32.
+        gradients = (2 if framework == "deepspeed" else 2 + 4) * weights
         upstream = 2 * SEQ * (4096 + 16384)
         # The loss of a small vocabulary takes less.
         expected = (

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from meshwright.evidence.assumptions import Unpriced
 from meshwright.evidence.timed_runs import class_of
+from meshwright.spec.training import Training
 from tests.evidence.test_runs import priced
 
 EXPERTS = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
@@ -180,3 +182,23 @@ def test_shard_groups_grow_until_the_state_fits() -> None:
     large = priced(model=model, **words)
     small = priced(model=model, **words, hardware__gpu="A100-40GB-SXM")
     assert (large.plan.dp_shard, small.plan.dp_shard) == (8, 16)
+
+
+def test_the_loss_is_that_of_its_time() -> None:
+    def training(**fields: Any) -> Training:
+        return priced(**fields).spec.training
+
+    engine = {"config__framework": "Megatron-LM 0.14 + TE 2.11"}
+    assert training(**engine).loss_bytes == 0
+    assert training(config__framework="Megatron-LM + TE 2.18").loss_bytes is None
+    assert training(**engine, config__loss_bytes=4).loss_bytes == 4
+    titan = {"config__framework": "torchtitan"}
+    assert training(**titan, date="2025-03").loss_chunks == 1
+    assert training(**titan, date="2026-06-01").loss_chunks is None
+
+
+def test_context_parallelism_exchanges_as_published() -> None:
+    swapped = priced(config__cp=2, config__dp=2, config__cp_comm_type="a2a")
+    assert swapped.spec.training.context_exchange == "ulysses"
+    with pytest.raises(Unpriced, match=r"^config.cp_comm_type: a2a\+p2p is not"):
+        priced(config__cp=2, config__dp=2, config__cp_comm_type="a2a+p2p")

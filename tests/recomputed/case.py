@@ -63,6 +63,21 @@ class Case:
         return self.training.context_exchange or usual
 
     @property
+    def loss_chunks(self) -> int:
+        usual = 8 if self.spec.framework == "torchtitan" else 1
+        return self.training.loss_chunks or usual
+
+    @property
+    def is_loss_parallel(self) -> bool:
+        return self.training.loss_parallel is not False
+
+    @property
+    def reduces_once(self) -> bool:
+        """Whether PyTorch's pipelines put off what ZeRO does after every micro-batch."""
+        is_theirs = self.spec.framework == "torchtitan"
+        return is_theirs and self.plan.pp > 1 and self.plan.zero >= 2
+
+    @property
     def sequence_shards(self) -> int:
         return self.plan.tp if self.plan.sequence_parallel else 1
 

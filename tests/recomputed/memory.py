@@ -65,7 +65,7 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
         if state.cast:
             # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
             weights = state.weights / (own.shards if zero >= 2 else 1)
-            weights += state.cast if zero < 3 else 0
+            weights += state.cast if zero < 3 or case.reduces_once else 0
         if leaves(case, "parameters"):
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
@@ -74,7 +74,9 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += own.numbers * weights
         if not leaves(case, "gradients"):
-            parts["gradients"] += own.numbers * held.gradients
+            is_whole = case.reduces_once
+            each = state.reduced if is_whole else held.gradients
+            parts["gradients"] += own.numbers * each
         if not leaves(case, "optimizer"):
             parts["optimizer"] += own.numbers * held.optimizer
     for name in ("weights", "gradients", "optimizer"):
@@ -134,8 +136,16 @@ def _logits_of_one(case: Case) -> float:
     loss: float = 4 if is_in_place else 10 if framework == "torchtitan" else 12
     if case.training.loss_bytes is not None:
         loss = case.training.loss_bytes
-    logits = case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
+    if case.plan.tp > 1 and not case.is_loss_parallel:
+        # What is gathered of each logit, and its gradient.
+        loss += 2 + 2
+    logits = _logits_at_once(case) * (case.element + loss)
     return logits + _read_by_the_head(case)
+
+
+def _logits_at_once(case: Case) -> float:
+    ranks = case.plan.tp if case.is_loss_parallel else 1
+    return case.tokens / case.loss_chunks * case.model.vocab / ranks
 
 
 def _read_by_the_head(case: Case) -> float:
@@ -152,9 +162,12 @@ def _at_the_end(case: Case) -> tuple[float, float]:
     stream = case.hidden_bytes
     is_gathered = case.plan.sequence_parallel and case.plan.tp > 1
     whole_input = stream if is_gathered else 0.0
+    if case.loss_chunks > 1:
+        # Chunks write the gradients of their inputs into one tensor, in fp32.
+        whole_input += 4 * case.tokens * case.model.d_model
     own_gradient = stream / case.plan.tp if is_gathered else 0.0
     at_loss = _logits_of_one(case) + whole_input
-    logits = case.tokens * case.model.vocab / case.plan.tp * case.element
+    logits = _logits_at_once(case) * case.element
     at_head = _read_by_the_head(case) + whole_input + logits + stream + own_gradient
     return at_loss, at_head
 
@@ -208,11 +221,16 @@ def _in_transit(case: Case) -> float:
     for own in traffic.layer_shares(case, False):
         params += own.numbers
     total = 0.0
-    if case.plan.zero == 3 or streams_weights(case):
+    stays = case.reduces_once
+    if (case.plan.zero == 3 or streams_weights(case)) and not stays:
         # DeepSpeed fetches a bucket ahead, the others the next layer, the best none.
         most = {"deepspeed": 5e7, "ideal": 0.0}.get(framework, params)
         ahead = min(params, most)
         total += (params + ahead) * state.gathered
     if case.plan.zero >= 2 or leaves(case, "gradients"):
-        total += params * state.gradients
+        each = state.gradients
+        if framework in ("torchtitan", "fsdp"):
+            # Those of one layer come beside those of another that are passed on.
+            each = case.element + state.reduced
+        total += params * each
     return total

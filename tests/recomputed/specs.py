@@ -29,6 +29,8 @@ def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Sp
     if framework == "megatron":
         exchanges = [None, "ring", "gather", "ulysses"]
         training["context_exchange"] = random.choice(exchanges)
+    training["loss_chunks"] = random.choice([None, None, 1, 4])
+    training["loss_parallel"] = random.choice([None, None, True, False])
     training["loss_bytes"] = random.choice([None, None, None, 0, 6.5])
     training["offload_to"] = "nvme" if has_drives else "cpu"
     return Spec.model_validate(

@@ -164,7 +164,7 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
         if stage == 3:
             whole = own.numbers * state.gathered
             yield Call("zero", "all_gather", own.shard_group, whole)
-        if stage >= 2 and passed == "backward":
+        if stage >= 2 and passed == "backward" and not case.reduces_once:
             whole = own.numbers * state.reduced
             yield Call("zero", "reduce_scatter", own.shard_group, whole)
 
@@ -173,7 +173,7 @@ def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
     """What data parallelism does once a step with some parameters."""
     state, stage = state_of(case), case.plan.zero
     for own in shares:
-        if stage <= 1:
+        if stage <= 1 or case.reduces_once:
             whole = own.numbers * state.reduced
             yield Call("dp", "reduce_scatter", own.shard_group, whole)
         if stage == 0:

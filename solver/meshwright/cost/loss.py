@@ -8,8 +8,9 @@ import numpy as np
 
 from meshwright.cost.activations import head_saved_bytes
 from meshwright.cost.job import Job
-from meshwright.cost.state import loss_bytes
+from meshwright.cost.state import is_loss_parallel, loss_bytes, loss_chunks
 from meshwright.cost.traffic import hidden_bytes
+from meshwright.frameworks.base.framework import GATHERED_LOGIT_BYTES
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
@@ -39,6 +40,8 @@ class LossMemory(NamedTuple):
 def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     """Return the memory of head and loss.
 
+    Logits of one part of the sequence are there at a time where the loss is chunked.
+
     The head keeps the input of the final norm and its own. Its backward holds the
     gradients of the logits in the compute precision, and that of its input; under
     sequence parallelism also the whole input, which is gathered again, and its share
@@ -48,12 +51,18 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     spec, tp = job.spec, rows.tp
     tokens = rows.shards.tokens(spec.training.seq_len)
     element = ELEMENT_BYTES[spec.training.precision]
-    numbers = tokens * spec.model.vocab / tp
+    chunks = loss_chunks(spec)
+    shards = np.where(is_loss_parallel(spec), tp, 1)
+    numbers = tokens / chunks * spec.model.vocab / shards
     inputs = tokens * head_saved_bytes(spec, rows.shards)
     hidden = hidden_bytes(job, rows)
     is_split = rows.sequence_parallel & (tp > 1)
     gathered = np.where(is_split, hidden, 0.0)
-    held = numbers * (element + loss_bytes(spec)) + inputs
+    if chunks > 1:
+        # The gradients of all chunks are put together in fp32.
+        gathered = gathered + hidden * 4 / element
+    gathering = np.where((tp > 1) & (shards == 1), GATHERED_LOGIT_BYTES, 0)
+    held = numbers * (element + loss_bytes(spec) + gathering) + inputs
     gradients = numbers * element + hidden + np.where(is_split, hidden / tp, 0.0)
     return LossMemory(
         held=held, at_loss=held + gathered, at_head=inputs + gathered + gradients

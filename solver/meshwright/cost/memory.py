@@ -26,6 +26,7 @@ from meshwright.cost.state import (
     fp8_weight_bytes,
     sharded_bytes,
     state_bytes,
+    sums_whole_gradients,
 )
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.weights import (
@@ -150,13 +151,15 @@ def _held(job: Job, rows: Skeletons) -> _Held:
 def _state(job: Job, state: StateBytes, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
+    is_whole = sums_whole_gradients(job.spec, rows)
     for block in held:
         shards = block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
             # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
-            cast = np.where(shards.shards_weights, 0.0, state.gathered)
+            cast = np.where(shards.shards_weights & ~is_whole, 0.0, state.gathered)
             weights = state.weights / shards.gradients + cast
+        gradients = np.where(is_whole, state.reduced, gradients)
         parts.append(
             {
                 "weights": block.params * weights,
@@ -271,13 +274,19 @@ def _in_transit(
     """Return the bytes of gathered weights, and of gradients of one layer.
 
     ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
-    gradients of one layer wait to be reduced. The same holds for state on the host.
+    gradients of one layer wait to be reduced; PyTorch's FSDP keeps what a layer passes
+    on, in the precision of the reduction, beside the gradients of the next one
+    (distributed/fsdp/_fully_shard/_fsdp_param_group.py, `reduce_scatter_state`). The
+    same holds for state on the host.
     """
     framework = framework_of(job.spec)
     params = sum(block.params for block in held)
     ahead = np.minimum(params, framework.prefetched_params)
     visits = rows.sharding.shards_weights | streams_weights(rows)
+    visits = visits & ~sums_whole_gradients(job.spec, rows)
     gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
-    waiting = params * state.gradients
+    element = ELEMENT_BYTES[job.spec.training.precision]
+    has_cast = framework.has_cast_weights
+    waiting = params * (element + state.reduced if has_cast else state.gradients)
     return gathered + np.where(passes, waiting, layer_gradients(job, rows, held[0]))

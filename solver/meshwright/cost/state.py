@@ -9,9 +9,10 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.columns import Floats
+from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.sharding import Sharding
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 
 BLOCK = 256
@@ -71,6 +72,14 @@ def summed_gradients(state: StateBytes, sharding: Sharding) -> Floats:
     return np.where(main > 0, main, state.gradients)
 
 
+def sums_whole_gradients(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where a pipeline shards gradients only after the last micro-batch."""
+    is_late = framework_of(spec).shards_gradients_after_pipeline
+    return np.asarray(
+        (rows.pp > 1) & rows.sharding.shards_gradients & np.bool_(is_late)
+    )
+
+
 FP8_WEIGHT_COPIES = 2
 """As stored, and transposed."""
 
@@ -107,3 +116,14 @@ def loss_bytes(spec: Spec) -> float:
     if is_fused is None:
         is_fused = framework.has_fused_loss
     return FUSED_LOSS_BYTES if is_fused else framework.loss_bytes
+
+
+def loss_chunks(spec: Spec) -> int:
+    """Return the parts of a sequence that the loss takes one after another."""
+    return spec.training.loss_chunks or framework_of(spec).loss_chunks
+
+
+def is_loss_parallel(spec: Spec) -> bool:
+    """Return whether the loss is split over the vocabulary as the head is."""
+    said = spec.training.loss_parallel
+    return framework_of(spec).is_loss_parallel if said is None else said

@@ -22,7 +22,7 @@ from meshwright.cost.parameters_and_flops import (
     table_params,
     value_width,
 )
-from meshwright.cost.state import state_bytes
+from meshwright.cost.state import state_bytes, sums_whole_gradients
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Bools, Floats, Ints
@@ -224,10 +224,17 @@ def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Colle
 def reduce_gradients(
     job: Job, rows: Skeletons, held: list[Weights]
 ) -> list[Collective]:
-    """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch."""
-    is_sharded = rows.sharding.shards_gradients
+    """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch.
+
+    Beside some pipelines they do it at the end of the step.
+    """
+    is_sharded = _shards_each_time(job, rows)
     reduced = np.where(is_sharded, state_bytes(job.spec).reduced, 0.0)
     return [_in_shards(block, "reduce_scatter", reduced) for block in held]
+
+
+def _shards_each_time(job: Job, rows: Skeletons) -> Bools:
+    return rows.sharding.shards_gradients & ~sums_whole_gradients(job.spec, rows)
 
 
 def _in_shards(held: Weights, operation: Operation, per_param: Floats) -> Collective:
@@ -244,7 +251,7 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
     them already; ZeRO-3 has no weights to gather. Replicas of a shard all-reduce it.
     """
     state, shards = state_bytes(job.spec), rows.sharding
-    reduced = np.where(shards.shards_gradients, 0.0, state.reduced)
+    reduced = np.where(_shards_each_time(job, rows), 0.0, state.reduced)
     summed = np.where(shards.shards_optimizer, state.gathered, state.reduced)
     gathered = np.where(shards.shards_weights, 0.0, summed)
     operations = []

@@ -20,6 +20,7 @@ from meshwright.evidence.published_terms import (
     gradients_of,
     kernels_of,
     loss_bytes_of,
+    loss_chunks_of,
     precision_of,
     refuse,
 )
@@ -143,6 +144,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "attention": _attention(run, assumed),
         "gradients": gradients_of(run.config),
         "loss_bytes": loss_bytes_of(run, assumed),
+        "loss_chunks": loss_chunks_of(run),
         "context_exchange": context_exchange_of(run.config),
         "fused_loss": "foundry" in run.config.framework.lower() or None,
     }

@@ -69,6 +69,9 @@ CONTEXT_EXCHANGES = {"p2p": "ring", "all_gather": "gather", "a2a": "ulysses"}
 LAST_LOSS_IN_PLACE = (2, 17)
 """Version of Transformer Engine."""
 
+LOSS_IS_CHUNKED = "2026-04-27"
+"""Date from which torchtitan's loss takes parts of the sequence."""
+
 _TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
 
 _CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
@@ -149,6 +152,17 @@ def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
     if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
         return None
     return assumed.value("config.loss_bytes", 0.0)
+
+
+def loss_chunks_of(run: Run) -> int | None:
+    """Return the parts of the sequence that the loss took, None if as usual now.
+
+    torchtitan has chunked it since 27 April 2026 (786e26f, pull request 2937); MaxText
+    and Paxml, which are priced like it, do not.
+    """
+    name = run.config.framework.lower()
+    is_whole = run.date < LOSS_IS_CHUNKED or any(word in name for word in XLA)
+    return 1 if is_whole else None
 
 
 def context_exchange_of(config: RunConfig) -> str | None:

@@ -30,6 +30,8 @@ FRAMEWORK = Framework(
     selective_scope=WRAPS_EVERY_BLOCK,
     full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
+    loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
+    shards_gradients_after_pipeline=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does

@@ -117,6 +117,16 @@ class Training(SpecModel):
         description="Bytes per logit at the peak of the loss, beside the logit itself; "
         "default by framework.",
     )
+    loss_chunks: Count | None = Field(
+        None,
+        description="Parts of the sequence that head and loss take one after another; "
+        "default by framework.",
+    )
+    loss_parallel: bool | None = Field(
+        None,
+        description="Whether tensor parallelism splits the loss over the vocabulary, or "
+        "gathers the logits before; default by framework.",
+    )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
     )

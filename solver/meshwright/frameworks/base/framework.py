@@ -40,6 +40,10 @@ exchange tokens for heads before attention, and back after it (Jacobs et al. 202
 DeepSpeed Ulysses, section 3.2).
 """
 
+GATHERED_LOGIT_BYTES = 4
+"""Bytes per logit of a loss that is not parallel, beside all others: what is gathered,
+and its gradient, each in 16 bits."""
+
 EAGER_LOSS_BYTES = 12
 """Bytes per logit of an unfused cross-entropy at its peak: three fp32 tensors.
 
@@ -157,6 +161,10 @@ class Framework:
     """Whether cross-entropy is fused unless a spec says otherwise."""
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of an unfused loss at its peak, beside the logit."""
+    loss_chunks: int = 1
+    """Parts of the sequence that head and loss take one after another."""
+    is_loss_parallel: bool = True
+    """Whether the loss is computed of logits that tensor parallelism has split."""
     selective: Selective | None = field(
         default=None,
         metadata=limiting(
@@ -173,6 +181,13 @@ class Framework:
     (PyTorch FSDP, `backward_prefetch`)."""
     has_cast_weights: bool = False
     """Whether matmuls use a cast copy of fp32 parameters."""
+    shards_gradients_after_pipeline: bool = False
+    """Whether beside a pipeline gradients of all micro-batches add up unsharded, and
+    weights stay gathered, until the last micro-batch.
+
+    PyTorch's pipelines do so at every stage of ZeRO (torch 2.14
+    distributed/pipelining/stage.py, `backward_maybe_with_nosync`).
+    """
     has_gradient_buffers: bool = False
     """Whether there is one gradient in the compute precision for every shape of weight,
     which all layers share, beside those of the step.
