@@ -174,12 +174,13 @@ class Layer:
         yield Saved(self.linear_input * inner, again)
 
     def experts(self) -> Iterator[Saved]:
-        """Routed copies stay on the rank whose tokens they are; so many come as go."""
+        """Routed copies of tokens, on the rank that most of them come to."""
         moe = self.model.moe
         assert moe is not None
         again = ("moe", BY_OPS)
         yield Saved(self.over_sequence(4 * moe.n_experts), again)
-        copies = self.over_sequence(self.case.copies_per_token)
+        # The fullest rank gets more of them than it sends.
+        copies = self.over_sequence(self.case.copies_on_the_fullest)
         yield Saved(self.linear_input * copies * self.model.d_model, again)
         yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
         shared = self.over_tensor_group(moe.shared_d_ff)

@@ -73,7 +73,7 @@ class Case:
 
     @property
     def reduces_once(self) -> bool:
-        """Whether PyTorch's pipelines put off what ZeRO does after every micro-batch."""
+        """Whether a pipeline puts off what ZeRO does after every micro-batch."""
         is_theirs = self.spec.framework == "torchtitan"
         return is_theirs and self.plan.pp > 1 and self.plan.zero >= 2
 
@@ -101,6 +101,15 @@ class Case:
         """Places that a token takes among routed experts, padding included."""
         assert self.model.moe is not None
         return self.model.moe.top_k * (self.model.moe.capacity_factor or 1.0)
+
+    @property
+    def copies_on_the_fullest(self) -> float:
+        """Of copies, more than its share where ranks of experts exchange tokens."""
+        assert self.model.moe is not None
+        imbalance = self.training.expert_imbalance
+        if imbalance is None:
+            imbalance = 1.0 if self.model.moe.capacity_factor else 1.2
+        return self.copies_per_token * (imbalance if self.plan.ep > 1 else 1.0)
 
     @property
     def fused(self) -> str:

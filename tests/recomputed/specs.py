@@ -29,6 +29,7 @@ def random_spec(random: Random, frameworks: Sequence[str], has_host: bool) -> Sp
     if framework == "megatron":
         exchanges = [None, "ring", "gather", "ulysses"]
         training["context_exchange"] = random.choice(exchanges)
+    training["expert_imbalance"] = random.choice([None, None, 1, 1.5])
     training["loss_chunks"] = random.choice([None, None, 1, 4])
     training["loss_parallel"] = random.choice([None, None, True, False])
     training["loss_bytes"] = random.choice([None, None, None, 0, 6.5])

@@ -41,7 +41,7 @@ from meshwright.topology.groups import GROUPS
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.rows import row
 
-APART = ("offload_supported", "state_supported")
+APART = ("offload_supported", "state_supported", "context_exchange_supported")
 """Rules with tests of their own."""
 
 RULES = {own.rule for own in rules_of("generic") if own.rule.name not in APART}
@@ -431,6 +431,22 @@ def test_small_state_is_of_frameworks_that_keep_it(
     assert is_kept == (framework in ("megatron", "generic", "ideal"))
     usual = spec(framework)
     assert "state_supported" not in names_broken(usual, row())
+
+
+def test_context_is_exchanged_as_the_framework_can() -> None:
+    def is_kept(framework: str, exchange: str, **degrees: int) -> bool:
+        training = SPEC["training"] | {"context_exchange": exchange}
+        own = spec(framework, training=training)
+        broken = names_broken(own, row(**degrees))
+        return "context_exchange_supported" not in broken
+
+    assert is_kept("torchtitan", "gather", cp=4)
+    assert is_kept("torchtitan", "ring", cp=1)
+    assert not is_kept("torchtitan", "ring", cp=2)
+    assert is_kept("megatron", "gather", cp=8)
+    # 4 KV heads, whole ones on every GPU
+    assert is_kept("megatron", "ulysses", cp=2, tp=2)
+    assert not is_kept("megatron", "ulysses", cp=4, tp=2)
 
 
 @pytest.mark.parametrize(

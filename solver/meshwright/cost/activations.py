@@ -36,7 +36,7 @@ from meshwright.cost.parameters_and_flops import (
     query_width,
 )
 from meshwright.cost.saved import Layer, Saved
-from meshwright.cost.state import fp8_input_bytes
+from meshwright.cost.state import expert_imbalance, fp8_input_bytes
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     fused_kernels_of,
@@ -211,7 +211,7 @@ def _scores(layer: Layer) -> list[Saved]:
 
 
 def _experts(layer: Layer, moe: Experts) -> list[Saved]:
-    """Return what router, routed and shared experts save, with tokens routed evenly.
+    """Return what router, routed and shared experts save on the fullest GPU.
 
     Each token of a GPU goes to top_k experts, which tensor parallelism does not split.
     Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
@@ -222,12 +222,12 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
     tensors = [
         Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
-        layer.matmul_only("expert inputs", width, "sequence", MOE),
-        *layer.mlp("expert", routed, "sequence", MOE, MOE_ACT),
+        layer.matmul_only("expert inputs", width, "routed", MOE),
+        *layer.mlp("expert", routed, "routed", MOE, MOE_ACT),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
     if layer.fused != "all":
-        tensors.append(Saved("expert outputs, fp32", 4 * width, "sequence", all_of_it))
+        tensors.append(Saved("expert outputs, fp32", 4 * width, "routed", all_of_it))
     return tensors
 
 
@@ -269,6 +269,7 @@ def _on_one_gpu(
     sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
     exchange = context_exchange_of(spec)
     is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
+    routed = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
     splits = {
         "tensor": shards.tp,
         "kv": kv,
@@ -277,7 +278,8 @@ def _on_one_gpu(
         "whole": np.ones(1),
         "scattered": np.where(shards.tp > 1, sequence, np.inf),
         "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
-        "exchanged": np.where(shards.ep > 1, sequence, np.inf),
+        "routed": routed,
+        "exchanged": np.where(shards.ep > 1, routed, np.inf),
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))

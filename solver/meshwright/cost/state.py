@@ -127,3 +127,18 @@ def is_loss_parallel(spec: Spec) -> bool:
     """Return whether the loss is split over the vocabulary as the head is."""
     said = spec.training.loss_parallel
     return framework_of(spec).is_loss_parallel if said is None else said
+
+
+EXPERT_IMBALANCE = 1.2
+"""Tokens that the experts of the fullest GPU get, over the average, unless dropped.
+
+The four peaks of models with experts in benchmarks/runs/simumax_b200.yaml ask for 1.2 or
+more."""
+
+
+def expert_imbalance(spec: Spec) -> float:
+    """Return the tokens of the experts on the fullest GPU, over the average."""
+    moe, said = spec.model.moe, spec.training.expert_imbalance
+    if said is not None:
+        return said
+    return 1.0 if moe is None or moe.capacity_factor else EXPERT_IMBALANCE

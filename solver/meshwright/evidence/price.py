@@ -26,13 +26,15 @@ from meshwright.evidence.published_terms import (
 )
 from meshwright.evidence.run import Run
 from meshwright.plans.plan import Plan
+from meshwright.spec.card import card_gib, needed_gib
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
-RESERVED_PER_ALLOCATED = 1.10
+USUALLY_RESERVED = 1.10
 """Memory that PyTorch has reserved at its peak, over what is allocated then: 1.08 to
-1.14 in runs that print one and imply the other. The allocator frees the difference
-before it fails, so that readings include it and plans do not need it."""
+1.14 in runs that print one and imply the other. The allocator frees about half of the
+difference before it fails, so that readings include more than plans need: see
+`spec.card`."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,14 @@ class Priced:
     @property
     def reserved_gib(self) -> float:
         """Return the memory that PyTorch is expected to reserve at its peak."""
-        return RESERVED_PER_ALLOCATED * self.allocated_gib
+        return USUALLY_RESERVED * self.allocated_gib
 
     @property
     def device_gib(self) -> float:
         """Return the memory that nvidia-smi is expected to show, at most the card's."""
         overhead_gib = self.peak_gib - self.allocated_gib
-        card_gib = self.spec.cluster.topology.gpu.memory_gib
-        return min(overhead_gib + self.reserved_gib, card_gib)
+        whole_gib = self.spec.cluster.topology.gpu.memory_gib
+        return min(overhead_gib + self.reserved_gib, card_gib(whole_gib))
 
     @property
     def has_profile(self) -> bool:
@@ -68,8 +70,10 @@ class Priced:
 
     @property
     def fits(self) -> bool:
-        """Return whether the plan fits in memory with the spec's margin."""
-        return self.peak_gib <= self.spec.usable_gib
+        """Return whether what the plan needs is no more than its card has."""
+        overhead_gib = self.peak_gib - self.allocated_gib
+        needed = needed_gib(self.allocated_gib, overhead_gib)
+        return needed <= card_gib(self.spec.cluster.topology.gpu.memory_gib)
 
 
 def price_runs(
@@ -98,11 +102,11 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     run = _with_batch(run, assumed)
     spec = _spec(run, assumed)
     job = make_job(spec, _efficiency(run, spec, profile))
-    card_gib = spec.cluster.topology.gpu.memory_gib
+    whole_gib = spec.cluster.topology.gpu.memory_gib
     for candidate in candidates(run, spec, assumed):
         step_s, stages = predict(job, candidate.plan)
         fullest = max(stages, key=lambda stage: stage.total_gib)
-        if fullest.total_gib <= card_gib:
+        if fullest.total_gib <= whole_gib:
             break
     return Priced(
         run=run,

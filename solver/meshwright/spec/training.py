@@ -33,6 +33,8 @@ activations, norms, or none."""
 
 ContextExchange = Literal["ring", "gather", "ulysses"]
 
+Imbalance = Annotated[float, number("from 1 to 100", lambda x: 1 <= x <= 100)]
+
 LossBytes = Annotated[float, number("from 0 to 100", lambda x: 0 <= x <= 100)]
 
 
@@ -112,6 +114,11 @@ class Training(SpecModel):
         "keys and values on, gather has them all first, ulysses exchanges tokens for "
         "heads; default by framework.",
     )
+    expert_imbalance: Imbalance | None = Field(
+        None,
+        description="Tokens that the experts of the fullest GPU get, over the average, "
+        "as memory counts them; default 1.2, or 1 where a capacity drops tokens.",
+    )
     loss_bytes: LossBytes | None = Field(
         None,
         description="Bytes per logit at the peak of the loss, beside the logit itself; "
@@ -124,8 +131,8 @@ class Training(SpecModel):
     )
     loss_parallel: bool | None = Field(
         None,
-        description="Whether tensor parallelism splits the loss over the vocabulary, or "
-        "gathers the logits before; default by framework.",
+        description="Whether tensor parallelism splits the loss over the vocabulary "
+        "instead of gathering the logits; default by framework.",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

@@ -18,7 +18,7 @@ def plan() -> Trainer.Config:
     model_spec = model_registry('8B')                         # the spec's model
     return Trainer.Config(
         model_spec=model_spec,
-        loss=ChunkedLossWrapper.Config(                       # eight chunks of the sequence
+        loss=ChunkedLossWrapper.Config(
             loss_fn=CrossEntropyLoss.Config(
                 global_vocab_size=decoder_vocab_size(model_spec)
             )
