@@ -132,8 +132,8 @@ def is_loss_parallel(spec: Spec) -> bool:
 EXPERT_IMBALANCE = 1.2
 """Tokens that the experts of the fullest GPU get, over the average, unless dropped.
 
-The four peaks of models with experts in benchmarks/runs/simumax_b200.yaml ask for 1.2 or
-more."""
+The four peaks of models with experts in benchmarks/runs/simumax_b200.yaml ask for 1.2
+or more."""
 
 
 def expert_imbalance(spec: Spec) -> float:

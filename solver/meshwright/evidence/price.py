@@ -26,6 +26,7 @@ from meshwright.evidence.published_terms import (
 )
 from meshwright.evidence.run import Run
 from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import StageMemory
 from meshwright.spec.card import card_gib, needed_gib
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -106,7 +107,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     for candidate in candidates(run, spec, assumed):
         step_s, stages = predict(job, candidate.plan)
         fullest = max(stages, key=lambda stage: stage.total_gib)
-        if fullest.total_gib <= whole_gib:
+        if _needed_gib(fullest) <= card_gib(whole_gib):
             break
     return Priced(
         run=run,
@@ -117,6 +118,11 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed={**assumed.fields, **candidate.noted},
     )
+
+
+def _needed_gib(stage: StageMemory) -> float:
+    overhead_gib = stage.parts["overhead"]
+    return needed_gib(stage.total_gib - overhead_gib, overhead_gib)
 
 
 def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | None:
