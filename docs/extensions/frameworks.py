@@ -87,7 +87,7 @@ def _schedules(found: Launched) -> str:
 
 
 def _context(found: Launched) -> str:
-    return found.own.context_exchange if (found.dense.cp > 1).any() else "no"
+    return found.own.context_exchanges[0] if (found.dense.cp > 1).any() else "no"
 
 
 def _stages(zero: Any) -> str:
@@ -165,7 +165,7 @@ BUFFERS: dict[str, Callable[[Framework], str]] = {
     "host time of a layer, over plain operations": lambda o: f"{o.layer_dispatch:g}",
     "CUDA graphs outside pipelines and experts": lambda own: _yes(own.has_cuda_graphs),
     "attention written for each GPU": lambda own: _yes(own.has_native_attention),
-    "gradients wait beside the sums": lambda own: _yes(own.has_separate_gradients),
+    "gradient buffers beside the sums": lambda own: _yes(own.has_gradient_buffers),
     "stages keep what they sent on": lambda own: _yes(own.keeps_stage_outputs),
     "fp8 copies are kept": lambda own: _yes(own.keeps_fp8_copies),
     "ZeRO-3 gathers ahead": _gathers_ahead,

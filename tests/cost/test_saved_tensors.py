@@ -5,6 +5,8 @@ Llama-3-8B's widths in bf16, sequences of 8,192, flash attention; bytes per toke
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -124,11 +126,27 @@ def test_capacity_pads_routed_experts_alone() -> None:
     assert more == 0.25 * 6 * (2 * H + 3 * 2 * 1408)
 
 
+def imbalanced(imbalance: float | None, moe: dict[str, Any]) -> Spec:
+    spec = llama(moe=moe)
+    changed = {"expert_imbalance": imbalance}
+    training = spec.training.model_copy(update=changed)
+    return spec.model_copy(update={"training": training})
+
+
 def test_expert_parallelism_moves_tokens_and_saves_none() -> None:
-    """Balanced, a GPU receives as many copies as it sends."""
-    spec = llama(moe=EXPERTS)
-    alone, split = (saved_bytes(spec, shards(4, ep)) for ep in (1, 64))
-    np.testing.assert_array_equal(alone, split)
+    """Balanced, a GPU receives as many copies as it sends; dropped tokens balance."""
+    for moe, imbalance in ((EXPERTS, 1), ({**EXPERTS, "capacity_factor": 1.25}, None)):
+        spec = imbalanced(imbalance, moe)
+        alone, split = (saved_bytes(spec, shards(4, ep)) for ep in (1, 64))
+        np.testing.assert_array_equal(alone, split)
+
+
+def test_experts_of_the_fullest_gpu_save_more_than_their_share() -> None:
+    routed = 6 * (2 * H + 3 * 2 * 1408)
+    for said, imbalance in ((None, 1.2), (1.5, 1.5)):
+        spec = imbalanced(said, EXPERTS)
+        alone, split = (saved_bytes(spec, shards(1, ep)) for ep in (1, 64))
+        assert (split - alone)[0] == pytest.approx((imbalance - 1) * routed)
 
 
 def test_leading_dense_layers_are_those_of_a_dense_model() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from meshwright.evidence.assumptions import Unpriced
 from meshwright.evidence.timed_runs import class_of
+from meshwright.spec.training import Training
 from tests.evidence.test_runs import priced
 
 EXPERTS = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
@@ -103,21 +105,24 @@ def test_the_least_recomputation_that_fits_is_assumed() -> None:
 
 def test_as_few_layers_as_fit_are_recomputed() -> None:
     """With a flash kernel and no dropout a layer saves 8 bytes, and 24 / 4 GPUs, per
-    token and width: x 65,536 tokens x 4,096 = 3.5 GiB. Beside some 28 GiB of state
-    and logits 29 of them do not fit in 80, nor 21, but 14 do.
+    token and width: x 131,072 tokens x 4,096 = 7 GiB, as much as is there again where
+    it is recomputed. Beside some 20 GiB of state and logits 15 of them do not fit in
+    80, but 7 do.
     """
-    shape = {"n_layers": 29, "d_model": 4096, "n_heads": 32, "d_ff": 16384}
+    shape = {"n_layers": 15, "d_model": 4096, "n_heads": 32, "d_ff": 16384}
     run = priced(
         model={**shape, "vocab": 51200, "seq_len": 8192, "tied": True},
         date="2024-05-10",
         config__recompute=None,
-        config__micro_batch=8,
+        config__micro_batch=16,
+        config__global_batch=256,
         config__tp=4,
         config__dp=4,
         config__pp=1,
+        config__sp=False,
     )
     assert run.assumed["config.recompute"] == "full, 1 in 2"
-    assert [stage.recompute_layers for stage in run.plan.stages] == [15]
+    assert [stage.recompute_layers for stage in run.plan.stages] == [8]
 
 
 def test_xla_has_kernels_of_its_own() -> None:
@@ -195,3 +200,23 @@ def test_who_tuned_a_run_is_said_or_taken_from_its_source(
     run = priced(**changes)
     assert run.spec.training.tuned == tuned
     assert ("config.tuned" in run.assumed) == ("config__tuned" not in changes)
+
+
+def test_the_loss_is_that_of_its_time() -> None:
+    def training(**fields: Any) -> Training:
+        return priced(**fields).spec.training
+
+    engine = {"config__framework": "Megatron-LM 0.14 + TE 2.11"}
+    assert training(**engine).loss_bytes == 0
+    assert training(config__framework="Megatron-LM + TE 2.18").loss_bytes is None
+    assert training(**engine, config__loss_bytes=4).loss_bytes == 4
+    titan = {"config__framework": "torchtitan"}
+    assert training(**titan, date="2025-03").loss_chunks == 1
+    assert training(**titan, date="2026-06-01").loss_chunks is None
+
+
+def test_context_parallelism_exchanges_as_published() -> None:
+    swapped = priced(config__cp=2, config__dp=2, config__cp_comm_type="a2a")
+    assert swapped.spec.training.context_exchange == "ulysses"
+    with pytest.raises(Unpriced, match=r"^config.cp_comm_type: a2a\+p2p is not"):
+        priced(config__cp=2, config__dp=2, config__cp_comm_type="a2a+p2p")

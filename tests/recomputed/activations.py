@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.recomputed import by_ops, lora
-from tests.recomputed.case import GATHERING, Case
+from tests.recomputed.case import Case
 
 
 class Saved(NamedTuple):
@@ -132,7 +132,7 @@ class Layer:
         keys = self.over_kv_heads(model.n_kv_heads * model.head_dim)
         yield Saved(self.element * queries, (BY_OPS,))
         if self.is_flash or model.n_heads == model.n_kv_heads:
-            gathered = self.case.plan.cp if self.case.spec.framework in GATHERING else 1
+            gathered = self.case.plan.cp if self.case.exchange == "gather" else 1
             yield Saved(self.element * keys * 2 * gathered, (BY_OPS,))
         else:
             # Plain attention repeats keys and values for every query head, from what
@@ -142,7 +142,13 @@ class Layer:
         if model.qk_norm:
             yield from self.norm(queries)
             yield from self.norm(keys)
-        yield self.attention_output(queries)
+        yield from self.attention_outputs(queries)
+
+    def attention_outputs(self, width: float) -> Iterator[Saved]:
+        """The same once more where ranks then exchange heads for tokens."""
+        yield self.attention_output(width)
+        if self.case.plan.cp > 1 and self.case.exchange == "ulysses":
+            yield Saved(self.element * width)
 
     def attention_output(self, width: float) -> Saved:
         """What the last matrix reads, and a flash kernel reads again for itself."""
@@ -162,7 +168,7 @@ class Layer:
         # Values come in one tensor with their keys, unless a kernel copies them out.
         beside = 0 if "rope" in self.fused else mla.nope_dim
         yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), again)
-        yield self.attention_output(self.over_tensor_group(heads * mla.v_dim))
+        yield from self.attention_outputs(self.over_tensor_group(heads * mla.v_dim))
         ranks = (mla.q_rank, ("q_proj",)), (mla.kv_rank, ("k_proj", "v_proj"))
         for rank, reader in ranks:
             yield from self.norm(self.over_sequence(rank))
@@ -196,12 +202,13 @@ class Layer:
         yield Saved(self.linear_input(*down) * inner, again)
 
     def experts(self) -> Iterator[Saved]:
-        """Routed copies stay on the rank whose tokens they are; so many come as go."""
+        """Routed copies of tokens, on the rank that most of them come to."""
         moe = self.model.moe
         assert moe is not None
         again = ("moe", BY_OPS)
         yield Saved(self.over_sequence(4 * moe.n_experts), again)
-        copies = self.over_sequence(self.case.copies_per_token)
+        # The fullest rank gets more of them than it sends.
+        copies = self.over_sequence(self.case.copies_on_the_fullest)
         yield Saved(self.linear_input() * copies * self.model.d_model, again)
         yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
         shared = self.over_tensor_group(moe.shared_d_ff)

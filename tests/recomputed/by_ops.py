@@ -64,7 +64,7 @@ def kept(case: Case, is_dense: bool) -> float:
             numbers += d / case.sequence_shards
     if case.model.moe is not None and not is_dense and case.plan.ep > 1:
         # Tokens arrive, and come back.
-        numbers += 2 * case.copies_per_token * d / case.sequence_shards
+        numbers += 2 * case.copies_on_the_fullest * d / case.sequence_shards
     return numbers * case.element
 
 

@@ -17,11 +17,12 @@ TENSOR_ENGINE = ("megatron", "deepspeed", "internevo")
 ENGINE = ("megatron", "ideal")
 """Frameworks with the kernels of Transformer Engine."""
 
-ULYSSES = ("deepspeed",)
-"""Frameworks whose ranks of one sequence exchange tokens for heads."""
+EXCHANGES = {"deepspeed": "ulysses", "torchtitan": "gather"}
+"""How the ranks of one sequence communicate by default; else keys and values go round.
 
-GATHERING = ("torchtitan",)
-"""Frameworks whose ranks gather keys and values before attention, and keep them."""
+`ulysses` exchanges tokens for heads; `gather` has all keys and values before attention,
+and keeps them.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,26 @@ class Case:
         return self.plan.micro_batch * self.training.seq_len / self.plan.cp
 
     @property
+    def exchange(self) -> str:
+        usual = EXCHANGES.get(self.spec.framework, "ring")
+        return self.training.context_exchange or usual
+
+    @property
+    def loss_chunks(self) -> int:
+        usual = 8 if self.spec.framework == "torchtitan" else 1
+        return self.training.loss_chunks or usual
+
+    @property
+    def is_loss_parallel(self) -> bool:
+        return self.training.loss_parallel is not False
+
+    @property
+    def reduces_once(self) -> bool:
+        """Whether a pipeline puts off what ZeRO does after every micro-batch."""
+        is_theirs = self.spec.framework == "torchtitan"
+        return is_theirs and self.plan.pp > 1 and self.plan.zero >= 2
+
+    @property
     def sequence_shards(self) -> int:
         return self.plan.tp if self.plan.sequence_parallel else 1
 
@@ -83,6 +104,15 @@ class Case:
         """Places that a token takes among routed experts, padding included."""
         assert self.model.moe is not None
         return self.model.moe.top_k * (self.model.moe.capacity_factor or 1.0)
+
+    @property
+    def copies_on_the_fullest(self) -> float:
+        """Of copies, more than its share where ranks of experts exchange tokens."""
+        assert self.model.moe is not None
+        imbalance = self.training.expert_imbalance
+        if imbalance is None:
+            imbalance = 1.0 if self.model.moe.capacity_factor else 1.2
+        return self.copies_per_token * (imbalance if self.plan.ep > 1 else 1.0)
 
     @property
     def fused(self) -> frozenset[str]:

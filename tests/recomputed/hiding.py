@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.recomputed.case import GATHERING, ULYSSES, Case
+from tests.recomputed.case import Case
 from tests.recomputed.kernels import Pass
 
 Parts = dict[str, float]
@@ -34,7 +34,7 @@ def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
     """
     share, left_s = case.rates["gather_overlap"], own.seconds
     seen = dict(parts)
-    if case.spec.framework not in (*GATHERING, *ULYSSES):
+    if case.exchange == "ring":
         seen["cp"], attention_s = _behind(parts.get("cp", 0.0), own.core, share)
         left_s -= own.core - attention_s
     if "tp" in case.overlap:

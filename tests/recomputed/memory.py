@@ -7,7 +7,7 @@ from collections import defaultdict
 from tests.recomputed import lora, traffic
 from tests.recomputed.activations import bytes_left, layer_bytes
 from tests.recomputed.case import Case
-from tests.recomputed.parameters import Share
+from tests.recomputed.parameters import Share, mlp_numbers
 from tests.recomputed.schedule import most_held
 from tests.recomputed.state import sharded
 
@@ -38,12 +38,11 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     if is_last:
         _add_state(case, parts, traffic.head_shares(case), is_layer=False)
     parts["activations"] = _activations(case, stage)
-    logits = _logits_of_one(case)
-    # The loss is over before the first layer is recomputed.
     working = _working_layer(case)
-    is_shared = is_last and case.plan.recompute == "full"
-    parts["workspace"] += max(working - logits, 0.0) if is_shared else working
-    parts["workspace"] += _in_transit(case)
+    parts["workspace"] += max(working, *_at_the_end(case)) if is_last else working
+    parts["workspace"] += _in_transit(case) + _buffers(case, stage)
+    # cuBLAS has one workspace for each of two threads.
+    parts["workspace"] += 64 * 2**20
     if case.training.offload_activations:
         # One layer's on their way.
         parts["workspace"] += layer_bytes(case, case.is_dense(False)).plain
@@ -52,7 +51,8 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     parts["logits"] = 0.0
     if is_last:
         held = most_held(case.plan, stage, head_alone=True)
-        parts["logits"] = logits * held
+        parts["logits"] = _logits_of_one(case) * held
+        parts["workspace"] -= _logits_of_one(case)
     # A context, and communicators: two of FSDP's, eight of others, none at best.
     usual = {"torchtitan": 1.5, "fsdp": 1.5, "ideal": 1.1}
     parts["overhead"] = usual.get(case.spec.framework, 3.0) * GIB
@@ -69,7 +69,7 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
         if state.cast:
             # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
             weights = state.weights / (own.shards if zero >= 2 else 1)
-            weights += state.cast if zero < 3 else 0
+            weights += state.cast if zero < 3 or case.reduces_once else 0
         if leaves(case, "parameters"):
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
@@ -79,7 +79,9 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += own.numbers * weights
         if not leaves(case, "gradients"):
-            parts["gradients"] += own.numbers * held.gradients
+            is_whole = case.reduces_once
+            each = state.reduced if is_whole else held.gradients
+            parts["gradients"] += own.numbers * each
         if not leaves(case, "optimizer"):
             parts["optimizer"] += own.numbers * held.optimizer
     for name in ("weights", "gradients", "optimizer"):
@@ -135,10 +137,67 @@ def _activations(case: Case, stage: int) -> float:
 
 
 def _logits_of_one(case: Case) -> float:
-    """Logits and loss of one micro-batch at their peak."""
-    is_titan = case.spec.framework == "torchtitan"
-    loss = 4 if "loss" in case.fused else 10 if is_titan else 12
-    return case.tokens * case.model.vocab / case.plan.tp * (case.element + loss)
+    """Logits and loss of one micro-batch at their peak, and what the head read."""
+    framework = case.spec.framework
+    is_in_place = "loss" in case.fused or framework == "megatron"
+    loss: float = 4 if is_in_place else 10 if framework == "torchtitan" else 12
+    if case.training.loss_bytes is not None:
+        loss = case.training.loss_bytes
+    if case.plan.tp > 1 and not case.is_loss_parallel:
+        # What is gathered of each logit, and its gradient.
+        loss += 2 + 2
+    logits = _logits_at_once(case) * (case.element + loss)
+    return logits + _read_by_the_head(case)
+
+
+def _logits_at_once(case: Case) -> float:
+    ranks = case.plan.tp if case.is_loss_parallel else 1
+    return case.tokens / case.loss_chunks * case.model.vocab / ranks
+
+
+def _read_by_the_head(case: Case) -> float:
+    """What the final norm and the head have read: the stream, and the same normed."""
+    normed = case.own_tokens * case.model.d_model
+    if "norm" not in case.fused and case.model.norm == "rmsnorm":
+        # In fp32: the input, and what is left of it.
+        return normed * (4 + 4 + case.element)
+    return normed * 2 * case.element
+
+
+def _at_the_end(case: Case) -> tuple[float, float]:
+    """What the last stage holds at its loss, and in the backward of its head."""
+    stream = case.hidden_bytes
+    is_gathered = case.plan.sequence_parallel and case.plan.tp > 1
+    whole_input = stream if is_gathered else 0.0
+    if case.loss_chunks > 1:
+        # Chunks write the gradients of their inputs into one tensor, in fp32.
+        whole_input += 4 * case.tokens * case.model.d_model
+    own_gradient = stream / case.plan.tp if is_gathered else 0.0
+    at_loss = _logits_of_one(case) + whole_input
+    logits = _logits_at_once(case) * case.element
+    at_head = _read_by_the_head(case) + whole_input + logits + stream + own_gradient
+    return at_loss, at_head
+
+
+def _buffers(case: Case, stage: int) -> float:
+    """One 16-bit gradient for every shape of weight, which layers share."""
+    if case.spec.framework != "megatron":
+        return 0.0
+    model, tp, total = case.model, case.plan.tp, 0.0
+    if case.plan.zero < 2 and not leaves(case, "gradients"):
+        # Attention, norms and the MLP that all tokens pass; then one of the experts.
+        common, *experts = traffic.layer_shares(case, False)
+        total += common.numbers
+        if experts:
+            moe = model.moe
+            assert moe is not None
+            if tp > 1 or moe.shared_d_ff != moe.d_ff:
+                total += experts[0].numbers / (moe.n_experts / case.plan.ep)
+    if stage == 0 and model.first_dense_layers:
+        total += mlp_numbers(model, model.d_ff, tp)
+    if stage == case.plan.pp - 1:
+        total += model.vocab * model.d_model / tp
+    return total * case.element
 
 
 def _working_layer(case: Case) -> float:
@@ -180,14 +239,15 @@ def _shares_in_transit(case: Case, shares: list[Share]) -> float:
         params, state = params + own.numbers, own.state
     if not shares:
         return 0.0
-    if case.plan.zero == 3 or streams_weights(case):
+    if (case.plan.zero == 3 or streams_weights(case)) and not case.reduces_once:
         # DeepSpeed fetches a bucket ahead, the others the next layer, the best none.
         most = {"deepspeed": 5e7, "ideal": 0.0}.get(framework, params)
         ahead = min(params, most)
         total += (params + ahead) * state.gathered
     if case.plan.zero >= 2 or leaves(case, "gradients"):
-        total += params * state.gradients
-    elif framework == "megatron" and state.is_trained:
-        # They are added to the main gradients when the layer is done.
-        total += params * case.element
+        each = state.gradients
+        if framework in ("torchtitan", "fsdp") and state.is_trained:
+            # Those of one layer come beside those of another that are passed on.
+            each = case.element + state.reduced
+        total += params * each
     return total

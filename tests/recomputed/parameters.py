@@ -89,6 +89,13 @@ def mlp(model: Model, inner: int) -> Iterator[Tensor]:
         yield Tensor(model.d_model, "whole", True)
 
 
+def mlp_numbers(model: Model, inner: int, tp: int) -> float:
+    """How many parameters of an MLP one rank of a tensor-parallel group holds."""
+    return sum(
+        part.numbers / (tp if part.split == "tp" else 1) for part in mlp(model, inner)
+    )
+
+
 def layer(model: Model, is_dense: bool) -> Iterator[Tensor]:
     yield from attention(model)
     for _ in range(model.norms_per_layer):

@@ -13,7 +13,7 @@ from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
 from meshwright.spec.model import Experts
-from tests.recomputed.case import ULYSSES, Case
+from tests.recomputed.case import Case
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 
@@ -133,7 +133,7 @@ def paths(case: Case) -> dict[str, Path]:
     sent: dict[str, Sent] = {"ep": _exchange}
     if case.training.expert_dispatch == "deepep" and case.model.moe:
         sent["ep"] = partial(dispatched, case)
-    if case.spec.framework in ULYSSES:
+    if case.exchange == "ulysses":
         sent["cp"] = _exchange
     return {
         name: _path(case, own, sent.get(name, _ring), name not in {*sent, "pp"})

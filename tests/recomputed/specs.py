@@ -39,6 +39,13 @@ def random_spec(
     if framework in ("megatron", "generic", "ideal"):
         training |= _small_state(random, training)
         training["expert_dispatch"] = random.choice(["alltoall", "deepep", "deepep"])
+    if framework == "megatron":
+        exchanges = [None, "ring", "gather", "ulysses"]
+        training["context_exchange"] = random.choice(exchanges)
+    training["expert_imbalance"] = random.choice([None, None, 1, 1.5])
+    training["loss_chunks"] = random.choice([None, None, 1, 4])
+    training["loss_parallel"] = random.choice([None, None, True, False])
+    training["loss_bytes"] = random.choice([None, None, None, 0, 6.5])
     training["offload_to"] = "nvme" if has_drives else "cpu"
     model = _model(random)
     if splits_activations:

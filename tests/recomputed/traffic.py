@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.spec.model import Model
 from tests.recomputed import parameters
-from tests.recomputed.case import GATHERING, ULYSSES, Case
+from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call
 from tests.recomputed.parameters import Share
 from tests.recomputed.state import State, frozen_state, state_of
@@ -128,13 +128,13 @@ def _over_sequence(case: Case, passed: str) -> Iterator[Call]:
     """
     model, sequences = case.model, case.plan.micro_batch
     value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
-    if case.spec.framework in ULYSSES:
+    if case.exchange == "ulysses":
         yield from _heads_for_tokens(case, value_dim)
         return
     heads = model.n_kv_heads / case.kv_shards
     width = heads * (model.head_dim + value_dim)
     whole = sequences * case.training.seq_len * width * case.element
-    if passed == "forward" or case.spec.framework not in GATHERING:
+    if passed == "forward" or case.exchange != "gather":
         yield Call("cp", "all_gather", "cp", whole)
     if passed == "backward":
         yield Call("cp", "reduce_scatter", "cp", whole)
@@ -196,7 +196,8 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
         if stage == 3:
             whole = own.numbers * state.gathered
             yield Call("zero", "all_gather", own.shard_group, whole)
-        if stage >= 2 and passed == "backward" and state.is_trained:
+        waits = stage < 2 or case.reduces_once
+        if not waits and passed == "backward" and state.is_trained:
             whole = own.numbers * state.reduced
             yield Call("zero", "reduce_scatter", own.shard_group, whole)
 
@@ -208,7 +209,7 @@ def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
         state = own.state
         if not state.is_trained:
             continue
-        if stage <= 1:
+        if stage <= 1 or case.reduces_once:
             whole = own.numbers * state.reduced
             yield Call("dp", "reduce_scatter", own.shard_group, whole)
         if stage == 0:

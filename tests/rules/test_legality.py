@@ -48,6 +48,7 @@ APART = (
     "muon_supported",
     "activations_partitioned",
     "activations_offloaded",
+    "context_exchange_supported",
 )
 """Rules with tests of their own."""
 
@@ -450,6 +451,22 @@ def test_frozen_weights_are_of_frameworks_that_keep_them(
     has_any = framework in ("fsdp", "deepspeed", "generic", "ideal")
     is_kept = "lora_supported" not in names_broken(own, row())
     assert is_kept == (has_any or (framework, weights) == ("megatron", "bf16"))
+
+
+def test_context_is_exchanged_as_the_framework_can() -> None:
+    def is_kept(framework: str, exchange: str, **degrees: int) -> bool:
+        training = SPEC["training"] | {"context_exchange": exchange}
+        own = spec(framework, training=training)
+        broken = names_broken(own, row(**degrees))
+        return "context_exchange_supported" not in broken
+
+    assert is_kept("torchtitan", "gather", cp=4)
+    assert is_kept("torchtitan", "ring", cp=1)
+    assert not is_kept("torchtitan", "ring", cp=2)
+    assert is_kept("megatron", "gather", cp=8)
+    # 4 KV heads, whole ones on every GPU
+    assert is_kept("megatron", "ulysses", cp=2, tp=2)
+    assert not is_kept("megatron", "ulysses", cp=4, tp=2)
 
 
 @pytest.mark.parametrize(

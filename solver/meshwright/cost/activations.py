@@ -37,8 +37,12 @@ from meshwright.cost.parameters_and_flops import (
     query_width,
 )
 from meshwright.cost.saved import Layer, Saved, Split
-from meshwright.cost.state import fp8_input_bytes
-from meshwright.frameworks.base.registry import framework_of, fused_of, joins_norms
+from meshwright.cost.state import expert_imbalance, fp8_input_bytes
+from meshwright.frameworks.base.registry import (
+    context_exchange_of,
+    fused_of,
+    joins_norms,
+)
 from meshwright.frameworks.base.selective import has_norm_apart
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
@@ -147,6 +151,7 @@ def _heads(layer: Layer) -> list[Saved]:
         layer.saved("queries", queries, "tensor"),
         *_keys_and_values(layer),
         _attention_output(layer, queries),
+        _exchanged_output(layer, queries),
     ]
     if model.qk_norm:
         tensors += layer.norms("query norm", queries, 1, 1, "tensor")
@@ -161,6 +166,15 @@ def _attention_output(layer: Layer, width: float) -> Saved:
         return Saved("attention output", size, "tensor", 0)
     cast = layer.cast if layer.adapted is None else 0
     return Saved("attention output", (layer.element + cast) * width, "tensor", 0)
+
+
+def _exchanged_output(layer: Layer, width: float) -> Saved:
+    """Return the output of attention before an all-to-all gives tokens for heads.
+
+    The kernel saves it, and the last matmul what the all-to-all made of it
+    (Transformer Engine 2.11, context_parallel.py, `AttnFuncWithCPAndQKVOA2A`).
+    """
+    return Saved("attention output by heads", layer.element * width, "swapped", 0)
 
 
 def _keys_and_values(layer: Layer) -> list[Saved]:
@@ -200,6 +214,7 @@ def _latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
         layer.saved("queries and keys", 2 * queries, "tensor", up),
         layer.saved("values", heads * values, "tensor", up),
         _attention_output(layer, heads * mla.v_dim),
+        _exchanged_output(layer, heads * mla.v_dim),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),
         *_normed_latents(layer, mla, normed),
     ]
@@ -235,7 +250,7 @@ def _scores(layer: Layer) -> list[Saved]:
 
 
 def _experts(layer: Layer, moe: Experts) -> list[Saved]:
-    """Return what router, routed and shared experts save, with tokens routed evenly.
+    """Return what router, routed and shared experts save on the fullest GPU.
 
     Each token of a GPU goes to top_k experts, which tensor parallelism does not split.
     Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
@@ -246,13 +261,26 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
     tensors = [
         Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
-        Saved("expert inputs", layer.matmul_input() * width, "sequence", all_of_it),
-        *layer.mlp("expert", routed, "sequence", MOE, MOE_ACT),
+        Saved("expert inputs", layer.matmul_input() * width, "routed", all_of_it),
+        *layer.mlp("expert", routed, "routed", MOE, MOE_ACT),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
     if "activation" not in layer.fused:
-        tensors.append(Saved("expert outputs, fp32", 4 * width, "sequence", all_of_it))
+        tensors.append(Saved("expert outputs, fp32", 4 * width, "routed", all_of_it))
     return tensors
+
+
+def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
+    """Return the bytes per token that the final norm and the head save on one GPU.
+
+    The matmul of the head is never in 8 bits.
+    """
+    layer, width = layer_of(spec), spec.model.d_model
+    tensors = [
+        *layer.norms("final norm", width, 1, 1, "sequence"),
+        layer.saved("head input", width, "sequence"),
+    ]
+    return _on_one_gpu(tensors, spec, shards, 0)
 
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
@@ -279,7 +307,9 @@ def _on_one_gpu(
     tensors: list[Saved], spec: Spec, shards: Shards, repeated: Ints | int
 ) -> Floats:
     sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
-    is_gathered = framework_of(spec).context_exchange == "gather"
+    exchange = context_exchange_of(spec)
+    is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
+    routed = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
     splits = {
         "tensor": shards.tp,
         "kv": kv,
@@ -287,7 +317,9 @@ def _on_one_gpu(
         "sequence": sequence,
         "whole": np.ones(1),
         "scattered": np.where(shards.tp > 1, sequence, np.inf),
-        "exchanged": np.where(shards.ep > 1, sequence, np.inf),
+        "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
+        "routed": routed,
+        "exchanged": np.where(shards.ep > 1, routed, np.inf),
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))

@@ -17,7 +17,7 @@ from meshwright.cost import host, traffic
 from meshwright.cost.blocks import Block
 from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.job import Job
-from meshwright.frameworks.base.registry import framework_of, overlap_of
+from meshwright.frameworks.base.registry import context_exchange_of, overlap_of
 from meshwright.plans.columns import Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
 
@@ -95,7 +95,7 @@ def _pass(
     tp_s, ep_s, ring_s = (traffic.seconds(job, rows, own) for own in operations)
     overlap, share = overlap_of(job.spec), job.efficiency.gather_overlap
     left_s, hidden_ring_s = compute.kernels_s, np.zeros(len(rows))
-    if framework_of(job.spec).context_exchange == "ring":
+    if context_exchange_of(job.spec) == "ring":
         hidden_ring_s = hidden_s(ring_s, compute.attention_s, share)
         left_s = left_s - hidden_ring_s
     if "tp" in overlap:

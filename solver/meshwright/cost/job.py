@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Ints
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision
@@ -51,7 +51,7 @@ def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:
 
 def _exchanging(spec: Spec) -> Exchanges:
     """Return the groups that send all to all under the framework of a spec."""
-    is_ulysses = framework_of(spec).context_exchange == "ulysses"
+    is_ulysses = context_exchange_of(spec) == "ulysses"
     return (("ep", _expert_exchange(spec)), *([("cp", EVEN)] if is_ulysses else []))
 
 

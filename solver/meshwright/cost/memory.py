@@ -15,12 +15,18 @@ from meshwright.cost.activations import (
     saved_bytes,
 )
 from meshwright.cost.adapters import dequantised_bytes
+from meshwright.cost.gradient_buffers import (
+    head_gradients,
+    layer_gradients,
+    leading_gradients,
+)
 from meshwright.cost.job import Job
+from meshwright.cost.loss import loss_memory
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
     fp8_weight_bytes,
-    loss_bytes,
     sharded_bytes,
+    sums_whole_gradients,
 )
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.weights import (
@@ -40,6 +46,10 @@ from meshwright.plans.shards import Shards
 from meshwright.plans.skeletons import FULL, GRADIENTS, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
+
+MATMUL_WORKSPACE_BYTES = 2 * 32 * 2**20
+"""cuBLAS's workspaces of the threads of forward and backward, on Hopper and later
+(PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +91,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
     distinct, inverse = rows.distinct_in_state()
     held = _held(job, distinct).take(inverse)
-    logits = _logits(job, rows)
     working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
-    shared = _shared(rows, logits, working)
+    loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     is_full = rows.recompute == FULL
@@ -97,10 +106,10 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
         first=added([held.first, lead.working]),
         first_activations=lead.activations - left,
-        last=added([held.last, shared]),
-        last_activations=logits,
+        last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
+        last_activations=loss.held,
         fixed={
-            "workspace": working + held.in_transit + copied,
+            "workspace": working + held.in_transit + copied + MATMUL_WORKSPACE_BYTES,
             "overhead": np.full(len(rows), framework.overhead_gib * GIB),
         },
         host_layer=held.host_layer,
@@ -132,7 +141,7 @@ def _held(job: Job, rows: Skeletons) -> _Held:
     return _Held(
         layer=layer,
         first=added([lead, _state(job, rows, embedding)]),
-        last=_state(job, rows, head),
+        last=added([_state(job, rows, head), head_gradients(job, rows)]),
         in_transit=_in_transit(job, rows, weights),
         host_layer=host_layer,
         host_first=offload.host_bytes(rows, embedding) + lead_host,
@@ -143,13 +152,15 @@ def _held(job: Job, rows: Skeletons) -> _Held:
 def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
+    is_whole = sums_whole_gradients(job.spec, rows)
     for block in held:
         state, shards = block.state, block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
             # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
-            cast = np.where(shards.shards_weights, 0.0, state.gathered)
+            cast = np.where(shards.shards_weights & ~is_whole, 0.0, state.gathered)
             weights = state.weights / shards.gradients + cast
+        gradients = np.where(is_whole, state.reduced, gradients)
         parts.append(
             {
                 "weights": block.params * weights,
@@ -174,7 +185,8 @@ def _leading(job: Job, rows: Skeletons, layer: Parts) -> Parts:
     if not count:
         return {}
     dense = _layer_state(job, rows, dense_layer_weights(job, rows))
-    return added([scaled(dense, count), scaled(layer, -count)])
+    buffers = leading_gradients(job, rows)
+    return added([scaled(dense, count), scaled(layer, -count), buffers])
 
 
 class _Lead(NamedTuple):
@@ -239,24 +251,6 @@ def _activation_bytes(
     return of_layer(spec, shards, always), kept
 
 
-def _logits(job: Job, rows: Skeletons) -> Floats:
-    """Return the bytes of logits and loss of one micro-batch."""
-    spec = job.spec
-    tokens = rows.shards.tokens(spec.training.seq_len)
-    width = ELEMENT_BYTES[spec.training.precision] + loss_bytes(spec)
-    return tokens * spec.model.vocab / rows.tp * width
-
-
-def _shared(rows: Skeletons, logits: Floats, working: Floats) -> Parts:
-    """Return the memory that logits and workspace share on the last stage.
-
-    The loss is done before the first layer is recomputed. Where layers are fully
-    recomputed, only the larger of both is held; elsewhere their sum, which is safe.
-    """
-    is_full = rows.recompute == FULL
-    return {"workspace": -np.where(is_full, np.minimum(logits, working), 0.0)}
-
-
 def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:
     """Return the bytes per token that are there again while the backward needs them.
 
@@ -274,24 +268,27 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
 
 
 def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
-    """Return the bytes of gathered weights, and of gradients that wait for reduction.
+    """Return the bytes of gathered weights, and of gradients of one layer.
 
     ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
-    gradients of one layer wait to be reduced; elsewhere they wait to be added up, if
-    the framework stores them separately. The same holds for state on the host. Of
-    quantised weights one matrix at a time is there in 16 bits, too.
+    gradients of one layer wait to be reduced; PyTorch's FSDP keeps what a layer passes
+    on, in the precision of the reduction, beside the gradients of the next one
+    (distributed/fsdp/_fully_shard/_fsdp_param_group.py, `reduce_scatter_state`). The
+    same holds for state on the host. Of quantised weights one matrix at a time is there
+    in 16 bits, too.
     """
     framework = framework_of(job.spec)
     visits = rows.sharding.shards_weights | offload.streams_weights(rows)
+    visits = visits & ~sums_whole_gradients(job.spec, rows)
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     element = ELEMENT_BYTES[job.spec.training.precision]
     result = dequantised_bytes(job.spec, rows.tp)
+    result = result + np.where(passes, 0.0, layer_gradients(job, rows, held))
     for state, blocks in by_state(held):
         params = sum(block.params for block in blocks)
         ahead = np.minimum(params, framework.prefetched_params)
         gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
-        is_separate = framework.has_separate_gradients and not state.is_frozen
-        waiting = element if is_separate else 0
-        reduced = params * np.where(passes, state.gradients, waiting)
-        result = result + (gathered + reduced)
+        is_cast = framework.has_cast_weights and not state.is_frozen
+        waiting = element + state.reduced if is_cast else state.gradients
+        result = result + gathered + np.where(passes, params * waiting, 0.0)
     return result

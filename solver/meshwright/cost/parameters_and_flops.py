@@ -80,8 +80,12 @@ def layer_params(model: Model, tp: Ints) -> Floats:
 
 def dense_layer_params(model: Model, tp: Ints) -> Floats:
     """Return the parameters on one GPU of one leading dense layer."""
-    mlp = _mlp_params(model, model.d_ff).on_one_gpu(model, tp)
-    return _outside_mlp(model, tp) + mlp
+    return _outside_mlp(model, tp) + dense_mlp_params(model, tp)
+
+
+def dense_mlp_params(model: Model, tp: Ints) -> Floats:
+    """Return the parameters on one GPU of the MLP of a layer without experts."""
+    return _mlp_params(model, model.d_ff).on_one_gpu(model, tp)
 
 
 def matrix_params(model: Model, tp: Ints, is_dense: bool) -> Floats:
@@ -100,10 +104,11 @@ def expert_params(model: Model, ep: Ints) -> Floats:
     """Return the parameters of one layer's routed experts on one GPU."""
     if model.moe is None:
         return np.zeros(len(ep))
-    return float(model.moe.n_experts * _one_expert_params(model)) / ep
+    return float(model.moe.n_experts * one_expert_params(model)) / ep
 
 
-def _one_expert_params(model: Model) -> int:
+def one_expert_params(model: Model) -> int:
+    """Return the parameters of one routed expert, 0 without experts."""
     return 0 if model.moe is None else sum(_mlp_params(model, model.moe.d_ff))
 
 
@@ -218,7 +223,7 @@ def active_params(model: Model) -> int:
         return total_params(model)
     idle = model.moe.n_experts - model.moe.top_k
     idle *= model.n_layers - model.first_dense_layers
-    return total_params(model) - idle * _one_expert_params(model)
+    return total_params(model) - idle * one_expert_params(model)
 
 
 def layer_matmul_params(model: Model) -> int:

@@ -13,12 +13,25 @@ from meshwright.plans.recomputation import CHEAP, LAYERNORM, PER_OP
 from meshwright.spec.model import Model
 from meshwright.spec.training import Fused
 
-Split = Literal["tensor", "kv", "keys", "sequence", "whole", "scattered", "exchanged"]
+Split = Literal[
+    "tensor",
+    "kv",
+    "keys",
+    "sequence",
+    "whole",
+    "scattered",
+    "exchanged",
+    "routed",
+    "swapped",
+]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
 there are key and value heads, the same for keys and values that context parallelism may
-have gathered, the group only under sequence parallelism, or none. The last two are
+have gathered, the group only under sequence parallelism, or none. The next two are
 split as `sequence`, and are there only with a tensor-parallel group that scatters them,
-or with an expert-parallel group that exchanges them."""
+or with an expert-parallel group that exchanges them. `swapped` ones are split over the
+tensor-parallel group, and are there only where context parallelism swaps tokens for
+heads. `routed` ones are split as `sequence`, but the fullest GPU of an expert-parallel
+group has more of them."""
 
 
 @dataclass(frozen=True)

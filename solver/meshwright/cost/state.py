@@ -9,9 +9,10 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of, fused_of
-from meshwright.plans.columns import Floats
+from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.sharding import Sharding
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 
 BLOCK = 256
@@ -126,6 +127,14 @@ def summed_gradients(state: StateBytes, sharding: Sharding) -> Floats:
     return np.where(main > 0, main, state.gradients)
 
 
+def sums_whole_gradients(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where a pipeline shards gradients only after the last micro-batch."""
+    is_late = framework_of(spec).shards_gradients_after_pipeline
+    return np.asarray(
+        (rows.pp > 1) & rows.sharding.shards_gradients & np.bool_(is_late)
+    )
+
+
 FP8_WEIGHT_COPIES = 2
 """As stored, and transposed."""
 
@@ -151,10 +160,38 @@ FUSED_LOSS_BYTES = 4
 """A fused loss leaves the softmax in fp32."""
 
 
-def loss_bytes(spec: Spec) -> int:
+def loss_bytes(spec: Spec) -> float:
     """Return the bytes per logit of the loss at its peak, beside the logit itself.
 
-    The spec says whether the loss is fused, else the framework.
+    The spec says them, or whether the loss is fused, else the framework.
     """
+    if spec.training.loss_bytes is not None:
+        return spec.training.loss_bytes
     is_fused = "loss" in fused_of(spec)
     return FUSED_LOSS_BYTES if is_fused else framework_of(spec).loss_bytes
+
+
+def loss_chunks(spec: Spec) -> int:
+    """Return the parts of a sequence that the loss takes one after another."""
+    return spec.training.loss_chunks or framework_of(spec).loss_chunks
+
+
+def is_loss_parallel(spec: Spec) -> bool:
+    """Return whether the loss is split over the vocabulary as the head is."""
+    said = spec.training.loss_parallel
+    return framework_of(spec).is_loss_parallel if said is None else said
+
+
+EXPERT_IMBALANCE = 1.2
+"""Tokens that the experts of the fullest GPU get, over the average, unless dropped.
+
+The four peaks of models with experts in benchmarks/runs/simumax_b200.yaml ask for 1.2
+or more."""
+
+
+def expert_imbalance(spec: Spec) -> float:
+    """Return the tokens of the experts on the fullest GPU, over the average."""
+    moe, said = spec.model.moe, spec.training.expert_imbalance
+    if said is not None:
+        return said
+    return 1.0 if moe is None or moe.capacity_factor else EXPERT_IMBALANCE

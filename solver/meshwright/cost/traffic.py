@@ -22,9 +22,9 @@ from meshwright.cost.parameters_and_flops import (
     table_params,
     value_width,
 )
-from meshwright.cost.state import end_state
+from meshwright.cost.state import end_state, sums_whole_gradients
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import FULL, Skeletons
@@ -177,7 +177,7 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
     Every GPU gets the keys and values of all, and the backward sums their gradients; in
     a ring it gets keys and values again (Liu et al. 2023, Ring Attention, section 3).
     """
-    exchange = framework_of(job.spec).context_exchange
+    exchange = context_exchange_of(job.spec)
     if exchange == "ulysses":
         return _ulysses(job, rows)
     training, model = job.spec.training, job.spec.model
@@ -239,14 +239,21 @@ def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Colle
 def reduce_gradients(
     job: Job, rows: Skeletons, held: list[Weights]
 ) -> list[Collective]:
-    """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch."""
-    is_sharded = rows.sharding.shards_gradients
+    """Return the reduce-scatter that ZeRO-2 and 3 do after every micro-batch.
+
+    Beside some pipelines they do it at the end of the step.
+    """
+    is_sharded = _shards_each_time(job, rows)
     return [
         _in_shards(
             block, "reduce_scatter", np.where(is_sharded, block.state.reduced, 0.0)
         )
         for block in held
     ]
+
+
+def _shards_each_time(job: Job, rows: Skeletons) -> Bools:
+    return rows.sharding.shards_gradients & ~sums_whole_gradients(job.spec, rows)
 
 
 def _in_shards(held: Weights, operation: Operation, per_param: Floats) -> Collective:
@@ -264,9 +271,10 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
     Frozen weights take part in nothing of it.
     """
     shards, operations = rows.sharding, []
+    is_done = _shards_each_time(job, rows)
     for block in held:
         state = block.state
-        reduced = np.where(shards.shards_gradients, 0.0, state.reduced)
+        reduced = np.where(is_done, 0.0, state.reduced)
         summed = np.where(shards.shards_optimizer, state.renewed, state.reduced)
         gathered = np.where(shards.shards_weights, 0.0, summed)
         shard = block.params * state.reduced / block.sharding.members

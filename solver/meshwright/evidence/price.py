@@ -16,10 +16,13 @@ from meshwright.evidence.published_model import model_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
     class_on_gpu,
+    context_exchange_of,
     dispatch_of,
     framework_of,
     gradients_of,
     lora_of,
+    loss_bytes_of,
+    loss_chunks_of,
     precision_of,
     refuse,
     tuned_of,
@@ -32,13 +35,16 @@ from meshwright.evidence.switches import (
     overlap_of,
 )
 from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import StageMemory
+from meshwright.spec.card import card_gib, needed_gib
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
-RESERVED_PER_ALLOCATED = 1.10
+USUALLY_RESERVED = 1.10
 """Memory that PyTorch has reserved at its peak, over what is allocated then: 1.08 to
-1.14 in runs that print one and imply the other. The allocator frees the difference
-before it fails, so that readings include it and plans do not need it."""
+1.14 in runs that print one and imply the other. The allocator frees about half of the
+difference before it fails, so that readings include more than plans need: see
+`spec.card`."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +64,14 @@ class Priced:
     @property
     def reserved_gib(self) -> float:
         """Return the memory that PyTorch is expected to reserve at its peak."""
-        return RESERVED_PER_ALLOCATED * self.allocated_gib
+        return USUALLY_RESERVED * self.allocated_gib
 
     @property
     def device_gib(self) -> float:
         """Return the memory that nvidia-smi is expected to show, at most the card's."""
         overhead_gib = self.peak_gib - self.allocated_gib
-        card_gib = self.spec.cluster.topology.gpu.memory_gib
-        return min(overhead_gib + self.reserved_gib, card_gib)
+        whole_gib = self.spec.cluster.topology.gpu.memory_gib
+        return min(overhead_gib + self.reserved_gib, card_gib(whole_gib))
 
     @property
     def has_profile(self) -> bool:
@@ -111,11 +117,11 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     if profile is not None:
         spec = profile.with_spread(spec)
     job = make_job(spec, _efficiency(run, spec, profile))
-    card_gib = spec.cluster.topology.gpu.memory_gib
+    whole_gib = spec.cluster.topology.gpu.memory_gib
     for candidate in candidates(run, spec, assumed):
         step_s, stages = predict(job, candidate.plan)
         fullest = max(stages, key=lambda stage: stage.total_gib)
-        if fullest.total_gib <= card_gib:
+        if _needed_gib(fullest) <= card_gib(whole_gib):
             break
     return Priced(
         run=run,
@@ -126,6 +132,11 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed={**assumed.fields, **candidate.noted},
     )
+
+
+def _needed_gib(stage: StageMemory) -> float:
+    overhead_gib = stage.parts["overhead"]
+    return needed_gib(stage.total_gib - overhead_gib, overhead_gib)
 
 
 def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | None:
@@ -165,6 +176,9 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "overlap": overlap_of(run, framework, assumed),
         "tuned": tuned_of(run, assumed),
         "lora": lora_of(run, framework, assumed),
+        "loss_bytes": loss_bytes_of(run, assumed),
+        "loss_chunks": loss_chunks_of(run),
+        "context_exchange": context_exchange_of(run.config),
     }
     spec = {
         "model": model_of(run, assumed),

@@ -70,6 +70,17 @@ RECOMPUTE = {
 
 SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
 
+CONTEXT_EXCHANGES = {"p2p": "ring", "all_gather": "gather", "a2a": "ulysses"}
+"""By Megatron-LM's `--cp-comm-type`."""
+
+LAST_LOSS_IN_PLACE = (2, 17)
+"""Version of Transformer Engine."""
+
+LOSS_IS_CHUNKED = "2026-04-27"
+"""Date from which torchtitan's loss takes parts of the sequence."""
+
+_TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
+
 _CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
 
 _ADAM = ("Adam", "AdamW", "adam", "adamw")
@@ -183,6 +194,45 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     weights = "nf4" if "qlora" in words else "bf16"
     found: dict[str, object] = {"targets": targets, "weights": weights}
     return assumed.value("config.lora", found)
+
+
+def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
+    """Return the bytes of the loss per logit beside the logit, None if usual.
+
+    A run that names its Transformer Engine is taken to use its loss, which wrote the
+    gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py).
+    """
+    if run.config.loss_bytes is not None:
+        return run.config.loss_bytes
+    found = _TRANSFORMER_ENGINE.search(run.config.framework)
+    if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
+        return None
+    return assumed.value("config.loss_bytes", 0.0)
+
+
+def loss_chunks_of(run: Run) -> int | None:
+    """Return the parts of the sequence that the loss took, None if as usual now.
+
+    torchtitan has chunked it since 27 April 2026 (786e26f, pull request 2937); MaxText
+    and Paxml, which are priced like it, do not.
+    """
+    name = run.config.framework.lower()
+    is_whole = run.date < LOSS_IS_CHUNKED or any(word in name for word in XLA)
+    return 1 if is_whole else None
+
+
+def context_exchange_of(config: RunConfig) -> str | None:
+    """Return how context parallelism communicated, None if as usual.
+
+    Raises:
+        Unpriced: the published exchange is not modelled.
+    """
+    published = config.cp_comm_type
+    if published is None:
+        return None
+    if published not in CONTEXT_EXCHANGES:
+        raise Unpriced(f"config.cp_comm_type: {published} is not modelled")
+    return CONTEXT_EXCHANGES[published]
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:

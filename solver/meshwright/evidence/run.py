@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
+from meshwright.spec.training import LossBytes
 
 Words = Annotated[str, Field(max_length=400)]
 """A name, or other words of a publication."""
@@ -116,6 +117,12 @@ class RunConfig(RunPart):
     )
     tuned: Literal["vendor", "user"] | None = Field(
         None, description="By whom: the vendor of the GPUs, or a user of them."
+    )
+    loss_bytes: LossBytes | None = Field(
+        None, description="Per logit at the peak of the loss, beside the logit."
+    )
+    cp_comm_type: Words | None = Field(
+        None, description="Of context parallelism: 'p2p', 'all_gather' or 'a2a'."
     )
     layers_per_stage: tuple[LayerCount, ...] | None = Field(
         None, description="Where stages are uneven."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshwright.exports.context_exchange import cp_comm_type
 from meshwright.exports.files import Setting
 from meshwright.exports.megatron import GROUP, layout, microbatch_group
 from meshwright.exports.target import recomputed_layers
@@ -24,7 +25,7 @@ DTYPES = {
 
 def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the fields of a provider, which holds the degrees of a plan too."""
-    yield from _degrees(spec.model, plan)
+    yield from _degrees(spec, plan)
     yield from _recompute(plan)
     yield from _shape(spec.model)
     if spec.model.moe is not None:
@@ -47,7 +48,7 @@ def _dispatcher(dispatch: ExpertDispatch) -> Iterator[Setting]:
         yield Setting("moe_flex_dispatcher_backend", "deepep", why)
 
 
-def _degrees(model: Model, plan: Plan) -> Iterator[Setting]:
+def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("tensor_model_parallel_size", plan.tp, "plan.tp")
     is_split = plan.sequence_parallel and plan.tp > 1
     yield Setting("sequence_parallel", is_split, "plan.sequence_parallel")
@@ -64,8 +65,9 @@ def _degrees(model: Model, plan: Plan) -> Iterator[Setting]:
         yield Setting("pipeline_dtype", DTYPES[plan.precision], why)
     yield Setting("context_parallel_size", plan.cp, "plan.cp")
     if plan.cp > 1:
-        yield Setting("cp_comm_type", "p2p", "a ring, as its time is counted")
-    if model.moe is not None:
+        word, why = cp_comm_type(spec)
+        yield Setting("cp_comm_type", word, why)
+    if spec.model.moe is not None:
         yield Setting("expert_model_parallel_size", plan.ep, "plan.ep")
         yield Setting("expert_tensor_parallel_size", 1, "experts are whole")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshwright.exports.context_exchange import cp_comm_type
 from meshwright.exports.files import ExportedFile, Setting
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.megatron_model import model_arguments, model_refusals
@@ -71,7 +72,8 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting(name, size, GROUP)
     yield Setting("--context-parallel-size", plan.cp, "plan.cp")
     if plan.cp > 1:
-        yield Setting("--cp-comm-type", "p2p", "a ring, as its time is counted")
+        word, why = cp_comm_type(spec)
+        yield Setting("--cp-comm-type", word, why)
     if spec.model.moe is not None:
         yield Setting("--expert-model-parallel-size", plan.ep, "plan.ep")
         why = "experts are whole; Megatron-LM's default is the tensor size"

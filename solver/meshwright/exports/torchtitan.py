@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshwright.cost.state import loss_chunks
 from meshwright.escape import printable
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
@@ -79,7 +80,9 @@ def config_text(spec: Spec, plan: Plan) -> str:
 def _trainer_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
     yield "return Trainer.Config(", ""
     yield "    model_spec=model_spec,", ""
-    yield "    loss=ChunkedLossWrapper.Config(", "eight chunks of the sequence"
+    yield "    loss=ChunkedLossWrapper.Config(", ""
+    chunks = loss_chunks(spec)
+    yield f"        num_chunks={chunks},", "training.loss_chunks, of the sequence"
     yield "        loss_fn=CrossEntropyLoss.Config(", ""
     yield "            global_vocab_size=decoder_vocab_size(model_spec)", ""
     yield "        )", ""

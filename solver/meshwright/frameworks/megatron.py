@@ -34,6 +34,7 @@ FRAMEWORK = Framework(
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
+    context_exchanges=("ring", "gather", "ulysses"),  # `--cp-comm-type`
     state_options=STATE_OPTIONS,
     has_deepep=True,
     partitions_activations=True,  # --distribute-saved-activations
@@ -55,11 +56,14 @@ FRAMEWORK = Framework(
     # Transformer Engine's norms and loss, `apply_rope_fusion`, `bias_swiglu_fusion`,
     # `masked_softmax_fusion`, `bias_dropout_fusion`
     fused=ALL_FUSED,
+    # an fp32 copy, which becomes the softmax and its gradient in place (core 0.19.2,
+    # tensor_parallel/cross_entropy.py and fusions/fused_cross_entropy.py)
+    loss_bytes=4,
     # `--overlap-grad-reduce` and `--overlap-param-gather`, which our launches have; of
     # interleaved stages Megatron-LM's default
     overlap=frozenset({"gradients", "parameters", "pp"}),
     joins_norms=True,
-    has_separate_gradients=True,
+    has_gradient_buffers=True,
     keeps_fp8_copies=True,
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     has_native_attention=True,

@@ -23,13 +23,15 @@ FRAMEWORK = Framework(
     degree_rules=limits.DEGREE_RULES,
     plan_rules=limits.PLAN_RULES,
     own_words=limits.OWN_WORDS,
-    context_exchange="gather",
+    context_exchanges=("gather",),
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),
     has_uneven_chunks=True,  # `module_fqns_per_model_part`
     selective_scope=WRAPS_EVERY_BLOCK,
     full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
+    loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
+    shards_gradients_after_pipeline=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     kernels="fsdp",  # PyTorch's, as plain FSDP runs

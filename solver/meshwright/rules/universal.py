@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.registry import framework_of, pinned_chunks
+from meshwright.frameworks.base.registry import (
+    context_exchange_as_usual,
+    framework_of,
+    pinned_chunks,
+)
 from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.chunks import most_chunks
 from meshwright.plans.columns import Bools
@@ -89,7 +93,31 @@ DEGREE_RULES: tuple[Rule, ...] = (
         "(2 x cp {cp}) = {spec.training.seq_len % (2 * cp)}",
         is_inherited=True,
     ),
+    Rule(
+        "context_exchange_supported",
+        "context parallelism communicates as the framework can, and all-to-alls swap "
+        "tokens for whole heads",
+        "Transformer Engine context_parallel.py: attn_forward_func_with_cp",
+        lambda spec, rows: _exchanges_context(spec, rows),
+        "context_exchange {spec.training.context_exchange}, {spec.model.n_kv_heads} KV "
+        "heads, tp {tp}, cp {cp}",
+        concerns=lambda spec: (
+            spec.training.context_exchange
+            not in (None, context_exchange_as_usual(spec))
+        ),
+    ),
 )
+
+
+def _exchanges_context(spec: Spec, rows: Skeletons) -> Bools:
+    exchange, model = spec.training.context_exchange, spec.model
+    if exchange in (None, context_exchange_as_usual(spec)):
+        return np.full(rows.cp.shape, True)
+    is_known = exchange in framework_of(spec).context_exchanges
+    splits = (model.n_heads % (rows.tp * rows.cp) == 0) & (
+        model.n_kv_heads % (rows.tp * rows.cp) == 0
+    )
+    return np.asarray((rows.cp == 1) | (is_known & (splits | (exchange != "ulysses"))))
 
 
 def _has_state(spec: Spec) -> bool:

@@ -23,6 +23,7 @@ from meshwright.spec.base import (
     Risk,
     Share,
     SpecModel,
+    number,
     refuse,
 )
 from meshwright.spec.gpu import Precision
@@ -48,6 +49,13 @@ Tuned = Literal["vendor", "user"]
 
 DEFAULT_OOM_RISK = 0.05
 """The risk of running out of memory that a plan may take where none is given."""
+
+
+ContextExchange = Literal["ring", "gather", "ulysses"]
+
+Imbalance = Annotated[float, number("from 1 to 100", lambda x: 1 <= x <= 100)]
+
+LossBytes = Annotated[float, number("from 0 to 100", lambda x: 0 <= x <= 100)]
 
 
 def _as_list(value: Any) -> Any:
@@ -187,6 +195,32 @@ class Training(SpecModel):
     offload_activations: CountOrNone = Field(
         0,
         description="Layers whose activations wait in host memory for the backward.",
+    )
+    context_exchange: ContextExchange | None = Field(
+        None,
+        description="How the ranks of a sequence get what attention needs: ring passes "
+        "keys and values on, gather has them all first, ulysses exchanges tokens for "
+        "heads; default by framework.",
+    )
+    expert_imbalance: Imbalance | None = Field(
+        None,
+        description="Tokens that the experts of the fullest GPU get, over the average, "
+        "as memory counts them; default 1.2, or 1 where a capacity drops tokens.",
+    )
+    loss_bytes: LossBytes | None = Field(
+        None,
+        description="Bytes per logit at the peak of the loss, beside the logit itself; "
+        "default by framework.",
+    )
+    loss_chunks: Count | None = Field(
+        None,
+        description="Parts of the sequence that head and loss take one after another; "
+        "default by framework.",
+    )
+    loss_parallel: bool | None = Field(
+        None,
+        description="Whether tensor parallelism splits the loss over the vocabulary "
+        "instead of gathering the logits; default by framework.",
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from meshwright.frameworks.base.limiting_field import limiting
 from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
@@ -20,6 +20,7 @@ from meshwright.frameworks.base.recompute_scope import (
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
 from meshwright.spec.training import (
+    ContextExchange,
     Fused,
     FusedOperation,
     Overlap,
@@ -36,7 +37,7 @@ FEW_GROUPS_OVERHEAD_GIB = 1.5
 communicator: one or two for FSDP, about eight axes of ranks where pipelines and tensors
 are split too, and DeepSpeed's two buckets of 5e8 elements."""
 
-ContextExchange = Literal["ring", "gather", "ulysses"]
+CONTEXT_EXCHANGES: tuple[ContextExchange, ...] = get_args(ContextExchange)
 """How the ranks of a sequence get what their attention needs.
 
 `ring`: keys and values go round, hidden behind the attention that they feed (Liu et al.
@@ -49,6 +50,10 @@ DeepSpeed Ulysses, section 3.2).
 ALL_FUSED: Fused = frozenset(get_args(FusedOperation))
 
 ALL_OVERLAP: Overlaps = frozenset(Overlap.model_fields)
+
+GATHERED_LOGIT_BYTES = 4
+"""Bytes per logit of a loss that is not parallel, beside all others: what is gathered,
+and its gradient, each in 16 bits."""
 
 EAGER_LOSS_BYTES = 12
 """Bytes per logit of an unfused cross-entropy at its peak: three fp32 tensors.
@@ -139,8 +144,9 @@ class Framework:
     """Rules on whole skeletons, beside those that every plan keeps."""
     own_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
     """How it puts the rules that every plan keeps, by their names."""
-    context_exchange: ContextExchange = "ring"
-    """How context parallelism communicates."""
+    context_exchanges: tuple[ContextExchange, ...] = ("ring",)
+    """How context parallelism may communicate; the first unless a spec says otherwise.
+    """
     has_deepep: bool = False
     """Whether tokens may be sent to each node once (DeepEP, HybridEP)."""
     offloads: tuple[int, ...] = field(
@@ -188,7 +194,11 @@ class Framework:
     joins_norms: bool = False
     """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
     loss_bytes: int = EAGER_LOSS_BYTES
-    """Bytes per logit of an unfused loss at its peak."""
+    """Bytes per logit of an unfused loss at its peak, beside the logit."""
+    loss_chunks: int = 1
+    """Parts of the sequence that head and loss take one after another."""
+    is_loss_parallel: bool = True
+    """Whether the loss is computed of logits that tensor parallelism has split."""
     selective: Selective | None = field(
         default=None,
         metadata=limiting(
@@ -205,9 +215,20 @@ class Framework:
     (PyTorch FSDP, `backward_prefetch`)."""
     has_cast_weights: bool = False
     """Whether matmuls use a cast copy of fp32 parameters."""
-    has_separate_gradients: bool = False
-    """Whether a layer's gradients wait in the compute precision to be added to those
-    of the step, at every ZeRO stage."""
+    shards_gradients_after_pipeline: bool = False
+    """Whether beside a pipeline gradients of all micro-batches add up unsharded, and
+    weights stay gathered, until the last micro-batch.
+
+    PyTorch's pipelines do so at every stage of ZeRO (torch 2.14
+    distributed/pipelining/stage.py, `backward_maybe_with_nosync`).
+    """
+    has_gradient_buffers: bool = False
+    """Whether there is one gradient in the compute precision for every shape of weight,
+    which all layers share, beside those of the step.
+
+    Transformer Engine adds gradients to those of the step as it computes them, and
+    returns this buffer to PyTorch (`get_dummy_wgrad`, since version 2.3).
+    """
     keeps_stage_outputs: bool = False
     """Whether a stage keeps the results that it has sent on until its backward."""
     keeps_fp8_copies: bool = False

@@ -19,7 +19,7 @@ from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Fused, Overlaps
+from meshwright.spec.training import ContextExchange, Fused, Overlaps
 
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
@@ -74,6 +74,16 @@ def limits_of(spec: Spec) -> tuple[Limit, ...]:
     """Return the limits of a spec's framework that concern the spec."""
     own, ideal = framework(spec.framework), framework(IDEAL)
     return limits(own, ideal, lambda rule: rule.concerns(spec))
+
+
+def context_exchange_of(spec: Spec) -> ContextExchange:
+    """Return how context parallelism communicates: as the spec says, else as usual."""
+    return spec.training.context_exchange or context_exchange_as_usual(spec)
+
+
+def context_exchange_as_usual(spec: Spec) -> ContextExchange:
+    """Return how context parallelism communicates unless the spec says otherwise."""
+    return framework_of(spec).context_exchanges[0]
 
 
 def fused_of(spec: Spec) -> Fused:

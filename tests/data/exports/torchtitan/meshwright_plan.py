@@ -1,7 +1,7 @@
 """A plan for torchtitan: --module meshwright_plan --config plan."""
 
 # llama on 16 x h100-sxm-80gb (dgx-h100), torchtitan, bf16, sequence 8,192, batch 128
-# tp=2,pp=2,vpp=8,ep=1,dp_replicate=2,dp_shard=2,zero=2,micro_batch=2,microbatches=16,sequence_parallel=true,recompute=selective,schedule=1f1b,offload=none,precision=bf16
+# tp=2,pp=2,vpp=8,ep=1,dp_replicate=1,dp_shard=4,zero=2,micro_batch=2,microbatches=16,sequence_parallel=true,recompute=selective,schedule=1f1b,offload=none,precision=bf16
 
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
@@ -18,7 +18,8 @@ def plan() -> Trainer.Config:
     model_spec = model_registry('8B')                         # the spec's model
     return Trainer.Config(
         model_spec=model_spec,
-        loss=ChunkedLossWrapper.Config(                       # eight chunks of the sequence
+        loss=ChunkedLossWrapper.Config(
+            num_chunks=8,                                     # training.loss_chunks, of the sequence
             loss_fn=CrossEntropyLoss.Config(
                 global_vocab_size=decoder_vocab_size(model_spec)
             )
@@ -37,8 +38,8 @@ def plan() -> Trainer.Config:
             disable_cuda_graphs=True,                         # neither pipelines nor expert dispatch can be captured
         ),
         parallelism=ParallelismConfig(
-            data_parallel_replicate_degree=2,                 # plan.dp_replicate
-            data_parallel_shard_degree=2,                     # plan.dp_shard
+            data_parallel_replicate_degree=1,                 # plan.dp_replicate
+            data_parallel_shard_degree=4,                     # plan.dp_shard
             fsdp_reshard_after_forward='never',               # plan.zero 2
             tensor_parallel_degree=2,                         # plan.tp
             enable_sequence_parallel=True,                    # plan.sequence_parallel
