@@ -158,10 +158,13 @@ def _logits_at_once(case: Case) -> float:
 def _read_by_the_head(case: Case) -> float:
     """What the final norm and the head have read: the stream, and the same normed."""
     normed = case.own_tokens * case.model.d_model
-    if "norm" not in case.fused and case.model.norm == "rmsnorm":
-        # In fp32: the input, and what is left of it.
-        return normed * (4 + 4 + case.element)
-    return normed * 2 * case.element
+    # In fp32: the input, and what is left of it.
+    is_wide = "norm" not in case.fused and case.model.norm == "rmsnorm"
+    read = 4 if is_wide else case.element
+    if case.training.lora is not None:
+        # Frozen norm and head have no gradients that need more.
+        return normed * read
+    return normed * (read + (4 if is_wide else 0) + case.element)
 
 
 def _at_the_end(case: Case) -> tuple[float, float]:
@@ -186,13 +189,17 @@ def _buffers(case: Case, stage: int) -> float:
     model, tp, total = case.model, case.plan.tp, 0.0
     if case.plan.zero < 2 and not leaves(case, "gradients"):
         # Attention, norms and the MLP that all tokens pass; then one of the experts.
-        common, *experts = traffic.layer_shares(case, False)
-        total += common.numbers
-        if experts:
-            moe = model.moe
-            assert moe is not None
-            if tp > 1 or moe.shared_d_ff != moe.d_ff:
-                total += experts[0].numbers / (moe.n_experts / case.plan.ep)
+        for own in traffic.layer_shares(case, False):
+            if own.state.is_trained and own.shard_group == "dp_shard":
+                total += own.numbers
+            elif own.state.is_trained:
+                moe = model.moe
+                assert moe is not None
+                if tp > 1 or moe.shared_d_ff != moe.d_ff:
+                    total += own.numbers / (moe.n_experts / case.plan.ep)
+    if case.training.lora is not None:
+        # Nothing else is trained.
+        return total * case.element
     if stage == 0 and model.first_dense_layers:
         total += mlp_numbers(model, model.d_ff, tp)
     if stage == case.plan.pp - 1:

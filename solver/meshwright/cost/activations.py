@@ -273,13 +273,13 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
 def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token that the final norm and the head save on one GPU.
 
-    The matmul of the head is never in 8 bits.
+    The matmul of the head is never in 8 bits. A frozen head needs no input for its
+    gradient.
     """
     layer, width = layer_of(spec), spec.model.d_model
-    tensors = [
-        *layer.norms("final norm", width, 1, 1, "sequence"),
-        layer.saved("head input", width, "sequence"),
-    ]
+    tensors = layer.norms("final norm", width, 1, 1, "sequence")
+    if layer.adapted is None:
+        tensors = [*tensors, layer.saved("head input", width, "sequence")]
     return _on_one_gpu(tensors, spec, shards, 0)
 
 
