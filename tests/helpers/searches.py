@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.sweeps.in_process_pool import InProcessPool
 from meshwright.sweeps.row import Row
 from meshwright.sweeps.search_case import Case, SolveSettings
@@ -56,10 +57,16 @@ def cases(folder: Path, text: str = SWEEP) -> list[Case]:
     return read_search(written(folder, text)).cases
 
 
-def solved(folder: Path, text: str = SWEEP, name: str = "own.sqlite") -> list[Row]:
-    """Return the rows of a sweep, solved in this process."""
+def solved(
+    folder: Path,
+    text: str = SWEEP,
+    name: str = "own.sqlite",
+    profile: str | None = None,
+) -> list[Row]:
+    """Return the rows of a sweep, solved in this process; by default without fits."""
+    settings = SolveSettings(profile=load_profile(profile) if profile else Profile())
     with Store(folder / name) as store:
-        run = SearchRun(cases(folder, text), SolveSettings(), store)
+        run = SearchRun(cases(folder, text), settings, store)
         run.resume()
         run.solve(InProcessPool())
         return run.rows
