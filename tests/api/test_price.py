@@ -47,7 +47,7 @@ def test_a_plan_that_does_not_fit_has_a_price() -> None:
         ({"microbatches": 3}, "batch"),
         ({"stages": ()}, "stages"),
         ({"mesh": {"tp": (2,)}}, "mesh: expected 1 factors for each of tp"),
-        ({"dp_shard": 1}, "world_size|batch"),
+        ({"dp_shard": 4}, "world_size|batch"),
     ],
 )
 def test_a_plan_of_another_job_is_refused(change: dict[str, object], told: str) -> None:

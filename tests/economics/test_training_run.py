@@ -29,6 +29,7 @@ from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, refusal, run
+from tests.helpers.margin import with_margin
 
 NAME = "llama3-70b-128xa100"
 
@@ -300,7 +301,7 @@ def test_bytes_of_compressed_gradients() -> None:
 def test_fp16_gradients_take_what_a_spec_with_them_takes() -> None:
     """The same plan priced anew with 16-bit gradients, where the formulas meet."""
     pins = ["zero=0", "tp=8", "pp=2", "dp_shard=1", "micro_batch=1"]
-    spec = load_spec(NAME, pins)
+    spec = with_margin(load_spec(NAME, pins))
     best = priced(spec)
     own = report(best, tokens=1e12)
     fp16 = next(one for one in own.compression if one.scheme == "fp16")

@@ -6,15 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from meshwright.cost.profile import load_profile
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.sweeps.in_process_pool import InProcessPool
 from meshwright.sweeps.row import Row
 from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.search_run import SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import read_search
-
-UNFITTED = load_profile("unfitted")
 
 ENVIRONMENT = {
     **os.environ,
@@ -32,6 +30,7 @@ base:
       scale_out: {name: eth, gb_s: 2, latency_us: 10, uplink: shared}
   framework: megatron
   training: {seq_len: 512, global_batch: 8}
+  limits: {memory_margin: 0.03}
   run: {tokens: 1000000000, gpu_hour_price: 0.5}
 sweep:
   cluster.count: [1, 2]
@@ -58,10 +57,16 @@ def cases(folder: Path, text: str = SWEEP) -> list[Case]:
     return read_search(written(folder, text)).cases
 
 
-def solved(folder: Path, text: str = SWEEP, name: str = "own.sqlite") -> list[Row]:
-    """Return the rows of a sweep, solved in this process."""
+def solved(
+    folder: Path,
+    text: str = SWEEP,
+    name: str = "own.sqlite",
+    profile: str | None = None,
+) -> list[Row]:
+    """Return the rows of a sweep, solved in this process; by default without fits."""
+    settings = SolveSettings(profile=load_profile(profile) if profile else Profile())
     with Store(folder / name) as store:
-        run = SearchRun(cases(folder, text), SolveSettings(profile=UNFITTED), store)
+        run = SearchRun(cases(folder, text), settings, store)
         run.resume()
         run.solve(InProcessPool())
         return run.rows
