@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
 
@@ -33,16 +34,20 @@ def main() -> None:
 def unseen_errors(fit: Fit) -> Floats:
     """Return the error of every run under a fit that has not seen it."""
     single, errors = _is_single(fit.cases), np.empty(len(fit.cases))
-    for source in np.unique(fit.sources[~single]).tolist():
-        own = fit.sources == source
-        # One publication has both.
-        out = own | (single & (source == "vtrain"))
-        errors[out] = errors_without(fit, out)
+    folds = [_publication(fit, single, s) for s in np.unique(fit.sources[~single])]
+    each = (delayed(errors_without)(fit, out) for out in folds)
+    for out, found in zip(folds, Parallel(n_jobs=-1)(each), strict=True):
+        errors[out] = found
     alone = np.flatnonzero(single)
     within = Fit(fit.cases.take(alone), Profile())
     for own, _ in _depths(fit.cases):
         errors[own] = errors_without(within, np.isin(alone, own))
     return errors
+
+
+def _publication(fit: Fit, single: Bools, source: str) -> Bools:
+    """Return the runs of a publication; that of vTrain has two sources."""
+    return (fit.sources == source) | (single & (source == "vtrain"))
 
 
 def print_errors(cases: TimedRuns, errors: Floats) -> None:

@@ -33,8 +33,8 @@ LEAST_HARMED = 10
 MOST_HARM = 0.01
 """By how much a fit may raise the mean error of such a source."""
 
-MOST_TRIES = 12
-HEAVIER = 1.4
+MOST_TRIES = 40
+HEAVIER = 1.2
 """What multiplies the weight of a harmed source in the next try, and divides the spread
 of its own factor."""
 
@@ -92,7 +92,9 @@ class Fit:
         }
         self._start = self.unknowns.means
         self._before = log_steps + self._logs(self._start) - cases.log_measured
-        self._start = self._harmless(self._tangents, np.ones(len(cases), dtype=bool))
+        self._tries: Counter[str] = Counter()
+        everything = np.ones(len(cases), dtype=bool)
+        self._start, self._tries = self._harmless(self._tangents, everything)
 
     def before(self) -> Floats:
         """Return ln(predicted / measured) of every run under the base profile."""
@@ -104,7 +106,8 @@ class Fit:
 
     def factors_without(self, out: Bools) -> Factors:
         """Return the factors that fit best the runs that are not `out`."""
-        return self._factors(self._harmless(self._tangents.copy(), ~out))
+        values, _ = self._harmless(self._tangents.copy(), ~out)
+        return self._factors(values)
 
     def unidentified(self, run_class: RunClass) -> tuple[str, ...]:
         """Return the parameters that the runs of a class do not identify."""
@@ -118,17 +121,21 @@ class Fit:
         user_log = float(values[index[0]]) if index[0] >= 0 else 0.0
         return Factors(self.base, self.unknowns, values, user_log)
 
-    def _harmless(self, tangents: Tangents, kept: Bools) -> Floats:
-        """Return the unknowns that fit some runs best and harm no large source."""
-        tries: Counter[str] = Counter()
-        values = self._start
+    def _harmless(
+        self, tangents: Tangents, kept: Bools
+    ) -> tuple[Floats, Counter[str]]:
+        """Return the unknowns that fit some runs best and harm no large source.
+
+        Beside them, how often the weight of each source had to be raised for that.
+        """
+        tries, values = Counter(self._tries), self._start
         for _ in range(MOST_TRIES):
             values = self._minimum(tangents, kept, tries, values)
             harmed = self._harmed(tangents, kept, values)
             if not harmed:
                 break
             tries.update(harmed)
-        return values
+        return values, tries
 
     def _harmed(self, tangents: Tangents, kept: Bools, values: Floats) -> list[str]:
         """Return the sources whose mean error a fit raises too much."""

@@ -11,12 +11,12 @@ from meshwright.plans.columns import Floats
 OUTLIER = 0.25
 """Error, as a logarithm, from which on errors count linearly."""
 
-MOST_STEPS = 12
+MOST_STEPS = 8
 LONGEST_STEP = 1.0
 """Most that any unknown moves in one step."""
 
-TOLERANCE = 2e-3
-"""Change of every unknown below which the search ends."""
+TOLERANCE = 5e-3
+"""Change of every error below which the search ends."""
 
 MOST_REWEIGHTINGS = 4
 
@@ -36,7 +36,7 @@ def minimum(errors: Errors, weights: Floats, pulls: Floats, start: Floats) -> Fl
         there = _on_tangent(found, slopes, weights, pulls, here)
         step = there - here
         here = here + step * min(1.0, LONGEST_STEP / (np.abs(step).max() + 1e-12))
-        if np.abs(step).max() < TOLERANCE:
+        if np.abs(slopes @ step).max(initial=0.0) < TOLERANCE:
             break
     return here
 
@@ -57,6 +57,6 @@ def _on_tangent(
         down = slopes.T @ (soft * now) + pulls**2 * there
         step = np.linalg.solve(curvature, down)
         there = there - step
-        if np.abs(step).max() < TOLERANCE / 10:
+        if np.abs(slopes @ step).max(initial=0.0) < TOLERANCE / 10:
             break
     return np.asarray(there)
