@@ -21,6 +21,7 @@ from meshwright.cost.profile import ANY_FRAMEWORK, Profile
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import memory_kind, predicted_gib
 from meshwright.plans.columns import Bools, Floats
+from meshwright.spec.card import card_gib
 from meshwright.spec.memory_spread import GENERIC, Basis, MemorySpread
 
 SOURCE_WEIGHT = 4.0
@@ -102,7 +103,7 @@ def _tells_fit(one: Priced, fail: set[tuple[str, str]]) -> bool:
 
 
 def _card(one: Priced) -> float:
-    return one.spec.cluster.topology.gpu.memory_gib
+    return card_gib(one.spec.cluster.topology.gpu.memory_gib)
 
 
 def _peak_gib(one: Priced) -> float | None:

@@ -9,6 +9,7 @@ from typing import get_args
 from pydantic import Field, model_validator
 
 from meshwright.spec.base import Problem, SpecModel, refuse
+from meshwright.spec.card import card_gib
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.consistency import pinned_layers
 from meshwright.spec.gpu import Precision
@@ -23,10 +24,10 @@ PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
 """Plan fields that a deployment may pin."""
 
 
-MEMORY_SPREAD = MemorySpread(sigma=0.02, basis="stated")
+MEMORY_SPREAD = MemorySpread(sigma=0.014, basis="stated")
 """The spread of the memory of engines, an estimate: weights and cache are whole numbers
 of bytes, laid out before the first request. What varies is the workspace of a prefill,
-the CUDA context and the buffers of NCCL, 3 to 5 % of a card, known to about half."""
+the CUDA context and the buffers of NCCL, some 3 % of a card, known to about half."""
 
 
 class ServingSpec(SpecModel):
@@ -65,13 +66,13 @@ class ServingSpec(SpecModel):
     @property
     def usable_gib(self) -> float:
         """Return the memory per GPU that a plan may use, GiB."""
-        card_gib = self.cluster.topology.gpu.memory_gib
-        return self.limits.usable_gib(card_gib, MEMORY_SPREAD)
+        whole_gib = self.cluster.topology.gpu.memory_gib
+        return self.limits.usable_gib(whole_gib, MEMORY_SPREAD)
 
     def fit_probability(self, needed_gib: float) -> float:
         """Return how likely a plan fits that is predicted to need so much of a GPU."""
-        card_gib = self.cluster.topology.gpu.memory_gib
-        return MEMORY_SPREAD.fit_probability(card_gib, needed_gib)
+        whole_gib = self.cluster.topology.gpu.memory_gib
+        return MEMORY_SPREAD.fit_probability(card_gib(whole_gib), needed_gib)
 
     @property
     def matmul_precision(self) -> Precision:

@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from meshwright.spec import consistency
 from meshwright.spec.base import SpecModel, refuse
+from meshwright.spec.card import card_gib
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.framework_names import FrameworkName
 from meshwright.spec.gpu import Precision
@@ -91,13 +92,13 @@ class Spec(SpecModel):
     @property
     def usable_gib(self) -> float:
         """Return the memory per GPU that a plan may use, GiB."""
-        card_gib = self.cluster.topology.gpu.memory_gib
-        return self.limits.usable_gib(card_gib, self.memory_spread)
+        whole_gib = self.cluster.topology.gpu.memory_gib
+        return self.limits.usable_gib(whole_gib, self.memory_spread)
 
     def fit_probability(self, needed_gib: float) -> float:
         """Return how likely a plan fits that is predicted to need so much of a GPU."""
-        card_gib = self.cluster.topology.gpu.memory_gib
-        return self.memory_spread.fit_probability(card_gib, needed_gib)
+        whole_gib = self.cluster.topology.gpu.memory_gib
+        return self.memory_spread.fit_probability(card_gib(whole_gib), needed_gib)
 
     @property
     def usable_host_gib(self) -> float:

@@ -26,6 +26,7 @@ from meshwright.spec.base import (
     number,
     refuse,
 )
+from meshwright.spec.card import card_gib
 from meshwright.spec.gpu import Precision
 from meshwright.spec.lora import Lora
 from meshwright.spec.memory_spread import MemorySpread
@@ -329,13 +330,14 @@ class Limits(SpecModel):
         """Return whether the risk decides the usable memory, and nothing else does."""
         return self.memory_gib is None and self.memory_margin is None
 
-    def usable_gib(self, card_gib: float, spread: MemorySpread) -> float:
+    def usable_gib(self, whole_gib: float, spread: MemorySpread) -> float:
         """Return the memory of a GPU that a plan may use, GiB, given all its memory.
 
-        `spread` is how far predicted memory is from what runs need.
+        `spread` is how far predicted memory is from what runs need. A margin is a share
+        of the nominal memory, a risk one of what CUDA reports of it.
         """
         if self.memory_gib is not None:
             return self.memory_gib
         if self.memory_margin is not None:
-            return card_gib * (1 - self.memory_margin)
-        return spread.usable_gib(card_gib, self.risk)
+            return whole_gib * (1 - self.memory_margin)
+        return spread.usable_gib(card_gib(whole_gib), self.risk)
