@@ -47,7 +47,7 @@ def unseen_errors(fit: Fit) -> Floats:
 
 def _publication(fit: Fit, single: Bools, source: str) -> Bools:
     """Return the runs of a publication; that of vTrain has two sources."""
-    return (fit.sources == source) | (single & (source == "vtrain"))
+    return np.asarray((fit.sources == source) | (single & (source == "vtrain")))
 
 
 def print_errors(cases: TimedRuns, errors: Floats) -> None:

@@ -121,9 +121,7 @@ class Fit:
         user_log = float(values[index[0]]) if index[0] >= 0 else 0.0
         return Factors(self.base, self.unknowns, values, user_log)
 
-    def _harmless(
-        self, tangents: Tangents, kept: Bools
-    ) -> tuple[Floats, Counter[str]]:
+    def _harmless(self, tangents: Tangents, kept: Bools) -> tuple[Floats, Counter[str]]:
         """Return the unknowns that fit some runs best and harm no large source.
 
         Beside them, how often the weight of each source had to be raised for that.

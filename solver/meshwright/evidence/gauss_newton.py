@@ -11,11 +11,11 @@ from meshwright.plans.columns import Floats
 OUTLIER = 0.25
 """Error, as a logarithm, from which on errors count linearly."""
 
-MOST_STEPS = 8
+MOST_STEPS = 12
 LONGEST_STEP = 1.0
 """Most that any unknown moves in one step."""
 
-TOLERANCE = 5e-3
+TOLERANCE = 3e-3
 """Change of every error below which the search ends."""
 
 MOST_REWEIGHTINGS = 4

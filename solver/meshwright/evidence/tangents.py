@@ -21,7 +21,7 @@ NAMES = tuple(Efficiency.model_fields)
 CLOSE = 0.02
 """Change of a log step time up to which step times follow their tangent."""
 
-FAR = 0.4
+FAR = 0.15
 """Change of a log step time from which on derivatives are computed again."""
 
 STEP = 1e-3

@@ -7,7 +7,7 @@ must say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,11 @@ OWN: Spreads = {
     "gather_overlap": 0.3,
 }
 """Those of a framework itself: its host, and what it hides. Latencies of links are not
-its own: fitted to tiny models, they stand for a host that launches collectives one by
-one, and make tensor parallelism across nodes too slow."""
+its own: fitted to tiny models on one node they stand for the host, and make tensor
+parallelism across nodes too slow."""
+
+ONE_CLUSTER: Spreads = {**OWN, "latency": 0.5}
+"""Those of a fit to somebody's own runs, whose links and host are always the same."""
 
 SOURCE_SPREAD = 0.1
 """Standard deviation of what multiplies all times of a source, as a logarithm."""
@@ -98,16 +101,16 @@ PARTS = ("gpus", "kernels", "frameworks")
 
 
 def unknowns(
-    classes: Iterable[RunClass], sources: Iterable[str], has_users: bool
+    classes: Iterable[RunClass], sources: Collection[str], has_users: bool
 ) -> Unknowns:
     """Return the unknowns of a fit to runs of some classes.
 
-    `sources` are those that have a factor of their own; `has_users` says whether users
-    have one.
+    `sources` are those that have a factor of their own, none if the runs are somebody's
+    own; `has_users` says whether users have one.
     """
     found: dict[Key, tuple[float, float]] = {}
+    spreads = (HARDWARE, KERNELS, OWN if sources else ONE_CLUSTER)
     for run_class in classes:
-        spreads = (HARDWARE, KERNELS, OWN)
         for part, name, of_part in zip(PARTS, run_class, spreads, strict=True):
             found |= {(part, name, p): (0.0, spread) for p, spread in of_part.items()}
     found |= {(SOURCE, source, ""): (0.0, SOURCE_SPREAD) for source in sources}
