@@ -21,6 +21,7 @@ from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
 from meshwright.evidence.memory_spread import published_spreads
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.read_runs import read_runs
+from meshwright.spec.card import card_gib
 from meshwright.spec.memory_spread import MemorySpread
 
 PROFILES = Path(__file__).parents[1] / "profiles"
@@ -103,7 +104,7 @@ def _accepted(runs: list[Priced], profile: Profile, risk: float) -> int:
     return sum(
         one.peak_gib
         <= profile.memory_spread(one.spec.framework).usable_gib(
-            one.spec.cluster.topology.gpu.memory_gib, risk
+            card_gib(one.spec.cluster.topology.gpu.memory_gib), risk
         )
         for one in runs
     )
