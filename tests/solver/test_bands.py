@@ -21,8 +21,8 @@ ALL = LeftOut(rows=900, mape=0.2, median=0.1, p90=0.4, parts="a source")
 
 def profile(gpu: str, framework: str) -> Profile:
     measured = Measured(
-        gpu=gpu, kernels=framework, framework=framework, rows=31, sources={"a": 31}, mape_before=0.3,
-        mape_fitted=0.1, left_out=OWN,
+        gpu=gpu, kernels=framework, framework=framework, rows=31, sources={"a": 31},
+        mape_before=0.3, mape_fitted=0.1, left_out=OWN,
     )  # fmt: skip
     return Profile(measured=(measured,), left_out=ALL)
 
