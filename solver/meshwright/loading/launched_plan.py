@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.frameworks.base.registry import overlap_of
 from meshwright.imports.launch import Launch, Said
 from meshwright.imports.launch_plan import Decided, Sizes, decide
 from meshwright.imports.read_launch import read_launch
@@ -23,13 +22,11 @@ from meshwright.spec.training import Overlap
 
 _FUSED = "training.fused."
 
-_OVERLAP = "training.overlap."
-
 FUSED = (
     "training.attention",
     "training.fused.loss",
     "model.dropout",
-    *(f"{_OVERLAP}{kind}" for kind in Overlap.model_fields),
+    *(f"training.overlap.{kind}" for kind in Overlap.model_fields),
 )
 """Facts of the code that a spec may leave to its framework: never an error."""
 
@@ -163,8 +160,6 @@ def _value(spec: Spec, field: str) -> Any:
     if field.startswith(_FUSED):
         fused = spec.training.fused
         return None if fused is None else field.removeprefix(_FUSED) in fused
-    if field.startswith(_OVERLAP):
-        return field.removeprefix(_OVERLAP) in overlap_of(spec)
     value: Any = spec
     for name in field.split("."):
         value = getattr(value, name) if value is not None else None
