@@ -22,12 +22,13 @@ from meshwright.spec.training import Overlap
 
 _FUSED = "training.fused."
 
-FUSED = (
-    "training.attention",
+LEFT_OUT = (
     "training.fused.loss",
-    "model.dropout",
     *(f"training.overlap.{kind}" for kind in Overlap.model_fields),
 )
+"""Facts that differ from no spec that leaves them out: its framework has them then."""
+
+FUSED = ("training.attention", "model.dropout", *LEFT_OUT)
 """Facts of the code that a spec may leave to its framework: never an error."""
 
 
@@ -133,7 +134,7 @@ def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
 
 def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[str]:
     expected = _value(spec, field)
-    is_default = field == "training.fused.loss" and expected is None
+    is_default = expected is None and field in LEFT_OUT
     if field == "training.gradients" and expected is None:
         is_default = launch.value("precision") == "fp16"
         expected = "fp32"
