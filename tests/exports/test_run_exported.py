@@ -22,7 +22,7 @@ def test_exported_plan_trains_with_the_degrees_asked_for(asked: str) -> None:
 
 
 def test_differences_name_the_rank_that_differs() -> None:
-    """A report with one layer too many, and one of parameters that ZeRO-1 keeps whole."""
+    """A report with a layer too many, and one of parameters that ZeRO-1 keeps whole."""
     import meshwright as mw
 
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec, pins=["tp=1", "pp=1", "zero=1"])

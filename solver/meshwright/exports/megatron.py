@@ -16,11 +16,12 @@ from meshwright.exports.target import (
     recomputed_layers,
     recomputed_text,
 )
+from meshwright.exports.unsaid import unsaid
 from meshwright.frameworks.base.registry import fused_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import ExpertDispatch
+from meshwright.spec.training import ExpertDispatch, Overlap
 
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
@@ -179,9 +180,14 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         "all of the model.",
         "Ranks are in Megatron-LM's own order, tp-cp-ep-dp-pp: "
         "`--use-tp-pp-dp-mapping` must not be given.",
+        *unsaid(spec, "Megatron-LM", SAID),
     ]
     page = model_page(spec, "Megatron-LM", notes)
     return [*launch_files(spec.cluster, program), page]
+
+
+SAID = (*(f"overlap.{kind}" for kind in Overlap.model_fields), "fused.loss")
+"""Settings of code that the arguments of Megatron-LM, and Bridge, carry."""
 
 
 TARGET = Target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from pydantic import ValidationError
 
@@ -18,17 +18,26 @@ from meshwright.reading.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Overlap
+from meshwright.spec.training import FusedOperation, Overlap
 
 _FUSED = "training.fused."
 
-LEFT_OUT = (
-    "training.fused.loss",
+_OF_CODE = (
+    *(f"{_FUSED}{kind}" for kind in get_args(FusedOperation)),
     *(f"training.overlap.{kind}" for kind in Overlap.model_fields),
+    "training.compile",
+    "training.cuda_graphs",
+)
+
+LEFT_OUT = (
+    *_OF_CODE,
+    "training.context_exchange",
+    "training.loss_chunks",
+    "training.loss_parallel",
 )
 """Facts that differ from no spec that leaves them out: its framework has them then."""
 
-FUSED = ("training.attention", "model.dropout", *LEFT_OUT)
+FUSED = ("training.attention", "model.dropout", *_OF_CODE)
 """Facts of the code that a spec may leave to its framework: never an error."""
 
 
