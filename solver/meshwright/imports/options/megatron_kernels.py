@@ -79,9 +79,10 @@ def _say_exchange(settings: Settings, launch: Launch) -> None:
     if own is None or own.value is None:
         return
     words = own.value if isinstance(own.value, list) else [own.value]
-    kinds = {EXCHANGES.get(str(word)) for word in words}
-    if len(kinds) == 1 and None not in kinds:
-        launch.say("training.context_exchange", *kinds, own)
+    first, *others = words or [""]
+    kind = EXCHANGES.get(str(first))
+    if kind is not None and all(word == first for word in others):
+        launch.say("training.context_exchange", kind, own)
     else:
         launch.is_not_judged(own, "one exchange of all layers is priced")
 

@@ -93,8 +93,8 @@ def _say_kernels(settings: Settings, launch: Launch) -> None:
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
         launch.say("training.cuda_graphs", False, graphs[1])
-    if found := settings.count("loss.num_chunks"):
-        launch.say("training.loss_chunks", *found)
+    if chunks := settings.count("loss.num_chunks"):
+        launch.say("training.loss_chunks", *chunks)
     split = settings.flag("parallelism.enable_loss_parallel")
     whole = settings.is_on("parallelism.disable_loss_parallel")
     if split and launch.value("tp") != 1:
