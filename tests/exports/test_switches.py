@@ -10,11 +10,13 @@ from typing import Any, get_args
 import pytest
 
 import meshwright as mw
+from meshwright.explanations.changed_spec import with_pins
 from meshwright.exports.refusals import NotLaunchableError
 from meshwright.exports.target_names import TARGETS
 from meshwright.frameworks.base.registry import framework
 from meshwright.imports.read_launch import read_launch
 from meshwright.plans.plan import Plan
+from meshwright.spec.pins import Pins
 from meshwright.spec.training import FusedOperation
 from tests.exports.small import FRAMEWORKS, LLAMA
 from tests.helpers.launches import solved_again, written
@@ -143,3 +145,28 @@ def test_a_plan_with_a_switch_is_the_same_after_its_files(
     assert again is not None
     assert again.plan == plan
     assert again.step_s == mw.price(spec, plan).step_s
+
+
+EP = {"overlap": {"ep": True}}
+
+
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        ({"ep": 2, "recompute": "full"}, "beside recomputation of experts"),
+        ({"ep": 2, "pp": 2, "vpp": 1, "recompute": "none"}, "of one chunk each"),
+        ({"ep": 2, "pp": 2, "vpp": 2, "recompute": "none"}, ""),
+    ],
+)
+def test_megatron_hides_messages_of_experts_where_its_checks_let_it(
+    pins: dict[str, Any], told: str
+) -> None:
+    spec = spec_of("megatron", "overlap.ep", **EP)
+    best = mw.solve(with_pins(spec, Pins.model_validate(pins)), by_kind=False).best
+    assert best is not None
+    if not told:
+        option = "--overlap-moe-expert-parallel-comm"
+        assert option in mw.export(spec, best.plan, to="megatron")["launch.sh"]
+        return
+    with pytest.raises(NotLaunchableError, match=told):
+        mw.export(spec, best.plan, to="megatron")

@@ -28,7 +28,6 @@ NOT_JUDGED = {
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
     "mtp_num_layers": "layers that predict more tokens are not in the model",
-    "moe_enable_deepep": "experts exchange tokens by plain all-to-all",
     "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
     "outer_dp_sharding_strategy": "replicas count as whole",
 }

@@ -59,6 +59,8 @@ def say_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
         launch.say("training.expert_dispatch", *found)
+    if own := settings.is_on("moe_enable_deepep"):
+        launch.say("training.expert_dispatch", "deepep", own)
     _say_exchange(settings, launch)
     _say_activations(settings, launch)
     if found := settings.word(ATTENTION, "attention_backend"):
