@@ -22,7 +22,9 @@ def test_log_is_put_on_a_topology(tmp_path: Path) -> None:
     assert comments == [f"Made from {LOG} (nccl_tests) on dgx-a100.", *notes_of(result)]
     (level,) = data["levels"]
     # The log says of itself: 232 GB/s, 2.6 us an uplink.
-    assert level["gb_s"] == pytest.approx(232, rel=0.03)
+    assert level["gb_s"] == 300
+    bus_gb_s = level["gb_s"] * level["bus_share"]
+    assert bus_gb_s == pytest.approx(232, rel=0.03)
     assert level["latency_us"] == pytest.approx(2.6, rel=0.1)
     rows = [line.split() for line in result.stdout.splitlines() if "%" in line]
     rows = [row for row in rows if len(row) == 5]
@@ -32,9 +34,9 @@ def test_log_is_put_on_a_topology(tmp_path: Path) -> None:
             float(word.replace(",", "")) for word in (logged, predicted)
         )
         scale = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
-        ring_us = 14 * (int(size) * scale / 8 / level["gb_s"] / 1e3
+        ring_us = 14 * (int(size) * scale / 8 / bus_gb_s / 1e3
                         + 2 * level["latency_us"])  # fmt: skip
-        tree_us = 2 * int(size) * scale / level["gb_s"] / 1e3 + 12 * level["latency_us"]
+        tree_us = 2 * int(size) * scale / bus_gb_s / 1e3 + 12 * level["latency_us"]
         assert predicted_us == pytest.approx(min(ring_us, tree_us), rel=0.01, abs=0.06)
         off = predicted_us / logged_us - 1
         assert float(error.rstrip("%")) / 100 == pytest.approx(off, abs=0.004)

@@ -98,7 +98,7 @@ def test_json_of_a_tree() -> None:
         "links",
     ]  # fmt: skip
     assert [list(level) for level in answer["levels"]] == [
-        ["name", "size", "gb_s", "latency_us", "uplink"]
+        ["name", "size", "gb_s", "latency_us", "uplink", "bus_share"]
     ] * 2
     assert [level["size"] for level in answer["levels"]] == [8, 32]
     host = {"kind": "node0", "count": 32, "gpus": 8, "nics": 8, "lacks": []}

@@ -20,7 +20,7 @@ PINS = {
     "megatron": {"tp": 2, "pp": 4, "recompute": "none"},
     "megatron-bridge": {"tp": 2, "pp": 4, "recompute": "none"},
     "deepspeed": {"zero": 2, "recompute": "full", "offload": "none"},
-    "torchtitan": {"tp": 2, "pp": 2, "cp": 1, "zero": 2, "schedule": "1f1b"},
+    "torchtitan": {"tp": 2, "pp": 2, "cp": 1, "zero": 2, "vpp": 2},
     "accelerate": {"zero": 3, "recompute": "full"},
 }
 RECOMPUTED = {"torchtitan": {"recompute": "selective"}}

@@ -22,12 +22,14 @@ def test_exported_plan_trains_with_the_degrees_asked_for(asked: str) -> None:
 
 
 def test_differences_name_the_rank_that_differs() -> None:
-    """A report of a plan of one GPU, with one layer too many."""
+    """A report with a layer too many, and one of parameters that ZeRO-1 keeps whole."""
     import meshwright as mw
 
-    spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
+    spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec, pins=["tp=1", "pp=1", "zero=1"])
     best = mw.solve(spec, by_kind=False).best
     assert best is not None
     own = {"rank": 0, "degrees": {"tp": 1, "pp": 1}, "backend": "gloo", "steps": 3}
-    own |= {"layers": 25, "parameters": 2, "local_parameters": 1}
+    own |= {"layers": 25, "parameters": 2, "local_parameters": 2}
     assert [*differences(best.plan, [own])] == ["rank 0 has 25 layers"]
+    sharded = own | {"layers": 24, "local_parameters": 1}
+    assert [*differences(best.plan, [sharded])] == ["rank 0 holds 1 parameters"]

@@ -33,9 +33,15 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def spec(framework: str, model: str, **training: object) -> Spec:
+def spec(
+    framework: str, model: str, memory_gb_s: float = 2_000, **training: object
+) -> Spec:
     levels = [{"name": "node", "size": 8, "gb_s": 300, "latency_us": 5}]
-    gpu = {"memory_gib": 80, "memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
+    gpu = {
+        "memory_gib": 80,
+        "memory_gb_s": memory_gb_s,
+        "peak_tflops": {"bf16": 300},
+    }
     return Spec.model_validate(
         {
             "model": DENSE | MODELS[model],
@@ -156,11 +162,11 @@ def test_every_other_matmul_of_a_llama_layer() -> None:
     """Kept: input, qkv, attention's result and statistics, the gate, the MLP's result.
 
     Repeated: the projection after attention and the value of the MLP, 5 of 16 units of
-    1,024 x 1,024.
+    1,024 x 1,024; beside memory a hundred times as fast streams take next to nothing.
     """
-    own = spec("torchtitan", "dense")
+    own = spec("torchtitan", "dense", memory_gb_s=200_000)
     kept = float(saved_bytes(own, one(), PER_OP)[0])
     assert kept == 2 * (1024 + 3 * 1024 + 1024 + 4096 + 1024) + 4 * 8
     took = kernels(own, Efficiency(launch_s=1e-7), one())
     matmul_s = took.layer.weight_s[0]
-    assert 0.25 * matmul_s < repeated_s(took, PER_OP)[0] < 0.6 * matmul_s
+    assert repeated_s(took, PER_OP)[0] == pytest.approx(5 / 16 * matmul_s, rel=0.03)

@@ -137,7 +137,8 @@ TABLES = [
 PROFILES = [
     "gpus:\n  h100-sxm-80gb: {gemm: 0.98, link: 1.02, latency: 4.3}\n"
     "frameworks:\n  megatron: {gemm: 1.1, launch_s: 0.5}\n"
-    "measured:\n- gpu: h100-sxm-80gb\n  framework: megatron\n  rows: 12\n"
+    "measured:\n- gpu: h100-sxm-80gb\n  kernels: megatron\n  framework: megatron\n"
+    "  rows: 12\n"
     "  sources: {somebody: 12}\n  mape_before: 0.3\n  mape_fitted: 0.05\n"
     "  left_out: {rows: 12, mape: 0.1, median: 0.08, p90: 0.2, parts: source}\n"
     "  unidentified: [memory]\n"

@@ -209,7 +209,8 @@ def test_hidden_values_of_axes_are_refused(mark: str, tmp_path: Path) -> None:
     result = run("search", sweep, "--store", str(tmp_path / "own.sqlite"))
     assert (result.code, result.stdout) == (2, "")
     expect_seen(result.stderr)
-    assert result.stderr.startswith(f"error: {sweep}:12: model.name: ")
+    line = SWEEP[: SWEEP.index("cluster.count")].count("\n") + 1
+    assert result.stderr.startswith(f"error: {sweep}:{line}: model.name: ")
     assert result.stderr.count("\n") == 1
 
 
@@ -224,7 +225,8 @@ def test_fields_of_a_sweep_are_refused_in_a_line(
     assert (result.code, result.stdout) == (2, "")
     expect_seen(result.stderr)
     lines = result.stderr.removeprefix("error: ").splitlines()
-    assert all(line.startswith(f"{sweep}:14: {field}") for line in lines), lines
+    last = SWEEP.count("\n") + 1
+    assert all(line.startswith(f"{sweep}:{last}: {field}") for line in lines), lines
 
 
 def test_sweeps_have_no_other_texts() -> None:

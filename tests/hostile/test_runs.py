@@ -131,6 +131,7 @@ def test_plot_has_the_elements_of_its_template(plots: dict[str, Path]) -> None:
 PROFILE_TEXTS = {
     ("measured", "*", "gpu"),
     ("measured", "*", "framework"),
+    ("measured", "*", "kernels"),
     ("measured", "*", "left_out", "parts"),
     ("measured", "*", "unidentified", "*"),
     ("left_out", "parts"),
@@ -143,7 +144,8 @@ def test_texts_of_a_profile_are_shown_or_refused(mark: str, tmp_path: Path) -> N
     bundled = Path(__file__).parents[2] / "profiles" / "measured.yaml"
     data = yaml.safe_load(bundled.read_text(encoding="utf-8"))
     for own in data["measured"]:
-        own |= {"gpu": mark + own["gpu"], "framework": mark, "unidentified": [mark]}
+        own |= {"gpu": mark + own["gpu"], "framework": mark}
+        own |= {"kernels": mark, "unidentified": [mark]}
         if own.get("left_out"):
             own["left_out"]["parts"] = mark
     if data.get("left_out"):

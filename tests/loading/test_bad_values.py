@@ -53,11 +53,15 @@ NUMBERS = [
         "16: limits.memory_margin: 1: expected a",
     ),
     (FRAMEWORK, "limits: {oom_risk: 0}", "16: limits.oom_risk: 0: expected a number"),
-    (FRAMEWORK, "limits: {oom_risk: 0.6}", "from 0.0001 to 0.5"),
+    (
+        FRAMEWORK,
+        "limits: {oom_risk: 0.6}",
+        "16: limits.oom_risk: 0.6: expected a number from 0.0001 to 0.5",
+    ),
     (
         FRAMEWORK,
         "limits: {oom_risk: 0.1, memory_margin: 0}",
-        "16: limits.memory_margin: 0.0: given beside limits.oom_risk; accepted: one of",
+        "16: limits.memory_margin: 0.0 given beside limits.oom_risk; accepted: one of",
     ),
     (FRAMEWORK, "limits: {memory_margin: 5%}", "16: limits.memory_margin: '5%': "),
     (FRAMEWORK, "limits: {memory_margin: .nan}", "16: limits.memory_margin: nan: "),

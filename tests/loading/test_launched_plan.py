@@ -173,7 +173,6 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
          "changes nothing: Megatron-FSDP is not used"),
         ("--micro-batch-size 2", "--micro-batch-size 1 changes nothing: it is given "),
         ("--optimizer-offload-fraction 0.5", "changes nothing: nothing is offloaded"),
-        ("--tp-comm-overlap", "training.overlap.tp is true there and false in"),
         ("--microbatch-group-size-per-virtual-pipeline-stage 2",
          "changes nothing: stages have one chunk each"),
         ("--num-virtual-stages-per-pipeline-rank 2 "
@@ -191,6 +190,27 @@ def test_notes_say_what_becomes_of_options(
 ) -> None:
     _, notes = pins(tmp_path, f"{MEGATRON[:-1]} {more}\n")
     assert any(told in note for note in notes), notes
+
+
+@pytest.mark.parametrize(
+    ("said", "more", "told"),
+    [
+        ({"tp": False}, " --tp-comm-overlap",
+         "--tp-comm-overlap: training.overlap.tp is true there and false in the spec"),
+        ({"gradients": False}, "",
+         "--overlap-grad-reduce: training.overlap.gradients is true there and false"),
+        ({"parameters": True}, "", ""),
+        ({}, " --tp-comm-overlap", ""),
+    ],
+)  # fmt: skip
+def test_what_hides_is_compared_with_what_a_spec_says_of_it(
+    tmp_path: Path, said: dict[str, bool], more: str, told: str
+) -> None:
+    """A spec that leaves a switch to its framework contradicts no launch."""
+    own = spec(overlap=said)
+    _, notes = pins(tmp_path, f"{MEGATRON[:-1]}{more}\n", own)
+    about = [note for note in notes if "training.overlap" in note]
+    assert [told in note for note in about] == [True] * bool(told)
 
 
 def test_groups_of_micro_batches_are_named_where_stages_leave_a_rest(

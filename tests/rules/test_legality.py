@@ -49,6 +49,7 @@ APART = (
     "activations_partitioned",
     "activations_offloaded",
     "context_exchange_supported",
+    "expert_dispatch_supported",
 )
 """Rules with tests of their own."""
 
@@ -467,6 +468,17 @@ def test_context_is_exchanged_as_the_framework_can() -> None:
     # 4 KV heads, whole ones on every GPU
     assert is_kept("megatron", "ulysses", cp=2, tp=2)
     assert not is_kept("megatron", "ulysses", cp=4, tp=2)
+
+
+@pytest.mark.parametrize("framework", framework_names())
+def test_deepep_is_of_frameworks_that_have_it(framework: str) -> None:
+    for dispatch, knowing in (
+        ("alltoall", framework_names()),
+        ("deepep", ("megatron", "generic", "ideal")),
+    ):
+        training = SPEC["training"] | {"expert_dispatch": dispatch}
+        broken = names_broken(spec(framework, training=training), row())
+        assert ("expert_dispatch_supported" not in broken) == (framework in knowing)
 
 
 @pytest.mark.parametrize(

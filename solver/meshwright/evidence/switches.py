@@ -5,7 +5,6 @@ from __future__ import annotations
 from meshwright.evidence.assumptions import Assumptions
 from meshwright.evidence.published_terms import XLA
 from meshwright.evidence.run import Run
-from meshwright.frameworks.base.registry import GENERIC
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.spec.training import Overlap
 
@@ -35,9 +34,10 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
 
     LLM Foundry has flash-attention's cross-entropy beside what FSDP has.
     """
-    usual = framework_named(framework).fused
+    own = framework_named(framework)
+    usual = own.fused
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
-    is_plain = framework in ("fsdp", "torchtitan", GENERIC) and not is_compiled(run)
+    is_plain = own.has_plain_norm and not is_compiled(run)
     if is_plain and run.date < FUSED_NORM_SINCE:
         fused -= {"norm"}
     return None if fused == usual else sorted(fused)
@@ -64,14 +64,15 @@ def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool
         said = {kind for word, kind in _WORDS.items() if word in words.lower()}
         return {kind: kind in said for kind in Overlap.model_fields}
     code = run.config.framework.lower()
-    if framework not in ("megatron", "deepspeed"):
+    own = framework_named(framework)
+    if not own.asks_overlap:
         return {}
     if any(word in code for word in _TUNED):
         on = {"gradients", "parameters", "pp"}
     elif "zero-3" in code or run.config.zero_stage == 3:
         on = {"gradients", "parameters"}
     else:
-        on = {"pp"} if framework == "megatron" and run.date >= "2023" else set()
+        on = {"pp"} & own.overlap if run.date >= "2023" else set()
     text = ", ".join(sorted(on)) or "none"
     assumed.value("config.overlap", text)
     return {kind: kind in on for kind in Overlap.model_fields}

@@ -9,6 +9,7 @@ from meshwright.exports.launch import Launcher, Program, Seats, launch_files
 from meshwright.exports.model_page import lora_notes, model_page
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
+from meshwright.exports.unsaid import unsaid
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
@@ -114,6 +115,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         f"optimizer is {spec.training.optimizer}."
     )
     yield from lora_notes(spec)
+    yield from unsaid(spec, "Accelerate", ())
     if plan.microbatches > 1 and plan.zero >= 2:
         yield (
             f"A step is {plan.microbatches} micro-batches. `GradientAccumulationPlugin("

@@ -35,6 +35,13 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("cross_entropy_loss_fusion", fused, "training.fused")
     if "tp" in overlap_of(spec) and plan.tp > 1 and plan.sequence_parallel:
         yield Setting("tp_comm_overlap", True, "training.overlap.tp")
+    if "ep" in overlap_of(spec) and plan.ep > 1:
+        name = "overlap_moe_expert_parallel_comm"
+        yield Setting(name, True, "training.overlap.ep")
+    if plan.vpp > 1:
+        is_hidden, why = "pp" in overlap_of(spec), "training.overlap.pp"
+        yield Setting("overlap_p2p_comm", is_hidden, why)
+        yield Setting("batch_p2p_comm", not is_hidden, "one or the other")
     if plan.zero >= 2:
         yield Setting("init_model_with_meta_device", True, "no GPU holds all of it")
         yield Setting("gradient_accumulation_fusion", False, "not with Megatron-FSDP")

@@ -10,6 +10,7 @@ from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import lora_notes, model_page
 from meshwright.exports.target import Target, layers, listed
+from meshwright.exports.unsaid import unsaid
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
@@ -143,6 +144,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         f"{spec.training.optimizer}, sequences are {spec.training.seq_len} tokens."
     )
     yield from lora_notes(spec)
+    yield from unsaid(spec, "DeepSpeed", ("overlap.gradients",) * (plan.zero >= 1))
     if plan.recompute == "full":
         yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
     if plan.offload in ("optimizer", "gradients", "parameters"):

@@ -16,11 +16,12 @@ from meshwright.exports.target import (
     recomputed_layers,
     recomputed_text,
 )
-from meshwright.frameworks.base.registry import fused_of
+from meshwright.exports.unsaid import unsaid
+from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import ExpertDispatch
+from meshwright.spec.training import ExpertDispatch, Overlap
 
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
@@ -31,6 +32,8 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan Megatron-LM has no arguments for."""
     yield from model_refusals(spec.model)
     yield from _recompute_refusals(plan)
+    if "ep" in overlap_of(spec) and plan.ep > 1:
+        yield from _expert_overlap_refusals(plan)
     yield from state_refusals(spec, plan)
 
 
@@ -44,6 +47,18 @@ def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
     elif len({*recomputed}) > 1 or recomputed[0] % plan.vpp:
         sentence = f"full on {said}: recompute_num_layers is one number for all stages"
         yield Refusal("recompute", sentence, CONFIG)
+
+
+def _expert_overlap_refusals(plan: Plan) -> Iterator[Refusal]:
+    """Yield what experts' messages cannot hide beside."""
+    field = "training.overlap.ep"
+    modules = plan.recompute_modules.split("+") if plan.recompute_modules else []
+    if plan.recompute == "full" or "moe" in modules:
+        yield Refusal(field, "beside recomputation of experts", CONFIG)
+    if plan.pp > 1 and plan.vpp == 1:
+        yield Refusal(field, "beside stages of one chunk each", CONFIG)
+    if plan.precision in ("fp32", "tf32"):
+        yield Refusal(field, f"in {plan.precision}: bf16 or fp16", CONFIG)
 
 
 def arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -179,9 +194,14 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         "all of the model.",
         "Ranks are in Megatron-LM's own order, tp-cp-ep-dp-pp: "
         "`--use-tp-pp-dp-mapping` must not be given.",
+        *unsaid(spec, "Megatron-LM", SAID),
     ]
     page = model_page(spec, "Megatron-LM", notes)
     return [*launch_files(spec.cluster, program), page]
+
+
+SAID = (*(f"overlap.{kind}" for kind in Overlap.model_fields), "fused.loss")
+"""Settings of code that the arguments of Megatron-LM, and Bridge, carry."""
 
 
 TARGET = Target(

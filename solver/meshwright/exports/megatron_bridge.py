@@ -12,6 +12,7 @@ from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.megatron_state import STRATEGIES, is_precision_aware
 from meshwright.exports.model_page import model_page
 from meshwright.exports.target import Target
+from meshwright.exports.unsaid import unsaid
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
@@ -69,6 +70,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         "make `cfg.model` and set the fields of the plan on it.",
         "Data are made up: give `cfg.dataset`, `cfg.tokenizer` and the rate of the "
         "optimizer.",
+        *unsaid(spec, "Megatron Bridge", megatron.SAID),
     ]
     page = model_page(spec, "Megatron Bridge", notes)
     config = ExportedFile(name=FILE, text=config_text(spec, plan))

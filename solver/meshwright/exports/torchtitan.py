@@ -13,6 +13,8 @@ from meshwright.exports.target import Target
 from meshwright.exports.torchtitan_model_code import Line, imports, model_lines
 from meshwright.exports.torchtitan_models import flavor
 from meshwright.exports.torchtitan_rules import refusals
+from meshwright.exports.unsaid import unsaid
+from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -49,6 +51,8 @@ _IMPORTS = (
     "from torchtitan.trainer import Trainer",
 )
 
+_COMPILE = "from torchtitan.config import CompileConfig"
+
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     """Return the configuration of a plan, the script that starts it, and its model."""
@@ -69,7 +73,8 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
 
 def config_text(spec: Spec, plan: Plan) -> str:
     """Return the configuration module, a line with its comment per number."""
-    names = "\n".join(sorted({*_IMPORTS, *imports(spec, plan)}))
+    own = [_COMPILE] * spec.training.compile
+    names = "\n".join(sorted({*_IMPORTS, *own, *imports(spec, plan)}))
     head = _HEAD.format(
         module=MODULE, title=printable(spec.title), plan=plan, imports=names
     )
@@ -100,7 +105,19 @@ def _trainer_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
     yield "    ),", ""
     policy = POLICIES[plan.recompute]
     yield f"    activation_checkpoint={policy},", f"plan.recompute {plan.recompute}"
+    yield from _compile_lines(spec)
     yield ")", ""
+
+
+def _compile_lines(spec: Spec) -> Iterator[Line]:
+    if not spec.training.compile:
+        return
+    yield "    compile=CompileConfig(", ""
+    yield _argument(Setting("enable", True, "training.compile"))
+    if "tp" in overlap_of(spec):
+        why = "training.overlap.tp"
+        yield _argument(Setting("enable_async_tensor_parallel", True, why))
+    yield "    ),", ""
 
 
 def _argument(own: Setting) -> Line:
@@ -126,6 +143,8 @@ def _training(spec: Spec, plan: Plan) -> Iterator[Setting]:
     why = "neither pipelines nor expert dispatch can be captured"
     if plan.pp > 1 or plan.ep > 1:
         yield Setting("disable_cuda_graphs", True, why)
+    elif training.cuda_graphs is False:
+        yield Setting("disable_cuda_graphs", True, "training.cuda_graphs")
 
 
 def _parallelism(plan: Plan) -> Iterator[Setting]:
@@ -174,6 +193,8 @@ def _notes(spec: Spec) -> Iterator[str]:
     else:
         yield f"`{MODULE}.py` builds torchtitan's Llama 3 with the numbers of the spec."
     yield "The tokenizer, the data and the learning rate in it are yours to change."
+    said = ("compile", "cuda_graphs", "loss_chunks", "overlap.tp")
+    yield from unsaid(spec, "torchtitan", said)
 
 
 TARGET = Target(

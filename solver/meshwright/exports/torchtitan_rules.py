@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import recomputed_text
 from meshwright.exports.torchtitan_models import flavor, is_llama
+from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -45,6 +46,14 @@ def _training_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if plan.precision in ("fp16", "tf32"):
         check = f"{configs}.mixed_precision_param"
         yield Refusal("precision", f"{plan.precision}: bfloat16 or float32", check)
+    if "tp" in overlap_of(spec) and not training.compile:
+        sentence = "without training.compile, which splits matmuls for it"
+        check = "torchtitan/config/configs.py: CompileConfig.__post_init__"
+        yield Refusal("training.overlap.tp", sentence, check)
+    if training.cuda_graphs and (plan.pp > 1 or plan.ep > 1):
+        sentence = "beside a pipeline or experts that are spread: nothing is captured"
+        check = "torchtitan/trainer.py: _validate_cuda_graphs"
+        yield Refusal("training.cuda_graphs", sentence, check)
     if training.attention != "flash":
         check = "torchtitan/models/common/config_utils.py: get_attention_config"
         yield Refusal("training.attention", "plain: all attention is fused", check)

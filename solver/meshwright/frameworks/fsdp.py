@@ -18,6 +18,7 @@ FRAMEWORK = Framework(
     own_words=limits.OWN_WORDS,
     offloads=(PARAMETERS,),
     full_scope=all_layers(f"{limits.VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
+    has_plain_norm=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     # flash-attention trains fp32 parameters under autocast, one replica per GPU

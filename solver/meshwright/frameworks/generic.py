@@ -30,5 +30,6 @@ FRAMEWORK = Framework(
     frozen_weights=FROZEN_WEIGHTS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(unnamed=CHEAP),
+    has_plain_norm=True,
     has_uneven_chunks=True,
 )

@@ -32,6 +32,7 @@ FRAMEWORK = Framework(
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
     shards_gradients_after_pipeline=True,
+    has_plain_norm=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     kernels="fsdp",  # PyTorch's, as plain FSDP runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from pydantic import ValidationError
 
@@ -18,16 +18,26 @@ from meshwright.reading.messages import explain, shown
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Overlap
+from meshwright.spec.training import FusedOperation, Overlap
 
 _FUSED = "training.fused."
 
-FUSED = (
-    "training.attention",
-    "training.fused.loss",
-    "model.dropout",
+_OF_CODE = (
+    *(f"{_FUSED}{kind}" for kind in get_args(FusedOperation)),
     *(f"training.overlap.{kind}" for kind in Overlap.model_fields),
+    "training.compile",
+    "training.cuda_graphs",
 )
+
+LEFT_OUT = (
+    *_OF_CODE,
+    "training.context_exchange",
+    "training.loss_chunks",
+    "training.loss_parallel",
+)
+"""Facts that differ from no spec that leaves them out: its framework has them then."""
+
+FUSED = ("training.attention", "model.dropout", *_OF_CODE)
 """Facts of the code that a spec may leave to its framework: never an error."""
 
 
@@ -133,7 +143,7 @@ def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
 
 def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[str]:
     expected = _value(spec, field)
-    is_default = field == "training.fused.loss" and expected is None
+    is_default = expected is None and field in LEFT_OUT
     if field == "training.gradients" and expected is None:
         is_default = launch.value("precision") == "fp16"
         expected = "fp32"

@@ -191,6 +191,10 @@ class Framework:
     overlap: Overlaps = frozenset({"gradients", "parameters"})
     """Traffic that hides behind compute unless a spec says otherwise: what the launches
     that we write ask of the framework."""
+    asks_overlap: bool = False
+    """Whether gradients and weights hide only where a launch asks for it."""
+    has_plain_norm: bool = False
+    """Whether its norms are PyTorch's own, which are one kernel since version 2.9."""
     joins_norms: bool = False
     """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
     loss_bytes: int = EAGER_LOSS_BYTES

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from meshwright.imports.launch import Launch
 from meshwright.imports.options.layout import has_prediction, layers_of_stages
+from meshwright.imports.options.megatron_kernels import say_kernels, say_overlap
 from meshwright.imports.options.megatron_state import say_offload, say_sharding
 from meshwright.imports.settings.setting import Setting, Settings
 
@@ -19,17 +20,6 @@ DEGREES = {
 }
 """Degrees of a plan, and the names of the options that hold them."""
 
-OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
-
-ATTENTION = {
-    "flash": "flash", "fused": "flash", "auto": "flash", "unfused": "plain",
-    "local": "plain",
-}  # fmt: skip
-"""Words of `--attention-backend`, and the kind of attention that they are."""
-
-DISPATCHES = {"alltoall": "alltoall", "allgather": "alltoall", "flex": "deepep"}
-"""Words of `--moe-token-dispatcher-type`, and the nearest dispatch that is priced."""
-
 METHODS = ("uniform", "block")
 
 NOT_JUDGED = {
@@ -38,7 +28,6 @@ NOT_JUDGED = {
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
     "mtp_num_layers": "layers that predict more tokens are not in the model",
-    "moe_enable_deepep": "experts exchange tokens by plain all-to-all",
     "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
     "outer_dp_sharding_strategy": "replicas count as whole",
 }
@@ -51,8 +40,8 @@ _NOT_JUDGED_UNLESS = {
 
 _AS_COUNTED = (
     "accumulate_allreduce_grads_in_fp32", "use_precision_aware_optimizer",
-    "ckpt_format",
-    "init_model_with_meta_device", "cp_comm_type", "gradient_accumulation_fusion",
+    "ckpt_format", "batch_p2p_comm",
+    "init_model_with_meta_device", "gradient_accumulation_fusion",
     "average_in_collective", "pipeline_dtype", "fp8_recipe",
     "rampup_batch_size",
 )  # fmt: skip
@@ -77,8 +66,8 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     say_recompute(settings, launch, is_complete=is_complete)
     say_sharding(settings, launch, is_complete=is_complete)
     say_offload(settings, launch, is_complete=is_complete)
-    _say_kernels(settings, launch)
-    _say_overlap(settings, launch, is_complete)
+    say_kernels(settings, launch)
+    say_overlap(settings, launch, is_complete=is_complete)
     for name, why in NOT_JUDGED.items():
         own = settings.get(name)
         if own is not None and _is_given(own, _NOT_JUDGED_UNLESS.get(name)):
@@ -250,62 +239,3 @@ def _words(setting: Setting) -> list[str]:
     value = setting.value
     words = value if isinstance(value, list) else str(value).strip("[]").split(",")
     return [str(word).strip(" '\"") for word in words]
-
-
-OVERLAP = {
-    "overlap_grad_reduce": "gradients",
-    "overlap_param_gather": "parameters",
-    "tp_comm_overlap": "tp",
-    "overlap_moe_expert_parallel_comm": "ep",
-}
-"""Options of traffic that hides, off unless given, and fields of `training.overlap`."""
-
-
-def _say_overlap(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    for name, kind in OVERLAP.items():
-        if found := settings.flag(name):
-            launch.say(f"training.overlap.{kind}", *found)
-        elif is_complete and kind in ("gradients", "parameters"):
-            launch.say(f"training.overlap.{kind}", False)
-    if own := settings.is_on("no_overlap_p2p_communication"):
-        launch.say("training.overlap.pp", False, own)
-
-
-def _say_kernels(settings: Settings, launch: Launch) -> None:
-    optimizer = settings.get("optimizer")
-    if optimizer is not None and optimizer.value in OPTIMIZERS:
-        launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
-    elif optimizer is not None:
-        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
-        launch.say("training.expert_dispatch", *found)
-    _say_activations(settings, launch)
-    if found := settings.word(ATTENTION, "attention_backend"):
-        launch.say("training.attention", *found)
-    if own := settings.is_on("use_flash_attn"):
-        launch.say("training.attention", "flash", own)
-    fused = settings.flag("cross_entropy_loss_fusion")
-    if fused and launch.framework == "megatron":
-        launch.say("training.fused.loss", *fused)
-
-
-def _say_activations(settings: Settings, launch: Launch) -> None:
-    """Say where saved activations lie, if not whole on the GPU that made them."""
-    if own := settings.is_on("distribute_saved_activations"):
-        launch.say("training.partition_activations", True, own)
-    _say_offloaded_activations(settings, launch)
-
-
-def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
-    """Say how many layers leave their activations to the host, where any do.
-
-    The number alone switches the arguments of Megatron-LM on, not those of the core.
-    """
-    found = settings.count("cpu_offloading_num_layers", least=0)
-    switch = settings.flag("cpu_offloading")
-    if found is None or found[0] == 0:
-        return
-    if switch is not None and not switch[0]:
-        launch.changes_nothing(found[1], "cpu_offloading is off")
-        return
-    launch.say("training.offload_activations", *found)

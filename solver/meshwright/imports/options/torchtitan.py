@@ -40,17 +40,15 @@ PRECISIONS = {
 }  # fmt: skip
 
 NOT_JUDGED = {
-    "compile.enable": "see training.fused of the spec",
-    "training.compile": "see training.fused of the spec",
     "parallelism.fsdp_reshard_after_forward_policy": "not a policy that is known",
     "parallelism.pipeline_parallel_schedule_csv": "schedules of a file are not read",
 }
 
 _AS_COUNTED = (
-    "training.disable_cuda_graphs", "training.mixed_precision_reduce", "training.dtype",
+    "training.mixed_precision_reduce", "training.dtype",
     "parallelism.context_parallel_load_balancer", "module", "config", "model.flavor",
     "model.name", "activation_checkpoint.selective_ac_option", "loss.loss_fn",
-    "model_spec", "parallelism.enable_loss_parallel",
+    "model_spec",
 )  # fmt: skip
 
 
@@ -77,14 +75,37 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     _say_batch(settings, launch)
     _say_state(settings, launch, is_complete)
     _say_recompute(settings, launch, is_complete)
-    for section in ("compile", "parallelism"):
-        if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
-            launch.say("training.overlap.tp", *found)
+    _say_kernels(settings, launch)
     for name, why in NOT_JUDGED.items():
         if (own := settings.get(name)) and str(own.value).lower() not in (
             "false", "none", "",
         ):  # fmt: skip
             launch.is_not_judged(own, why)
+
+
+def _say_kernels(settings: Settings, launch: Launch) -> None:
+    """Say what is compiled, captured, split into chunks, or hidden."""
+    for section in ("compile", "parallelism"):
+        if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
+            launch.say("training.overlap.tp", *found)
+    if found := settings.flag("compile.enable", "training.compile"):
+        launch.say("training.compile", *found)
+    graphs = settings.flag("training.disable_cuda_graphs")
+    if graphs and graphs[0] and _can_capture(launch):
+        launch.say("training.cuda_graphs", False, graphs[1])
+    if chunks := settings.count("loss.num_chunks"):
+        launch.say("training.loss_chunks", *chunks)
+    split = settings.flag("parallelism.enable_loss_parallel")
+    whole = settings.is_on("parallelism.disable_loss_parallel")
+    if split and launch.value("tp") != 1:
+        launch.say("training.loss_parallel", *split)
+    elif whole and launch.value("tp") != 1:
+        launch.say("training.loss_parallel", False, whole)
+
+
+def _can_capture(launch: Launch) -> bool:
+    """Return whether graphs could replay the kernels: not pipelines, nor experts."""
+    return launch.value("pp") in (None, 1) and launch.value("ep") in (None, 1)
 
 
 def _say_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:

@@ -20,7 +20,7 @@ def plan() -> ConfigContainer:
         tensor_model_parallel_size=2,                        # plan.tp
         sequence_parallel=True,                              # plan.sequence_parallel
         pipeline_model_parallel_size=4,                      # plan.pp
-        pipeline_model_parallel_layout='Et*8|t*9|t*9|t*6L',  # plan.stages: layers t of each, embedding E, loss L
+        pipeline_model_parallel_layout='Et*9|t*8|t*8|t*7L',  # plan.stages: layers t of each, embedding E, loss L
         pipeline_dtype=torch.bfloat16,                       # plan.precision bf16: what stages send
         context_parallel_size=2,                             # plan.cp
         cp_comm_type='p2p',                                  # a ring, as its time is counted

@@ -11,7 +11,7 @@ ARGUMENTS=(
   --tensor-model-parallel-size 2                        # plan.tp
   --sequence-parallel                                   # plan.sequence_parallel
   --pipeline-model-parallel-size 4                      # plan.pp
-  --pipeline-model-parallel-layout 'Et*8|t*9|t*9|t*6L'  # plan.stages: layers t of each, embedding E, loss L
+  --pipeline-model-parallel-layout 'Et*9|t*8|t*8|t*7L'  # plan.stages: layers t of each, embedding E, loss L
   --context-parallel-size 2                             # plan.cp
   --cp-comm-type p2p                                    # a ring, as its time is counted
   --micro-batch-size 1                                  # plan.micro_batch

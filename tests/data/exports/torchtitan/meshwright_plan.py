@@ -1,7 +1,7 @@
 """A plan for torchtitan: --module meshwright_plan --config plan."""
 
 # llama on 16 x h100-sxm-80gb (dgx-h100), torchtitan, bf16, sequence 8,192, batch 128
-# tp=2,pp=2,vpp=8,ep=1,dp_replicate=1,dp_shard=4,zero=2,micro_batch=2,microbatches=16,sequence_parallel=true,recompute=selective,schedule=1f1b,offload=none,precision=bf16
+# tp=2,pp=2,vpp=2,ep=1,dp_replicate=1,dp_shard=4,zero=2,micro_batch=1,microbatches=32,sequence_parallel=true,recompute=selective,schedule=1f1b,offload=none,precision=bf16
 
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
@@ -30,7 +30,7 @@ def plan() -> Trainer.Config:
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # yours
         training=TrainingConfig(
             local_batch_size=32,                              # plan.micro_batch x plan.microbatches: the pipeline splits it
-            global_batch_size=128,                            # training.global_batch: 16 micro-batches per step
+            global_batch_size=128,                            # training.global_batch: 32 micro-batches per step
             seq_len=8192,                                     # training.seq_len
             enable_cpu_offload=False,                         # plan.offload none
             mixed_precision_param='bfloat16',                 # plan.precision bf16
@@ -46,25 +46,13 @@ def plan() -> Trainer.Config:
             context_parallel_degree=1,                        # plan.cp
             expert_parallel_degree=1,                         # plan.ep
             pipeline_parallel_degree=2,                       # plan.pp
-            pipeline_parallel_schedule='Interleaved1F1B',     # plan.schedule 1f1b, plan.vpp 8
-            pipeline_parallel_microbatch_size=2,              # plan.micro_batch
+            pipeline_parallel_schedule='Interleaved1F1B',     # plan.schedule 1f1b, plan.vpp 2
+            pipeline_parallel_microbatch_size=1,              # plan.micro_batch
             module_fqns_per_model_part=[                      # plan.stages, of each virtual stage
-                ["tok_embeddings", *(f"layers.{i}" for i in range(0, 2))],  # 2 layers
-                [*(f"layers.{i}" for i in range(2, 4))],      # 2 layers
-                [*(f"layers.{i}" for i in range(4, 6))],      # 2 layers
-                [*(f"layers.{i}" for i in range(6, 8))],      # 2 layers
-                [*(f"layers.{i}" for i in range(8, 10))],     # 2 layers
-                [*(f"layers.{i}" for i in range(10, 12))],    # 2 layers
-                [*(f"layers.{i}" for i in range(12, 14))],    # 2 layers
-                [*(f"layers.{i}" for i in range(14, 16))],    # 2 layers
-                [*(f"layers.{i}" for i in range(16, 18))],    # 2 layers
-                [*(f"layers.{i}" for i in range(18, 20))],    # 2 layers
-                [*(f"layers.{i}" for i in range(20, 22))],    # 2 layers
-                [*(f"layers.{i}" for i in range(22, 24))],    # 2 layers
-                [*(f"layers.{i}" for i in range(24, 26))],    # 2 layers
-                [*(f"layers.{i}" for i in range(26, 28))],    # 2 layers
-                [*(f"layers.{i}" for i in range(28, 30))],    # 2 layers
-                [*(f"layers.{i}" for i in range(30, 32)), "norm", "lm_head"],  # 2 layers
+                ["tok_embeddings", *(f"layers.{i}" for i in range(0, 8))],  # 8 layers
+                [*(f"layers.{i}" for i in range(8, 16))],     # 8 layers
+                [*(f"layers.{i}" for i in range(16, 24))],    # 8 layers
+                [*(f"layers.{i}" for i in range(24, 32)), "norm", "lm_head"],  # 8 layers
             ],
         ),
         activation_checkpoint=SelectiveAC.Config(),           # plan.recompute selective

@@ -1,0 +1,172 @@
+"""Switches of training: told to a framework and read again, refused, or noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import meshwright as mw
+from meshwright.explanations.changed_spec import with_pins
+from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.target_names import TARGETS
+from meshwright.frameworks.base.registry import framework
+from meshwright.imports.read_launch import read_launch
+from meshwright.plans.plan import Plan
+from meshwright.spec.pins import Pins
+from meshwright.spec.training import FusedOperation
+from tests.exports.small import FRAMEWORKS, LLAMA
+from tests.helpers.launches import solved_again, written
+
+EXPERTS = {"n_experts": 8, "top_k": 2, "d_ff": 1024}
+
+SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "compile": ({"compile": True}, {}),
+    "cuda_graphs": ({"cuda_graphs": True}, {"pp": 1}),
+    "cuda_graphs off": ({"cuda_graphs": False}, {"pp": 1}),
+    "loss_chunks": ({"loss_chunks": 4}, {}),
+    "loss_parallel": ({"loss_parallel": False}, {"tp": 2}),
+    "overlap.gradients": ({"overlap": {"gradients": False}}, {"zero": 1}),
+    "overlap.parameters": ({"overlap": {"parameters": False}}, {"zero": 1}),
+    "overlap.tp": (
+        {"overlap": {"tp": True}}, {"tp": 2, "sequence_parallel": True}),
+    "overlap.tp compiled": (
+        {"overlap": {"tp": True}, "compile": True},
+        {"tp": 2, "sequence_parallel": True}),
+    "overlap.ep": ({"overlap": {"ep": True}}, {"ep": 2}),
+    "overlap.pp": ({"overlap": {"pp": False}}, {"pp": 2, "vpp": 2}),
+    "overlap.pp on": ({"overlap": {"pp": True}}, {"pp": 2, "vpp": 2}),
+    "fused.rope": ({"fused": ["norm", "loss"]}, {}),
+    "fused.loss": ({"fused": ["norm"]}, {}),
+    "expert_dispatch": ({"expert_dispatch": "deepep"}, {"ep": 2}),
+    "context_exchange": ({"context_exchange": "gather"}, {"cp": 2}),
+}  # fmt: skip
+"""By name: the switch of a spec, and pins of a plan that it concerns."""
+
+WITH_EXPERTS = ("overlap.ep", "expert_dispatch")
+
+
+def spec_of(target: str, name: str, **training: Any) -> mw.Spec:
+    """Return the spec of a switch, for a framework whose limits may rule it out."""
+    moe = {"moe": EXPERTS} if name in WITH_EXPERTS else {}
+    zero = {"zero": 3} if target == "accelerate" else {}
+    return mw.load(
+        {
+            "model": {**LLAMA, **moe},
+            "cluster": {"topology": "dgx-h100", "count": 2},
+            "framework": FRAMEWORKS[target],
+            "training": {"seq_len": 8192, "global_batch": 128, **training},
+            "pins": {**SWITCHES[name][1], **zero},
+        },
+        mw.Spec,
+    )
+
+
+@cache
+def solved(target: str, name: str) -> tuple[mw.Spec, Plan] | str:
+    """Return the spec of a switch and its best plan, or why there is none."""
+    try:
+        spec = spec_of(target, name, **SWITCHES[name][0])
+    except mw.SpecError as error:
+        return f"{target}: {error}"
+    best = mw.solve(spec, by_kind=False).best
+    return (spec, best.plan) if best else f"{target} has no plan with these pins"
+
+
+def plan_of(target: str, name: str) -> tuple[mw.Spec, Plan]:
+    """Return the spec of a switch and its best plan, if a framework has any."""
+    found = solved(target, name)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def changed(spec: mw.Spec) -> Iterator[tuple[str, object]]:
+    """Yield the switches that a spec has otherwise than its framework by itself."""
+    usual, training = framework(spec.framework), spec.training
+    said: dict[str, tuple[object, object]] = {
+        "compile": (training.compile, False),
+        "cuda_graphs": (training.cuda_graphs, usual.has_cuda_graphs),
+        "loss_chunks": (training.loss_chunks, usual.loss_chunks),
+        "loss_parallel": (training.loss_parallel, usual.is_loss_parallel),
+        "expert_dispatch": (training.expert_dispatch, "alltoall"),
+        "context_exchange": (training.context_exchange, usual.context_exchanges[0]),
+    }
+    for kind, own in training.overlap:
+        said[f"overlap.{kind}"] = own, kind in usual.overlap
+    if training.fused is not None:
+        for operation in get_args(FusedOperation):
+            is_fused = operation in training.fused
+            said[f"fused.{operation}"] = is_fused, operation in usual.fused
+    for name, (value, default) in said.items():
+        if value not in (None, default):
+            yield f"training.{name}", value
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_switch_is_written_refused_or_noted(
+    target: str, name: str, tmp_path: Path
+) -> None:
+    spec, plan = plan_of(target, name)
+    switches = dict(changed(spec))
+    try:
+        exported = mw.export(spec, plan, to=target)
+    except NotLaunchableError as refused:
+        names = {own.field for own in refused.refusals}
+        if not names & {*switches}:
+            pytest.skip(f"{target} refuses {names}")
+        return
+    launch = read_launch(written(exported, tmp_path))
+    for field, value in switches.items():
+        is_said = field in launch.said and launch.value(field) == value
+        # The one switch that Megatron-LM has off by itself, and specs have on.
+        is_left_out = field == "training.fused.loss" and target == "megatron"
+        if is_left_out:
+            assert "--cross-entropy-loss-fusion" not in exported["launch.sh"]
+        noted = f"`{field}` {str(value).lower()}, which none of these files tells"
+        assert is_said or is_left_out or noted in exported["model.md"], field
+        assert not (is_said and noted in exported["model.md"]), field
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_plan_with_a_switch_is_the_same_after_its_files(
+    target: str, name: str, tmp_path: Path
+) -> None:
+    spec, plan = plan_of(target, name)
+    try:
+        again = solved_again(spec, plan, target, tmp_path).best
+    except NotLaunchableError:
+        pytest.skip(f"{target} cannot be told")
+    assert again is not None
+    assert again.plan == plan
+    assert again.step_s == mw.price(spec, plan).step_s
+
+
+EP = {"overlap": {"ep": True}}
+
+
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        ({"ep": 2, "recompute": "full"}, "beside recomputation of experts"),
+        ({"ep": 2, "pp": 2, "vpp": 1, "recompute": "none"}, "of one chunk each"),
+        ({"ep": 2, "pp": 2, "vpp": 2, "recompute": "none"}, ""),
+    ],
+)
+def test_megatron_hides_messages_of_experts_where_its_checks_let_it(
+    pins: dict[str, Any], told: str
+) -> None:
+    spec = spec_of("megatron", "overlap.ep", **EP)
+    best = mw.solve(with_pins(spec, Pins.model_validate(pins)), by_kind=False).best
+    assert best is not None
+    if not told:
+        option = "--overlap-moe-expert-parallel-comm"
+        assert option in mw.export(spec, best.plan, to="megatron")["launch.sh"]
+        return
+    with pytest.raises(NotLaunchableError, match=told):
+        mw.export(spec, best.plan, to="megatron")
