@@ -38,7 +38,6 @@ NOT_JUDGED = {
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
     "mtp_num_layers": "layers that predict more tokens are not in the model",
-    "moe_enable_deepep": "experts exchange tokens by plain all-to-all",
     "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
     "outer_dp_sharding_strategy": "replicas count as whole",
 }
@@ -54,7 +53,7 @@ _AS_COUNTED = (
     "ckpt_format",
     "init_model_with_meta_device", "cp_comm_type", "gradient_accumulation_fusion",
     "average_in_collective", "pipeline_dtype", "fp8_recipe",
-    "rampup_batch_size",
+    "rampup_batch_size", "moe_enable_deepep",
 )  # fmt: skip
 
 
