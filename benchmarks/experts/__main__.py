@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.experts.judge import Verdict, judge
 from benchmarks.experts.read import configurations, exceptions
-from meshwright.spec.training import DEFAULT_OOM_RISK
+from meshwright.spec.limits import DEFAULT_OOM_RISK
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from meshwright.cpsat.interruptible import solve_until
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
-from meshwright.spec.training import Limits
+from meshwright.spec.limits import Limits
 from tests.helpers.command import run
 
 AT_ONCE = (

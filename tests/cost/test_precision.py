@@ -9,7 +9,7 @@ import pytest
 
 import meshwright as mw
 from meshwright import catalog
-from meshwright.cost.activations import saved_bytes
+from meshwright.cost.activation_bytes import saved_bytes
 from meshwright.cost.compute import kernels
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job

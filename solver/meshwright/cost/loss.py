@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.activations import head_saved_bytes
+from meshwright.cost.activation_bytes import head_saved_bytes
 from meshwright.cost.job import Job
 from meshwright.cost.state import is_loss_parallel, loss_bytes, loss_chunks
 from meshwright.cost.traffic import hidden_bytes

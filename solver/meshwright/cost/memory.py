@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost import offload
-from meshwright.cost.activations import (
+from meshwright.cost.activation_bytes import (
     dense_saved_bytes,
     layer_input_bytes,
     saved_bytes,

@@ -14,11 +14,11 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.consistency import pinned_layers
 from meshwright.spec.gpu import Precision
 from meshwright.spec.inference import Inference, WeightPrecision
+from meshwright.spec.limits import Limits
 from meshwright.spec.memory_spread import MemorySpread
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Limits
 
 PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
 """Plan fields that a deployment may pin."""

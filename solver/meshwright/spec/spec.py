@@ -13,11 +13,12 @@ from meshwright.spec.card import card_gib
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.framework_names import FrameworkName
 from meshwright.spec.gpu import Precision
+from meshwright.spec.limits import Limits
 from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.run import TrainingRun
-from meshwright.spec.training import Limits, Training
+from meshwright.spec.training import Training
 
 
 class Spec(SpecModel):
