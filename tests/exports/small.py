@@ -16,14 +16,14 @@ FRAMEWORKS = {
     "accelerate": "fsdp",
 }
 
-PINS = {
+PINS: dict[str, dict[str, object]] = {
     "megatron": {"tp": 2, "pp": 4, "recompute": "none"},
     "megatron-bridge": {"tp": 2, "pp": 4, "recompute": "none"},
     "deepspeed": {"zero": 2, "recompute": "full", "offload": "none"},
     "torchtitan": {"tp": 2, "pp": 2, "cp": 1, "zero": 2, "vpp": 2},
     "accelerate": {"zero": 3, "recompute": "full"},
 }
-RECOMPUTED = {"torchtitan": {"recompute": "selective"}}
+RECOMPUTED: dict[str, dict[str, object]] = {"torchtitan": {"recompute": "selective"}}
 
 
 def spec_of(target: str, **model: object) -> mw.Spec:

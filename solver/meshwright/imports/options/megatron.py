@@ -43,7 +43,7 @@ _AS_COUNTED = (
     "ckpt_format", "batch_p2p_comm",
     "init_model_with_meta_device", "gradient_accumulation_fusion",
     "average_in_collective", "pipeline_dtype", "fp8_recipe",
-    "rampup_batch_size",
+    "rampup_batch_size", "moe_enable_deepep",
 )  # fmt: skip
 
 
