@@ -51,7 +51,7 @@ def spec(framework: str, host: dict[str, Any] | None = None, **own: Any) -> Spec
             "cluster": {"topology": topology},
             "framework": framework,
             "training": training,
-            "limits": {"memory_margin": 0},
+            "limits": {"memory_margin": 0, "host_memory_margin": 0},
             **own,
         }
     )

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from meshwright.check.check import check, rows_by_kind
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price, stage_times
+from meshwright.cost.schedule import sends
 from meshwright.cost.timing import block_times
 from meshwright.economics.ledger import ledger
 from meshwright.lattice.lattice import build_lattice
@@ -65,8 +66,10 @@ def check_time(job: Job, plan: Plan, told: Ledger) -> None:
     each = [stage_times(r, price(k, r).time, to_split(plan)) for k, r in kinds]
     for stage, kind in enumerate(job.gpu_kind_of_stage(plan.pp).tolist()):
         entries, times = told.of_stage(stage), each[kind]
+        host_s = sending_host_s(kinds[kind][0], plan)
         for part in ON_STEP:
-            expected = plan.microbatches * times.seconds.get(part, np.zeros(plan.pp))
+            each_s = times.seconds.get(part, np.zeros(plan.pp))
+            expected = plan.microbatches * (each_s - host_s if part == "pp" else each_s)
             assert sums(entries, part=part) == pytest.approx(expected[stage], abs=1e-12)
         assert sums(entries, part="recompute") == pytest.approx(
             plan.microbatches * again_s(kinds[kind][0], kinds[kind][1], plan, stage),
@@ -76,8 +79,19 @@ def check_time(job: Job, plan: Plan, told: Ledger) -> None:
         assert all(0 <= own.exposed_s <= own.seconds * (1 + 1e-9) for own in entries)
 
 
+def sending_host_s(kind: Job, plan: Plan) -> Any:
+    """Return what a micro-batch's messages cost the host: 1.5 dispatches, no traffic.
+
+    Both ends of each of its borders wait, one way and back.
+    """
+    if plan.pp == 1:
+        return np.zeros(1)
+    onward, back = sends(plan.pp, plan.vpp)
+    return (onward + back) * 1.5 * kind.efficiency.dispatch_s
+
+
 def again_s(kind: Job, rows: Skeletons, plan: Plan, stage: int) -> float:
-    """Return what a stage's recomputation waits for beside compute."""
+    """Return what a stage's recomputation waits for beside kernels and their host."""
     if plan.recompute == "selective":
         layers = plan.stages[stage].recompute_layers
         once_s = block_times(kind, rows)["layer"].repeated_s[0]
@@ -85,7 +99,8 @@ def again_s(kind: Job, rows: Skeletons, plan: Plan, stage: int) -> float:
     time = price(kind, rows).time
     if plan.recompute != "full":
         return 0.0
-    waits = time.recompute_s[0] - time.forward["compute"][0]
+    kernels_s = time.forward["compute"][0] + time.forward["host"][0]
+    waits = time.recompute_s[0] - kernels_s
     return float(plan.stages[stage].recompute_layers * waits)
 
 

@@ -62,7 +62,12 @@ def test_runs_that_agree_with_the_defaults_leave_them_alone() -> None:
 
 
 def test_three_runs_already_help() -> None:
-    runs = made_with(TRUTH, widths=(4096,))
+    """Their host starts a layer of Megatron, 4.5 dispatches, in 1 ms: hardly a wait.
+
+    Three runs that do not wait for the host cannot tell of it.
+    """
+    truth = TRUTH.model_copy(update={"dispatch_s": 1e-3 / 4.5})
+    runs = made_with(truth, widths=(4096,))
     measured, efficiency = only(runs[:3])
     assert measured.rows == 3
     assert measured.left_out is None
@@ -73,7 +78,7 @@ def test_three_runs_already_help() -> None:
         for r in runs[3:]
     ]
     before = [abs(r.step_s / (r.run.step_s or 0) - 1) for r in runs[3:]]
-    assert sum(errors) < sum(before) / 2
+    assert sum(errors) < sum(before) / 4
 
 
 def test_what_the_runs_do_not_tell_stays_at_its_default_and_is_named() -> None:

@@ -79,6 +79,8 @@ class Fit:
         self.sources = np.array([one.run.source_id for one in cases.runs])
         names = np.unique(self.sources).tolist()
         self._own = names if len(names) >= LEAST_SOURCES else []
+        classes = np.array([" ".join(own) for own in cases.classes])
+        self._unharmed = self.sources if self._own else classes
         has_users = bool(self._own) and len(set(cases.by_user.tolist())) > 1
         self.unknowns = unknowns(self.classes, self._own, has_users)
         start = {c: base.efficiency_of(c, "vendor") for c in self.classes}
@@ -124,7 +126,9 @@ class Fit:
     def _harmless(self, tangents: Tangents, kept: Bools) -> tuple[Floats, Counter[str]]:
         """Return the unknowns that fit some runs best and harm no large source.
 
-        Beside them, how often the weight of each source had to be raised for that.
+        Beside them, how often the weight of each source had to be raised for that. Of
+        somebody's own runs no large class is harmed, for the sake of another one that
+        shares its GPU or kernels.
         """
         tries, values = Counter(self._tries), self._start
         for _ in range(MOST_TRIES):
@@ -136,14 +140,15 @@ class Fit:
         return values, tries
 
     def _harmed(self, tangents: Tangents, kept: Bools, values: Floats) -> list[str]:
-        """Return the sources whose mean error a fit raises too much."""
+        """Return the sources or classes whose mean error a fit raises too much."""
         log_steps, _ = tangents.at(self._places(values))
         after = log_steps + self._logs(values, USER) - self.cases.log_measured
         harm = np.abs(np.expm1(after)) - np.abs(np.expm1(self._before))
-        of_source = {source: kept & (self.sources == source) for source in self._own}
+        names = np.unique(self._unharmed).tolist()
+        runs_of = {name: kept & (self._unharmed == name) for name in names}
         return [
-            source
-            for source, own in of_source.items()
+            name
+            for name, own in runs_of.items()
             if own.sum() >= LEAST_HARMED and harm[own].mean() > MOST_HARM
         ]
 
@@ -191,7 +196,9 @@ class Fit:
         counts = Counter(self.sources[kept].tolist())
         power = 0.25 if self._own else 0.0
         weights = [
-            HEAVIER ** tries[source] / max(counts[source], 1) ** power
-            for source in self.sources.tolist()
+            HEAVIER ** tries[name] / max(counts[source], 1) ** power
+            for source, name in zip(
+                self.sources.tolist(), self._unharmed.tolist(), strict=True
+            )
         ]
         return np.where(kept, weights, 0.0) / NOISE

@@ -48,7 +48,8 @@ class LinkFit:
     gb_s: float
     """Bandwidth of a ring per direction: bus bandwidth of nccl-tests, 1e9 bytes/s."""
     latency_us: float
-    """Latency of one traversal of an uplink; a step of a ring goes up and down."""
+    """Half of the latency of a step, which goes up an uplink and down another: of a
+    ring the mean of its steps, of all else the longest way."""
     median_error: float
     """Median of |predicted / measured - 1| from 1 MiB on, or of all smaller sizes."""
     errors: tuple[tuple[int, float], ...]
@@ -58,6 +59,11 @@ class LinkFit:
     nodes: int | None
     name: str = ""
     """Name of the log."""
+
+    @property
+    def is_ring(self) -> bool:
+        """Return whether each byte makes the n - 1 hops of a ring."""
+        return self.op in RINGS
 
     @property
     def is_latency_told(self) -> bool:
@@ -148,6 +154,9 @@ def _passed_on(sizes: Floats, _n: Ints, s_per_byte: Floats, step_s: Floats) -> F
     """Return the seconds in which every link passes on the whole buffer once."""
     return collectives.send_s(sizes, s_per_byte, step_s)
 
+
+RINGS = ("all_reduce", "all_gather", "reduce_scatter")
+"""Tests whose latency is that of the mean hop (`topology.level_fabric.mean_hop_s`)."""
 
 FORMULAS = {
     "all_reduce": collectives.all_reduce_s,

@@ -14,11 +14,16 @@ from typing import Any
 import numpy as np
 
 from meshwright.errors import SpecError
-from meshwright.evidence.link_fit import FORMULAS, LinkFit
-from meshwright.evidence.link_levels import Fields, MachineExit, apply
+from meshwright.evidence.link_fit import LinkFit
+from meshwright.evidence.link_levels import (
+    Fields,
+    MachineExit,
+    apply,
+    price_on_fabric,
+)
 from meshwright.plans.columns import Floats
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import USUAL_BUS_SHARE, Level
+from meshwright.spec.links import Level
 from meshwright.spec.topology import Topology
 from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric_builder import build_fabric
@@ -43,7 +48,8 @@ def apply_to_nodes(
     for fit in fits:
         _check(fit, gpus, hub)
     above = {name: fields[name] for name in ("levels", "scale_out") if name in fields}
-    inside = hub or Level(name=INSIDE, size=gpus, gb_s=LARGEST, latency_us=0)
+    inside_us = _hop_us(topology, gpus) / 2
+    inside = hub or Level(name=INSIDE, size=gpus, gb_s=LARGEST, latency_us=inside_us)
     levels = [inside.model_dump(), *above.get("levels", ())]
     flat, notes = apply({**above, "levels": levels}, fits, _way_out(topology, gpus))
     result = {**fields, **flat, "levels": flat["levels"][1:]}
@@ -66,11 +72,7 @@ def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
     count = machines if topology.scale_out else 1
     fabric = build_fabric(Cluster(topology=topology, count=count))
     mesh = np.array([[[*factors, *([count] if count > 1 else [])]]])
-    is_exchange = fit.op == "alltoall"
-    loads = fabric.exchange_loads(mesh, 0) if is_exchange else fabric.loads(mesh)[:, 0]
-    s_per_byte = loads.max(axis=1) / USUAL_BUS_SHARE
-    step_s = fabric.latency_s(mesh)[0]
-    return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
+    return price_on_fabric(fabric, mesh, fit, sizes)
 
 
 def _check(fit: LinkFit, gpus: int, hub: Level | None) -> None:
@@ -109,6 +111,13 @@ def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
     return {**link, **{name: level[name] for name in _FITTED}}
 
 
+def _hop_us(topology: Topology, gpus: int) -> float:
+    """Return the latency of a hop of a ring over the GPUs of a machine."""
+    sizes = (gpus, *(1 for _ in topology.levels))
+    fabric = build_fabric(Cluster(topology=topology, count=1))
+    return float(fabric.latency_s(np.array([[sizes]]))[0, 0]) * 1e6
+
+
 def _way_out(topology: Topology, gpus: int) -> MachineExit | None:
     if not topology.above:
         return None
@@ -116,7 +125,7 @@ def _way_out(topology: Topology, gpus: int) -> MachineExit | None:
     cluster = Cluster(topology=topology, count=count)
     sizes = cluster.fan_outs
     mesh = np.array([[[*sizes[:2], *(1 for _ in sizes[2:])]]])
-    step_us = float(build_fabric(cluster).latency_s(mesh)[0, 0]) * 1e6
+    step_us = float(build_fabric(cluster).longest_s(mesh)[0, 0]) * 1e6
     nics = sum(node.kind == "nic" for node in topology.nodes)
     inside_us = max(0.0, step_us / 2 - topology.above[0].latency_us)
     return MachineExit(nics / gpus, inside_us)

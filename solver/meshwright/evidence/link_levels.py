@@ -12,6 +12,8 @@ import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import FORMULAS, LinkFit
 from meshwright.plans.columns import Floats
 from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
+from meshwright.topology.fabric import Fabric, Meshes
 from meshwright.topology.level_fabric import LevelFabric
 
 Fields = dict[str, Any]
@@ -40,6 +43,7 @@ class _Place:
 
     factors: tuple[int, ...]
     """The ranks as factors, one for each level that they span."""
+    levels_of_node: int
     exit: MachineExit | None = None
 
     @property
@@ -63,6 +67,21 @@ class _Place:
         if self.exit and ways:
             ways[0] = self.exit.inside_us
         return sum(ways)
+
+    def longest_us(self, fit: LinkFit, inner: Sequence[ScaleOut]) -> float:
+        """Return the latency of the way up to the level that a fit tells.
+
+        Of the n - 1 hops of a ring over k nodes only k - 1 leave nodes, and the fit
+        tells their mean.
+        """
+        members = math.prod(self.factors[: self.levels_of_node])
+        nodes = fit.ranks // members
+        if nodes == 1 or not fit.is_ring:
+            return fit.latency_us
+        on_node = zip(inner[: self.levels_of_node], self.factors, strict=False)
+        inside_us = sum(level.latency_us for level, factor in on_node if factor > 1)
+        all_us = (fit.ranks - 1) * fit.latency_us
+        return (all_us - (fit.ranks - nodes) * inside_us) / (nodes - 1)
 
 
 def apply(
@@ -88,8 +107,9 @@ def apply(
     best: dict[int, tuple[LinkFit, _Place]] = {}
     notes = []
     for fit in fits:
-        factors = _factors(fit, sizes, _host_size(result, sizes))
-        place = _Place(factors, way_out)
+        host_size = _host_size(result, sizes)
+        factors = _factors(fit, sizes, host_size)
+        place = _Place(factors, _levels_of_node(sizes, host_size), way_out)
         before = best.get(place.level)
         if before is None or _link_gb_s(fit, place, holders) < _link_gb_s(
             *before, holders
@@ -110,17 +130,27 @@ def price(fields: Mapping[str, Any], fit: LinkFit, sizes: Floats) -> Floats:
     """
     holders = _holders(dict(fields))
     counts = [holder.get("size") for holder in holders]
-    factors = _factors(fit, counts, _host_size(dict(fields), counts))
+    host_size = _host_size(dict(fields), counts)
+    factors = _factors(fit, counts, host_size)
     levels = [
         Level(**_open(holder), size=factor)
         for holder, factor in zip(holders, factors, strict=False)
     ]
-    fabric, mesh = LevelFabric(levels), np.array([[factors]])
+    on_node = _levels_of_node(counts, host_size)
+    fabric = LevelFabric(levels, levels_of_node=on_node)
+    return price_on_fabric(fabric, np.array([[factors]]), fit, sizes)
+
+
+def price_on_fabric(
+    fabric: Fabric, mesh: Meshes, fit: LinkFit, sizes: Floats
+) -> Floats:
+    """Return the seconds of the collective of a log over one mesh of a fabric."""
     is_exchange = fit.op == "alltoall"
     loads = fabric.exchange_loads(mesh, 0) if is_exchange else fabric.loads(mesh)[:, 0]
-    s_per_byte, step_s = loads.max(axis=1), fabric.latency_s(mesh)[0]
     # Loads are those of links that collectives fill to the usual share.
-    s_per_byte = s_per_byte / USUAL_BUS_SHARE
+    s_per_byte = loads.max(axis=1) / USUAL_BUS_SHARE
+    hop_s = fabric.latency_s if fit.is_ring else fabric.longest_s
+    step_s = hop_s(mesh)[0]
     return FORMULAS[fit.op](sizes, np.array(fit.ranks), s_per_byte, step_s)
 
 
@@ -153,6 +183,12 @@ def _host_size(fields: Fields, sizes: Sequence[int | None]) -> int | None:
     host = fields.get("host") or {}
     gpus = host.get("gpus") if isinstance(host, Mapping) else host.gpus
     return gpus or sizes[0]
+
+
+def _levels_of_node(sizes: Sequence[int | None], host_size: int | None) -> int:
+    """Return how many levels lie inside a node, as `build_fabric` counts them."""
+    gpus = list(accumulate((size or 0 for size in sizes), mul))
+    return gpus.index(host_size) + 1 if host_size in gpus else 1
 
 
 def _factors(
@@ -212,7 +248,8 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
     if not fit.is_latency_told:
         yield f"{name}: latency_us kept: {fit.name} has large sizes only."
         return
-    latency_us = _rounded(max(0.0, fit.latency_us - place.inner_us(inner)))
+    own_us = place.longest_us(fit, inner) - place.inner_us(inner)
+    latency_us = _rounded(max(0.0, own_us))
     yield f"{name}: latency_us {level['latency_us']} -> {latency_us:g}, from it too."
     level["latency_us"] = latency_us
 
