@@ -105,7 +105,7 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         if draw(st.booleans())
         else "bf16",
     }
-    training |= draw(_switches(framework, "moe" in model))
+    training |= draw(switches(framework, "moe" in model))
     if has_host:
         topology["host"] = draw(_hosts(sizes, state_gib))
         is_nvme = draw(st.booleans()) and "nvme_gib" in topology["host"]
@@ -121,21 +121,21 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
 
 
 @st.composite
-def _switches(draw: st.DrawFn, framework: str, has_experts: bool) -> dict[str, Any]:
+def switches(draw: st.DrawFn, framework: str, has_experts: bool) -> dict[str, Any]:
     """Return what a code base hides, fuses and starts; half of them their defaults.
 
     Tiny models wait for their host unless CUDA graphs replay their kernels.
     """
-    switches: dict[str, Any] = {"cuda_graphs": draw(st.sampled_from([None, True]))}
+    own: dict[str, Any] = {"cuda_graphs": draw(st.sampled_from([None, True]))}
     if draw(st.booleans()):
         said = st.sampled_from([None, False, True])
-        switches["overlap"] = {kind: draw(said) for kind in sorted(ALL_OVERLAP)}
-        switches["fused"] = sorted(draw(st.sets(st.sampled_from(sorted(ALL_FUSED)))))
-        switches["compile"] = draw(st.booleans())
-        switches["tuned"] = draw(st.sampled_from(["vendor", "user"]))
+        own["overlap"] = {kind: draw(said) for kind in sorted(ALL_OVERLAP)}
+        own["fused"] = sorted(draw(st.sets(st.sampled_from(sorted(ALL_FUSED)))))
+        own["compile"] = draw(st.booleans())
+        own["tuned"] = draw(st.sampled_from(["vendor", "user"]))
     if has_experts and framework == "megatron":
-        switches["expert_dispatch"] = draw(st.sampled_from(["alltoall", "deepep"]))
-    return switches
+        own["expert_dispatch"] = draw(st.sampled_from(["alltoall", "deepep"]))
+    return own
 
 
 @st.composite
