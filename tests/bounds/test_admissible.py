@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
 from meshwright.bounds.families import find_families
+from meshwright.bounds.integer_costs import TICK_S, Scaled, rounding_error_s
 from meshwright.bounds.lower_bounds import least_pace, time_only_bound
 from meshwright.bounds.memory_fit import measure_stages, scaled_costs, stages_by_pp
 from meshwright.bounds.stages import Stages, fits
@@ -77,6 +78,63 @@ def test_so_is_each_way_to_offload_where_all_must() -> None:
     is_first = np.diff(family, prepend=-1) > 0
     assert (ticks < ticks[is_first].repeat(np.bincount(family)[family[is_first]])).any()
     check_families(job)
+
+
+def with_all_recomputed(costs: Scaled) -> Scaled:
+    """Return costs whose layers are all recomputed, as far as they ever are."""
+    return dataclasses.replace(
+        costs,
+        layer=costs.layer + costs.recompute,
+        pace_layer=costs.pace_layer + costs.pace_recompute,
+    )
+
+
+def check_best_case(job: Job) -> None:
+    """Check that skeletons take no less on any mesh than on the best links for each."""
+    lattice, layers = build_lattice(job), job.spec.model.n_layers
+    count = min(len(lattice), 200)
+    some = np.random.default_rng(0).choice(len(lattice), count, replace=False)
+    rows, which = lattice.on_meshes(np.sort(some), None)
+    if not len(rows):
+        return
+    placed = scaled_costs(job, rows)
+    unplaced = scaled_costs(job, lattice.rows.take(np.sort(some))).take(which)
+    most = rounding_error_s(layers, int(rows.pp.max()), int(rows.vpp.max())) / TICK_S
+    for own in (lambda costs: costs, with_all_recomputed):
+        least = time_only_bound(own(unplaced), layers)
+        assert (least <= time_only_bound(own(placed), layers) + most).all()
+
+
+@LAWS
+@given(specs())
+def test_no_mesh_is_better_than_the_best_links(spec: Spec) -> None:
+    check_best_case(make_job(spec))
+
+
+@LAWS
+@given(expert_specs())
+def test_nor_is_one_with_experts_on_it(spec: Spec) -> None:
+    check_best_case(make_job(spec))
+
+
+def test_a_slower_gather_makes_no_repeated_forward_faster() -> None:
+    """The GPU waits for its host or for weights; a repeated forward has its weights."""
+    model = {"n_layers": 8, "d_model": 512, "n_heads": 8, "n_kv_heads": 8}
+    levels = [
+        {"name": "a", "size": 4, "gb_s": 300.0, "latency_us": 2.0},
+        {"name": "b", "size": 4, "gb_s": 50.0, "latency_us": 10.0},
+    ]
+    peak = {"bf16": 989.0}
+    gpu = {"memory_gib": 80.0, "memory_gb_s": 3_000.0, "peak_tflops": peak}
+    overlap = {"parameters": False}
+    spec = {
+        "model": {**model, "d_ff": 2_048, "vocab": 8_000},
+        "cluster": {"topology": {"gpu": gpu, "levels": levels}},
+        "framework": "fsdp",
+        "training": {"seq_len": 512, "global_batch": 128, "overlap": overlap},
+        "pins": {"zero": 3, "recompute": "full", "pp": 1, "dp_shard": 4},
+    }
+    check_best_case(make_job(mw.Spec.model_validate(spec)))
 
 
 def test_the_least_of_some_families_come_first() -> None:

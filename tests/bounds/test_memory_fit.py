@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
 from meshwright.bounds import branch_and_bound
@@ -18,11 +19,17 @@ from meshwright.bounds.memory_fit import (
     with_times,
 )
 from meshwright.bounds.stages import fits, interleaved_fits, stages_of
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Job, make_job
 from meshwright.lattice import lattice
 from meshwright.lattice.lattice import build_lattice
-from meshwright.plans.columns import FEW, distinct
+from meshwright.plans.columns import FEW, Ints, distinct
+from meshwright.spec.spec import Spec
+from tests.helpers.strategies import finetuning_specs, specs
 
+ALIKE = settings(
+    max_examples=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+MOST_ALIKE = 2_000
 SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100")
 
 
@@ -41,16 +48,35 @@ def test_distinct_names_one_row_of_each_kind() -> None:
     assert [rows[i] for i in own[kind]] == rows
 
 
+def check_alike(job: Job) -> Ints:
+    """Check that rows of a price group have one price, and return their groups."""
+    whole = build_lattice(job)
+    count = min(len(whole.rows), MOST_ALIKE)
+    some = np.random.default_rng(0).choice(len(whole.rows), count, replace=False)
+    rows, groups = whole.rows.take(some), whole.unplaced.price_group[some]
+    if count:
+        shared = with_times(job, scaled_memory(job, rows), groups)
+        assert differing(shared, scaled_costs(job, rows)) == []
+    return groups
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
     """One price for rows of other schedules and chunks is the price of each."""
-    job = make_job(mw.load(name, mw.Spec))
-    whole = build_lattice(job)
-    some = np.random.default_rng(0).choice(len(whole.rows), 2_000, replace=False)
-    rows = whole.rows.take(some)
-    shared = with_times(job, scaled_memory(job, rows), whole.unplaced.price_group[some])
-    assert len(np.unique(whole.unplaced.price_group[some])) < len(some)
-    assert differing(shared, scaled_costs(job, rows)) == []
+    groups = check_alike(make_job(mw.load(name, mw.Spec)))
+    assert len(np.unique(groups)) < len(groups) == MOST_ALIKE
+
+
+@ALIKE
+@given(specs())
+def test_so_are_those_of_random_switches(spec: Spec) -> None:
+    check_alike(make_job(spec))
+
+
+@ALIKE
+@given(finetuning_specs(most_layers=6))
+def test_so_are_those_with_frozen_weights_or_muon(spec: Spec) -> None:
+    check_alike(make_job(spec))
 
 
 @pytest.mark.parametrize("name", SPECS)

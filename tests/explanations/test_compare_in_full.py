@@ -61,7 +61,7 @@ def test_a_pipeline_holds_a_tied_table_twice() -> None:
 
 def test_the_first_of_two_stages_has_two_micro_batches_in_flight() -> None:
     """12 layers x 2 and 12 x 1: 18 on average, of 24 on one GPU."""
-    own = held("pp=2,layers=[12,12],recompute=none,schedule=1f1b", "activations")
+    own = held("pp=2,vpp=1,layers=[12,12],recompute=none,schedule=1f1b", "activations")
     assert own.gib[0] == pytest.approx(2 * own.gib[1])
     assert own.divided_by["pp"] == pytest.approx(24 / 18)
     assert own.copies == pytest.approx(1)

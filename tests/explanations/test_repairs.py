@@ -220,15 +220,15 @@ def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
 
 
 def test_more_risk_is_offered_as_far_as_a_plan_is_no_worse_than_even() -> None:
-    """ln(24 / 21) / 0.13 = 1.027 standard deviations: it fits in 85 of 100 runs."""
+    """ln(0.99 x 24 / 21) / 0.13 = 0.950 standard deviations: 82.9 of 100 runs fit."""
     spec = mw.load(LONE, mw.Spec)
     has_none: Has = lambda own: False  # noqa: E731
     (own,) = hardware(spec, has_none, 21.0)
-    assert own.edits == ("limits.oom_risk: 0.05 -> 0.16",)
+    assert own.edits == ("limits.oom_risk: 0.05 -> 0.18",)
     assert own.changes == "safety"
-    assert own.note == "the plan that comes closest fits with probability 0.85"
+    assert own.note == "the plan that comes closest fits with probability 0.83"
     assert hardware(spec, has_none, spec.usable_gib) == []
-    assert hardware(spec, has_none, 24.01) == []
+    assert hardware(spec, has_none, 0.99 * 24 + 0.01) == []
 
 
 def test_less_safety_is_never_offered_first() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import meshwright as mw
 from meshwright.spec.spec import Spec
-from tests.helpers.strategies import FRAMEWORKS
+from tests.helpers.strategies import FRAMEWORKS, switches
 
 GPU = {
     "memory_gib": 24,
@@ -155,6 +155,8 @@ def irregular_data(draw: st.DrawFn) -> dict[str, Any]:
         data["model"]["moe"] = {"n_experts": 4, "top_k": 2, "d_ff": width}
     known = FRAMEWORKS if not forced else ["megatron", "torchtitan"]
     data["framework"] = draw(st.sampled_from(known))
+    has_experts = "moe" in data["model"]
+    data["training"] |= draw(switches(data["framework"], has_experts))
     data["training"]["seq_len"] = draw(st.sampled_from([480, 1920]))
     data["training"]["global_batch"] = draw(st.sampled_from([4, 6, 12]))
     usual = {"vpp": 1, "schedule": "1f1b", "recompute": "none", "dp_replicate": [1, 2]}

@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from meshwright.frameworks.base.framework import ALL_FUSED, ALL_OVERLAP
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
@@ -104,6 +105,7 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         if draw(st.booleans())
         else "bf16",
     }
+    training |= draw(switches(framework, "moe" in model))
     if has_host:
         topology["host"] = draw(_hosts(sizes, state_gib))
         is_nvme = draw(st.booleans()) and "nvme_gib" in topology["host"]
@@ -116,6 +118,24 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         "limits": draw(_limits()),
         "pins": draw(_pins(layers, gpus, may_offload)) | forced,
     }
+
+
+@st.composite
+def switches(draw: st.DrawFn, framework: str, has_experts: bool) -> dict[str, Any]:
+    """Return what a code base hides, fuses and starts; half of them their defaults.
+
+    Tiny models wait for their host unless CUDA graphs replay their kernels.
+    """
+    own: dict[str, Any] = {"cuda_graphs": draw(st.sampled_from([None, True]))}
+    if draw(st.booleans()):
+        said = st.sampled_from([None, False, True])
+        own["overlap"] = {kind: draw(said) for kind in sorted(ALL_OVERLAP)}
+        own["fused"] = sorted(draw(st.sets(st.sampled_from(sorted(ALL_FUSED)))))
+        own["compile"] = draw(st.booleans())
+        own["tuned"] = draw(st.sampled_from(["vendor", "user"]))
+    if has_experts and framework == "megatron":
+        own["expert_dispatch"] = draw(st.sampled_from(["alltoall", "deepep"]))
+    return own
 
 
 @st.composite
@@ -142,6 +162,7 @@ def _models(draw: st.DrawFn, layers: int) -> dict[str, Any]:
             "top_k": 2,
             "d_ff": width // draw(st.sampled_from([1, 2])),
             "shared_d_ff": draw(st.sampled_from([0, width])),
+            **draw(st.sampled_from([{}, {"route_groups": 4, "groups_per_token": 2}])),
             "first_dense_layers": draw(st.integers(0, min(2, layers - 1))),
         }
     return model
@@ -233,6 +254,8 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     names = {"lora": ["megatron", "fsdp", "deepspeed"], "muon": ["megatron"]}
     both = ["generic", "ideal"]
     data["framework"] = draw(st.sampled_from([*both, *names.get(kind, ["megatron"])]))
+    if data["framework"] in ("fsdp", "deepspeed"):
+        training.pop("expert_dispatch", None)
     if kind == "lora":
         training["precision"] = draw(st.sampled_from(["bf16", "fp16"]))
         rank, targets = st.sampled_from([4, 64]), st.sampled_from(["attention", "mlp"])

@@ -47,6 +47,8 @@ class Layer(NamedTuple):
     """What selective recomputation runs again."""
     mlp_again: float
     """The same in the MLP of a layer without experts."""
+    whole_again: float
+    """What full recomputation runs again, but for gathers of its input."""
 
 
 class Step:
@@ -72,6 +74,12 @@ class Step:
             return hiding.in_pass(case, parts, kernels, host_s)
 
         forward = passed("forward", own.forward, moved.forward)
+        # A whole forward again: what is gathered or fetched is there.
+        calls = list(traffic.layer(case, is_leading, "forward"))
+        host_s = own.forward.dispatch + 0.5 * case.host_s * self.started(calls)
+        fetched = ("zero", "offload", "host")
+        again_s = sum(s for name, s in forward.parts.items() if name not in fetched)
+        whole_again_s = max(again_s, 0.0 if case.replays else host_s)
         backward = passed("backward", own.backward, moved.backward)
         # The host starts a backward's two halves. What is put off leaves the backward
         # for a bubble, where nothing is passed on: neither may hide traffic.
@@ -79,7 +87,8 @@ class Step:
         end = self.end(shares, [], hide_s=backward.left)
         end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
         passes = forward.parts, backward.parts
-        return Layer(*passes, end, weights_s, own.again, own.mlp_again)
+        again = own.again, own.mlp_again, whole_again_s
+        return Layer(*passes, end, weights_s, *again)
 
     def started(self, calls: Iterable[Call]) -> int:
         """How many collectives the host starts."""
@@ -207,11 +216,9 @@ class Step:
         if self.case.plan.recompute == "selective":
             calls = traffic.again(self.case)
             return own.again + sum(self.network.seconds(call) for call in calls)
-        fetched = ("zero", "offload")
         gathered = traffic.gathered_again(self.case)
         gathered_s = sum(self.network.seconds(call) for call in gathered)
-        forward = own.forward.items()
-        return gathered_s + sum(s for name, s in forward if name not in fetched)
+        return gathered_s + own.whole_again
 
     @property
     def _send_s(self) -> float:

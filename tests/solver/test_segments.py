@@ -62,13 +62,22 @@ def test_memory_full_of_inputs_matches_brute_force(
 
 def test_segments_are_found_where_the_inputs_of_all_layers_do_not_fit() -> None:
     found, single = (
-        solve(deep("ideal", 3.0, **pins)).best
+        solve(deep("ideal", 3.1, **pins)).best
         for pins in ({}, {"recompute_segment": 1})
     )
     assert found is not None
     assert (found.plan.recompute, found.plan.recompute_segment) == ("full", 2)
     assert found.plan.recomputes_all_layers
     assert single is None or single.step_s > found.step_s
+
+
+def test_longer_segments_gather_fewer_split_inputs() -> None:
+    """A checkpoint that tensor-parallel GPUs share is gathered once a segment."""
+    own = spec("ideal", 60.0, tp=2, pp=1, sequence_parallel=False, recompute="full")
+    training = {"partition_activations": True, "cuda_graphs": True}
+    own = own.model_copy(update={"training": own.training.model_copy(update=training)})
+    assert best(solve(own)).recompute_segment == 2
+    compare(own)
 
 
 def test_a_pin_may_name_any_segment() -> None:

@@ -127,7 +127,7 @@ def test_settings_that_do_not_go_together_are_a_case_that_says_so(
     text = changed("vocab: 8000}", "vocab: 8000, learned_positions: 512}")
     bad = [case for case in read(tmp_path, text).cases if case.spec is None]
     assert [case.axes["training.seq_len"] for case in bad] == [1024, 1024]
-    assert "sweep.yaml:13: training.seq_len: 1024 is above" in bad[0].error
+    assert "sweep.yaml:14: training.seq_len: 1024 is above" in bad[0].error
 
 
 def test_such_cases_can_be_left_out(tmp_path: Path) -> None:
@@ -140,36 +140,36 @@ def test_such_cases_can_be_left_out(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ("cluster.count: [1, 2]", "cluster.cuont: [1, 2]",
-         ":12: cluster.cuont: unknown field; did you mean count?"),
-        ("[1, 2]", "[1, two]", ":12: cluster.count: 'two': expected a whole number"),
-        ("[1, 2]", "1", ":12: sweep.cluster.count: 1: expected a list of values"),
-        ("[1, 2]", "[]", ":12: sweep.cluster.count: []: expected a list of values"),
+         ":13: cluster.cuont: unknown field; did you mean count?"),
+        ("[1, 2]", "[1, two]", ":13: cluster.count: 'two': expected a whole number"),
+        ("[1, 2]", "1", ":13: sweep.cluster.count: 1: expected a list of values"),
+        ("[1, 2]", "[]", ":13: sweep.cluster.count: []: expected a list of values"),
         ("{log2: [256, 1024]}", "{log2: [256]}",
-         ":13: sweep.training.seq_len.log2: [256]: expected [LOW, HIGH]"),
+         ":14: sweep.training.seq_len.log2: [256]: expected [LOW, HIGH]"),
         ("{log2: [256, 1024]}", "{log2: [0, 1024]}", "whole numbers above 0"),
         ("{log2: [256, 1024]}", "{log2: [4, 2]}", "LOW is above HIGH"),
         ("{log2: [256, 1024]}", "{range: [1, 9000000]}", "expected at most 100,000"),
-        ("cluster.count: [1", "cluster..count: [1", ":12: sweep: 'cluster..count':"),
+        ("cluster.count: [1", "cluster..count: [1", ":13: sweep: 'cluster..count':"),
         ("cluster.count: [1, 2]", "cluster.topology.levels[7].gb_s: [1, 2]",
-         ":12: cluster.topology.levels[7].gb_s: 1: the spec has no fields in"),
+         ":13: cluster.topology.levels[7].gb_s: 1: the spec has no fields in"),
         ("cluster.count: [1, 2]", "cluster: [1, 2]\n  cluster.machine: [dgx-h100]",
-         ":13: cluster.machine: 'dgx-h100': the spec has no fields in cluster;"),
+         ":14: cluster.machine: 'dgx-h100': the spec has no fields in cluster;"),
         ("cluster.count: [1, 2]", "model: [llama3-9b]",
-         ":12: model: 'llama3-9b' is neither a file nor a bundled name"),
+         ":13: model: 'llama3-9b' is neither a file nor a bundled name"),
         ("base:\n", "base: nope\nunknown:\n", "unknown field; "),
-        ("sweep:\n", "sweep: 3\nzip:\n", ":11: sweep: 3: expected fields of a spec"),
+        ("sweep:\n", "sweep: 3\nzip:\n", ":12: sweep: 3: expected fields of a spec"),
         ("  training: {", "  inference: {prompt_len: 9}\n  # {",
          ":9: inference: this command is for specs with training"),
         ("  training.seq_len", "where: x <\n# ", "where: 'x <': cannot be read"),
         ("  training.seq_len", "where: nope > 1\n# ",
-         ":13: where: 'nope > 1': no field 'nope'; accepted: gpus, cluster.count"),
+         ":14: where: 'nope > 1': no field 'nope'; accepted: gpus, cluster.count"),
         ("  training.seq_len", "where: training.seq_len.nan > 1\n# ",
          "no field 'training.seq_len.nan'; accepted: gpus"),
         ("  training.seq_len", "where: gpus\n# ", "is 2, neither true nor false"),
         ("  training.seq_len", "where: gpus > 'a'\n# ", "expected two of a kind"),
         ("  training.seq_len", "where: framework + 1 > 2\n# ", "expected a number"),
         ("  training.seq_len", "where: gpus % 0 == 1\n# ", "cannot be worked out"),
-        ("  training.seq_len", "where: gpus > 99\n# ", ":13: where: no case of the"),
+        ("  training.seq_len", "where: gpus > 99\n# ", ":14: where: no case of the"),
         ("  training.seq_len", "group: model\n# ", "group: 'model': expected an axis"),
         ("  training.seq_len", "best: speed\n# ", "best: 'speed': expected one of"),
         ("  training.seq_len", "front: [step_s]\n# ", "expected two or three metrics"),

@@ -34,7 +34,8 @@ what a stage sends after its last backward. Why each bound is admissible:
 - `upper_bounds` constructs a split: it levels the layers under the caps n_e and
   recomputes what memory forces. Its time is exact, so it is an upper bound on the best.
 - `dominated` skeletons recompute or offload although the same skeleton fits without,
-  where every stage has the same layers anyway: they take no less time.
+  where every stage has the same layers anyway: they take no less time. What is
+  recomputed takes no less either where weights or activations are offloaded.
 - An unplaced skeleton, which has no mesh yet, is priced with every group of ranks on
   the links that are best for it alone (`lattice.in_best_case`): no mesh gives all
   groups less at once.

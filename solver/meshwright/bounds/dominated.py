@@ -18,8 +18,9 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
 
     Where the layers have only one split, a skeleton that recomputes takes no less time
     than the same skeleton without recomputation, if that fits too; the same goes for
-    offload, and for longer segments, which take as long as segments of one layer. Under
-    a limit on links nothing is dominated, since a slower plan may keep the limit.
+    offload, and for longer segments, which take as long as segments of one layer unless
+    the input of every segment must be gathered first. Under a limit on links nothing is
+    dominated, since a slower plan may keep the limit.
     Pinned counts of recomputed layers exclude plans that recompute nothing, so those
     dominate no plan.
     """
@@ -31,9 +32,11 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     if job.spec.pins.stage_recompute is None:
         group = family * len(OFFLOADS) + offload
         result = _has_other(group, recompute == NONE)
-    segment = rows.recompute_segment[fitting]
-    group = (family * len(OFFLOADS) + offload) * 2 + (recompute == FULL)
-    result |= _has_other(group, (recompute == FULL) & (segment == 1)) & (segment > 1)
+    if not job.spec.training.partition_activations:
+        segment = rows.recompute_segment[fitting]
+        group = (family * len(OFFLOADS) + offload) * 2 + (recompute == FULL)
+        is_short = (recompute == FULL) & (segment == 1)
+        result |= _has_other(group, is_short) & (segment > 1)
     if is_never_faster(job):
         way = lattice.unplaced.recompute_way[fitting]
         group = family * lattice.unplaced.recompute_ways + way

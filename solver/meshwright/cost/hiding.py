@@ -42,6 +42,10 @@ class Fetched(NamedTuple):
     exposed_s: Floats
 
 
+_REPEATED = ("compute", "tp", "ep", "cp")
+"""Parts of a forward that recomputation repeats."""
+
+
 class Pass(NamedTuple):
     """A forward or backward of a layer."""
 
@@ -61,6 +65,20 @@ def forward_pass(
     calls = chain(*operations, block.gather)
     host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
     return _pass(job, rows, operations, compute, fetched, copies_s, host_s)
+
+
+def repeated_pass_s(
+    job: Job, rows: Skeletons, block: Block, compute: LayerCompute, forward: Pass
+) -> Floats:
+    """Return the seconds of a forward that recomputation repeats as a whole.
+
+    The weights are there already, since the backward gathers or fetches them. The host
+    starts all else once more.
+    """
+    calls = chain(block.tp, block.ep, block.ring)
+    host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
+    gpu_s = total({name: forward.parts[name] for name in _REPEATED})
+    return np.maximum(gpu_s, host_s)
 
 
 def backward_pass(

@@ -29,6 +29,7 @@ from meshwright.cost.hiding import (
     fetched_backward,
     fetched_forward,
     forward_pass,
+    repeated_pass_s,
 )
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies, layer_copies
@@ -76,6 +77,8 @@ class BlockTimes:
     sync: Parts
     weight_s: Floats
     """The part of the backward for gradients of weights, which may wait."""
+    again_s: Floats
+    """A forward that recomputation repeats as a whole."""
     repeated_s: Floats
     """The collectives that selective recomputation repeats, or that gather the input
     of a layer for full recomputation."""
@@ -87,7 +90,7 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     times = _block_times(job, rows, seconds)
     repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
     count = job.spec.model.first_dense_layers
-    none = BlockTimes({}, {}, {}, np.zeros(len(rows)), np.zeros(len(rows)))
+    none = BlockTimes({}, {}, {}, *[np.zeros(len(rows))] * 3)
     bits = recomputed_bits(job.spec, rows)
     lead = _leading(times[DENSE_LAYER], repeated, count) if count else none
     lead_again = _leading_recompute(count, bits, seconds, lead) if count else {}
@@ -177,6 +180,7 @@ def _layer(
         weight_s=np.minimum(
             compute.weight_s + backward.wait_s / 2, backward.left_s / 2
         ),
+        again_s=repeated_pass_s(job, rows, block, once, forward),
         repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
     )
 
@@ -188,21 +192,17 @@ def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
     sync = added([scaled(dense.sync, count), scaled(layer.sync, -count)])
     weight_s = count * (dense.weight_s - layer.weight_s)
     forward = added([*more, *less])
-    return BlockTimes(forward, {}, sync, weight_s, count * dense.repeated_s)
+    again_s = count * (dense.again_s - layer.again_s)
+    return BlockTimes(forward, {}, sync, weight_s, again_s, count * dense.repeated_s)
 
 
 def _recompute_s(
     rows: Skeletons, bits: Ints, seconds: Kernels, times: BlockTimes
 ) -> Floats:
-    """Return the extra seconds of a recomputed layer: its forward, or parts of it.
-
-    The weights are there already, since the backward gathers or fetches them.
-    """
-    fetched = ("zero", "offload")
-    forward_s = sum(s for name, s in times.forward.items() if name not in fetched)
-    again_s = of_bits(seconds.repeated, bits) + times.repeated_s
-    again = [again_s, forward_s + times.repeated_s]
-    return np.select([rows.recompute == SELECTIVE, rows.recompute == FULL], again, 0.0)
+    """Return the extra seconds of a recomputed layer: its forward, or parts of it."""
+    modes = [rows.recompute == SELECTIVE, rows.recompute == FULL]
+    again = [of_bits(seconds.repeated, bits), times.again_s]
+    return np.select(modes, [one + times.repeated_s for one in again], 0.0)
 
 
 def _leading_recompute(
@@ -238,7 +238,7 @@ def _end(
         "offload": copies_s,
     }
     none = np.zeros(len(rows))
-    return BlockTimes(both, {}, _sync(job, rows, block, none), none, none)
+    return BlockTimes(both, {}, _sync(job, rows, block, none), none, none, none)
 
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:

@@ -84,10 +84,11 @@ class UnplacedSkeletons:
     def price_group(self) -> Ints:
         """Return the price group of each skeleton.
 
-        Skeletons in one group differ only in schedule and chunks, which no price
-        depends on.
+        Skeletons in one group differ only in schedule and chunks. Prices depend on
+        whether there are several chunks, whose sends may hide, and on no more.
         """
-        group = self.base_price_group[self._base_index]
+        base = 2 * self.base_price_group + (self.base.vpp > 1)
+        group = base[self._base_index]
         return group * self._way_count + self._way
 
     @property
