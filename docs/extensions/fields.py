@@ -33,7 +33,7 @@ MODELS = {
     "host": "spec.host:Host",
     "training": "spec.training:Training",
     "training.lora": "spec.lora:Lora",
-    "limits": "spec.training:Limits",
+    "limits": "spec.limits:Limits",
     "pins": "spec.pins:Pins",
     "pins.mesh": "spec.pins:MeshPin",
     "run": "spec.run:TrainingRun",
