@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.serving.by_source import by_source
-from benchmarks.serving.rows import Row, errors, rows
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.serving.by_source import by_source
+from benchmarks.serving.rows import Row, errors, rows
 from meshwright.serving.engine import Engine
 
 

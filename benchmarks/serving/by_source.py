@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from benchmarks.serving.rows import Row
 from rich.table import Table
 
+from benchmarks.serving.rows import Row
 from meshwright.plans.columns import Floats
 
 CLOSE = math.log(1.2)

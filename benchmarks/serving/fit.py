@@ -7,16 +7,17 @@ every source by a fit to the other sources.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
-from benchmarks.serving.by_source import by_source
-from benchmarks.serving.rows import Row, errors, rows
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.serving.by_source import CLOSE, by_source
+from benchmarks.serving.rows import Row, errors, rows
 from meshwright.plans.columns import Floats
-from meshwright.serving.engine import PUBLISHED, Engine
+from meshwright.serving.engine import ESTIMATED, Engine
 
 GRID: dict[str, tuple[float, ...]] = {
     "memory": (0.70, 0.72, 0.74, 0.76, 0.78, 0.80, 0.82, 0.85, 0.88),
@@ -29,7 +30,7 @@ GRID: dict[str, tuple[float, ...]] = {
 """
 
 CAUTION = 0.01
-"""Mean error that a number must save to move by a factor of e from what is published;
+"""Mean error that a number must save to move by a factor of e from its estimate;
 twice the logarithm of the factor, four times as much."""
 
 
@@ -46,12 +47,12 @@ def fit(found: list[Row], off: list[Floats]) -> Engine:
         mean = mean + weight * abs(own)
     best = np.unravel_index(int(mean.argmin()), mean.shape)
     chosen = zip(GRID.items(), best, strict=True)
-    return replace(PUBLISHED, **{name: own[at] for (name, own), at in chosen})
+    return replace(ESTIMATED, **{name: own[at] for (name, own), at in chosen})
 
 
 def _moved() -> Floats:
     """Return the caution that every combination of values is charged."""
-    logs = (np.log(np.array(v) / getattr(PUBLISHED, name)) for name, v in GRID.items())
+    logs = (np.log(np.array(v) / getattr(ESTIMATED, name)) for name, v in GRID.items())
     moved = np.meshgrid(*logs, indexing="ij")
     return np.asarray(CAUTION * sum(axis**2 for axis in moved))
 
@@ -65,15 +66,15 @@ def tried(row: Row) -> Floats:
     inference, model = row.spec.inference, row.spec.model
     is_reread = inference.decode_attention == "per_head"
     is_reread &= model.n_heads > model.n_kv_heads
-    rereads = GRID["reread"] if is_reread else (PUBLISHED.reread,)
-    quiet = replace(PUBLISHED, pass_s=0)
+    rereads = GRID["reread"] if is_reread else (ESTIMATED.reread,)
+    quiet = replace(ESTIMATED, pass_s=0)
     gpu = [
         1 / row.predicted(replace(quiet, memory=memory, reread=reread))
         for memory, reread in itertools.product(GRID["memory"], rereads)
     ]
     base = np.array(gpu).reshape(len(GRID["memory"]), 1, len(rereads))
-    slope = 1 / row.predicted(PUBLISHED) - 1 / row.predicted(quiet)
-    host = slope * np.array(GRID["pass_s"])[None, :, None] / PUBLISHED.pass_s
+    slope = 1 / row.predicted(ESTIMATED) - 1 / row.predicted(quiet)
+    host = slope * np.array(GRID["pass_s"])[None, :, None] / ESTIMATED.pass_s
     return np.asarray(-np.log((base + host) * row.measured))
 
 
@@ -91,13 +92,34 @@ def main() -> None:
     found = [row for row in rows() if row.metric == "tokens_per_s"]
     off, console = [tried(row) for row in found], Console(width=150)
     others = left_out(found, off)
-    console.print(_numbers({"(published)": PUBLISHED, "": fit(found, off), **others}))
+    console.print(_numbers({"(estimated)": ESTIMATED, "": fit(found, off), **others}))
     columns = {
-        "published": errors(found, PUBLISHED),
+        "estimated": errors(found, ESTIMATED),
         "others": np.array([row.error(others[row.source]) for row in found]),
     }
-    title = "Numbers as published, and as fitted to the other sources"
+    console.print(_steps(found))
+    title = "Numbers as estimated, and as fitted to the other sources"
     console.print(by_source(title, found, columns))
+
+
+def _steps(found: list[Row]) -> Table:
+    """Return how close predictions come with one effect after the other."""
+    none = replace(ESTIMATED, pass_s=0, unpack_bytes=0, reread=math.inf)
+    unpacked = replace(none, unpack_bytes=ESTIMATED.unpack_bytes)
+    reread = replace(unpacked, reread=ESTIMATED.reread)
+    steps = {
+        "nothing of this": none,
+        "int8 and int4 are unpacked": unpacked,
+        "per-head kernels reread": reread,
+        "the GPU waits for the host": ESTIMATED,
+        "fitted": Engine(),
+    }
+    table = Table("with", "within 20 %", "median", title="One effect after the other")
+    for name, engine in steps.items():
+        off = abs(errors(found, engine))
+        median = f"{np.expm1(np.median(off)):.1%}"
+        table.add_row(name, str(int((off <= CLOSE).sum())), median)
+    return table
 
 
 def _numbers(fits: dict[str, Engine]) -> Table:

@@ -10,7 +10,7 @@ from benchmarks.serving.by_source import CLOSE
 from benchmarks.serving.fit import GRID, fit, left_out, tried
 from benchmarks.serving.rows import Row, errors, rows
 
-from meshwright.serving.engine import PUBLISHED, Engine
+from meshwright.serving.engine import ESTIMATED, Engine
 
 LEAST_CLOSE = {"gpt-fast": 13, "lmdeploy": 64, "TensorRT-LLM A100": 13,
                "TensorRT-LLM H100": 12, "TensorRT-LLM L40S": 8}  # fmt: skip
@@ -39,7 +39,7 @@ def test_predictions_are_as_close_as_we_say(measured: list[Row], source: str) ->
 
 def test_predictions_before_any_fit_are_close_already(measured: list[Row]) -> None:
     throughputs = [row for row in measured if row.metric == "tokens_per_s"]
-    off = abs(errors(throughputs, PUBLISHED))
+    off = abs(errors(throughputs, ESTIMATED))
     assert (off <= CLOSE).sum() >= 105
     assert np.expm1(np.median(off)) <= 0.09
 
@@ -68,7 +68,7 @@ def test_the_shipped_numbers_are_those_of_the_fit(measured: list[Row]) -> None:
 
 def test_what_a_fit_tries_is_what_is_predicted(measured: list[Row]) -> None:
     """Of grouped queries read head by head, and of a host that does not wait."""
-    engine = replace(PUBLISHED, memory=0.74, pass_s=2e-3, reread=1.25)
+    engine = replace(ESTIMATED, memory=0.74, pass_s=2e-3, reread=1.25)
     own = (GRID[name].index(getattr(engine, name)) for name in GRID)
     at = tuple(own)
     for source in ("lmdeploy", "gpt-fast"):

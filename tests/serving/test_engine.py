@@ -31,7 +31,8 @@ def test_fp8_weights_are_not_unpacked() -> None:
 def test_a_kernel_that_works_head_by_head_rereads_the_cache_of_a_group() -> None:
     """Llama 3 8B has 4 queries a key; 16 requests of 4096 tokens, 128 KiB each."""
     grouped, per_head = (
-        serving_job(**LONG, decode_attention=kernel) for kernel in ("grouped", "per_head")
+        serving_job(**LONG, decode_attention=kernel)
+        for kernel in ("grouped", "per_head")
     )
     cached = 32 * 16 * 4096 * 2 * 8 * 128 * 2 / (Engine().memory * 1e12)
     once, each = (

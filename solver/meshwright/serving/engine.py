@@ -37,8 +37,8 @@ class Engine:
     Prefills of any length come in, so that they are not replayed as CUDA graphs."""
 
 
-PUBLISHED = Engine(memory=0.85, pass_s=1e-3, unpack_bytes=0.42, reread=2.5)
-"""The numbers before any row is seen.
+ESTIMATED = Engine(memory=0.85, pass_s=1e-3, unpack_bytes=0.42, reread=2.5)
+"""The numbers without any fit.
 
 Copies reach 80-90 % of memory bandwidth. A millisecond between passes is an estimate:
 vLLM 0.5 spent 29 % of the time of Llama 3 8B on H100 on scheduling (vLLM blog,
