@@ -123,7 +123,7 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not() -> None:
 def test_waits_are_limits() -> None:
     """What is best for tokens is too slow for users: they get another plan."""
     asked: dict[str, Any] = {"gpus": (4,), "batch": 64, "prompt_len": 512}
-    asked |= {"output_len": 128, "objective": "throughput"}
+    asked |= {"output_len": 128, "objective": "throughput", "gb_s": 50.0}
     free = best_of(solve_serving(serving_spec(**asked)))
     quick = best_of(solve_serving(serving_spec(**asked | {"objective": "latency"})))
     slo = {"tpot_ms": (free.tpot_s + quick.tpot_s) / 2 * 1e3}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import GpuRates
 from meshwright.plans.precision import FORMATS
+from meshwright.serving.engine import Engine
 from meshwright.spec.inference import CachePrecision, Inference, WeightPrecision
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec
@@ -36,6 +37,7 @@ class ServingJob:
     spec: ServingSpec
     fabric: Fabric
     machine: GpuRates
+    engine: Engine
 
     @property
     def model(self) -> Model:
@@ -66,17 +68,30 @@ class ServingJob:
         return _WEIGHT_BYTES[precision] + scales
 
     @property
+    def read_bytes(self) -> float:
+        """Return the bytes that a matmul could read in the time it takes per weight.
+
+        Weights of int8 and int4 are unpacked to 16 bits between memory and matmul.
+        """
+        is_unpacked = self.inference.precision in ("int8", "int4")
+        return self.weight_bytes + is_unpacked * self.engine.unpack_bytes
+
+    @property
+    def host_s(self) -> float:
+        """Return the seconds of the host between passes, for which the GPU waits."""
+        return 0.0 if self.inference.overlap_host else self.engine.pass_s
+
+    @property
     def cache_bytes(self) -> int:
         """Return the bytes of one number in the cache."""
         return _CACHE_BYTES[self.inference.kv_precision or "bf16"]
 
 
-def make_serving_job(
-    spec: ServingSpec, efficiency: Efficiency | None = None
-) -> ServingJob:
-    """Return the job of a spec, at default efficiency unless told otherwise."""
-    machine = _machine(spec, efficiency or Efficiency())
-    return ServingJob(spec, build_fabric(spec.cluster), machine)
+def make_serving_job(spec: ServingSpec, engine: Engine | None = None) -> ServingJob:
+    """Return the job of a spec, with the engine's default numbers unless told."""
+    engine = engine or Engine()
+    machine = _machine(spec, Efficiency(memory=engine.memory))
+    return ServingJob(spec, build_fabric(spec.cluster), machine, engine)
 
 
 def _machine(spec: ServingSpec, efficiency: Efficiency) -> GpuRates:

@@ -1,8 +1,9 @@
 """The seconds of one forward pass through a layer on one GPU, by roofline.
 
 A pass is a prefill of prompts or one step of decoding. The formulas are the same: the
-longest of compute, memory traffic and launches decides. Engines replay CUDA graphs, so
-that no pass waits for the host.
+longest of compute, memory traffic and launches decides. Decoding replays CUDA graphs;
+a prefill, whose shape is never the same, is launched kernel by kernel. Between passes
+the GPU waits for the host, unless the engine overlaps the two.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import Sizes
-from meshwright.plans.columns import Floats, Parts
+from meshwright.plans.columns import Floats, Parts, total
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.forward_pass import ForwardPass
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
@@ -65,6 +66,7 @@ class Kernels:
         head = self._matmul_s(shape, ACTIVATION_BYTES, flops)
         sampling = self.job.machine.stream_s(LOGIT_ELEMENTS * logits)
         return {
+            "host": np.full(len(self.rows), self.job.host_s),
             "head": head + sampling + self._norm_s(),
             "tensor links": self._on_tensor_links(all_gather_s, logits),
         }
@@ -82,12 +84,14 @@ class Kernels:
     def _layer_s(self, inner: Parts) -> Parts:
         attention = self._attention_matmuls_s()
         hidden = self.forward.tokens * self.job.model.d_model
-        return {
+        gpu = {
             "weight matmuls": attention + inner["weight matmuls"],
             "attention": self._core_s(),
             "small kernels": self._small_s() + inner["small kernels"],
             "tensor links": 2 * self._on_tensor_links(all_reduce_s, hidden),
         }
+        launches_s = self.job.engine.layer_s if self.forward.is_prefill else 0.0
+        return {**gpu, "host": np.maximum(launches_s - total(gpu), 0.0)}
 
     def _on_tensor_links(
         self, formula: Callable[..., Floats], elements: Floats
@@ -103,7 +107,7 @@ class Kernels:
         """Return the seconds to multiply the tokens by (k, n) weights of a layer."""
         job = self.job
         return self._matmul_s(
-            (self.forward.tokens, n, k), job.weight_bytes, job.matmul_flops
+            (self.forward.tokens, n, k), job.read_bytes, job.matmul_flops
         )
 
     def _matmul_s(
@@ -155,10 +159,27 @@ class Kernels:
         model, tp, forward = self.job.model, self.rows.tp, self.forward
         width = query_width(model) + output_width(model)
         elements = forward.tokens * width / tp
-        elements += forward.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
+        cache = forward.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
+        elements += cache * self._reads()
         if model.mla is not None and not forward.is_prefill:
             width = model.n_heads * (2 * model.mla.kv_rank + model.mla.rope_dim)
         return self.job.machine.attention_s(2 * forward.pairs * width / tp, elements)
+
+    def _reads(self) -> Floats | float:
+        """Return how many times as long as one read of the cache a kernel takes.
+
+        A kernel for grouped queries keeps keys and values for all queries of a group.
+        One that works head by head rereads them (NVIDIA 2024, TensorRT-LLM, 'New
+        XQA-kernel provides 2.4x more Llama-70B throughput').
+        """
+        model, job = self.job.model, self.job
+        if job.inference.decode_attention == "grouped" or self.forward.is_prefill:
+            return 1.0
+        if model.mla is not None:
+            return 1.0
+        queries = model.n_heads / self.rows.tp
+        group = queries * kv_shards(model, self.rows.tp) / model.n_kv_heads
+        return np.maximum(group / job.engine.reread, 1.0)
 
     def _small_s(self) -> Floats:
         """Return the seconds of norms with their additions, and of filling the cache.
@@ -202,7 +223,7 @@ class Kernels:
         copies = self.forward.tokens * moe.top_k
         unread = (1 - moe.top_k / moe.n_experts) ** self.forward.tokens
         read = moe.n_experts * (1 - unread)
-        weights = (self.job.weight_bytes, self.job.matmul_flops, read)
+        weights = (self.job.read_bytes, self.job.matmul_flops, read)
         up = self._matmul_s((copies / read, inputs * inner, width), *weights)
         down = self._matmul_s((copies / read, width, inner), *weights)
         router = self._linear_s(float(moe.n_experts), width)

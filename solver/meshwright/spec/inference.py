@@ -41,6 +41,19 @@ class Inference(SpecModel):
     kv_block: Count = Field(16, description="Tokens of a page of the cache.")
     weight_group: Count = Field(128, description="int4 weights that share a scale.")
 
+    decode_attention: Literal["grouped", "per_head"] = Field(
+        "grouped",
+        description="Whether decoding reads a cached head once for its group of query"
+        " heads, or once for each.",
+    )
+    """FlashAttention, FlashInfer and XQA group; kernels of 2023 often did not."""
+    overlap_host: bool = Field(
+        False,
+        description="Whether the host prepares a pass while the GPU is in the one"
+        " before.",
+    )
+    """SGLang's overlap scheduler, vLLM's async scheduling; a fixed loop of graphs."""
+
     @property
     def context(self) -> int:
         """Return the tokens of a request when it is done."""
