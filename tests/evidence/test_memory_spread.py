@@ -122,7 +122,7 @@ def test_a_right_spread_is_reliable() -> None:
 def test_shipped_profiles_have_the_same_spreads() -> None:
     one, other = load_profile("measured"), load_profile("unfitted")
     assert one.memory == other.memory
-    assert one.memory[ANY_FRAMEWORK].basis == "generic"
+    assert one.memory[ANY_FRAMEWORK].basis == "pooled"
     known = [own for own in one.memory.values() if own.basis == "known"]
     assert known
     assert all(own.sources and own.peaks for own in known)

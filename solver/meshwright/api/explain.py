@@ -79,9 +79,9 @@ def explain(
         >>> spec = mw.load("llama3-8b-2xh100-nvlink")
         >>> told = mw.explain(spec, "tp=1,pp=1,zero=0,offload=none")
         >>> told.fits, told.conflict.rules[0].sentence
-        (False, 'tp is 1')
+        (False, 'zero is 0')
         >>> told.repairs[0].edits
-        ('tp: 1 -> 2',)
+        ('zero: 0 -> 1', 'offload: none -> optimizer')
     """
     options = Options(
         profile=read_profile(profile),

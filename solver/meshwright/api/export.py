@@ -41,7 +41,7 @@ def export(
         >>> import meshwright as mw
         >>> spec = mw.load("gpt-1.3b-2xh100-nvlink")
         >>> exported = mw.export(spec, mw.solve(spec))
-        >>> "--micro-batch-size 16" in exported["launch.sh"]
+        >>> "--micro-batch-size 8" in exported["launch.sh"]
         True
     """
     if isinstance(spec, ServingSpec) or isinstance(plan, ServingOutcome):

@@ -78,7 +78,7 @@ def solve(
         >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
         >>> outcome.status
         'optimal'
-        >>> outcome.best.plan.dp_shard
+        >>> outcome.best.plan.cp
         2
     """
     is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND

@@ -157,7 +157,7 @@ def published_spreads(runs: Sequence[Priced]) -> dict[str, MemorySpread]:
     rows = memory_rows(runs)
     if not len(rows):
         return {}
-    spreads = {ANY_FRAMEWORK: fit_spread(rows, GENERIC, "generic")}
+    spreads = {ANY_FRAMEWORK: fit_spread(rows, GENERIC, "pooled")}
     for name, own in _by_framework(rows.runs).items():
         spreads[name] = fit_spread(memory_rows(own), KNOWN, "known")
     return spreads

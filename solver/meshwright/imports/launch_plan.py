@@ -146,7 +146,8 @@ def _decide_sharding(launch: Launch, pins: dict[str, Any]) -> None:
     dp, zero = pins.get("dp"), pins.get("zero")
     if dp is None or zero is None or "dp_shard" in pins:
         return
-    if dp * pins.get("cp", 1) == 1 and zero:
+    keeps_all = pins.get("offload", "none") == "none"
+    if dp * pins.get("cp", 1) == 1 and zero and keeps_all:
         _decide_alone(launch, pins)
         return
     replicas = pins.get("dp_replicate", 1) if zero else dp

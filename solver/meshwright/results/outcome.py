@@ -122,7 +122,7 @@ class Outcome(Result):
     Example:
         >>> import meshwright as mw
         >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
-        >>> outcome.status, outcome.best.plan.dp_shard, outcome.certificate.gap
+        >>> outcome.status, outcome.best.plan.cp, outcome.certificate.gap
         ('optimal', 2, 0.0)
         >>> mw.Outcome.from_json(outcome.to_json()).best == outcome.best
         True

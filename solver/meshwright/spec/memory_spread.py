@@ -15,7 +15,7 @@ from pydantic import Field
 
 from meshwright.spec.base import CountOrNone, SpecModel, number
 
-Basis = Literal["calibrated", "known", "generic", "stated"]
+Basis = Literal["calibrated", "known", "pooled", "stated"]
 """Where a spread is from: runs of the user's own, published runs of the same framework,
 published runs of all frameworks, or an estimate."""
 
@@ -31,7 +31,7 @@ class MemorySpread(SpecModel):
 
     bias: Bias = Field(0.0, description="Mean; above 0 runs need more than predicted.")
     sigma: Sigma = Field(description="Standard deviation.")
-    basis: Basis = "generic"
+    basis: Basis = "pooled"
     peaks: CountOrNone = Field(0, description="Measured peaks that it was fitted to.")
     labels: CountOrNone = Field(
         0, description="Runs of which only 'it fits' or 'out of memory' is known."
