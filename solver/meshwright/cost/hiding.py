@@ -17,6 +17,7 @@ from meshwright.cost import host, traffic
 from meshwright.cost.blocks import Block
 from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.job import Job
+from meshwright.cost.offload import Copies
 from meshwright.frameworks.base.registry import context_exchange_of, overlap_of
 from meshwright.plans.columns import Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
@@ -56,46 +57,68 @@ class Pass(NamedTuple):
     """The time that the GPU waits for a slower host."""
 
 
-def forward_pass(
-    job: Job, rows: Skeletons, block: Block, compute: LayerCompute, copies_s: Floats
-) -> Pass:
-    """Return the forward of a layer."""
-    operations = block.tp, block.ep, block.ring
-    fetched = fetched_forward(job, rows, block)
-    calls = chain(*operations, block.gather)
-    host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
-    return _pass(job, rows, operations, compute, fetched, copies_s, host_s)
+class LayerPasses(NamedTuple):
+    """The passes of a layer."""
+
+    forward: Pass
+    backward: Pass
+    again_s: Floats
+    """A forward that recomputation repeats as a whole."""
 
 
-def repeated_pass_s(
-    job: Job, rows: Skeletons, block: Block, compute: LayerCompute, forward: Pass
-) -> Floats:
-    """Return the seconds of a forward that recomputation repeats as a whole.
+def layer_passes(
+    job: Job,
+    rows: Skeletons,
+    block: Block,
+    once: LayerCompute,
+    twice: LayerCompute,
+    moved: Copies,
+) -> LayerPasses:
+    """Return the passes of a layer, given the kernels of its forward and backward.
 
-    The weights are there already, since the backward gathers or fetches them. The host
-    starts all else once more.
+    Both passes send tokens to experts and, under ZeRO-3, gather weights. A repeated
+    forward finds the weights there, since the backward gathers or fetches them.
     """
+    zero = zero_traffic(job, rows, block)
+    ep_s = traffic.seconds(job, rows, block.ep)
+    forward_s = _messages_s(job, rows, block.tp, ep_s, block.ring)
     calls = chain(block.tp, block.ep, block.ring)
-    host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
+    again_host_s = host.pass_s(job, rows, once.dispatch_s, calls)
+    host_s = host.pass_s(job, rows, again_host_s, block.gather)
+    forward = _pass(job, rows, forward_s, once, zero.forward, moved.forward_s, host_s)
+    backward_s = _messages_s(job, rows, block.tp_back, ep_s, block.ring_back)
+    calls = chain(block.tp_back, block.ep, block.ring_back, block.gather, block.reduce)
+    host_s = host.pass_s(job, rows, twice.dispatch_s, calls)
+    backward = _pass(
+        job, rows, backward_s, twice, zero.backward, moved.backward_s, host_s
+    )
     gpu_s = total({name: forward.parts[name] for name in _REPEATED})
-    return np.maximum(gpu_s, host_s)
+    return LayerPasses(forward, backward, np.maximum(gpu_s, again_host_s))
 
 
-def backward_pass(
-    job: Job, rows: Skeletons, block: Block, compute: LayerCompute, copies_s: Floats
-) -> Pass:
-    """Return the backward of a layer."""
-    operations = block.tp_back, block.ep, block.ring_back
-    fetched = fetched_backward(job, rows, block)
-    calls = chain(*operations, block.gather, block.reduce)
-    host_s = host.pass_s(job, rows, compute.dispatch_s, calls)
-    return _pass(job, rows, operations, compute, fetched, copies_s, host_s)
+class _Messages(NamedTuple):
+    """Seconds of the messages of a pass, by axis."""
+
+    tp_s: Floats
+    ep_s: Floats
+    ring_s: Floats
+
+
+def _messages_s(
+    job: Job,
+    rows: Skeletons,
+    tp: list[traffic.Collective],
+    ep_s: Floats,
+    ring: list[traffic.Collective],
+) -> _Messages:
+    tp_s, ring_s = (traffic.seconds(job, rows, own) for own in (tp, ring))
+    return _Messages(tp_s, ep_s, ring_s)
 
 
 def _pass(
     job: Job,
     rows: Skeletons,
-    operations: tuple[list[traffic.Collective], ...],
+    messages: _Messages,
     compute: LayerCompute,
     fetched: Fetched,
     copies_s: Floats,
@@ -110,7 +133,7 @@ def _pass(
     The slower of the GPU, with the traffic that it waits for, and its host sets the
     pace.
     """
-    tp_s, ep_s, ring_s = (traffic.seconds(job, rows, own) for own in operations)
+    tp_s, ep_s, ring_s = messages
     overlap, share = overlap_of(job.spec), job.efficiency.gather_overlap
     left_s, hidden_ring_s = compute.kernels_s, np.zeros(len(rows))
     if context_exchange_of(job.spec) == "ring":
@@ -151,20 +174,26 @@ def _hideable(job: Job, rows: Skeletons) -> Floats:
     return np.where(is_split, 1 - 1 / rows.tp, 0.0)
 
 
-def fetched_forward(job: Job, rows: Skeletons, block: Block) -> Fetched:
-    """Return ZeRO-3's gather of weights for a forward."""
-    gather_s = traffic.seconds(job, rows, block.gather)
-    return _fetched(job, gather_s, np.zeros(len(rows)))
+class ZeroTraffic(NamedTuple):
+    """ZeRO's traffic of the passes of a block."""
+
+    forward: Fetched
+    backward: Fetched
 
 
-def fetched_backward(job: Job, rows: Skeletons, block: Block) -> Fetched:
-    """Return ZeRO's traffic of a backward.
+def zero_traffic(job: Job, rows: Skeletons, block: Block) -> ZeroTraffic:
+    """Return ZeRO's traffic of a forward and a backward.
 
-    Stage 3 gathers weights again; from stage 2 on gradients are reduced after every
+    Stage 3 gathers weights for both; from stage 2 on gradients are reduced after every
     micro-batch (Rajbhandari et al. 2019, 7.2).
     """
-    gather_s = traffic.seconds(job, rows, block.gather)
-    return _fetched(job, gather_s, traffic.seconds(job, rows, block.reduce))
+    gather_s, reduce_s = (
+        traffic.seconds(job, rows, own) for own in (block.gather, block.reduce)
+    )
+    nothing = np.zeros(len(rows))
+    return ZeroTraffic(
+        _fetched(job, gather_s, nothing), _fetched(job, gather_s, reduce_s)
+    )
 
 
 def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:

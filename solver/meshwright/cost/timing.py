@@ -24,12 +24,9 @@ from meshwright.cost.compute import Kernels, LayerKernels, kernels
 from meshwright.cost.hiding import (
     LayerCompute,
     at_step_end,
-    backward_pass,
     exposed_send_s,
-    fetched_backward,
-    fetched_forward,
-    forward_pass,
-    repeated_pass_s,
+    layer_passes,
+    zero_traffic,
 )
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies, layer_copies
@@ -162,14 +159,13 @@ def _layer(
         compute.matmuls_s,
         compute.dispatch_s,
     )
-    forward = forward_pass(job, rows, block, once, moved.forward_s)
     twice = LayerCompute(
         compute.backward_s,
         compute.attention_backward_s,
         compute.matmuls_backward_s,
         2 * compute.dispatch_s,
     )
-    backward = backward_pass(job, rows, block, twice, moved.backward_s)
+    forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
     return BlockTimes(
         forward=forward.parts,
         backward=backward.parts,
@@ -180,7 +176,7 @@ def _layer(
         weight_s=np.minimum(
             compute.weight_s + backward.wait_s / 2, backward.left_s / 2
         ),
-        again_s=repeated_pass_s(job, rows, block, once, forward),
+        again_s=again_s,
         repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
     )
 
@@ -225,8 +221,7 @@ def _end(
     Their traffic at the end of the step is exposed.
     """
     moved, overlap = copies(job, rows, block.weights), job.efficiency.gather_overlap
-    forward = fetched_forward(job, rows, block)
-    backward = fetched_backward(job, rows, block)
+    forward, backward = zero_traffic(job, rows, block)
     copies_s = moved.forward_s + moved.backward_s
     zero_s, copies_s, _ = exposed_in_turn_s(
         forward.may_hide_s + backward.may_hide_s, copies_s, hide_s, overlap
