@@ -60,6 +60,10 @@ GROWTH = 4
 GROWTH_OF_PARTS = 16
 """Size of a part over that of the one before."""
 
+MOST_IN_PART = 4_096
+"""Families in the largest part: the columns of more leave the processor's caches, and
+a plan found in one part spares the next."""
+
 OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
 """Lower bound on step time, for an index of degrees, ep, and what groups pay."""
 
@@ -104,7 +108,7 @@ def prune(
         part, others = families.least(left, size)
         search.visit(families.rows(part))
         left = others[families.lower[others] <= search.best]
-        size *= GROWTH_OF_PARTS
+        size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
     candidates = within_best(job, search.found, search.best)
     survivors = _count_skeletons(lattice, candidates)
     counts = Counts(
