@@ -28,13 +28,14 @@ from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
+from meshwright.bounds.state_fit import state_fits
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import FindAll, OrderSearch
 from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
-from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.results.outcome import Counts
 from meshwright.topology.fabric import PathCosts
 
@@ -166,14 +167,19 @@ class _Search:
     def visit(self, index: Ints) -> None:
         """Bound those of some unplaced skeletons that fit in memory."""
         job, part = self._job, self._lattice.take(index)
+        index = index[self._fitting(part, state_fits(job, part))]
+        part = self._lattice.take(index)
         memory = MemoryFit(job, part)
-        is_fitting = memory.is_fitting()
-        self.no_memory += int(part.copies[part.degree[~is_fitting]].sum())
-        fitting = np.flatnonzero(is_fitting)
+        fitting = self._fitting(part, memory.is_fitting())
         if self._is_pruning and self._keep == 1:
             fitting = fitting[~is_dominated(job, part, fitting)]
         rows = FittingSkeletons(index[fitting], memory.costs(fitting))
         self._bound(rows, with_times(job, rows.memory, memory.price_group[fitting]))
+
+    def _fitting(self, part: Lattice, fits: Bools) -> Ints:
+        """Return the index of the skeletons of a part that fit; count the others."""
+        self.no_memory += int(part.copies[part.degree[~fits]].sum())
+        return np.flatnonzero(fits)
 
     def _bound(self, rows: FittingSkeletons, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""

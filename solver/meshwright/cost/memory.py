@@ -89,8 +89,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     tokens = rows.shards.tokens(spec.training.seq_len)
     bits = recomputed_bits(spec, rows)
     saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
-    distinct, inverse = rows.distinct_in_state()
-    held = _held(job, distinct).take(inverse)
+    held = held_state(job, rows)
     working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
     loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
@@ -119,7 +118,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
 
 
 @dataclass(frozen=True)
-class _Held(Columns):
+class HeldState(Columns):
     """The state, on the GPU and on the host; it does not depend on micro-batches."""
 
     layer: Parts
@@ -131,14 +130,20 @@ class _Held(Columns):
     host_last: Floats
 
 
-def _held(job: Job, rows: Skeletons) -> _Held:
+def held_state(job: Job, rows: Skeletons) -> HeldState:
+    """Return the bytes of state of a layer, and of the ends of the model beside it."""
+    distinct, inverse = rows.distinct_in_state()
+    return _held(job, distinct).take(inverse)
+
+
+def _held(job: Job, rows: Skeletons) -> HeldState:
     weights = layer_weights(job, rows)
     layer = _layer_state(job, rows, weights)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     lead = _leading(job, rows, layer)
     host_layer = offload.host_bytes(rows, weights)
     lead_host = _leading_host(job, rows, host_layer)
-    return _Held(
+    return HeldState(
         layer=layer,
         first=added([lead, _state(job, rows, embedding)]),
         last=added([_state(job, rows, head), head_gradients(job, rows)]),

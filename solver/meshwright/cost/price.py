@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from meshwright.cost.job import Job
-from meshwright.cost.memory import MemoryCosts, memory_costs
+from meshwright.cost.memory import HeldState, MemoryCosts, held_state, memory_costs
 from meshwright.cost.schedule import (
     closed_form_s,
     heads_in_flight,
@@ -52,6 +52,11 @@ def price(job: Job, rows: Skeletons) -> Prices:
 def price_memory(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the memory costs of skeletons."""
     return _by_precision(job, rows, memory_costs)
+
+
+def price_state(job: Job, rows: Skeletons) -> HeldState:
+    """Return the bytes of state of skeletons: no more than their memory costs."""
+    return _by_precision(job, rows, held_state)
 
 
 def price_time(job: Job, rows: Skeletons) -> TimeCosts:
