@@ -197,11 +197,14 @@ def _links_each(
 
 def _notes(facts: RocmTopo, relations: Mapping[Pair, str]) -> list[str]:
     notes = []
+    weighed = sum(
+        facts.cell("weight", *pair) == str(SAME_ROOT_WEIGHT) for pair in relations
+    )
     if relations:
-        notes.append(
-            f"How PCIe joins {len(relations)} pairs is taken from their weight "
-            f"({SAME_ROOT_WEIGHT}: below one root), then from the NUMA nodes."
-        )
+        told = f"{len(relations) - weighed} from the NUMA nodes"
+        if weighed:
+            told = f"{weighed} from a weight of {SAME_ROOT_WEIGHT} (one root), {told}"
+        notes.append(f"How PCIe joins {len(relations)} pairs is taken: {told}.")
     unknown = sum(facts.counts("type").get(kind, 0) for kind in LINK_TYPES[2:])
     if unknown:
         notes.append(f"{unknown} pairs have no known link type; taken as PCIe.")
