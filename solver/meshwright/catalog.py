@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from meshwright.errors import SpecError
+from meshwright.gpu_names import matches
 
 LONGEST = 1_000
 """Characters of a name or path; longer ones are not looked for."""
@@ -22,6 +23,9 @@ MOST_NAMED = 24
 
 ALIASES = "aliases.yaml"
 """Other names of GPUs and machines, beside the topologies."""
+
+GPUS = "topologies/gpus"
+"""The kind whose names are matched by model, board and memory."""
 
 _FOLDERS = {
     "topologies": ("topologies", "topologies/machines"),
@@ -80,10 +84,27 @@ def locate(kind: str, name: str, near: Path) -> Path:
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
     spellings = _spellings(kind, known)
-    if meant := spellings.get(fold(name[:LONGEST])):
+    if meant := spellings.get(fold(name[:LONGEST])) or _gpu(kind, name, known):
         return _file(known, meant)
     is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
     raise SpecError(_refusal(name, spellings, bool(is_folder)))
+
+
+def _gpu(kind: str, name: str, known: dict[str, str]) -> str | None:
+    """Return the GPU of a name as drivers and clouds print it.
+
+    Raises:
+        SpecError: several GPUs go by the name.
+    """
+    if kind != GPUS:
+        return None
+    spelled = "-".join(re.split(r"[\s_-]+", name[:LONGEST].lower()))
+    if label := _aliases()["labels"].get(spelled):
+        return label
+    found = matches(name[:LONGEST], known)
+    if len(found) > 1:
+        raise SpecError(f"{name!r} may be {' or '.join(found)}; say which")
+    return found[0] if found else None
 
 
 def _known(kind: str) -> dict[str, str]:
@@ -106,10 +127,12 @@ def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
 @cache
 def _aliases() -> dict[str, dict[str, str]]:
     text = (folder("topologies") / ALIASES).read_text(encoding="utf-8")
-    return {
+    sections = yaml.safe_load(text)
+    folded = {
         section: {fold(alias): name for alias, name in entries.items()}
-        for section, entries in yaml.safe_load(text).items()
+        for section, entries in sections.items()
     }
+    return folded | {"labels": sections["labels"]}
 
 
 def _refusal(name: str, spellings: dict[str, str], is_folder: bool) -> str:

@@ -38,7 +38,6 @@ SPELLINGS = {
     "Tesla V100-SXM2-32GB": "v100-sxm-32gb",
     "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
     "AMD Instinct MI300X": "mi300x-192gb",
-    "A100": "a100-sxm-40gb",
     "A100-80GB": "a100-sxm-80gb",
     "V100": "v100-sxm-16gb",
     "V100-32GB": "v100-sxm-32gb",

@@ -1,6 +1,6 @@
 """The imported cluster: files of other tools that a spec names in `cluster`.
 
-`cluster: {nvidia_smi: topo.txt, gpu: A100}` imports the inside of a machine,
+`cluster: {nvidia_smi: topo.txt, gpu: H100}` imports the inside of a machine,
 `cluster: {machine: p5.48xlarge, slurm: topology.conf}` the switches that join machines;
 a spec may have both. What files leave out is assumed, and each assumption is a note.
 """
