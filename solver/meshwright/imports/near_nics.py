@@ -17,8 +17,11 @@ NEAR = RELATIONS.index("PXB")
 def with_near_nics(machine: MachineFacts) -> MachineFacts:
     """Return a machine without the NICs that are nearest to no GPU.
 
-    Nothing changes unless every GPU has a NIC on a PCIe switch of its own.
+    Nothing changes unless every GPU has a NIC on a PCIe switch of its own, nor for one
+    GPU: of a shared machine it may see the NICs of the others.
     """
+    if len(machine.gpus) < 2:
+        return machine
     used: set[str] = set()
     for gpu in machine.gpus:
         ranks = {nic.name: _rank(machine, gpu, nic.name) for nic in machine.nics}

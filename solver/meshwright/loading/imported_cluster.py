@@ -171,4 +171,5 @@ def _told_at(source: Source) -> Iterator[None]:
 
 def title(path: Path) -> str:
     """Return the name of the topology that is made of a file."""
-    return "".join(c for c in path.stem if c.isprintable())[:60] or "imported"
+    stem = "".join(c for c in path.stem if c.isprintable())[:60]
+    return stem if stem.strip("-") else "imported"
