@@ -43,12 +43,12 @@ def test_links_of_the_board_are_assumed(
     imported = nccl_xml.to_topology(facts, rated(name), name)
     links = links_of(imported)
     assert links["GPU0", next(iter(switches), "GPU1")] == gb_s
-    assert "The file has the PCIe tree alone" in " ".join(imported.notes)
+    assert "The file shows no " in " ".join(imported.notes)
 
 
 def test_a_board_that_may_be_wired_in_several_ways_is_refused() -> None:
     facts = nccl_xml.parse(pcie_tree(8), "t.xml")
-    with pytest.raises(SpecError, match="6 NVLink links of v100-sxm-16gb can join 8"):
+    with pytest.raises(SpecError, match="the 6 links of v100-sxm-16gb can join 8"):
         nccl_xml.to_topology(facts, rated("v100-sxm-16gb"), "v100")
 
 
@@ -64,7 +64,9 @@ def test_a_narrow_slot_of_the_file_limits_the_port() -> None:
     facts = nccl_xml.parse(pcie_tree(2, "8 GT/s"), "t.xml")
     imported = nccl_xml.to_topology(facts, rated("l40s-48gb"), "l40s")
     assert links_of(imported)["GPU0", "host0"] == 12.6
-    assert "PCIe of a GPU is taken as 3.0 x16: 12.6 GB/s" in " ".join(imported.notes)
+    assert "PCIe of a GPU is taken to be as fast as 3.0 x16: 12.6 GB/s" in " ".join(
+        imported.notes
+    )
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def test_nccl_tree_becomes_pcie_relations() -> None:
     ports = {n["name"]: n.get("gb_s") for n in imported.fields["nodes"]}
     assert ports["a"] == ports["b"] == 200 / 8
     assert validated(imported).gpus == 3
-    assert "PCIe of a GPU is taken as 4.0 x16: 25 GB/s" in " ".join(imported.notes)
+    assert "PCIe of a GPU is taken to be as fast as 4.0 x16: 25 GB/s" in " ".join(
+        imported.notes
+    )
 
 
 def test_nccl_nvlinks_of_pairs_and_of_switches() -> None:

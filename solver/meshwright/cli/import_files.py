@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ from meshwright.imports.importer import (
     LogImporter,
     MachineImporter,
 )
-from meshwright.imports.read_import import read_facts, read_levels, read_machine
+from meshwright.imports.read_import import (
+    gpu_name,
+    read_facts,
+    read_levels,
+    read_machine,
+)
 from meshwright.imports.read_launch import launch_kind
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
@@ -66,6 +71,8 @@ def run(words: list[str], options: Options) -> Made:
     if isinstance(reader, MachineImporter) and _has_no_machine(kind, reader, paths[0]):
         _check_options(kind, options, ())
         return _facts(kind, paths[0])
+    if options.gpu is None and (named := gpu_name(kind, paths[0])):
+        options = replace(options, gpu=named)
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
         return Made(*launch_text(paths[0], kind))

@@ -37,26 +37,26 @@ def board_links(gpus: Sequence[str], gpu: Gpu, notes: list[str]) -> PeerLinks:
         return PeerLinks()
     if links < LEAST_ON_BOARD or _words(gpu) & BRIDGED:
         notes.append(
-            f"The file has the PCIe tree alone. A bridge may join pairs of {gpu.name}; "
+            f"The file shows no NVLink. A bridge may join pairs of {gpu.name}; "
             "none is drawn. nvidia-smi topo -m shows it."
         )
         return PeerLinks()
     kind = "XGMI" if any(word.startswith("mi") for word in _words(gpu)) else "NVLink"
     if kind == "NVLink" and links >= LEAST_SWITCHED and count not in MESHED:
         notes.append(
-            f"The file has the PCIe tree alone: the {links} NVLinks of each GPU are "
+            f"The file shows no NVLink: the {links} NVLinks of each GPU are "
             "assumed to lead to NVSwitches, as on boards of eight."
         )
         return PeerLinks(kind, ports=dict.fromkeys(gpus, links), is_explicit=True)
     each = links // (count - 1)
     if not each or (kind == "NVLink" and count not in MESHED):
         raise SpecError(
-            f"the file has the PCIe tree alone, and {links} {kind} links of {gpu.name} "
+            f"the file shows no {kind}, and the {links} links of {gpu.name} "
             f"can join {count} GPUs in several ways; expected nvidia-smi topo -m, or a "
             "bundled machine such as dgx-1v"
         )
     notes.append(
-        f"The file has the PCIe tree alone: {each} {kind} links are assumed between "
+        f"The file shows no {kind}: {each} links are assumed between "
         f"each pair of the {count} GPUs, all {each * (count - 1)} of {links} used."
     )
     return PeerLinks(kind, dict.fromkeys(pairs_of(gpus), each), is_explicit=True)

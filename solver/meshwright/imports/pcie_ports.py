@@ -65,8 +65,8 @@ def port_bandwidth_gb_s(
         gb_s = family_value(PCIE_GB_S, "pcie_gb_s", gpu, gpu_name, notes)
         why = "usual for the GPU; the file has none"
     notes.append(
-        f"PCIe of a GPU is taken as {spelled(gb_s)}: {gb_s:g} GB/s per direction "
-        f"({why})."
+        f"PCIe of a GPU is taken to be as fast as {spelled(gb_s)}: {gb_s:g} GB/s per "
+        f"direction ({why})."
     )
     return gb_s * _share(machine, gpu, notes)
 

@@ -105,6 +105,9 @@ def _open_topology(document: Document, source: Source) -> None:
     for field in ("machine", "topology"):
         if field in cluster:
             _refuse(source, f"given beside a {field}; keep one")
+    if "gpu" not in cluster and (named := _gpu_name(source)):
+        cluster["gpu"] = named
+        document.places[(*CLUSTER, "gpu")] = Where(str(source.path))
     if "gpu" not in cluster:
         told = "the file does not say which GPU the machine has; add gpu: NAME"
         _refuse(source, told)
@@ -113,6 +116,14 @@ def _open_topology(document: Document, source: Source) -> None:
     for field in _MOVED:
         if field in cluster:
             _move(document, (*CLUSTER, field), (*TOPOLOGY, field))
+
+
+def _gpu_name(source: Source) -> str:
+    """Return the name of the GPUs in a file, where files of its kind have it."""
+    from meshwright.imports.read_import import gpu_name
+
+    with _told_at(source):
+        return gpu_name(source.kind, source.path)
 
 
 def _move(document: Document, old: FieldPath, new: FieldPath) -> None:

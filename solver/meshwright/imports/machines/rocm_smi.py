@@ -125,12 +125,17 @@ def _read_row(
         fail(name, line.number, sentence)
     for column, cell in zip(columns, cells, strict=True):
         if column != label:
-            _check(block, cell, line, name)
+            check_cell(block, cell, line, name)
             blocks.setdefault(block, {})[label, column] = cell
     return columns
 
 
-def _check(block: str, cell: str, line: Line, name: str) -> None:
+def check_cell(block: str, cell: str, line: Line, name: str) -> None:
+    """Refuse a cell that its block does not have.
+
+    Raises:
+        SpecError: names file, line and what is accepted.
+    """
     if block == "type" and cell not in LINK_TYPES:
         sentence = f"{shown(cell)}: unknown link type; {known(LINK_TYPES)}"
         fail(name, line.number, sentence)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
 from meshwright.imports.machine_facts import Pair
-from meshwright.imports.slurm.groups import Group, SlurmTopology
+from meshwright.imports.slurm.groups import Group, SlurmTopology, without_mutual
 from meshwright.imports.switch_tiers import (
     TIERS,
     Tree,
@@ -56,16 +57,30 @@ def _level(name: str, size: int) -> dict[str, Any]:
 
 
 def _tree_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
-    heights = _heights(facts.name, facts.groups)
+    groups, mutual = without_mutual(facts.groups)
+    heights = _heights(facts.name, groups)
     tiers = [
         [_vertex(key) for key, height in heights.items() if height == tier]
         for tier in range(max(heights.values()) + 1)
     ]
+    pairs = [*_pairs(groups)]
+    if mutual:
+        notes.append(
+            "Switches that list each other, as in a dragonfly, are taken as joined by "
+            "a level above them."
+        )
+        joint = _vertex(" joint")
+        tiers.append([f"{joint}{i}" for i in range(len(mutual))])
+        pairs += [
+            frozenset((_vertex(switch), f"{joint}{i}"))
+            for i, switches in enumerate(mutual)
+            for switch in switches
+        ]
     hosts = dict.fromkeys(node for g in facts.groups.values() for node in g.nodes)
-    trees = trees_of([*hosts], tiers, _pairs(facts.groups))
+    trees = trees_of([*hosts], tiers, pairs)
     if not trees:
         fail(facts.name, 0, "no switch has nodes; expected Nodes= of the leaves")
-    roots = _roots(facts.groups)
+    roots = _roots(groups)
     names = [_root_of(tree, roots) for tree in trees]
     note_trees(names, trees, notes)
     counts = trees[0].counts
@@ -165,5 +180,26 @@ def _summed(blocks: Sequence[int], each: int) -> list[int]:
     return [sum(blocks[i : i + each]) for i in range(0, len(blocks), each)]
 
 
-_SIZES = {"tree": _tree_sizes, "block": _block_sizes, "ring": _ring_sizes}
+def _torus_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
+    """Return one level for each dimension of the largest torus."""
+    tori = [group for group in facts.groups.values() if group.nodes]
+    trees = [Tree(((SwitchGroup(torus.nodes),),)) for torus in tori]
+    order = sorted(range(len(tori)), key=lambda i: -trees[i].hosts)
+    note_trees([tori[i].name for i in order], [trees[i] for i in order], notes)
+    notes.append(
+        "A torus is taken as levels of its dimensions: neighbours along the first one "
+        "are near, and what wraps around is not drawn."
+    )
+    largest = tori[order[0]]
+    if math.prod(largest.dims) != len(largest.nodes):
+        return [("torus", len(largest.nodes))]
+    return [*zip(("x-ring", "y-ring", "z-ring"), largest.dims, strict=True)]
+
+
+_SIZES = {
+    "tree": _tree_sizes,
+    "block": _block_sizes,
+    "ring": _ring_sizes,
+    "torus3d": _torus_sizes,
+}
 """By kind of file, what reads the size of each level."""
