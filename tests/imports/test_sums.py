@@ -9,7 +9,9 @@ from hypothesis import given, settings
 
 from meshwright.imports.fabrics import slurm
 from meshwright.imports.imported import Imported
+from meshwright.imports.machines import nvidia_smi
 from meshwright.imports.switch_tiers import narrowed, regular_sizes
+from tests.helpers.import_gpus import A100, links_of, names_of
 
 Tree = list["Tree"] | int
 """A switch: the switches below it, or the number of its nodes."""
@@ -78,3 +80,44 @@ def test_sizes_divide_the_groups_of_their_tier() -> None:
 def test_what_is_no_level_narrows_the_one_above() -> None:
     assert [*narrowed([8, 1, 4], [50, 20, 30])] == [50, 20, 20]
     assert [*narrowed([8, 2, 4], [50, 20, 30])] == [50, 20, 30]
+
+
+CELLS = ["NV1", "NV2", "NV4", "NV6", "NV12", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS"]
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> tuple[int, int, dict[tuple[int, int], str]]:
+    """Draw GPUs, NICs and a symmetric matrix of cells."""
+    gpus, nics = draw(st.integers(2, 8)), draw(st.integers(0, 4))
+    cells = {}
+    for a in range(gpus + nics):
+        for b in range(a):
+            kinds = CELLS if max(a, b) < gpus else CELLS[6:]
+            cells[a, b] = cells[b, a] = draw(st.sampled_from(kinds))
+    return gpus, nics, cells
+
+
+@given(matrices())
+@settings(deadline=None, max_examples=60)
+def test_a_machine_has_the_devices_and_links_of_its_matrix(
+    drawn: tuple[int, int, dict[tuple[int, int], str]],
+) -> None:
+    gpus, nics, cells = drawn
+    names = [*(f"GPU{i}" for i in range(gpus)), *(f"NIC{i}" for i in range(nics))]
+    rows = [
+        "\t".join([a, *("X" if i == j else cells[i, j] for j in range(len(names)))])
+        for i, a in enumerate(names)
+    ]
+    text = "\n".join(["\t" + "\t".join(names), *rows])
+    imported = nvidia_smi.to_topology(nvidia_smi.parse(text, "t"), A100, "a100")
+    assert names_of(imported, "gpu") == names[:gpus]
+    assert {*names_of(imported, "nic")} <= {*names[gpus:]}
+    for i in range(gpus):
+        printed = [cells[i, j] for j in range(gpus) if i != j]
+        counts = [int(cell[2:]) for cell in printed if cell.startswith("NV")]
+        peers = sum(
+            gb_s
+            for ends, gb_s in links_of(imported).items()
+            if names[i] in ends and all(e.startswith(("GPU", "nvswitch")) for e in ends)
+        )
+        assert peers <= 25 * sum(counts)

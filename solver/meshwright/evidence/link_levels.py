@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import FORMULAS, LinkFit, at_bandwidth
+from meshwright.evidence.link_share import put_share, rounded
 from meshwright.plans.columns import Floats
 from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
 from meshwright.topology.fabric import Fabric, Meshes
@@ -247,14 +248,14 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
     else:
         if gb_s > own.gb_s:
             fit = at_bandwidth(fit, fit.gb_s * own.gb_s / gb_s)
-        yield from _put_share(level, own, gb_s, fit)
+        yield from put_share(level, own, gb_s, fit)
     inner = [_checked(ScaleOut, _open(one), "levels") for one in holders[: place.level]]
     yield from _slower(inner, fit, place)
     if not fit.is_latency_told:
         yield f"{name}: latency_us kept: {fit.name} has large sizes only."
         return
     own_us = place.longest_us(fit, inner) - place.inner_us(inner)
-    latency_us = _rounded(max(0.0, own_us))
+    latency_us = rounded(max(0.0, own_us))
     yield f"{name}: latency_us {level['latency_us']} -> {latency_us:g}, from it too."
     level["latency_us"] = latency_us
 
@@ -263,31 +264,6 @@ def _is_partial(own: ScaleOut, place: _Place) -> bool:
     """Return whether one GPU had an uplink that all GPUs of its machine share."""
     members = place.members_below(place.level)
     return own.uplink == "shared" and members == 1 and place.is_cut
-
-
-def _put_share(
-    level: Fields, own: ScaleOut, gb_s: float, fit: LinkFit
-) -> Iterable[str]:
-    """Put the share of a rate that collectives reach on a level; yield notes.
-
-    It is never above the rate: where switches reduce, or an algorithm sends less than
-    a ring, one collective seems faster than its links, and no other one is.
-    """
-    name = level["name"]
-    share = level["bus_share"] = min(_rounded(gb_s / own.gb_s), 1.0)
-    if gb_s > own.gb_s:
-        yield (
-            f"{name}: {fit.name} shows {gb_s:.4g} GB/s, above the rate of "
-            f"{own.gb_s:.4g}, which is kept: switches that reduce, or an algorithm "
-            "that sends less than a ring, look faster than links are. Set gb_s where "
-            "the links themselves are faster."
-        )
-    yield (
-        f"{name}: bus_share {own.bus_share:g} -> {share:g}, "
-        f"{min(gb_s, own.gb_s):.4g} of {own.gb_s:.4g} GB/s, fitted to {fit.op} over "
-        f"{fit.ranks} GPUs in {fit.name}, {fit.median_error:.1%} off "
-        "(median from 1 MiB on)."
-    )
 
 
 def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]:
@@ -304,7 +280,3 @@ def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]
 
 def _open(level: Fields) -> Fields:
     return {name: value for name, value in level.items() if name != "size"}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
