@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -84,10 +85,30 @@ def locate(kind: str, name: str, near: Path) -> Path:
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
     spellings = _spellings(kind, known)
+    name = _without_cloud(kind, name)
     if meant := spellings.get(fold(name[:LONGEST])) or _gpu(kind, name, known):
         return _file(known, meant)
     is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
     raise SpecError(_refusal(name, spellings, bool(is_folder)))
+
+
+def _without_cloud(kind: str, name: str) -> str:
+    """Return the instance type of a name such as aws:p5.48xlarge; else the name.
+
+    Raises:
+        SpecError: the cloud has no such instance type among the bundled machines.
+    """
+    cloud, colon, instance = name[:LONGEST].partition(":")
+    if not colon or _SECTIONS.get(kind) != "machines":
+        return name
+    types = _aliases()["clouds"].get(cloud.strip().lower())
+    if types is None:
+        return name
+    if fold(instance) not in types:
+        close = difflib.get_close_matches(fold(instance), types, n=3, cutoff=0.5)
+        accepted = ", ".join(types[one] for one in close or sorted(types)[:12])
+        raise SpecError(f"{name!r}: no instance type of {cloud}; accepted: {accepted}")
+    return instance
 
 
 def _gpu(kind: str, name: str, known: dict[str, str]) -> str | None:
@@ -100,7 +121,7 @@ def _gpu(kind: str, name: str, known: dict[str, str]) -> str | None:
         return None
     spelled = "-".join(re.split(r"[\s_-]+", name[:LONGEST].lower()))
     if label := _aliases()["labels"].get(spelled):
-        return label
+        return str(label)
     found = matches(name[:LONGEST], known)
     if len(found) > 1:
         raise SpecError(f"{name!r} may be {' or '.join(found)}; say which")
@@ -125,14 +146,18 @@ def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
 
 
 @cache
-def _aliases() -> dict[str, dict[str, str]]:
+def _aliases() -> dict[str, dict[str, Any]]:
     text = (folder("topologies") / ALIASES).read_text(encoding="utf-8")
     sections = yaml.safe_load(text)
-    folded = {
-        section: {fold(alias): name for alias, name in entries.items()}
-        for section, entries in sections.items()
+    folded: dict[str, dict[str, Any]] = {
+        section: {fold(alias): name for alias, name in sections[section].items()}
+        for section in ("gpus", "machines")
     }
-    return folded | {"labels": sections["labels"]}
+    clouds = {
+        cloud: {fold(instance): instance for instance in instances}
+        for cloud, instances in sections["clouds"].items()
+    }
+    return folded | {"labels": sections["labels"], "clouds": clouds}
 
 
 def _refusal(name: str, spellings: dict[str, str], is_folder: bool) -> str:
