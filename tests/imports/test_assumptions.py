@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports.cpu_sockets import Cpu, socket_gb_s
-from meshwright.imports.machines import nccl_xml, nvidia_smi
+from meshwright.imports.machines import hwloc, nccl_xml, nvidia_smi
 from meshwright.imports.pcie_ports import spelled
 from meshwright.loading.load import load_cluster, load_gpu
 from meshwright.spec.gpu import Gpu
 from tests.helpers.import_gpus import links_of, names_of
 from tests.imports.test_nvidia import matrix, uniform
-from tests.imports.test_xml import gpu, system
+from tests.imports.test_xml import gpu, hwloc_xml, system
 
 
 def rated(name: str) -> Gpu:
@@ -147,3 +149,16 @@ def test_nics_of_storage_are_left_out() -> None:
     far = nvidia_smi.parse(text.replace("PXB", "NODE"), "t")
     everything = nvidia_smi.to_topology(far, rated("h100-sxm-80gb"), "h100")
     assert len(names_of(everything, "nic")) == 12, "none is on a switch of a GPU"
+
+
+def test_the_cpus_of_hwloc_are_known() -> None:
+    info = "".join(
+        f'<info name="CPU{key}" value="{value}"/>'
+        for key, value in (
+            ("Vendor", "AuthenticAMD"), ("FamilyNumber", "25"), ("ModelNumber", "1")
+        )
+    )  # fmt: skip
+    text = re.sub(r'(<object type="Package"[^>]*>)', rf"\1{info}", hwloc_xml(""))
+    imported = hwloc.to_topology(hwloc.parse(text, "t.xml"), rated("a40-48gb"), "a40")
+    sockets = {gb_s for ends, gb_s in links_of(imported).items() if "system" in ends}
+    assert sockets == {24}

@@ -62,6 +62,9 @@ def test_leaves_without_a_common_divisor_are_joined_above() -> None:
     )
     assert sizes(text) == [("leaf", 1), ("spine", 119)]
     assert "7 x 16, 1 x 7 hosts: no number of hosts divides all" in notes(text)
+    assert "a file with 16 hosts in each of 7 groups, 112 of 119, would keep" in (
+        notes(text)
+    )
 
 
 def test_trees_without_a_common_root_are_told() -> None:

@@ -108,12 +108,25 @@ def note_unequal(
     for (title, tier), size in zip(counts.items(), sizes, strict=False):
         block *= size
         if len(set(tier)) > 1:
-            cut = (
-                f"they are described as {sum(tier) // block} blocks of {block}"
-                if block > 1
-                else "no number of hosts divides all, so the level above joins them"
-            )
-            notes.append(f"Groups of a {title} have {_spelled(tier)} hosts: {cut}.")
+            told = f"Groups of a {title} have {_spelled(tier)} hosts:"
+            notes.append(f"{told} {_cut(tier, block)}.")
+
+
+def _cut(tier: Sequence[int], block: int) -> str:
+    """Return what becomes of unequal groups that are cut into blocks, in words."""
+    if block > 1:
+        return f"they are described as {sum(tier) // block} blocks of {block}"
+    most = max(set(tier), key=lambda size: (size * _able(tier, size), size))
+    groups = _able(tier, most)
+    return (
+        "no number of hosts divides all, so the level above joins them; a file with "
+        f"{most} hosts in each of {groups} groups, {most * groups} of {sum(tier)}, "
+        "would keep the level"
+    )
+
+
+def _able(tier: Sequence[int], size: int) -> int:
+    return sum(hosts >= size for hosts in tier)
 
 
 def note_trees(names: Sequence[str], trees: Sequence[Tree], notes: list[str]) -> None:
