@@ -10,7 +10,7 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.imports.fabrics import ibnetdiscover, slurm
 from meshwright.imports.facts import kubernetes, ray, sinfo
-from meshwright.imports.machines import amd_smi, lspci, nvidia_smi_q
+from meshwright.imports.machines import amd_smi, lspci, nvidia_smi_q, rocm_smi
 from meshwright.loading.load import load_gpu, load_question
 from tests.helpers.command import run
 from tests.helpers.import_gpus import A100, MI300X, PCIE, links_of, names_of, validated
@@ -28,7 +28,7 @@ def test_amd_smi_is_a_machine(name: str, gpus: int) -> None:
     facts = amd_smi.parse(good(name), "t")
     assert facts.counts("type")["XGMI"] == 1
     assert facts.cell("weight", "GPU0", "GPU1") == "15"
-    imported = amd_smi.to_topology(facts, MI300X, "mi300x")
+    imported = rocm_smi.to_topology(facts, MI300X, "mi300x")
     assert validated(imported).gpus == gpus
     assert links_of(imported)["GPU0", "GPU1"] == 7 * 64
 
@@ -99,6 +99,10 @@ def test_lspci_leaves_ports_of_management_out() -> None:
 def test_the_name_of_the_gpu_is_taken_from_the_file(tmp_path: Path) -> None:
     result = run("import", "nvidia_smi_q", str(DATA / "nvidia_smi_q.1.txt"))
     assert (result.code, "gpu: a100-sxm-80gb" in result.stdout) == (0, True)
+    unknown = tmp_path / "lspci.txt"
+    unknown.write_text(good("lspci").replace("AD102GL [L40S]", "Device 26b9"))
+    told = run("import", "lspci", str(unknown)).stderr
+    assert "--gpu: missing; the file says 'NVIDIA Corporation Device 26b9" in told
     spec = tmp_path / "spec.yaml"
     spec.write_text(
         "model: llama3-8b\n"
@@ -143,6 +147,8 @@ def test_sinfo_counts_a_node_once() -> None:
         good("sinfo.2") + "gpu[01-02]       2 debug    idle  96   gpu:h100:8(S:0-1)\n"
     )
     assert sinfo.parse(again, "t").gpus_by_type == {"h100": 16, "a100": 4}
+    reasons = "NODELIST STATE REASON\ngpu01 drain bad GPU, see ticket\ngpu02 idle none"
+    assert sinfo.parse(reasons, "t").states == {"drain": 1, "idle": 1}
     plain = sinfo.parse(good("sinfo.1"), "t")
     assert (plain.nodes, plain.states) == (4, {"idle": 3, "down": 1})
     for text, told in (

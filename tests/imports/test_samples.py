@@ -284,4 +284,4 @@ def _network_ports(seen: Facts) -> int:
     """Return the most ports that a file of NCCL can have."""
     classes = seen.get("pci_by_class", {})
     cards = sum(n for kind, n in classes.items() if kind.startswith("0x02"))
-    return max(cards, 0) + int(seen.get("net_elements", 0))
+    return int(cards + seen.get("net_elements", 0))

@@ -72,7 +72,7 @@ def run(words: list[str], options: Options) -> Made:
         _check_options(kind, options, ())
         return _facts(kind, paths[0])
     if options.gpu is None and (named := gpu_name(kind, paths[0])):
-        options = replace(options, gpu=named)
+        options = replace(options, gpu=_bundled(named))
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
         return Made(*launch_text(paths[0], kind))
@@ -83,6 +83,18 @@ def run(words: list[str], options: Options) -> Made:
     if isinstance(reader, FabricImporter):
         return _levels(kind, paths[0], str(options.machine))
     return _facts(kind, paths[0])
+
+
+def _bundled(named: str) -> str:
+    """Return the bundled GPU that a file names.
+
+    Raises:
+        SpecError: there is none, or several go by the name.
+    """
+    try:
+        return catalog.locate(catalog.GPUS, named, Path()).stem
+    except SpecError as error:
+        raise SpecError(f"--gpu: missing; the file says {error}") from None
 
 
 def _launch_kind(word: str) -> str | None:
