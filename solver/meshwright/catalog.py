@@ -9,10 +9,12 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from meshwright.errors import SpecError
+from meshwright.gpu_names import matches
 
 LONGEST = 1_000
 """Characters of a name or path; longer ones are not looked for."""
@@ -22,6 +24,9 @@ MOST_NAMED = 24
 
 ALIASES = "aliases.yaml"
 """Other names of GPUs and machines, beside the topologies."""
+
+GPUS = "topologies/gpus"
+"""The kind whose names are matched by model, board and memory."""
 
 _FOLDERS = {
     "topologies": ("topologies", "topologies/machines"),
@@ -80,10 +85,47 @@ def locate(kind: str, name: str, near: Path) -> Path:
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
     spellings = _spellings(kind, known)
-    if meant := spellings.get(fold(name[:LONGEST])):
+    name = _without_cloud(kind, name)
+    if meant := spellings.get(fold(name[:LONGEST])) or _gpu(kind, name, known):
         return _file(known, meant)
     is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
     raise SpecError(_refusal(name, spellings, bool(is_folder)))
+
+
+def _without_cloud(kind: str, name: str) -> str:
+    """Return the instance type of a name such as aws:p5.48xlarge; else the name.
+
+    Raises:
+        SpecError: the cloud has no such instance type among the bundled machines.
+    """
+    cloud, colon, instance = name[:LONGEST].partition(":")
+    if not colon or _SECTIONS.get(kind) != "machines":
+        return name
+    types = _aliases()["clouds"].get(cloud.strip().lower())
+    if types is None:
+        return name
+    if fold(instance) not in types:
+        close = difflib.get_close_matches(fold(instance), types, n=3, cutoff=0.5)
+        accepted = ", ".join(types[one] for one in close or sorted(types)[:12])
+        raise SpecError(f"{name!r}: no instance type of {cloud}; accepted: {accepted}")
+    return instance
+
+
+def _gpu(kind: str, name: str, known: dict[str, str]) -> str | None:
+    """Return the GPU of a name as drivers and clouds print it.
+
+    Raises:
+        SpecError: several GPUs go by the name.
+    """
+    if kind != GPUS:
+        return None
+    spelled = "-".join(re.split(r"[\s_-]+", name[:LONGEST].lower()))
+    if label := _aliases()["labels"].get(spelled):
+        return str(label)
+    found = matches(name[:LONGEST], known)
+    if len(found) > 1:
+        raise SpecError(f"{name!r} may be {' or '.join(found)}; say which")
+    return found[0] if found else None
 
 
 def _known(kind: str) -> dict[str, str]:
@@ -104,12 +146,18 @@ def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
 
 
 @cache
-def _aliases() -> dict[str, dict[str, str]]:
+def _aliases() -> dict[str, dict[str, Any]]:
     text = (folder("topologies") / ALIASES).read_text(encoding="utf-8")
-    return {
-        section: {fold(alias): name for alias, name in entries.items()}
-        for section, entries in yaml.safe_load(text).items()
+    sections = yaml.safe_load(text)
+    folded: dict[str, dict[str, Any]] = {
+        section: {fold(alias): name for alias, name in sections[section].items()}
+        for section in ("gpus", "machines")
     }
+    clouds = {
+        cloud: {fold(instance): instance for instance in instances}
+        for cloud, instances in sections["clouds"].items()
+    }
+    return folded | {"labels": sections["labels"], "clouds": clouds}
 
 
 def _refusal(name: str, spellings: dict[str, str], is_folder: bool) -> str:

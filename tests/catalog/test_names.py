@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,6 @@ SPELLINGS = {
     "Tesla V100-SXM2-32GB": "v100-sxm-32gb",
     "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
     "AMD Instinct MI300X": "mi300x-192gb",
-    "A100": "a100-sxm-40gb",
     "A100-80GB": "a100-sxm-80gb",
     "V100": "v100-sxm-16gb",
     "V100-32GB": "v100-sxm-32gb",
@@ -72,9 +72,9 @@ MACHINE_SPELLINGS = {
 }
 
 
-def aliases() -> dict[str, dict[str, str]]:
+def aliases() -> dict[str, dict[str, Any]]:
     path = Path(str(catalog.folder("topologies") / catalog.ALIASES))
-    content: dict[str, dict[str, str]] = read_yaml(path).data
+    content: dict[str, dict[str, Any]] = read_yaml(path).data
     return content
 
 
@@ -100,6 +100,22 @@ def test_machines_go_by_the_names_of_vendors_and_clouds(
     written: str, name: str
 ) -> None:
     assert read_yaml(catalog.locate("topologies", written, Path())).data["name"] == name
+
+
+def test_instance_types_may_name_their_cloud() -> None:
+    for cloud, instances in aliases()["clouds"].items():
+        for instance in instances:
+            plain = catalog.locate("clusters", instance, Path())
+            assert catalog.locate("clusters", f"{cloud}:{instance}", Path()) == plain
+            assert (
+                catalog.locate(MACHINES, f"{cloud.upper()}:{instance}", Path()) == plain
+            )
+    with pytest.raises(
+        SpecError, match=r"'aws:p5.49xlarge': no .*accepted: p5.48xlarge"
+    ):
+        catalog.locate("clusters", "aws:p5.49xlarge", Path())
+    with pytest.raises(SpecError, match=r"'gcp:p5\.48xlarge': no instance type"):
+        catalog.locate("clusters", "gcp:p5.48xlarge", Path())
 
 
 def test_a_file_comes_before_other_spellings_but_not_before_a_name(

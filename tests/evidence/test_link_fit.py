@@ -59,6 +59,9 @@ def error_of(fit: LinkFit, row: Any) -> float:
     return float(predicted_s(fit, row.size_bytes) / row.time_s - 1)
 
 
+CAPPED = 0.15
+"""Of a log that shows more than the ports carry: its trees send less than a ring."""
+
 ONE_CLUSTER = [("01_8xa100_allreduce", "07_2xp4de"), ("11_1xp5", "09_2xp5")]
 """All-reduces in one node, and over two such nodes."""
 
@@ -69,7 +72,9 @@ def test_a_topology_with_fits_prices_the_logs_it_was_fitted_to(
     names: tuple[str, str],
 ) -> None:
     logs = [read(one) for n in names for one in samples() if f"/{n}" in one["file"]]
-    fields, notes = apply(FIELDS, [fit_log(log) for log in logs])
+    nvlink = {**NVLINK, "gb_s": 450 if "p5" in names[0] else 300}
+    own = {**FIELDS, "levels": [nvlink]}
+    fields, notes = apply(own, [fit_log(log) for log in logs])
     for log, factors in zip(logs, [(8,), (8, 2)], strict=True):
         errors = [
             abs(mesh_s(fields, factors, row.size_bytes, all_reduce_s) / row.time_s - 1)
@@ -77,7 +82,8 @@ def test_a_topology_with_fits_prices_the_logs_it_was_fitted_to(
             if row.size_bytes >= 2**20
         ]
         told = f"{log.name}: {statistics.median(errors):.1%} off; {notes}"
-        assert statistics.median(errors) <= TARGET, told
+        is_capped = any(log.name in n and "above the rate" in n for n in notes)
+        assert statistics.median(errors) <= (CAPPED if is_capped else TARGET), told
 
 
 SIZES = [2**exponent for exponent in range(10, 35)]
@@ -221,7 +227,9 @@ def test_slow_inner_levels_and_left_out_logs_are_told() -> None:
         fit_log(all_gather_log(16, 600.0, 12.0, "slow all_gather")),
     ]
     fields, notes = apply(FIELDS, fits)
-    assert reached(fields["scale_out"]) == pytest.approx(75, rel=0.01)
+    # 600 over eight uplinks are 75 each, and a port of 400 Gbit/s has 50
+    assert reached(fields["scale_out"]) == 50
+    assert any("GB/s, above the rate of 50, which is kept" in n for n in notes)
     assert notes[0] == "fast all_gather: left out; another log of its level is slower."
     assert any(note.startswith("nvlink: lets 240 GB/s through") for note in notes)
 
@@ -232,6 +240,32 @@ def test_latency_stays_where_a_log_has_large_sizes_only() -> None:
     fields, notes = apply(FIELDS, [fit])
     assert fields["levels"][0]["latency_us"] == 1.5
     assert notes[-1] == "nvlink: latency_us kept: all_gather has large sizes only."
+
+
+def test_bandwidth_stays_where_a_log_has_small_sizes_only() -> None:
+    text = table(lambda s: ring_s(s, 8, 230, 4), 7 / 8, 8, "none")
+    lines = text.splitlines()
+    small = [line for line in lines if not line.split()[0].isdigit()] + [
+        line
+        for line in lines
+        if line.split()[0].isdigit() and int(line.split()[0]) < 2**20
+    ]
+    fields, notes = apply(FIELDS, [fit_log(parse("\n".join(small), "all_gather"))])
+    assert "bus_share" not in fields["levels"][0]
+    assert fields["levels"][0]["latency_us"] == pytest.approx(2, rel=0.3)
+    assert notes[0] == (
+        "nvlink: bus_share kept: the sizes of all_gather are too small to tell."
+    )
+
+
+def test_one_gpu_a_machine_does_not_tell_what_all_share() -> None:
+    shared = {**FIELDS, "scale_out": {**LEAF, "uplink": "shared"}}
+    log = replace(all_gather_log(4, 12.0, 12.0), nodes=4)
+    fields, notes = apply(shared, [fit_log(log)])
+    assert "bus_share" not in fields["scale_out"]
+    assert "has one GPU a machine, and 12 GB/s of one do not tell" in notes[0]
+    fields, _ = apply(FIELDS, [fit_log(log)])
+    assert reached(fields["scale_out"]) == pytest.approx(12, rel=0.01)
 
 
 def test_ranks_that_no_level_holds_are_refused() -> None:
@@ -262,7 +296,7 @@ def test_an_all_reduce_of_few_bytes_is_a_tree() -> None:
 def test_links_slower_than_any_are_refused(tmp_path: Path) -> None:
     log = tmp_path / "slow.log"
     log.write_text("# size count type redop root time algbw busbw #wrong\n"
-                   "1024 256 float sum -1 9e9 0.01 0.01 0\n")  # fmt: skip
+                   "1048576 262144 float sum -1 9e9 0.01 0.01 0\n")  # fmt: skip
     result = run("import", "nccl_tests", str(log), "--onto", "h100-nvlink-2", "--ranks",
                  "2", "--op", "all_reduce")  # fmt: skip
     assert result.code == 2

@@ -87,15 +87,27 @@ def test_speeds_of_cables(speed: str, gbit_s: float) -> None:
     assert leaf["gb_s"] == 2 * gbit_s / 8
 
 
-def test_uneven_leaves_are_noted() -> None:
+def test_unequal_leaves_are_cut_into_equal_blocks() -> None:
     text = switch("e0", [to_host(h, 0, "4xHDR") for h in "abc"] + [to_switch("5f", 1)])
     text += switch("e1", [to_host(h, 0, "4xHDR") for h in "def"] + [to_switch("5f", 2)])
     text += switch("e2", [to_host("g", 0, "4xHDR"), to_switch("5f", 3)])
     imported = ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "t"))
-    assert [level["size"] for level in imported.fields["levels"]] == [3, 3]
-    assert "Hosts below leaves: 2 of 3 have 3, others 1; 3 is taken for all." in (
-        imported.notes
-    )
+    # a host of the small leaf has the cable up to the spine alone, one of the others
+    # a third of it; leaves are no level, since no number divides 3, 3 and 1
+    (level,) = imported.fields["levels"]
+    assert (level["name"], level["size"]) == ("spine", 7)
+    assert level["gb_s"] == pytest.approx(67 / 8)
+    told = "Groups of a leaf have 2 x 3, 1 x 1 hosts: no number of hosts divides all"
+    assert any(told in note for note in imported.notes)
+
+
+def test_parts_that_are_not_joined_are_told() -> None:
+    text = switch("e0", [to_host(h, 0, "4xHDR") for h in "abc"])
+    text += switch("e1", [to_host(h, 0, "4xHDR") for h in "de"])
+    imported = ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "t"))
+    assert [level["size"] for level in imported.fields["levels"]] == [3]
+    told = "by hosts: that of a (3), that of d (2). that of a is described."
+    assert any(told in note for note in imported.notes)
 
 
 BROKEN = {

@@ -6,6 +6,7 @@ are skipped. All other logs are written here.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 from pathlib import Path
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import fit_log, predicted_s
 from meshwright.imports.logs.nccl_tests import NcclLog, parse
+from meshwright.imports.nccl.tests_rows import Timing
+from meshwright.imports.registry import detect
 
 HEADING = (
     "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
@@ -137,6 +140,54 @@ def test_old_and_new_columns_are_read(heading: str, row: str) -> None:
     timing = log.rows[0].out_of_place
     assert (timing.time_us, timing.alg_gb_s, timing.bus_gb_s) == (50.0, 20.97, 36.70)
     assert (log.op, log.ranks) == ("all_reduce", 8)
+
+
+def test_columns_of_single_iterations_are_passed_over() -> None:
+    timing = "time algbw busbw #wrong i_min i_max i_p99 i_cv%"
+    row = "1048576 262144 float sum -1 50 20.97 36.70 0 48 61 60 3.1 "
+    row += "49 21.40 37.45 0 47 60 59 3.0 2026-11-22 10:11:12"
+    log = parse(f"# size count type redop root {timing} {timing}\n{row}", "x.log")
+    assert log.rows[0].out_of_place == Timing(50, 20.97, 36.70)
+    assert log.rows[0].in_place == Timing(49, 21.40, 37.45)
+
+
+def test_json_of_nccl_tests_is_read_as_its_table() -> None:
+    timing = {"time": 50.25, "alg_bw": 20.867, "bus_bw": 36.517, "nwrong": 0.0}
+    row = {"size": 1048576, "count": 262144, "type": "float", "redop": "sum"}
+    devices = [
+        {"rank": i, "group": 0, "pid": 7, "hostname": f"h{i // 4}", "device": i % 4,
+         "device_hex": "0000:00", "device_info": "NVIDIA Fancy 80GB"} for i in range(8)
+    ]  # fmt: skip
+    data = {
+        "version": 1, "start_time": "now", "env": ["A=[{"], "nccl_version": 22703,
+        "args": ["./build/all_reduce_perf", "-J", "x.json"],
+        "config": {"nthreads": 1, "devices": devices},
+        "results": [row | {"root": "    -1", "out_of_place": timing, "in_place": None}],
+        "average_bus_bandwidth": {"bandwidth": 36.517, "okay": "unchecked"},
+    }  # fmt: skip
+    text = json.dumps(data)
+    assert detect(text) == "nccl_tests"
+    log = parse(text, "x.json")
+    assert (log.op, log.ranks, log.nodes, log.average_gb_s) == (
+        "all_reduce", 8, 2, 36.517,
+    )  # fmt: skip
+    assert log.rows[0].out_of_place == Timing(50.25, 20.867, 36.517)
+    assert log.rows[0].in_place is None
+    assert log.devices == ("NVIDIA Fancy 80GB",)
+
+
+def test_json_of_rccl_tests_is_read() -> None:
+    row = {"numCycle": 1, "name": "AllGather", "nodes": 1, "ranks": 8,
+           "ranksPerNode": 8, "gpusPerRank": 1, "size": 1048576, "type": "float",
+           "redop": "none", "algBw": 20.0, "busBw": 17.5, "wrong": "0"}  # fmt: skip
+    rows = [row | {"inPlace": 0, "time": 52.4}, row | {"inPlace": 1, "time": 51.0}]
+    assert detect(json.dumps(rows)) == "nccl_tests"
+    log = parse(json.dumps(rows), "x.json")
+    assert (log.op, log.ranks, len(log.rows)) == ("all_gather", 8, 1)
+    assert log.rows[0].out_of_place.time_us == 52.4
+    assert log.rows[0].in_place is not None
+    with pytest.raises(SpecError, match="JSON without results"):
+        parse("{}", "x.json")
 
 
 def test_the_list_of_ranks_tells_hosts_and_devices() -> None:

@@ -184,7 +184,7 @@ def test_columns_left_out_make_no_machine() -> None:
     text = "\tGPU0\tGPU1\t...\tGPU7\nGPU0\tX\tNV12\t...\tNV12\nGPU1\tNV12\tX\t...\tNV12"
     facts = parse(text, "topo.txt")
     assert facts.gpus == ("GPU0", "GPU1", "GPU7")
-    with pytest.raises(SpecError, match=r"topo\.txt: '\.\.\.' leaves out columns"):
+    with pytest.raises(SpecError, match=r"topo\.txt: '\.\.\.' leaves out GPUs"):
         to_topology(facts, A100, "a100")
 
 

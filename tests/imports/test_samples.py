@@ -6,6 +6,7 @@ has `samples/INDEX.yaml`; without it these tests are skipped.
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,13 @@ from tests.helpers.import_facts import (
     net_speeds_mbps,
     port_lines_by_speed,
 )
-from tests.helpers.import_gpus import H100, MI300X, validated
+from tests.helpers.import_gpus import (
+    H100,
+    MI300X,
+    links_of,
+    names_of,
+    validated,
+)
 
 Facts = dict[str, Any]
 
@@ -252,3 +259,29 @@ def test_sample_is_read_as_the_index_says(sample: dict[str, Any]) -> None:
         assert imported.notes
         cluster = validated(imported)
         assert "nodes" not in imported.fields or cluster.gpus == seen["gpus"]
+        _check_sums(kind, seen, imported)
+
+
+def _check_sums(kind: str, seen: Facts, imported: Imported) -> None:
+    """Nothing is described that the file does not list: hosts, NICs, links."""
+    if "levels" in imported.fields:
+        hosts = math.prod(level["size"] for level in imported.fields["levels"])
+        listed = seen.get("nodes") or seen["hosts_seen_from_switches"]
+        assert hosts <= listed
+        return
+    nics = len(names_of(imported, "nic"))
+    ports = {"nvidia_smi": len(seen.get("nics", ())), "nccl_xml": _network_ports(seen)}
+    assert nics <= ports.get(kind, nics)
+    counts = seen.get("nvlinks_per_gpu") or []
+    if kind == "nccl_xml" and any(counts):
+        drawn = [
+            gb_s for ends, gb_s in links_of(imported).items() if "nvswitch" in ends
+        ]
+        assert sum(drawn) <= sum(counts) * (H100.peer_link_gb_s or 0)
+
+
+def _network_ports(seen: Facts) -> int:
+    """Return the most ports that a file of NCCL can have."""
+    classes = seen.get("pci_by_class", {})
+    cards = sum(n for kind, n in classes.items() if kind.startswith("0x02"))
+    return int(cards + seen.get("net_elements", 0))

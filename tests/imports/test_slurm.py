@@ -43,11 +43,63 @@ def test_tree() -> None:
     assert validated(slurm.IMPORTER.to_levels(facts)).gpus == 8
 
 
-def test_uneven_tree_is_made_regular_and_noted() -> None:
-    text = TREE.replace("n[4-7]", "n[4-5]") + "SwitchName=s9 Nodes=m[0-3]"
+def test_unequal_leaves_are_cut_into_equal_blocks() -> None:
+    """32 + 8 + 8 nodes are 48 hosts, never 64."""
+    text = (
+        "SwitchName=a Nodes=a[1-32]\nSwitchName=b Nodes=b[1-8]\n"
+        "SwitchName=c Nodes=c[1-8]\nSwitchName=top Switches=[a,b,c]"
+    ).replace("[a,b,c]", "a,b,c")
+    assert sizes(text) == [("leaf", 8), ("spine", 6)]
+    assert (
+        "Groups of a leaf have 2 x 8, 1 x 32 hosts: they are described as 6 blocks of 8"
+    ) in notes(text)
+
+
+def test_leaves_without_a_common_divisor_are_joined_above() -> None:
+    leaves = [f"SwitchName=s{i} Nodes=n{i}-[1-16]" for i in range(7)]
+    text = "\n".join(
+        [*leaves, "SwitchName=s7 Nodes=n7-[1-7]", "SwitchName=t Switches=s[0-7]"]
+    )
+    assert sizes(text) == [("leaf", 1), ("spine", 119)]
+    assert "7 x 16, 1 x 7 hosts: no number of hosts divides all" in notes(text)
+    assert "a file with 16 hosts in each of 7 groups, 112 of 119, would keep" in (
+        notes(text)
+    )
+
+
+def test_trees_without_a_common_root_are_told() -> None:
+    text = TREE + "SwitchName=s9 Nodes=m[0-3]\nSwitchName=s8 Nodes=k[0-1]"
     assert sizes(text) == [("leaf", 4), ("spine", 2)]
-    assert "Children of a leaf switch: 2 of 3 have 4, others 2" in notes(text)
-    assert "2 trees have no switch in common" in notes(text)
+    assert "3 trees have no switch in common" in notes(text)
+    assert "by hosts: top (8), s9 (4), s8 (2). top is described." in notes(text)
+
+
+def test_nodes_of_upper_switches_are_those_of_the_lower_ones() -> None:
+    """`scontrol show topology` repeats the nodes on every tier."""
+    text = TREE.replace("Switches=s[0-1]", "Nodes=n[0-7] Switches=s[0-1]")
+    assert sizes(text) == [("leaf", 4), ("spine", 2)]
+
+
+def test_a_node_beside_switches_is_a_host_of_its_own() -> None:
+    text = TREE.replace("Switches=s[0-1]", "Nodes=login Switches=s[0-1]")
+    assert sizes(text) == [("leaf", 1), ("spine", 9)]
+
+
+def test_rings_are_told() -> None:
+    text = "RingName=r Nodes=n[1-6]\nRingName=q Nodes=m[1-7]"
+    assert sizes(text) == [("ring", 7)]
+    assert "by hosts: q (7), r (6). q is described." in notes(text)
+
+
+def test_unequal_blocks_and_aggregates() -> None:
+    text = "\n".join(
+        f"BlockName={b} Nodes={b}[1-{n}]" for b, n in (("a", 18), ("b", 18), ("c", 12))
+    )
+    assert sizes(text) == [("block", 6), ("cluster", 8)]
+    three = text.replace("[1-12]", "[1-18]") + "\nBlockSizes=16,32"
+    assert sizes(three) == [("block", 18), ("32-node-group", 1), ("cluster", 3)]
+    four = three + "\nBlockName=d Nodes=d[1-18]"
+    assert sizes(four) == [("block", 18), ("32-node-group", 2), ("cluster", 2)]
 
 
 def test_blocks() -> None:
@@ -58,6 +110,7 @@ def test_blocks() -> None:
     assert all(len(group.nodes) == 8 for group in facts.groups.values())
     assert facts.block_sizes == (8, 16)
     assert sizes(text) == [("block", 8), ("16-node-group", 2), ("cluster", 3)]
+    assert validated(slurm.IMPORTER.to_levels(facts)).gpus == 48
     odd = text.replace("8,16", "8,12")
     assert sizes(odd) == [("block", 8), ("cluster", 6)]
     assert "BlockSizes=12 is no level above 8 nodes" in notes(odd)
@@ -70,7 +123,7 @@ def test_blocks_may_be_empty() -> None:
     )
     for text, size in ((conf, 4), (yaml, 2)):
         assert len(slurm.parse(text, "t").groups) == 3
-        assert [level for _, level in sizes(text)] == [size, 2]
+        assert [level for _, level in sizes(text) if level > 1] == [size, 2]
         assert "1 blocks without nodes are left out." in notes(text)
 
 
@@ -104,7 +157,7 @@ BLOCKS = """
 def test_yaml() -> None:
     assert sizes(YAML) == [("leaf", 3), ("spine", 2)]
     assert "2 topologies; 'fat' is taken." in notes(YAML)
-    assert sizes(BLOCKS) == [("block", 2), ("4-node-group", 2)]
+    assert sizes(BLOCKS) == [("block", 2), ("4-node-group", 2), ("cluster", 1)]
 
 
 BROKEN = {

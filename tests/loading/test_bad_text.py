@@ -117,9 +117,9 @@ NAMES = {
                  "2: cluster.topology: 'dgx-h10' is neither a file nor a bundled name; "
                  "did you mean dgx-h100 or"),
     "gpu": ("model: gpt2-xl\ncluster:\n  topology:\n    preset: dgx-h100\n"
-            "    gpu: h20\n",
-            "5: cluster.topology.gpu: 'h20' is neither a file nor a bundled name; did "
-            "you mean h200-sxm-141gb?"),
+            "    gpu: h21\n",
+            "5: cluster.topology.gpu: 'h21' is neither a file nor a bundled name; did "
+            "you mean h20-sxm-96gb or h200-sxm-141gb"),
     "preset": ("model:\n  preset: 5\ncluster: dgx-h100\n",
                "2: model.preset: 5: expected a name or a file"),
     "file": ("model: ./mine.yaml\ncluster: dgx-h100\n",

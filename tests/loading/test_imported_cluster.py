@@ -150,14 +150,14 @@ def test_levels_above_a_machine_give_way(folder: Path) -> None:
 
 
 BAD = {
-    "broken file": (("nvidia_smi: broken.txt", "gpu: A100"), "broken.txt:2: "),
+    "broken file": (("nvidia_smi: broken.txt", "gpu: A100-80GB"), "broken.txt:2: "),
     "other kind": (
-        ("nvidia_smi: tree", "gpu: A100"),
+        ("nvidia_smi: tree", "gpu: A100-80GB"),
         "tree: no header with GPU0; expected the output of nvidia-smi topo -m; this "
         "looks like slurm",
     ),
     "no file": (
-        ("nvidia_smi: lost.txt", "gpu: A100"),
+        ("nvidia_smi: lost.txt", "gpu: A100-80GB"),
         "spec.yaml:4: cluster.nvidia_smi: 'lost.txt': no such file",
     ),
     "a number": (("slurm: 3",), "spec.yaml:4: cluster.slurm: 3: expected a file"),
@@ -174,11 +174,11 @@ BAD = {
         "spec.yaml:5: cluster.topology.gpu.memory_gb_s: missing",
     ),
     "two machines": (
-        ("nvidia_smi: topo.txt", "hwloc: hwloc", "gpu: A100"),
+        ("nvidia_smi: topo.txt", "hwloc: hwloc", "gpu: A100-80GB"),
         "spec.yaml:5: cluster.hwloc: given beside nvidia_smi; keep one",
     ),
     "beside a topology": (
-        ("topology: dgx-a100", "nvidia_smi: topo.txt", "gpu: A100"),
+        ("topology: dgx-a100", "nvidia_smi: topo.txt", "gpu: A100-80GB"),
         "spec.yaml:5: cluster.nvidia_smi: given beside a topology; keep one",
     ),
     "no machine": (
@@ -186,19 +186,19 @@ BAD = {
         "spec.yaml:4: cluster.slurm: says what joins machines, not what is in them",
     ),
     "no NIC": (
-        ("slurm_gres: slurm_gres", "gpu: A100", "slurm: tree"),
+        ("slurm_gres: slurm_gres", "gpu: A100-80GB", "slurm: tree"),
         "machine slurm_gres has no NIC that switches could join",
     ),
     "scale-out without a NIC": (
-        ("slurm_gres: slurm_gres", "gpu: A100", LEAF),
+        ("slurm_gres: slurm_gres", "gpu: A100-80GB", LEAF),
         "spec.yaml:6: cluster.topology.scale_out.name: 'leaf' joins NICs, and no node",
     ),
     "uplink": (
-        ("nvidia_smi: topo.txt", "gpu: A100", LEAF.replace("per_nic", "per_gpu")),
+        ("nvidia_smi: topo.txt", "gpu: A100-80GB", LEAF.replace("per_nic", "per_gpu")),
         "spec.yaml:6: cluster.topology.scale_out.uplink: 'per_gpu' is for levels of",
     ),
     "count": (
-        ("nvidia_smi: topo.txt", "gpu: A100", "count: 2"),
+        ("nvidia_smi: topo.txt", "gpu: A100-80GB", "count: 2"),
         "spec.yaml:6: cluster.count: 2 copies, but 'topo' has no scale_out",
     ),
     "typo": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ from meshwright.imports.importer import (
     LogImporter,
     MachineImporter,
 )
-from meshwright.imports.read_import import read_facts, read_levels, read_machine
+from meshwright.imports.read_import import (
+    gpu_name,
+    read_facts,
+    read_levels,
+    read_machine,
+)
 from meshwright.imports.read_launch import launch_kind
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import shown
@@ -66,6 +71,8 @@ def run(words: list[str], options: Options) -> Made:
     if isinstance(reader, MachineImporter) and _has_no_machine(kind, reader, paths[0]):
         _check_options(kind, options, ())
         return _facts(kind, paths[0])
+    if options.gpu is None and (named := gpu_name(kind, paths[0])):
+        options = replace(options, gpu=_bundled(named))
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
         return Made(*launch_text(paths[0], kind))
@@ -76,6 +83,18 @@ def run(words: list[str], options: Options) -> Made:
     if isinstance(reader, FabricImporter):
         return _levels(kind, paths[0], str(options.machine))
     return _facts(kind, paths[0])
+
+
+def _bundled(named: str) -> str:
+    """Return the bundled GPU that a file names.
+
+    Raises:
+        SpecError: there is none, or several go by the name.
+    """
+    try:
+        return catalog.locate(catalog.GPUS, named, Path()).stem
+    except SpecError as error:
+        raise SpecError(f"--gpu: missing; the file says {error}") from None
 
 
 def _launch_kind(word: str) -> str | None:

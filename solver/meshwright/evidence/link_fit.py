@@ -66,6 +66,11 @@ class LinkFit:
         return self.op in RINGS
 
     @property
+    def is_bandwidth_told(self) -> bool:
+        """Return whether a size is so large that its time is mostly bandwidth."""
+        return max(size for size, _ in self.errors) >= LARGE_BYTES
+
+    @property
     def is_latency_told(self) -> bool:
         """Return whether the smallest size spends a tenth of its time on latency."""
         size_bytes = min(size for size, _ in self.errors)
@@ -108,6 +113,25 @@ def fit_log(log: NcclLog) -> LinkFit:
     )
 
 
+def at_bandwidth(fit: LinkFit, gb_s: float) -> LinkFit:
+    """Return the fit of the same log with this bandwidth, and the latency it leaves."""
+    sizes = np.array([float(size) for size, _ in fit.errors])
+    fitted_s = np.array([predicted_s(fit, size) for size in sizes])
+    measured_s = fitted_s / (1 + np.array([error for _, error in fit.errors]))
+    predicted = _seconds(fit, sizes, 1 / (gb_s * 1e9), STEPS_S[:, None])
+    ratios, is_large = predicted / measured_s, sizes >= LARGE_BYTES
+    (column,) = _best(ratios, is_large, np.zeros(len(STEPS_S), dtype=bool))
+    errors = ratios[column] - 1
+    counted = errors[is_large] if is_large.any() else errors
+    return replace(
+        fit,
+        gb_s=gb_s,
+        latency_us=float(STEPS_S[column]) / 2 * 1e6,
+        median_error=float(np.median(np.abs(counted))),
+        errors=tuple(zip(sizes.astype(int).tolist(), errors.tolist(), strict=True)),
+    )
+
+
 def _search(log: NcclLog, sizes: Floats, measured_s: Floats) -> tuple[float, float]:
     """Return the bandwidth and the latency of a step among all candidates."""
     rates = bus_factor(log.op, log.ranks) * sizes / 1e9
@@ -124,7 +148,7 @@ def _search(log: NcclLog, sizes: Floats, measured_s: Floats) -> tuple[float, flo
 
 def _best(
     ratios: Floats, is_large: NDArray[np.bool_], is_above: NDArray[np.bool_]
-) -> tuple[int, int]:
+) -> tuple[int, ...]:
     """Return the candidate with the least error, among those that serve large sizes.
 
     Errors are on the logarithm and count by their size, not its square: outliers and
@@ -136,8 +160,7 @@ def _best(
     weights = np.where(counted, 1.0, SMALL_WEIGHT)
     mean = (np.abs(np.log(ratios)) * weights).sum(axis=-1)
     mean = np.where(median <= max(WELL, median.min()), mean, np.inf)
-    row, column = np.unravel_index(mean.argmin(), mean.shape)
-    return int(row), int(column)
+    return tuple(map(int, np.unravel_index(mean.argmin(), mean.shape)))
 
 
 def _seconds(

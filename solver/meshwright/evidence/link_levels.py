@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.evidence.link_fit import FORMULAS, LinkFit
+from meshwright.evidence.link_fit import FORMULAS, LinkFit, at_bandwidth
+from meshwright.evidence.link_share import put_share, rounded
 from meshwright.plans.columns import Floats
 from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
 from meshwright.topology.fabric import Fabric, Meshes
@@ -45,6 +46,8 @@ class _Place:
     """The ranks as factors, one for each level that they span."""
     levels_of_node: int
     exit: MachineExit | None = None
+    is_cut: bool = False
+    """Whether the ranks leave GPUs of the innermost level out."""
 
     @property
     def level(self) -> int:
@@ -109,7 +112,8 @@ def apply(
     for fit in fits:
         host_size = _host_size(result, sizes)
         factors = _factors(fit, sizes, host_size)
-        place = _Place(factors, _levels_of_node(sizes, host_size), way_out)
+        is_cut = factors[0] < (sizes[0] or 1)
+        place = _Place(factors, _levels_of_node(sizes, host_size), way_out, is_cut)
         before = best.get(place.level)
         if before is None or _link_gb_s(fit, place, holders) < _link_gb_s(
             *before, holders
@@ -232,26 +236,34 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
     level = holders[place.level]
     own = _checked(ScaleOut, _open(level), "levels")
     name, gb_s = level["name"], _link_gb_s(fit, place, holders)
-    rated_gb_s = own.gb_s
-    if gb_s > rated_gb_s:
-        # A link is rated no lower than what it was seen to carry.
-        rated_gb_s = level["gb_s"] = _rounded(gb_s)
-        yield f"{name}: gb_s {own.gb_s:.4g} -> {rated_gb_s:g}, since it carries more."
-    share = level["bus_share"] = min(_rounded(gb_s / rated_gb_s), 1.0)
-    yield (
-        f"{name}: bus_share {own.bus_share:g} -> {share:g}, {gb_s:.4g} of "
-        f"{rated_gb_s:.4g} GB/s, fitted to {fit.op} over {fit.ranks} GPUs in "
-        f"{fit.name}, {fit.median_error:.1%} off (median from 1 MiB on)."
-    )
+    reached_gb_s = own.gb_s * own.bus_share
+    if not fit.is_bandwidth_told:
+        fit = at_bandwidth(fit, fit.gb_s * reached_gb_s / gb_s)
+        yield f"{name}: bus_share kept: the sizes of {fit.name} are too small to tell."
+    elif _is_partial(own, place):
+        yield (
+            f"{name}: bus_share kept: {fit.name} has one GPU a machine, and {gb_s:.4g} "
+            f"GB/s of one do not tell what the others reach over the same uplink."
+        )
+    else:
+        if gb_s > own.gb_s:
+            fit = at_bandwidth(fit, fit.gb_s * own.gb_s / gb_s)
+        yield from put_share(level, own, gb_s, fit)
     inner = [_checked(ScaleOut, _open(one), "levels") for one in holders[: place.level]]
     yield from _slower(inner, fit, place)
     if not fit.is_latency_told:
         yield f"{name}: latency_us kept: {fit.name} has large sizes only."
         return
     own_us = place.longest_us(fit, inner) - place.inner_us(inner)
-    latency_us = _rounded(max(0.0, own_us))
+    latency_us = rounded(max(0.0, own_us))
     yield f"{name}: latency_us {level['latency_us']} -> {latency_us:g}, from it too."
     level["latency_us"] = latency_us
+
+
+def _is_partial(own: ScaleOut, place: _Place) -> bool:
+    """Return whether one GPU had an uplink that all GPUs of its machine share."""
+    members = place.members_below(place.level)
+    return own.uplink == "shared" and members == 1 and place.is_cut
 
 
 def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]:
@@ -268,7 +280,3 @@ def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]
 
 def _open(level: Fields) -> Fields:
     return {name: value for name, value in level.items() if name != "size"}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")

@@ -49,6 +49,8 @@ class MachineImporter(Importer[Facts]):
     """Makes nodes and links, given the GPU of the machine and its name."""
     has_machine: Callable[[Facts], bool] | None = None
     """Returns whether facts describe a machine; None if those of all files do."""
+    gpu_name: Callable[[Facts], str] | None = None
+    """Returns the name of the GPUs, or nothing; None if no file of the kind has it."""
 
     takes: ClassVar[tuple[str, ...]] = ("gpu",)
     why: ClassVar[str] = (

@@ -56,6 +56,9 @@ class MachineFacts:
     """Bandwidth between CPU sockets, where the file names the CPU."""
     port_rate_gb_s: float | None = None
     """Rate of a GPU's PCIe link per direction, where the file has it."""
+    has_peer_access: bool | None = None
+    """Whether GPUs copy to each other over PCIe without a stop in host memory, where
+    the file says so."""
     notes: tuple[str, ...] = ()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.imports.default_bandwidths import pcie_gb_s
 from meshwright.imports.graph_builder import GraphBuilder
 from meshwright.imports.imported import Imported, unique
 from meshwright.imports.machine_facts import MachineFacts, components
+from meshwright.imports.near_nics import with_near_nics
 from meshwright.imports.pcie import add_pcie_tree
+from meshwright.imports.pcie_ports import port_bandwidth_gb_s
 from meshwright.imports.peer_links import add_peer_links
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import MAX_NODES
@@ -26,12 +27,12 @@ def to_graph(machine: MachineFacts, gpu: Gpu, gpu_name: str) -> Imported:
     """
     if not machine.gpus:
         raise SpecError("the file names no GPU; expected at least one")
+    machine = with_near_nics(machine)
     graph = GraphBuilder(taken={*machine.gpus, *(nic.name for nic in machine.nics)})
     graph.notes += machine.notes
     add_peer_links(machine, gpu, gpu_name, graph)
     if machine.nics or not _joins_all(machine, graph):
-        rate_gb_s = machine.port_rate_gb_s
-        port_gb_s = pcie_gb_s(gpu, gpu_name, rate_gb_s, graph.notes)
+        port_gb_s = port_bandwidth_gb_s(machine, gpu, gpu_name, graph.notes)
         add_pcie_tree(machine, port_gb_s, graph)
     elif len(machine.gpus) > 1:
         graph.notes.append(

@@ -63,7 +63,7 @@ def _draw_island(
         _note_switch(island, counts, graph)
     else:
         _draw_direct(island, counts, gb_s, graph)
-        _note_direct(per_gpu, gpu, gb_s, graph)
+        _note_direct(peers, per_gpu, gpu, gb_s, graph)
 
 
 def _is_switched(per_gpu: dict[str, list[int]], gpu: Gpu) -> bool:
@@ -110,10 +110,15 @@ def _note_switch(
 
 
 def _note_direct(
-    per_gpu: dict[str, list[int]], gpu: Gpu, gb_s: float, graph: GraphBuilder
+    peers: PeerLinks,
+    per_gpu: dict[str, list[int]],
+    gpu: Gpu,
+    gb_s: float,
+    graph: GraphBuilder,
 ) -> None:
     most = max(sum(row) for row in per_gpu.values())
-    if gpu.peer_links is not None and most > gpu.peer_links:
+    counts_links = peers.link_gb_s is None  # hwloc's numbers are bandwidths
+    if counts_links and gpu.peer_links is not None and most > gpu.peer_links:
         graph.notes.append(
             f"A GPU has {most} links to peers here, and {gpu.peer_links} by its data "
             "sheet; they are taken as printed."

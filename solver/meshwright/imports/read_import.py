@@ -32,6 +32,18 @@ def read_facts(kind: str, path: Path, *given: Any) -> Any:
         raise SpecError(f"{error}{hint}") from None
 
 
+def gpu_name(kind: str, path: Path) -> str:
+    """Return the name of the GPUs in the file of a machine; empty if it has none.
+
+    Raises:
+        SpecError: names file and line of what cannot be read.
+    """
+    reader = importer(kind)
+    if not isinstance(reader, MachineImporter) or reader.gpu_name is None:
+        return ""
+    return str(reader.gpu_name(read_facts(kind, path)))
+
+
 def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
     """Return the nodes and links of a machine, and what was assumed.
 

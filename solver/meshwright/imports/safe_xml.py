@@ -11,8 +11,11 @@ from meshwright.imports.text import check_length, fail, shown
 MAX_ELEMENTS = 200_000
 MAX_DEPTH = 200
 
-HARMLESS_DOCTYPES = frozenset({("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd")})
-"""Root element and system name of the document types that files of hwloc declare."""
+HARMLESS_DOCTYPES = frozenset(
+    {("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd")}
+) | {("nvidia_smi_log", f"nvsmi_device_v{version}.dtd") for version in range(1, 30)}
+"""Root element and system name of the document types that hwloc and nvidia-smi declare;
+none is read."""
 
 
 @dataclass
@@ -55,7 +58,8 @@ def parse_xml(text: str, name: str) -> Element:
 
     Raises:
         SpecError: the text is not well-formed, declares entities or a document type
-            (other than that of hwloc, which is not read), or passes a limit.
+            (other than those of hwloc and nvidia-smi, which are not read), or passes a
+            limit.
     """
     check_length(text, name)
     body = text.lstrip("\ufeff \t\r\n")

@@ -1,6 +1,6 @@
 """The imported cluster: files of other tools that a spec names in `cluster`.
 
-`cluster: {nvidia_smi: topo.txt, gpu: A100}` imports the inside of a machine,
+`cluster: {nvidia_smi: topo.txt, gpu: H100}` imports the inside of a machine,
 `cluster: {machine: p5.48xlarge, slurm: topology.conf}` the switches that join machines;
 a spec may have both. What files leave out is assumed, and each assumption is a note.
 """
@@ -105,6 +105,9 @@ def _open_topology(document: Document, source: Source) -> None:
     for field in ("machine", "topology"):
         if field in cluster:
             _refuse(source, f"given beside a {field}; keep one")
+    if "gpu" not in cluster and (named := _gpu_name(source)):
+        cluster["gpu"] = named
+        document.places[(*CLUSTER, "gpu")] = Where(str(source.path))
     if "gpu" not in cluster:
         told = "the file does not say which GPU the machine has; add gpu: NAME"
         _refuse(source, told)
@@ -113,6 +116,14 @@ def _open_topology(document: Document, source: Source) -> None:
     for field in _MOVED:
         if field in cluster:
             _move(document, (*CLUSTER, field), (*TOPOLOGY, field))
+
+
+def _gpu_name(source: Source) -> str:
+    """Return the name of the GPUs in a file, where files of its kind have it."""
+    from meshwright.imports.read_import import gpu_name
+
+    with _told_at(source):
+        return gpu_name(source.kind, source.path)
 
 
 def _move(document: Document, old: FieldPath, new: FieldPath) -> None:
@@ -171,4 +182,5 @@ def _told_at(source: Source) -> Iterator[None]:
 
 def title(path: Path) -> str:
     """Return the name of the topology that is made of a file."""
-    return "".join(c for c in path.stem if c.isprintable())[:60] or "imported"
+    stem = "".join(c for c in path.stem if c.isprintable())[:60]
+    return stem if stem.strip("-") else "imported"

@@ -1,7 +1,8 @@
 """`ibnetdiscover`: switches and channel adapters of a fabric, port by port.
 
 A block is `Switch 41 "S-<guid>" # "<name>" ..` or `Ca 1 "H-<guid>" # "<host> <hca>"`,
-then lines `[port] "<peer>"[its port] # "<name>" lid 1 4xHDR`.
+then lines `[port] "<peer>"[its port] # "<name>" lid 1 4xHDR`. With `-p` there is a line
+for each port instead, see `infiniband.port_lines`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from meshwright.imports.importer import FabricImporter
 from meshwright.imports.infiniband.ib_fabric import LANE_GBIT_S, Block, IbFabric, Port
 from meshwright.imports.infiniband.levels import to_levels
+from meshwright.imports.infiniband.port_lines import is_port_line, read_port_lines
 from meshwright.imports.text import Line, fail, known, read_lines, shown
 
 _BLOCK = re.compile(r"(Switch|Ca|Rt)\s{1,20}\d{1,5}\s{1,20}\"([^\"]{1,60})\"")
@@ -21,6 +23,9 @@ _PORT = re.compile(
 _NAME = re.compile(r"#[^\"]{0,60}\"([^\"]{0,200})\"")
 _SPEED = re.compile(r"\s(\d{1,2})x([A-Z]{2,4}\d{0,3})(?=\s|$)")
 _STARTS = re.compile(r"(?:Switch|Ca|Rt)\s|\[\d")
+
+MOST_HEADING = 200
+"""Lines before the first port of `ibnetdiscover -p`."""
 
 LONGEST = 2_000
 """Characters of a line that are read."""
@@ -34,7 +39,10 @@ def parse(text: str, name: str) -> IbFabric:
     """
     blocks: list[Block] = []
     ports: list[Port] = []
-    for number, full in read_lines(text, name):
+    lines = read_lines(text, name)
+    if any(map(is_port_line, lines[:MOST_HEADING])):
+        return read_port_lines(lines, name)
+    for number, full in lines:
         line = Line(number, full.strip()[:LONGEST])
         if not _STARTS.match(line.text):
             continue
@@ -79,7 +87,8 @@ def _port(blocks: list[Block], line: Line, name: str) -> Port:
 
 
 IMPORTER = FabricImporter(
-    sign=r"(?m)^(?:Switch|Ca)\s{1,9}\d{1,5}\s{1,9}\"[SH]-|^switchguid=",
+    sign=r"(?m)^(?:Switch|Ca)\s{1,9}\d{1,5}\s{1,9}\"[SH]-|^switchguid="
+    r"|^(?:CA|SW)\s{1,9}\d{1,5}\s{1,9}\d{1,3}\s{1,9}0x[0-9a-f]{8,16}\s",
     parse=parse,
     to_levels=to_levels,
 )

@@ -92,7 +92,7 @@ def _fields(text: str) -> dict[str, str]:
 def _node(record: Line, name: str, notes: list[str]) -> SlurmNode:
     fields = _fields(record.text)
     title = fields["NodeName"]
-    gpus = _gres(fields.get("Gres", ""), record, name)
+    gpus = gpus_of_gres(fields.get("Gres", ""), record, name)
     traced = _tres(fields.get("CfgTRES", ""))
     if gpus and traced and sum(gpus.values()) != sum(traced.values()):
         notes.append(
@@ -111,7 +111,12 @@ def _node(record: Line, name: str, notes: list[str]) -> SlurmNode:
     )
 
 
-def _gres(text: str, record: Line, name: str) -> dict[str, int]:
+def gpus_of_gres(text: str, record: Line, name: str) -> dict[str, int]:
+    """Return the GPUs by type of a list such as gpu:a100:8(S:0-1),craynetwork:4.
+
+    Raises:
+        SpecError: an entry of GPUs is not understood; with file and line.
+    """
     found: Counter[str] = Counter()
     for part in re.split(r",(?![^()]{0,200}\))", text):
         kind = part.strip().partition(":")[0].partition("(")[0]

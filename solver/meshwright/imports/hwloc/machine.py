@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meshwright.imports.cpu_sockets import Cpu, socket_gb_s
 from meshwright.imports.machine_facts import (
     MachineFacts,
     Nic,
@@ -63,7 +64,10 @@ class LocatedDevice:
 
 
 def to_machine(
-    gpus: Sequence[LocatedDevice], nics: Sequence[LocatedDevice], matrix: Matrix | None
+    gpus: Sequence[LocatedDevice],
+    nics: Sequence[LocatedDevice],
+    matrix: Matrix | None,
+    cpus: Sequence[Cpu] = (),
 ) -> MachineFacts:
     """Return devices, links and PCIe relations.
 
@@ -85,6 +89,7 @@ def to_machine(
         nics=tuple(Nic(name) for name in devices if name not in names),
         peers=_peers(dict(zip(names, gpus, strict=True)), matrix, notes),
         relations=relations,
+        socket_gb_s=socket_gb_s([*cpus]),
         notes=tuple(notes),
     )
 

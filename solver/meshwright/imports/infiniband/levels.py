@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
 from meshwright.imports.infiniband.ib_fabric import IbFabric
-from meshwright.imports.machine_facts import Pair, components
-from meshwright.imports.switch_tiers import TIERS, most_common_size
+from meshwright.imports.machine_facts import Pair
+from meshwright.imports.switch_tiers import (
+    TIERS,
+    Group,
+    Tree,
+    most_common_rate,
+    narrowed,
+    note_trees,
+    note_unequal,
+    regular_sizes,
+    trees_of,
+)
 from meshwright.imports.text import fail
 
 LATENCY_US = 2.5
@@ -36,18 +47,52 @@ def to_levels(facts: IbFabric) -> Imported:
         fail(facts.name, 0, f"expected at most {len(TIERS)} tiers of switches")
     guess = f"Latency of each uplink is assumed to be {LATENCY_US:g} us."
     notes = [guess]
-    levels: list[dict[str, Any]] = []
-    children: list[tuple[str, ...]] = [(host,) for host in sorted(hosts)]
-    for tier in range(max(tiers.values()) + 1):
-        below = {name for name, height in tiers.items() if height <= tier} | hosts
-        groups = [g for g in components(sorted(below), _within(cables, below))
-                  if hosts & set(g)]  # fmt: skip
-        if len(groups) < len(children):
-            levels.append(_level(tier, children, groups, cables, tiers, notes))
-        children = [*groups]
-    if len(children) > 1:
-        notes.append(f"{len(children)} parts of the fabric are not joined.")
+    by_tier = [
+        [name for name, tier in tiers.items() if tier == height]
+        for height in range(max(tiers.values()) + 1)
+    ]
+    trees = trees_of(sorted(hosts), by_tier, cables)
+    names = [f"that of {tree.tiers[-1][0].hosts[0]}" for tree in trees]
+    note_trees(names, trees, notes)
+    sizes = regular_sizes(trees[0].counts)
+    note_unequal(dict(zip(TIERS, trees[0].counts, strict=False)), sizes, notes)
+    levels = _levels(trees[0], sizes, cables, tiers, notes)
     return Imported({"levels": levels}, unique(notes), guess)
+
+
+def _levels(
+    tree: Tree,
+    sizes: Sequence[int],
+    cables: Cables,
+    tiers: Mapping[str, int],
+    notes: list[str],
+) -> list[dict[str, Any]]:
+    """Return the levels of a tree whose groups have several children."""
+    below = [Group((host,)) for group in tree.tiers[0] for host in group.hosts]
+    rates, block = [], 1
+    for tier, (groups, size) in enumerate(zip(tree.tiers, sizes, strict=True)):
+        if len(groups) < len(below):
+            gbit_s = _uplink_gbit_s(tier, below, block, cables, tiers, notes)
+        else:
+            gbit_s = math.inf
+        rates.append(gbit_s / block)
+        below, block = [*groups], block * size
+    levels, block = [], 1
+    for name, size, rate in zip(TIERS, sizes, narrowed(sizes, rates), strict=False):
+        if size > 1:
+            levels.append(_level(name, size, rate * block))
+        block *= size
+    return levels
+
+
+def _level(name: str, size: int, gbit_s: float) -> dict[str, Any]:
+    return {
+        "name": name,
+        "size": size,
+        "gb_s": gbit_s / 8,
+        "latency_us": LATENCY_US,
+        "uplink": "shared",
+    }
 
 
 def _cables(facts: IbFabric) -> Cables:
@@ -80,39 +125,34 @@ def _tiers(cables: Cables, hosts: set[str]) -> dict[str, int]:
     return tiers
 
 
-def _within(cables: Cables, names: set[str]) -> list[Pair]:
-    return [pair for pair in cables if pair <= names]
-
-
-def _level(
+def _uplink_gbit_s(
     tier: int,
-    children: list[tuple[str, ...]],
-    groups: list[tuple[str, ...]],
+    children: Sequence[Group],
+    block: int,
     cables: Cables,
     tiers: Mapping[str, int],
     notes: list[str],
-) -> dict[str, Any]:
-    name = TIERS[tier]
-    what = "Hosts below leaves" if tier == 0 else f"Children of {name}"
-    parent = {end: i for i, group in enumerate(groups) for end in group}
-    sizes = [0] * len(groups)
-    for child in children:
-        sizes[parent[child[0]]] += 1
-    home = {end: i for i, child in enumerate(children) for end in child}
+) -> float:
+    """Return the rate from a block of hosts up to the switches of a tier.
+
+    A child has the cables of all its hosts, a block the share of its hosts in them.
+    """
+    home = {
+        name: i
+        for i, child in enumerate(children)
+        for name in (*child.hosts, *child.switches)
+    }
     uplinks = [0.0] * len(children)
     for pair, gbit_s in cables.items():
         inner = {home[end] for end in pair if end in home}
         if len(inner) == 1 and any(tiers.get(end) == tier for end in pair):
             uplinks[inner.pop()] += gbit_s
-    gbit_s = most_common_size(
-        [round(up) for up in uplinks], f"Gbit/s up to {name}", notes
-    )
-    if gbit_s <= 0:
+    shares = [
+        round(gbit_s * block / len(child.hosts))
+        for gbit_s, child in zip(uplinks, children, strict=True)
+    ]
+    name = TIERS[tier]
+    rate = most_common_rate(shares, f"Gbit/s up to {name}", notes)
+    if rate <= 0:
         notes.append(f"No speed is printed for cables to {name}; 100 Gbit/s assumed.")
-    return {
-        "name": name,
-        "size": most_common_size(sizes, what, notes),
-        "gb_s": (gbit_s or 100) / 8,
-        "latency_us": LATENCY_US,
-        "uplink": "shared",
-    }
+    return rate or 100

@@ -1,7 +1,8 @@
 """Logs of nccl-tests and rccl-tests: how long collectives of each size took.
 
 Rows are found wherever they stand in a line, so that what srun, mpirun, kubectl or an
-indented page puts before them does not matter, nor what stands between rows. Columns
+indented page puts before them does not matter, nor what stands between rows. JSON is
+read as the table that the tool prints beside it. Columns
 and their meaning: nccl-tests, doc/PERFORMANCE.md; 1 GB is 1e9 bytes.
 """
 
@@ -14,6 +15,7 @@ from pathlib import PurePath
 
 from meshwright.errors import SpecError
 from meshwright.imports.importer import LogImporter
+from meshwright.imports.nccl.tests_json import SIGN, as_table
 from meshwright.imports.nccl.tests_operations import (
     OPS,
     SPLIT,
@@ -22,7 +24,7 @@ from meshwright.imports.nccl.tests_operations import (
     possible_ops,
     ratio_of,
 )
-from meshwright.imports.nccl.tests_rows import LARGEST, LogRow, read_row
+from meshwright.imports.nccl.tests_rows import LARGEST, Columns, LogRow, read_row
 
 MOST_CHARACTERS = 50_000_000
 
@@ -75,8 +77,7 @@ class _Found:
     average_gb_s: float | None = None
     title: str | None = None
     table: str = ""
-    has_root: bool | None = None
-    has_redop: bool = True
+    columns: Columns = field(default_factory=Columns)
 
 
 def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
@@ -89,7 +90,7 @@ def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
         raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
     wanted = _wanted(name, op)
     found = _Found()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(as_table(text, name).splitlines(), 1):
         _read_line(found, line, f"{name}:{number}")
     test, rows, notes = _choose(found, name, wanted)
     count, more = _ranks(found, name, test, rows, ranks)
@@ -115,12 +116,12 @@ def _wanted(name: str, op: str) -> str | None:
 
 
 def _read_line(found: _Found, line: str, where: str) -> None:
-    row = read_row(line, where, found.has_redop, found.has_root)
+    row = read_row(line, where, found.columns)
     if row is not None:
         found.rows.append((found.title, found.table, row))
     elif "algbw" in line and "busbw" in line:
         found.table = where
-        found.has_redop, found.has_root = "redop" in line, " root" in line
+        found.columns = Columns.of(line)
     else:
         _read_words(found, line, where)
 
@@ -246,6 +247,7 @@ def _spelled(able: range) -> str:
 
 
 IMPORTER = LogImporter(
-    sign=r"\balgbw\s.{0,80}\bbusbw\b|\bnThread \d|Collective test starting",
+    sign=r"\balgbw\s.{0,80}\bbusbw\b|\bnThread \d|Collective test starting"
+    rf"|{SIGN}",
     parse=parse,
 )

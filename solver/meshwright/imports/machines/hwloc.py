@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from meshwright.imports.cpu_sockets import Cpu
 from meshwright.imports.hwloc.machine import LocatedDevice, Matrix, to_machine
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
@@ -41,6 +42,7 @@ class Hwloc:
     """PCI devices of a class that GPUs of servers have."""
     matrices: Mapping[str, Matrix] = field(default_factory=dict)
     """Bandwidth matrices by name: NVLinkBandwidth, XGMIBandwidth."""
+    cpus: tuple[Cpu, ...] = ()
 
     def count(self, stem: str) -> int:
         """Return how many OS devices have a stem such as nvml or cuda."""
@@ -89,7 +91,17 @@ def parse(text: str, name: str) -> Hwloc:
         os_devices=tuple(_placed(root, _is_os_device)),
         cards=tuple(_placed(root, _is_card)),
         matrices={matrix.name: matrix for matrix in matrices},
+        cpus=tuple(_cpus(root)),
     )
+
+
+def _cpus(root: Element) -> Iterator[Cpu]:
+    """Yield the packages of CPUs as hwloc describes them."""
+    for package in root.all("object"):
+        if package.get("type") in ("Package", "Socket"):
+            infos = {i.get("name"): i.get("value") for i in package.all("info")}
+            keys = ("CPUVendor", "CPUFamilyNumber", "CPUModelNumber")
+            yield Cpu("", *(infos.get(key, "") for key in keys))
 
 
 def _is_os_device(element: Element) -> bool:
@@ -146,7 +158,9 @@ def to_topology(facts: Hwloc, gpu: Gpu, gpu_name: str) -> Imported:
     if not facts.gpus:
         fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
     matrix = next(iter(facts.matrices.values()), None)
-    return to_graph(to_machine(facts.gpus, facts.nics, matrix), gpu, gpu_name)
+    return to_graph(
+        to_machine(facts.gpus, facts.nics, matrix, facts.cpus), gpu, gpu_name
+    )
 
 
 IMPORTER = MachineImporter(

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from meshwright.imports.cpu_sockets import Cpu
 from meshwright.imports.imported import Imported
 from meshwright.imports.importer import MachineImporter
 from meshwright.imports.machine_graph import to_graph
-from meshwright.imports.nccl.devices import Cpu, Device, read_devices
+from meshwright.imports.nccl.devices import Device, read_devices
 from meshwright.imports.nccl.graph_dump import Graph, read_graphs
 from meshwright.imports.nccl.machine import to_machine
 from meshwright.imports.safe_xml import Element, parse_xml
@@ -65,7 +66,7 @@ def parse(text: str, name: str) -> NcclXml:
         accepted = known(("system", "graphs"))
         fail(name, root.line, f"{shown(root.tag)}: unknown root element; {accepted}")
     cpus = (
-        Cpu(*map(cpu.get, ("numaid", "vendor", "familyid", "modelid")))
+        Cpu(*map(cpu.get, ("arch", "vendor", "familyid", "modelid")))
         for cpu in root.all("cpu")
     )
     return NcclXml(

@@ -17,11 +17,13 @@ from meshwright.imports.machine_facts import (
     RELATIONS,
     MachineFacts,
     Nic,
+    Pair,
     PeerLinks,
     pairs_of,
 )
 from meshwright.imports.machine_graph import to_graph
-from meshwright.imports.nvidia.matrix import read_matrix
+from meshwright.imports.nvidia.paste import read_paste
+from meshwright.imports.nvidia.peer_access import DENIED
 from meshwright.imports.text import read_lines
 from meshwright.spec.gpu import Gpu
 
@@ -45,6 +47,12 @@ class NvidiaTopo:
     rows_missing: tuple[str, ...] = ()
     is_elided: bool = False
     """Whether "..." stands for columns or rows."""
+    are_gpus_elided: bool = True
+    """Whether it may stand for GPUs too."""
+    peer_access: Mapping[Pair, str] = field(default_factory=dict)
+    """Cells of `nvidia-smi topo -p2p`, where the same paste has them."""
+    others: tuple[bool, ...] = ()
+    """For each further matrix of the paste, whether its links are the same."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -82,7 +90,7 @@ def parse(text: str, name: str) -> NvidiaTopo:
         SpecError: there is no matrix, a row is missing, or a cell is of no known kind;
             with file and line.
     """
-    return NvidiaTopo(name=name, **read_matrix(read_lines(text, name), name))
+    return NvidiaTopo(name=name, **read_paste(read_lines(text, name), name))
 
 
 def _relation(cell: str) -> str:
@@ -110,8 +118,24 @@ def to_machine(facts: NvidiaTopo) -> MachineFacts:
     peers = PeerLinks("NVLink", counts)
     sockets = _sockets(facts)
     return MachineFacts(
-        facts.gpus, nics, peers, relations, sockets, notes=tuple(_notes(facts))
+        facts.gpus,
+        nics,
+        peers,
+        relations,
+        sockets,
+        has_peer_access=_has_peer_access(facts, peers),
+        notes=tuple(_notes(facts)),
     )
+
+
+def _has_peer_access(facts: NvidiaTopo, peers: PeerLinks) -> bool | None:
+    """Return whether pairs without NVLink may copy directly; None if not known."""
+    cells = {
+        cell for pair, cell in facts.peer_access.items() if pair not in peers.counts
+    }
+    if cells & DENIED:
+        return False
+    return True if cells == {"OK"} else None
 
 
 def _nic_names(facts: NvidiaTopo) -> dict[str, str]:
@@ -127,8 +151,8 @@ def _links(cell: str) -> int:
 
 
 def _check_whole(facts: NvidiaTopo) -> None:
-    if facts.is_elided:
-        raise SpecError(f"{facts.name}: '...' leaves out columns; expected all")
+    if facts.is_elided and facts.are_gpus_elided:
+        raise SpecError(f"{facts.name}: '...' leaves out GPUs; expected all columns")
     for i, a in enumerate(facts.gpus):
         for b in facts.gpus[i + 1 :]:
             if not facts.cell(a, b):
@@ -156,6 +180,18 @@ def _notes(facts: NvidiaTopo) -> list[str]:
         notes.append(
             f"The matrix is not symmetric in {len(facts.asymmetric)} pairs, such as "
             f"{a} and {b}: {one} and {other}; the upper one is taken."
+        )
+    if facts.is_elided:
+        notes.append(
+            f"What '...' leaves out behind {facts.gpus[-1]} is not known; the machine "
+            f"is assumed to have the {len(facts.gpus)} GPUs that are shown."
+        )
+    if facts.others:
+        same = "the same" if all(facts.others) else "not all the same"
+        notes.append(
+            f"The paste has {len(facts.others) + 1} matrices; the first is described, "
+            f"the links of the others are {same}. count says how many machines there "
+            "are."
         )
     if facts.rows_missing:
         rows = ", ".join(facts.rows_missing)

@@ -125,12 +125,17 @@ def _read_row(
         fail(name, line.number, sentence)
     for column, cell in zip(columns, cells, strict=True):
         if column != label:
-            _check(block, cell, line, name)
+            check_cell(block, cell, line, name)
             blocks.setdefault(block, {})[label, column] = cell
     return columns
 
 
-def _check(block: str, cell: str, line: Line, name: str) -> None:
+def check_cell(block: str, cell: str, line: Line, name: str) -> None:
+    """Refuse a cell that its block does not have.
+
+    Raises:
+        SpecError: names file, line and what is accepted.
+    """
     if block == "type" and cell not in LINK_TYPES:
         sentence = f"{shown(cell)}: unknown link type; {known(LINK_TYPES)}"
         fail(name, line.number, sentence)
@@ -197,11 +202,14 @@ def _links_each(
 
 def _notes(facts: RocmTopo, relations: Mapping[Pair, str]) -> list[str]:
     notes = []
+    weighed = sum(
+        facts.cell("weight", *pair) == str(SAME_ROOT_WEIGHT) for pair in relations
+    )
     if relations:
-        notes.append(
-            f"How PCIe joins {len(relations)} pairs is taken from their weight "
-            f"({SAME_ROOT_WEIGHT}: below one root), then from the NUMA nodes."
-        )
+        told = f"{len(relations) - weighed} from the NUMA nodes"
+        if weighed:
+            told = f"{weighed} from a weight of {SAME_ROOT_WEIGHT} (one root), {told}"
+        notes.append(f"How PCIe joins {len(relations)} pairs is taken: {told}.")
     unknown = sum(facts.counts("type").get(kind, 0) for kind in LINK_TYPES[2:])
     if unknown:
         notes.append(f"{unknown} pairs have no known link type; taken as PCIe.")

@@ -28,16 +28,6 @@ UNNUMBERED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Cpu:
-    """A NUMA node."""
-
-    numaid: str
-    vendor: str
-    familyid: str
-    modelid: str
-
-
-@dataclass(frozen=True)
 class PeerLink:
     """NVLinks (or XGMI links) from a GPU to one target."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from meshwright.imports.board_links import board_links
+from meshwright.imports.cpu_sockets import Cpu, socket_gb_s
 from meshwright.imports.machine_facts import (
     MachineFacts,
     Nic,
@@ -12,21 +14,10 @@ from meshwright.imports.machine_facts import (
     PeerLinks,
     check_count,
 )
-from meshwright.imports.nccl.devices import MBIT_S_PER_GB_S, UNNUMBERED, Cpu, Device
+from meshwright.imports.nccl.devices import MBIT_S_PER_GB_S, UNNUMBERED, Device
 from meshwright.spec.gpu import Gpu
 
 NVSWITCH_CLASS = "0x0680"
-
-SOCKET_GB_S = {
-    ("GenuineIntel", "6", "85"): 10.0,
-    ("GenuineIntel", "6", "106"): 10.0,
-    ("GenuineIntel", "6", "143"): 22.0,
-    ("AuthenticAMD", "175", "1"): 24.0,
-    ("AuthenticAMD", "175", "17"): 24.0,
-}
-"""Bandwidth between sockets by vendor, family and model: Skylake and Cascade Lake, Ice
-Lake, Sapphire Rapids, EPYC Zen 3, Zen 4. The table of NCCL
-(https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h)."""
 
 
 def to_machine(
@@ -39,7 +30,8 @@ def to_machine(
     """Return devices, links and PCIe relations of a file.
 
     Raises:
-        SpecError: there are more devices than in one machine.
+        SpecError: there are more devices than in one machine, or the file leaves out
+            links that several boards join differently.
     """
     check_count(len(gpus) + sum(max(1, len(nic.nets)) for nic in nics))
     named = {f"GPU{i}": device for i, device in enumerate(gpus)}
@@ -51,14 +43,17 @@ def to_machine(
     }
     said = list(notes)
     peers = _peers(named, said)
-    _note_gaps(gpus, peers, gpu, said)
+    if gpus[0].number == UNNUMBERED:
+        said.append("The file does not number the GPUs; they are in bus order.")
+    if not peers.counts and not peers.ports:
+        peers = board_links([*named], gpu, said)
     rates = [device.pcie_gb_s for device in gpus if device.pcie_gb_s]
     return MachineFacts(
         gpus=tuple(named),
         nics=tuple(nic for nic, _ in ports),
         peers=peers,
         relations=relations,
-        socket_gb_s=_socket_gb_s(cpus),
+        socket_gb_s=socket_gb_s([*cpus]),
         port_rate_gb_s=min(rates, default=None),
         notes=tuple(said),
     )
@@ -115,20 +110,3 @@ def _peers(named: Mapping[str, Device], notes: list[str]) -> PeerLinks:
     if strange:
         notes.append(f"{strange} links lead to no GPU or NVSwitch here; left out.")
     return PeerLinks(kind, counts, ports, is_explicit=True)
-
-
-def _note_gaps(
-    gpus: Sequence[Device], peers: PeerLinks, gpu: Gpu, notes: list[str]
-) -> None:
-    if gpus[0].number == UNNUMBERED:
-        notes.append("The file does not number the GPUs; they are in bus order.")
-    if not peers.counts and not peers.ports and gpu.peer_links and len(gpus) > 1:
-        notes.append(
-            f"The file has the PCIe tree alone: none of the {gpu.peer_links} links "
-            "of each GPU to its peers is drawn."
-        )
-
-
-def _socket_gb_s(cpus: Sequence[Cpu]) -> float | None:
-    found = {SOCKET_GB_S.get((c.vendor, c.familyid, c.modelid)) for c in cpus}
-    return found.pop() if len(found) == 1 else None

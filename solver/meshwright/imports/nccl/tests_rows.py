@@ -77,9 +77,27 @@ class LogRow:
         return [(timing.alg_gb_s, timing.bus_gb_s) for timing in timings]
 
 
-def read_row(
-    line: str, where: str, has_redop: bool, has_root: bool | None
-) -> LogRow | None:
+@dataclass(frozen=True)
+class Columns:
+    """What the heading of a table says of the words of its rows."""
+
+    has_redop: bool = True
+    has_root: bool | None = None
+    """None where there is no heading."""
+    between: int = 4
+    """Words from one timing to the next: its three, the errors, and what versions from
+    2.17 on add on single iterations."""
+
+    @classmethod
+    def of(cls, heading: str) -> Columns:
+        """Return the columns of a heading."""
+        words = heading.split()
+        places = [i for i, word in enumerate(words) if word == "algbw"]
+        between = places[1] - places[0] if len(places) > 1 else cls.between
+        return cls("redop" in words, "root" in words, between)
+
+
+def read_row(line: str, where: str, columns: Columns) -> LogRow | None:
     """Return the row in a line, whatever stands before it; None where there is none.
 
     Raises:
@@ -90,10 +108,10 @@ def read_row(
     if start is None:
         return None
     words = line[start.end() :].split()
-    redop: str | None = "" if has_redop else None
+    redop: str | None = "" if columns.has_redop else None
     if words and words[0].lower() in REDUCTIONS:
         redop = words.pop(0).lower().replace("none", "")
-    root = _pop_root(words, has_root)
+    root = _pop_root(words, columns.has_root)
     return LogRow(
         size_bytes=int(start[1]),
         count=int(start[2]),
@@ -101,7 +119,7 @@ def read_row(
         redop=redop,
         root=root,
         out_of_place=_timing(words, where, int(start[1])),
-        in_place=_in_place(words[4:], where, int(start[1])),
+        in_place=_in_place(words[columns.between :], where, int(start[1])),
     )
 
 

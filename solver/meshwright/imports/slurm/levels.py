@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshwright.imports.imported import Imported, unique
-from meshwright.imports.slurm.groups import Group, SlurmTopology
-from meshwright.imports.switch_tiers import TIERS, most_common_size
+from meshwright.imports.machine_facts import Pair
+from meshwright.imports.slurm.groups import Group, SlurmTopology, without_mutual
+from meshwright.imports.switch_tiers import (
+    TIERS,
+    Tree,
+    note_trees,
+    note_unequal,
+    regular_sizes,
+    trees_of,
+)
+from meshwright.imports.switch_tiers import Group as SwitchGroup
 from meshwright.imports.text import fail, shown
 
 GB_S = 50.0
 """Estimate: one 400 Gbit/s port per GPU, as in topologies/dgx-h100-pod.yaml."""
 LATENCY_US = 2.5
 """Estimate: an uplink of a leaf, as in topologies/dgx-h100.yaml."""
+
+Sizes = list[tuple[str, int]]
+"""Name and size of each level, innermost first."""
 
 
 def to_levels(facts: SlurmTopology) -> Imported:
@@ -24,14 +37,7 @@ def to_levels(facts: SlurmTopology) -> Imported:
             tiers.
     """
     notes = [*facts.notes]
-    if facts.kind == "tree":
-        sizes = _tree_sizes(facts.name, facts.groups, notes)
-    elif facts.kind == "block":
-        sizes = _block_sizes(facts.groups, facts.block_sizes, notes)
-    else:
-        rings = [len(group.nodes) for group in facts.groups.values()]
-        sizes = [("ring", most_common_size(rings, "Nodes of a ring", notes))]
-        notes.append("A ring of nodes is taken as nodes under one switch.")
+    sizes = _SIZES[facts.kind](facts, notes)
     guess = (
         f"Slurm's file has no speeds: every uplink is assumed to have {GB_S:g} GB/s "
         f"per GPU (one 400 Gbit/s port) and {LATENCY_US:g} us."
@@ -50,27 +56,76 @@ def _level(name: str, size: int) -> dict[str, Any]:
     }
 
 
-def _tree_sizes(
-    name: str, groups: Mapping[str, Group], notes: list[str]
-) -> list[tuple[str, int]]:
-    heights = _heights(name, groups)
-    children = {child for group in groups.values() for child in group.switches}
-    roots = [group for group in groups if group not in children]
-    top = max(heights.values())
-    if len(roots) > 1:
+def _tree_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
+    groups, mutual = without_mutual(facts.groups)
+    heights = _heights(facts.name, groups)
+    tiers = [
+        [_vertex(key) for key, height in heights.items() if height == tier]
+        for tier in range(max(heights.values()) + 1)
+    ]
+    pairs = [*_pairs(groups)]
+    if mutual:
         notes.append(
-            f"{len(roots)} trees have no switch in common; a job stays in one of them, "
-            "and one is described."
+            "Switches that list each other, as in a dragonfly, are taken as joined by "
+            "a level above them."
         )
-    sizes = []
-    for height in range(top + 1):
-        tier = [group for key, group in groups.items() if heights[key] == height]
-        fans = [len(group.switches) or len(group.nodes) for group in tier]
-        title = TIERS[height]
-        sizes.append(
-            (title, most_common_size(fans, f"Children of a {title} switch", notes))
-        )
-    return sizes
+        joint = _vertex(" joint")
+        tiers.append([f"{joint}{i}" for i in range(len(mutual))])
+        pairs += [
+            frozenset((_vertex(switch), f"{joint}{i}"))
+            for i, switches in enumerate(mutual)
+            for switch in switches
+        ]
+    hosts = dict.fromkeys(node for g in facts.groups.values() for node in g.nodes)
+    trees = trees_of([*hosts], tiers, pairs)
+    if not trees:
+        fail(facts.name, 0, "no switch has nodes; expected Nodes= of the leaves")
+    roots = _roots(groups)
+    names = [_root_of(tree, roots) for tree in trees]
+    note_trees(names, trees, notes)
+    counts = trees[0].counts
+    sizes = regular_sizes(counts)
+    note_unequal(dict(zip(TIERS, counts, strict=False)), sizes, notes)
+    return [*zip(TIERS, sizes, strict=False)]
+
+
+def _vertex(switch: str) -> str:
+    """Return the name of a switch as a vertex, which no host has."""
+    return f" {switch}"
+
+
+def _pairs(groups: Mapping[str, Group]) -> Iterator[Pair]:
+    """Yield what lies directly below what.
+
+    `scontrol show topology` lists the nodes of upper switches too: they lie below the
+    switches that are listed beside them.
+    """
+    for name, group in groups.items():
+        below = {*group.switches}
+        inner = {node for child in below for node in groups[child].nodes}
+        for child in below:
+            yield frozenset((_vertex(name), _vertex(child)))
+        for node in group.nodes:
+            if node not in inner:
+                yield frozenset((_vertex(name), node))
+
+
+def _roots(groups: Mapping[str, Group]) -> set[str]:
+    children = {child for group in groups.values() for child in group.switches}
+    return {_vertex(name) for name in groups if name not in children}
+
+
+def _root_of(tree: Tree, roots: set[str]) -> str:
+    return next(s for s in tree.tiers[-1][0].switches if s in roots).strip()
+
+
+def _ring_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
+    rings = [group for group in facts.groups.values() if group.nodes]
+    trees = [Tree(((SwitchGroup(ring.nodes),),)) for ring in rings]
+    order = sorted(range(len(rings)), key=lambda i: -trees[i].hosts)
+    note_trees([rings[i].name for i in order], [trees[i] for i in order], notes)
+    notes.append("A ring of nodes is taken as nodes under one switch.")
+    return [("ring", trees[order[0]].hosts)]
 
 
 def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
@@ -99,22 +154,52 @@ def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
     return heights
 
 
-def _block_sizes(
-    groups: Mapping[str, Group], block_sizes: Sequence[int], notes: list[str]
-) -> list[tuple[str, int]]:
+def _block_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
     """Return the sizes of a block, of aggregates of blocks, and of the cluster."""
-    nodes = [len(group.nodes) for group in groups.values() if group.nodes]
-    if len(nodes) < len(groups):
-        notes.append(f"{len(groups) - len(nodes)} blocks without nodes are left out.")
-    size = most_common_size(nodes or [1], "Nodes of a block", notes)
-    sizes, joined = [("block", size)], size
-    for wanted in block_sizes:
-        if wanted > joined and wanted % joined == 0 and len(sizes) < len(TIERS) - 1:
-            sizes.append((f"{wanted}-node-group", wanted // joined))
-            joined = wanted
-        elif wanted != joined:
-            notes.append(f"BlockSizes={wanted} is no level above {joined} nodes.")
-    rest = len(nodes) * size // joined
-    if rest * joined != len(nodes) * size:
-        notes.append(f"{len(nodes)} blocks of {size} do not fill {joined} nodes each.")
-    return sizes if rest <= 1 else [*sizes, ("cluster", rest)]
+    blocks = [len(group.nodes) for group in facts.groups.values() if group.nodes]
+    if not blocks:
+        fail(facts.name, 0, "no block has nodes; expected Nodes= of the blocks")
+    if len(blocks) < len(facts.groups):
+        left_out = len(facts.groups) - len(blocks)
+        notes.append(f"{left_out} blocks without nodes are left out.")
+    names, counts = ["block"], [blocks]
+    base = min(facts.block_sizes[0], max(blocks)) if facts.block_sizes else 1
+    for wanted in facts.block_sizes:
+        if wanted > base and wanted % base == 0 and len(names) < len(TIERS) - 1:
+            names.append(f"{wanted}-node-group")
+            counts.append(_summed(blocks, wanted // base))
+        elif wanted != base:
+            notes.append(f"BlockSizes={wanted} is no level above {base} nodes.")
+    sizes = regular_sizes([*counts, [sum(blocks)]])
+    note_unequal(dict(zip(names, counts, strict=True)), sizes, notes)
+    return [*zip([*names, "cluster"], sizes, strict=True)]
+
+
+def _summed(blocks: Sequence[int], each: int) -> list[int]:
+    """Return the nodes of so many blocks at a time, in the order of the file."""
+    return [sum(blocks[i : i + each]) for i in range(0, len(blocks), each)]
+
+
+def _torus_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
+    """Return one level for each dimension of the largest torus."""
+    tori = [group for group in facts.groups.values() if group.nodes]
+    trees = [Tree(((SwitchGroup(torus.nodes),),)) for torus in tori]
+    order = sorted(range(len(tori)), key=lambda i: -trees[i].hosts)
+    note_trees([tori[i].name for i in order], [trees[i] for i in order], notes)
+    notes.append(
+        "A torus is taken as levels of its dimensions: neighbours along the first one "
+        "are near, and what wraps around is not drawn."
+    )
+    largest = tori[order[0]]
+    if math.prod(largest.dims) != len(largest.nodes):
+        return [("torus", len(largest.nodes))]
+    return [*zip(("x-ring", "y-ring", "z-ring"), largest.dims, strict=True)]
+
+
+_SIZES = {
+    "tree": _tree_sizes,
+    "block": _block_sizes,
+    "ring": _ring_sizes,
+    "torus3d": _torus_sizes,
+}
+"""By kind of file, what reads the size of each level."""

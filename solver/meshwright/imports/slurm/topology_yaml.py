@@ -14,6 +14,7 @@ ITEMS = {
     "tree": ("switches", "switch"),
     "block": ("blocks", "block"),
     "ring": ("rings", "ring"),
+    "torus3d": ("toruses", "torus"),
 }
 """By kind: the list of its groups, and the key of a group's name."""
 
@@ -79,7 +80,26 @@ def _group(
     children = hosts.expand(str(group.get("children") or ""), line)
     if not nodes and not children and name_key != "block":
         fail(name, line, f"{shown(str(group[name_key]))} has no nodes and no children")
-    return Group(str(group[name_key]), nodes, children, line)
+    dims = _dims(document, path, group) if name_key == "torus" else ()
+    return Group(str(group[name_key]), nodes, children, line, dims)
+
+
+def _dims(
+    document: Document, path: FieldPath, group: dict[str, Any]
+) -> tuple[int, ...]:
+    """Return the nodes along x, y and z: a list, a mapping, or fields of the torus."""
+    given = group.get("dims", group)
+    values = given if isinstance(given, list) else None
+    if isinstance(given, dict):
+        values = [given.get(axis) for axis in "xyz"]
+    if (
+        not values
+        or len(values) != 3
+        or not all(type(n) is int and 0 < n <= 10**5 for n in values)
+    ):
+        name, line = document.where(path).file, document.where(path).line
+        fail(name, line, "dims: expected the numbers of nodes along x, y and z")
+    return tuple(values)
 
 
 def _sizes(document: Document, path: FieldPath, name: str) -> tuple[int, ...]:

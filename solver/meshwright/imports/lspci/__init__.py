@@ -1,0 +1,1 @@
+"""The devices that lspci lists, for its importer."""

@@ -1,0 +1,156 @@
+"""`lspci -vv`: GPUs and NICs, the bridges above them, NUMA nodes and PCIe links.
+
+NVLink is not on the PCI bus: the links of the board are assumed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meshwright.imports.board_links import board_links
+from meshwright.imports.imported import Imported
+from meshwright.imports.importer import MachineImporter
+from meshwright.imports.lspci.devices import PciDevice, read_pci
+from meshwright.imports.machine_facts import MachineFacts, Nic, check_count
+from meshwright.imports.machine_graph import to_graph
+from meshwright.imports.text import fail, read_lines
+from meshwright.spec.gpu import Gpu
+
+GPU_KINDS = (
+    "3D controller",
+    "VGA compatible controller",
+    "Display controller",
+    "Processing accelerators",
+)
+
+GPU_VENDORS = re.compile(r"NVIDIA|AMD/ATI|Advanced Micro Devices|Habana|Gaudi", re.I)
+
+FAST_NICS = re.compile(r"Mellanox|ConnectX|Elastic Fabric|Pensando|BCM57[56]|Omni-Path")
+"""Network controllers that machines of GPUs join with; others are for management."""
+
+NIC_KINDS = ("Infiniband controller", "Ethernet controller", "Fabric controller")
+
+MOST_PCI = 20_000
+"""Most devices of a file; large servers have some 500."""
+
+
+@dataclass(frozen=True)
+class Lspci:
+    """GPUs, NICs and bridges in the order of the file."""
+
+    name: str
+    gpus: tuple[PciDevice, ...]
+    nics: tuple[PciDevice, ...]
+    bridges: tuple[PciDevice, ...]
+
+    @property
+    def product(self) -> str:
+        """Return the name of the GPUs; empty where they are unlike."""
+        titles = {gpu.title for gpu in self.gpus}
+        return titles.pop() if len(titles) == 1 else ""
+
+    def way(self, device: PciDevice) -> tuple[PciDevice, ...]:
+        """Return the bridges above a device, outermost first."""
+        above = [b for b in self.bridges if b.holds(device)]
+        return tuple(sorted(above, key=lambda b: _width(b), reverse=True))
+
+
+def _width(bridge: PciDevice) -> int:
+    first, last = bridge.buses or (0, 0)
+    return last - first
+
+
+def parse(text: str, name: str) -> Lspci:
+    """Return the GPUs, NICs and bridges of `lspci -vv`.
+
+    Raises:
+        SpecError: no GPU is listed, or there are more devices than in a machine.
+    """
+    devices = read_pci(read_lines(text, name))
+    if len(devices) > MOST_PCI:
+        fail(name, 0, f"{len(devices):,} devices; expected at most {MOST_PCI:,}")
+    gpus = [
+        device
+        for device in devices
+        if device.kind in GPU_KINDS and GPU_VENDORS.search(device.title)
+    ]
+    nics = [
+        device
+        for device in devices
+        if device.kind == NIC_KINDS[0]
+        or (device.kind in NIC_KINDS and FAST_NICS.search(device.title))
+    ]
+    if not gpus:
+        fail(name, 0, "no GPU; expected the output of lspci -vv")
+    check_count(len(gpus) + len(nics))
+    bridges = tuple(device for device in devices if device.buses)
+    return Lspci(name, tuple(gpus), tuple(nics), bridges)
+
+
+def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links.
+
+    Raises:
+        SpecError: the board of the GPUs is not known.
+    """
+    names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
+    placed = dict(zip(names, facts.gpus, strict=True))
+    placed |= {f"nic{i}": nic for i, nic in enumerate(facts.nics)}
+    ways = {name: facts.way(device) for name, device in placed.items()}
+    relations = {
+        frozenset((a, b)): _relation(placed[a], placed[b], ways[a], ways[b])
+        for a, b in itertools.combinations(placed, 2)
+    }
+    notes = ["Bus order is taken for the order of the GPUs."]
+    if not facts.bridges:
+        notes.append("The file has no bridges (lspci -vv has, run as root).")
+    rates = [rate for name in names if (rate := _rate(placed[name], ways[name]))]
+    machine = MachineFacts(
+        gpus=names,
+        nics=tuple(Nic(name) for name in placed if name not in names),
+        peers=board_links(names, gpu, notes),
+        relations=relations,
+        port_rate_gb_s=min(rates, default=None),
+        notes=tuple(notes),
+    )
+    return to_graph(machine, gpu, gpu_name)
+
+
+def _relation(
+    a: PciDevice,
+    b: PciDevice,
+    above_a: Sequence[PciDevice],
+    above_b: Sequence[PciDevice],
+) -> str:
+    """Return the relation of two devices by the bridges that are above both."""
+    depth = 0
+    for one, other in zip(above_a, above_b, strict=False):
+        if one is not other:
+            break
+        depth += 1
+    if depth:
+        is_near = max(len(above_a), len(above_b)) - depth <= 1
+        return "PIX" if is_near else "PXB"
+    roots = [above[0].primary if above else device.bus
+             for above, device in ((above_a, a), (above_b, b))]  # fmt: skip
+    if a.domain == b.domain and roots[0] == roots[1]:
+        return "PHB"
+    return "NODE" if a.numa == b.numa and a.numa not in ("", "-1") else "SYS"
+
+
+def _rate(device: PciDevice, above: Sequence[PciDevice]) -> float | None:
+    """Return the rate of a link: what both the device and its slot are able to."""
+    ends = [device, *above[-1:]]
+    rates = [rate for end in ends if (rate := end.rate_gb_s)]
+    return min(rates, default=None)
+
+
+IMPORTER = MachineImporter(
+    sign=r"(?m)^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [A-Z3][^:\n]{3,60}: ",
+    parse=parse,
+    to_topology=to_topology,
+    gpu_name=lambda facts: facts.product,
+)
