@@ -27,10 +27,7 @@ from __future__ import annotations
 
 from meshwright.cost.adapters import adapters, saved_by
 from meshwright.cost.every_other_matmul import kept_per_op
-from meshwright.cost.parameters_and_flops import (
-    input_norms,
-    output_norms,
-)
+from meshwright.cost.parameters_and_flops import input_norms, output_norms
 from meshwright.cost.saved import Layer, Saved, Split
 from meshwright.cost.saved_attention import saved_heads, saved_latents, saved_scores
 from meshwright.cost.state import fp8_input_bytes
@@ -48,7 +45,7 @@ from meshwright.plans.recomputation import (
     PER_OP,
     SHARED_EXPERTS,
 )
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 
 

@@ -24,7 +24,7 @@ from meshwright.cost.parameters_and_flops import (
 from meshwright.cost.roofline import MISALIGNED, Work
 from meshwright.frameworks.base.registry import joins_norms
 from meshwright.plans.columns import Floats
-from meshwright.spec.model import LatentAttention
+from meshwright.spec.model_parts import LatentAttention
 
 
 class Attention(NamedTuple):

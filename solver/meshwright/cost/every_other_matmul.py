@@ -32,7 +32,8 @@ from meshwright.cost.roofline import Work
 from meshwright.cost.saved import Layer, Saved, Split
 from meshwright.plans.columns import Floats
 from meshwright.plans.recomputation import PER_OP
-from meshwright.spec.model import LatentAttention, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import LatentAttention
 
 
 class Linear(NamedTuple):

@@ -10,7 +10,7 @@ from meshwright.cost.elementwise import activation_passes
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.roofline import Sizes, Work
 from meshwright.plans.columns import Floats
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 
 FP32_BYTES = 4
 

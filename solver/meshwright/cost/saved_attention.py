@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.cost.parameters_and_flops import kv_width, query_width
 from meshwright.cost.saved import Layer, Saved
 from meshwright.plans.recomputation import CHEAP, CORE_ATTN, MLA_UP_PROJ, PER_OP
-from meshwright.spec.model import LatentAttention
+from meshwright.spec.model_parts import LatentAttention
 
 
 def saved_heads(layer: Layer) -> list[Saved]:

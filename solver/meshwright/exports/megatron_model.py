@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
 from meshwright.exports.refusals import Refusal
-from meshwright.spec.model import Experts, LatentAttention, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import Experts, LatentAttention
 
 VOCABULARY_MULTIPLE = 128
 """Megatron-LM's default of `--make-vocab-size-divisible-by`."""

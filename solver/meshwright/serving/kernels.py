@@ -32,7 +32,7 @@ from meshwright.serving.deployment import Deployments
 from meshwright.serving.forward_pass import ForwardPass
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
 from meshwright.serving.memory import cached_bytes
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 
 LEAST_TILE = 16
 """Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""
