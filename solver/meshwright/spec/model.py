@@ -65,8 +65,8 @@ class Model(SpecModel):
     embedding_norm: Flag = Field(
         False, description="A norm after the embedding, before the first layer."
     )
-    bias: Literal["none", "qkv", "all"] = Field(
-        "all", description="Which linear layers have a bias; the head has none."
+    bias: Literal["none", "qkv", "attention", "mlp", "all"] = Field(
+        "all", description="Which linear layers have a bias, beside the head."
     )
     tied_embeddings: Flag = Field(True, description="Head and embedding share weights.")
     learned_positions: CountOrNone = Field(0, description="Learned position vectors.")
