@@ -31,7 +31,7 @@ def gptj(config: Config) -> Fields:
 
 
 def gpt_neox(config: Config) -> Fields:
-    """Return which linear layers have a bias, and whether both parts run side by side."""
+    """Return biases, and whether attention and MLP run side by side."""
     is_parallel = config.flag("use_parallel_residual")
     bias = "all" if config.flag("attention_bias") else "mlp"
     return {"bias": bias, "parallel_residual": is_parallel}

@@ -12,7 +12,7 @@ from meshwright.imports.hf.experts import experts
 
 
 def windows(config: Config) -> Fields:
-    """Return the windows of the layers from `max_window_layers` on, where they are on."""
+    """Return the windows, if used, of the layers from `max_window_layers` on."""
     if not config.flag("use_sliding_window"):
         return {}
     layers, first = config.layers(), config.count_or("max_window_layers", 28)
@@ -33,12 +33,8 @@ def with_experts(config: Config) -> Fields:
         raise config.error("use_sliding_window", "not modelled beside experts")
     layers, step = config.layers(), config.count_or("decoder_sparse_step", 1)
     dense = set(config.numbers("mlp_only_layers"))
-    every = [
-        "experts"
-        if index not in dense and step and (index + 1) % step == 0
-        else "dense"
-        for index in range(layers)
-    ]
+    dense |= {index for index in range(layers) if not step or (index + 1) % step}
+    every = ["dense" if index in dense else "experts" for index in range(layers)]
     return kinds({"experts": {}, "dense": {"experts": False}}, every)
 
 
