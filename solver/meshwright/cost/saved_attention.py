@@ -18,6 +18,9 @@ def saved_heads(layer: Layer) -> list[Saved]:
         _attention_output(layer, queries),
         _exchanged_output(layer, queries),
     ]
+    if model.output_gate:
+        # The gate, and the output before it is gated.
+        tensors.append(layer.saved("output gate", 2 * queries, "tensor"))
     if model.qk_norm:
         tensors += layer.norms("query norm", queries, 1, 1, "tensor")
         tensors += layer.norms("key norm", keys, 1, 1, "kv")

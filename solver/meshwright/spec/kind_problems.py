@@ -48,7 +48,7 @@ def _mixers(model: Model) -> Iterator[Problem]:
     for name, kind in model.kinds.items():
         if kind.mixer is not None:
             mixers[("kinds", name, "mixer")] = kind.mixer
-        heads = kind.n_heads or model.n_heads
+        heads = model.n_heads
         kv_heads = kind.n_kv_heads or model.n_kv_heads
         if heads % kv_heads:
             sentence = f"does not divide the {heads} query heads"

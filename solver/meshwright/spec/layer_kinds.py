@@ -58,7 +58,6 @@ class LayerKind(SpecModel):
     """What a kind of layer changes of the model's fields; the rest is as there."""
 
     mixer: Mixer | None = Field(None, description="See model.mixer.")
-    n_heads: Count | None = Field(None, description="See model.n_heads.")
     n_kv_heads: Count | None = Field(None, description="See model.n_kv_heads.")
     head_dim: Count | None = Field(None, description="See model.head_dim.")
     keys_are_values: Flag | None = Field(None, description="See model.keys_are_values.")

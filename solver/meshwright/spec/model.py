@@ -210,6 +210,12 @@ class Model(SpecModel):
         """Return how many leading layers differ from those that repeat."""
         return self.first_dense_layers + len(self.order.leading)
 
+    @property
+    def kv_head_counts(self) -> tuple[int, ...]:
+        """Return the numbers of key and value heads that kinds of layers have."""
+        own = (kind.n_kv_heads or self.n_kv_heads for kind in self.kinds.values())
+        return tuple(sorted({self.n_kv_heads, *own}))
+
     def of_kind(self, name: str) -> Model:
         """Return the model as if all of its layers were of one kind."""
         if not self.pattern:
