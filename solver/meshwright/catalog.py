@@ -21,7 +21,10 @@ MOST_NAMED = 24
 """Bundled names in one message."""
 
 ALIASES = "aliases.yaml"
-"""Other names of GPUs and machines, beside the topologies."""
+"""Other names of GPUs and machines, beside the topologies, and of models."""
+
+MODELS = "specs/models"
+"""The kind of files that hold models."""
 
 _FOLDERS = {
     "topologies": ("topologies", "topologies/machines"),
@@ -35,8 +38,12 @@ _SECTIONS = {
     "clusters": "machines",
     "topologies/machines": "machines",
     "topologies/gpus": "gpus",
+    MODELS: "models",
 }
 """Of the aliases, by kind."""
+
+_OF_A_MODEL = {"hf", "base", "instruct", "chat", "it", "pt", ""}
+"""Words that tell no shape of a model from another."""
 
 _VENDORS = {"nvidia", "amd", "instinct", "tesla", "geforce"}
 """Words that tell no product from another."""
@@ -63,6 +70,16 @@ def fold(name: str) -> str:
     return "-".join(word for word in words if word and word not in _VENDORS)
 
 
+def fold_model(name: str) -> str:
+    """Return what spellings of a model share: 'Qwen/Qwen3-8B-Base' is 'qwen38b'."""
+    words = re.split(r"[\s_.-]+", name.lower().rpartition("/")[2])
+    return "".join(word for word in words if word not in _OF_A_MODEL)
+
+
+def _folded(kind: str, name: str) -> str:
+    return fold_model(name) if kind == MODELS else fold(name)
+
+
 def locate(kind: str, name: str, near: Path) -> Path:
     """Return the file meant by `name`: a path, seen from `near`, or a bundled name.
 
@@ -80,10 +97,10 @@ def locate(kind: str, name: str, near: Path) -> Path:
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
     spellings = _spellings(kind, known)
-    if meant := spellings.get(fold(name[:LONGEST])):
+    if meant := spellings.get(_folded(kind, name[:LONGEST])):
         return _file(known, meant)
     is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
-    raise SpecError(_refusal(name, spellings, bool(is_folder)))
+    raise SpecError(_refusal(kind, name, spellings, bool(is_folder)))
 
 
 def _known(kind: str) -> dict[str, str]:
@@ -99,36 +116,38 @@ def _file(known: dict[str, str], name: str) -> Path:
 
 def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
     """Return the bundled names by their folded names, then by their aliases."""
-    aliases = _aliases()[_SECTIONS[kind]] if kind in _SECTIONS else {}
-    return {fold(name): name for name in known} | aliases
+    aliases = _aliases(kind).items() if kind in _SECTIONS else ()
+    every = [*((name, name) for name in known), *aliases]
+    return {_folded(kind, spelled): name for spelled, name in every}
 
 
 @cache
-def _aliases() -> dict[str, dict[str, str]]:
-    text = (folder("topologies") / ALIASES).read_text(encoding="utf-8")
-    return {
-        section: {fold(alias): name for alias, name in entries.items()}
-        for section, entries in yaml.safe_load(text).items()
-    }
+def _aliases(kind: str) -> dict[str, str]:
+    """Return the bundled names of a kind by their other names."""
+    file = folder(MODELS if kind == MODELS else "topologies") / ALIASES
+    sections = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return dict(sections[_SECTIONS[kind]])
 
 
-def _refusal(name: str, spellings: dict[str, str], is_folder: bool) -> str:
+def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -> str:
     shown = repr(name) if len(name) <= 60 else repr(name[:60]) + "..."
     if is_folder:
         return f"{shown}: is a folder; expected a YAML file"
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        return f"{shown}: no such file; expected a YAML file{_or(name, spellings)}"
-    return f"{shown} is neither a file nor a bundled name; {_near(name, spellings)}"
+    is_path = "/" in name or name.endswith((".yaml", ".yml", ".json"))
+    if is_path and kind != MODELS:
+        near = _or(_folded(kind, Path(name).stem[:60]), spellings)
+        return f"{shown}: no such file; expected a YAML file{near}"
+    near = _near(_folded(kind, name[:60]), spellings)
+    more = "; any model can be given by its config.json" if kind == MODELS else ""
+    return f"{shown} is neither a file nor a bundled name; {near}{more}"
 
 
-def _or(name: str, spellings: dict[str, str]) -> str:
-    stem = fold(Path(name).stem[:60])
-    close = difflib.get_close_matches(stem, spellings, n=1, cutoff=0.7)
+def _or(folded: str, spellings: dict[str, str]) -> str:
+    close = difflib.get_close_matches(folded, spellings, n=1, cutoff=0.7)
     return f" or a bundled name such as {spellings[close[0]]}" if close else ""
 
 
-def _near(name: str, spellings: dict[str, str]) -> str:
-    folded = fold(name[:60])
+def _near(folded: str, spellings: dict[str, str]) -> str:
     close = [other for other in spellings if folded and folded in other]
     close = close or difflib.get_close_matches(folded, spellings, n=9, cutoff=0.5)
     if close:
