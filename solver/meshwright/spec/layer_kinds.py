@@ -113,12 +113,13 @@ class Order(NamedTuple):
 def order_of(pattern: tuple[str, ...], layers: int) -> Order:
     """Return the order of a pattern that repeats until there are enough layers.
 
-    The fewest layers lead or repeat: a remainder of the pattern at the end counts as
-    leading layers of a pattern that starts later.
+    The fewest layers lead or repeat, of which no more lead than repeat: a remainder of
+    the pattern at the end counts as leading layers of a pattern that starts later.
     """
     every = [pattern[index % len(pattern)] for index in range(layers)]
     found = (_repeating(every, period) for period in range(1, layers + 1))
-    return min(found, key=lambda order: len(order.leading) + order.period)
+    fitting = [own for own in found if 2 * len(own.leading) <= layers]
+    return min(fitting, key=lambda order: len(order.leading) + order.period)
 
 
 def _repeating(every: list[str], period: int) -> Order:
