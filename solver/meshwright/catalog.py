@@ -133,13 +133,20 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
     shown = repr(name) if len(name) <= 60 else repr(name[:60]) + "..."
     if is_folder:
         return f"{shown}: is a folder; expected a YAML file"
-    is_path = "/" in name or name.endswith((".yaml", ".yml", ".json"))
-    if is_path and kind != MODELS:
+    if _is_path(kind, name):
         near = _or(_folded(kind, Path(name).stem[:60]), spellings)
         return f"{shown}: no such file; expected a YAML file{near}"
     near = _near(_folded(kind, name[:60]), spellings)
     more = "; any model can be given by its config.json" if kind == MODELS else ""
     return f"{shown} is neither a file nor a bundled name; {near}{more}"
+
+
+def _is_path(kind: str, name: str) -> bool:
+    """Return whether a name can only be a path: the hub's have one slash inside."""
+    has_slash = "/" in name
+    if kind == MODELS:
+        has_slash = name.count("/") > 1 or name.startswith((".", "/", "~"))
+    return has_slash or name.endswith((".yaml", ".yml", ".json"))
 
 
 def _or(folded: str, spellings: dict[str, str]) -> str:
