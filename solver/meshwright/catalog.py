@@ -137,7 +137,7 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
         near = _or(_folded(kind, Path(name).stem[:60]), spellings)
         return f"{shown}: no such file; expected a YAML file{near}"
     near = _near(_folded(kind, name[:60]), spellings)
-    more = "; any model can be given by its config.json" if kind == MODELS else ""
+    more = " Any model can be given by its config.json." if kind == MODELS else ""
     return f"{shown} is neither a file nor a bundled name; {near}{more}"
 
 

@@ -21,18 +21,32 @@ def saved(document: Document, to: Path) -> str:
     order = ("model", "cluster", "framework", "training")
     data = {name: data[name] for name in order if name in data} | data
     if isinstance(model := data.get("model"), str):
-        data["model"] = _seen_from(to, model)
+        data["model"] = seen_from(to, model)
     if isinstance(cluster := data.get("cluster"), dict):
-        files = {"topology", *kinds("machines", "fabrics")}
-        data["cluster"] = {
-            name: _seen_from(to, value) if name in files else value
-            for name, value in cluster.items()
-        }
+        data["cluster"] = _cluster(to, cluster)
     head = "# Every field: `meshwright schema spec`.\n"
     return head + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
-def _seen_from(to: Path, value: Any) -> Any:
+def in_one_line(to: Path, cluster: dict[str, Any]) -> str:
+    """Return the section `cluster` of a spec in a line of YAML."""
+    import yaml
+
+    data, wide = _cluster(to, cluster), float("inf")
+    text = yaml.safe_dump(data, sort_keys=False, default_flow_style=True, width=wide)
+    return str(text).strip()
+
+
+def _cluster(to: Path, cluster: dict[str, Any]) -> dict[str, Any]:
+    files = {"topology", *kinds("machines", "fabrics")}
+    return {
+        name: seen_from(to, value) if name in files else value
+        for name, value in cluster.items()
+    }
+
+
+def seen_from(to: Path, value: Any) -> Any:
+    """Return the path of a file as seen from the folder of a spec; else the value."""
     if not isinstance(value, str) or not os.path.exists(value):
         return value
     folder, path = to.resolve().parent, Path(value).resolve()
