@@ -23,7 +23,10 @@ MOST_NAMED = 24
 """Bundled names in one message."""
 
 ALIASES = "aliases.yaml"
-"""Other names of GPUs and machines, beside the topologies."""
+"""Other names of GPUs and machines, beside the topologies, and of models."""
+
+MODELS = "specs/models"
+"""The kind of files that hold models."""
 
 GPUS = "topologies/gpus"
 """The kind whose names are matched by model, board and memory."""
@@ -40,8 +43,12 @@ _SECTIONS = {
     "clusters": "machines",
     "topologies/machines": "machines",
     "topologies/gpus": "gpus",
+    MODELS: "models",
 }
 """Of the aliases, by kind."""
+
+_OF_A_MODEL = {"hf", "base", "instruct", "chat", "it", "pt", ""}
+"""Words that tell no shape of a model from another."""
 
 _VENDORS = {"nvidia", "amd", "instinct", "tesla", "geforce"}
 """Words that tell no product from another."""
@@ -68,6 +75,16 @@ def fold(name: str) -> str:
     return "-".join(word for word in words if word and word not in _VENDORS)
 
 
+def fold_model(name: str) -> str:
+    """Return what spellings of a model share: 'Qwen/Qwen3-8B-Base' is 'qwen38b'."""
+    words = re.split(r"[\s_.-]+", name.lower().rpartition("/")[2])
+    return "".join(word for word in words if word not in _OF_A_MODEL)
+
+
+def _folded(kind: str, name: str) -> str:
+    return fold_model(name) if kind == MODELS else fold(name)
+
+
 def locate(kind: str, name: str, near: Path) -> Path:
     """Return the file meant by `name`: a path, seen from `near`, or a bundled name.
 
@@ -86,10 +103,10 @@ def locate(kind: str, name: str, near: Path) -> Path:
         return path
     spellings = _spellings(kind, known)
     name = _without_cloud(kind, name)
-    if meant := spellings.get(fold(name[:LONGEST])) or _gpu(kind, name, known):
+    if meant := spellings.get(_folded(kind, name[:LONGEST])) or _gpu(kind, name, known):
         return _file(known, meant)
     is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
-    raise SpecError(_refusal(name, spellings, bool(is_folder)))
+    raise SpecError(_refusal(kind, name, spellings, bool(is_folder)))
 
 
 def _without_cloud(kind: str, name: str) -> str:
@@ -101,9 +118,10 @@ def _without_cloud(kind: str, name: str) -> str:
     cloud, colon, instance = name[:LONGEST].partition(":")
     if not colon or _SECTIONS.get(kind) != "machines":
         return name
-    types = _aliases()["clouds"].get(cloud.strip().lower())
-    if types is None:
+    instances = _aliases(kind)["clouds"].get(cloud.strip().lower())
+    if instances is None:
         return name
+    types = {fold(instance): instance for instance in instances}
     if fold(instance) not in types:
         close = difflib.get_close_matches(fold(instance), types, n=3, cutoff=0.5)
         accepted = ", ".join(types[one] for one in close or sorted(types)[:12])
@@ -120,7 +138,7 @@ def _gpu(kind: str, name: str, known: dict[str, str]) -> str | None:
     if kind != GPUS:
         return None
     spelled = "-".join(re.split(r"[\s_-]+", name[:LONGEST].lower()))
-    if label := _aliases()["labels"].get(spelled):
+    if label := _aliases(kind)["labels"].get(spelled):
         return str(label)
     found = matches(name[:LONGEST], known)
     if len(found) > 1:
@@ -141,42 +159,45 @@ def _file(known: dict[str, str], name: str) -> Path:
 
 def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
     """Return the bundled names by their folded names, then by their aliases."""
-    aliases = _aliases()[_SECTIONS[kind]] if kind in _SECTIONS else {}
-    return {fold(name): name for name in known} | aliases
+    section = _SECTIONS.get(kind)
+    aliases = _aliases(kind)[section].items() if section else ()
+    every = [*((name, name) for name in known), *aliases]
+    return {_folded(kind, spelled): name for spelled, name in every}
 
 
 @cache
-def _aliases() -> dict[str, dict[str, Any]]:
-    text = (folder("topologies") / ALIASES).read_text(encoding="utf-8")
-    sections = yaml.safe_load(text)
-    folded: dict[str, dict[str, Any]] = {
-        section: {fold(alias): name for alias, name in sections[section].items()}
-        for section in ("gpus", "machines")
-    }
-    clouds = {
-        cloud: {fold(instance): instance for instance in instances}
-        for cloud, instances in sections["clouds"].items()
-    }
-    return folded | {"labels": sections["labels"], "clouds": clouds}
+def _aliases(kind: str) -> dict[str, dict[str, Any]]:
+    """Return the sections of other names in the file of a kind."""
+    file = folder(MODELS if kind == MODELS else "topologies") / ALIASES
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
-def _refusal(name: str, spellings: dict[str, str], is_folder: bool) -> str:
+def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -> str:
     shown = repr(name) if len(name) <= 60 else repr(name[:60]) + "..."
     if is_folder:
         return f"{shown}: is a folder; expected a YAML file"
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        return f"{shown}: no such file; expected a YAML file{_or(name, spellings)}"
-    return f"{shown} is neither a file nor a bundled name; {_near(name, spellings)}"
+    if _is_path(kind, name):
+        near = _or(_folded(kind, Path(name).stem[:60]), spellings)
+        return f"{shown}: no such file; expected a YAML file{near}"
+    near = _near(_folded(kind, name[:60]), spellings)
+    more = " Any model can be given by its config.json." if kind == MODELS else ""
+    return f"{shown} is neither a file nor a bundled name; {near}{more}"
 
 
-def _or(name: str, spellings: dict[str, str]) -> str:
-    stem = fold(Path(name).stem[:60])
-    close = difflib.get_close_matches(stem, spellings, n=1, cutoff=0.7)
+def _is_path(kind: str, name: str) -> bool:
+    """Return whether a name can only be a path: the hub's have one slash inside."""
+    has_slash = "/" in name
+    if kind == MODELS:
+        has_slash = name.count("/") > 1 or name.startswith((".", "/", "~"))
+    return has_slash or name.endswith((".yaml", ".yml", ".json"))
+
+
+def _or(folded: str, spellings: dict[str, str]) -> str:
+    close = difflib.get_close_matches(folded, spellings, n=1, cutoff=0.7)
     return f" or a bundled name such as {spellings[close[0]]}" if close else ""
 
 
-def _near(name: str, spellings: dict[str, str]) -> str:
-    folded = fold(name[:60])
+def _near(folded: str, spellings: dict[str, str]) -> str:
     close = [other for other in spellings if folded and folded in other]
     close = close or difflib.get_close_matches(folded, spellings, n=9, cutoff=0.5)
     if close:

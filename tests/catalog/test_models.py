@@ -13,12 +13,10 @@ from meshwright.cost.parameters_and_flops import (
     embedding_params,
     head_params,
     kv_width,
-    layer_matmul_params,
     layer_params,
     norm_params,
-    step_flops,
-    total_params,
 )
+from meshwright.cost.whole_model import layer_matmul_params, step_flops, total_params
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.model import Model
 

@@ -133,7 +133,7 @@ def test_a_file_comes_before_other_spellings_but_not_before_a_name(
 def test_names_and_files_are_found_without_reading_aliases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse() -> None:
+    def refuse(_kind: str) -> None:
         raise AssertionError
 
     monkeypatch.setattr(catalog, "_aliases", refuse)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import meshwright as mw
 from meshwright.cost.job import Job, make_job
-from meshwright.cost.parameters_and_flops import total_params
 from meshwright.cost.price import Prices, price
 from meshwright.cost.state import NF4_BYTES, layer_state
 from meshwright.cost.whole_job import checkpoint_size, job_flops, trained_params
+from meshwright.cost.whole_model import total_params
 from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.columns import total
 from meshwright.spec.spec import Spec

@@ -10,11 +10,13 @@ import pytest
 
 from meshwright import catalog
 from meshwright.cost.parameters_and_flops import (
-    active_params,
     dense_layer_params,
     expert_params,
-    layer_matmul_params,
     layer_params,
+)
+from meshwright.cost.whole_model import (
+    active_params,
+    layer_matmul_params,
     step_flops,
     total_params,
 )

@@ -13,8 +13,8 @@ import pytest
 
 from meshwright.check.check import check
 from meshwright.cost.job import make_job
-from meshwright.cost.parameters_and_flops import total_params
 from meshwright.cost.state import state_bytes
+from meshwright.cost.whole_model import total_params
 from meshwright.economics.checkpoint_interval import daly_s, goodput, young_s
 from meshwright.economics.compression import GradientShape, bytes_share
 from meshwright.economics.prices import usd_per_hour, watts

@@ -7,8 +7,8 @@ import functools
 import pytest
 
 import meshwright as mw
-from meshwright.cost.parameters_and_flops import total_params
 from meshwright.cost.profile import Profile
+from meshwright.cost.whole_model import total_params
 from meshwright.explanations.compare import compare, in_full
 from meshwright.explanations.head_to_head import sent_gb
 from meshwright.loading.plan_text import read_plan

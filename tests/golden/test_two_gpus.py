@@ -7,7 +7,7 @@ import functools
 import pytest
 
 import meshwright as mw
-from meshwright.cost.parameters_and_flops import total_params
+from meshwright.cost.whole_model import total_params
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options

@@ -18,11 +18,13 @@ class Result(NamedTuple):
     stderr: str
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments: str, stdin: str = "") -> Result:
     """Run `meshwright` with arguments; progress stays silent, however slow it is."""
+    typed = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     stdout, stderr, code = io.StringIO(), io.StringIO(), 0
     with (
         mock.patch("sys.argv", ["meshwright", *arguments]),
+        mock.patch("sys.stdin", typed),
         mock.patch("meshwright.cli.progress.DELAY_S", 3_600.0),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),

@@ -18,7 +18,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from meshwright.spec.lora import Lora
-from meshwright.spec.model import Experts, LatentAttention, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

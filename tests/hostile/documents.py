@@ -58,8 +58,12 @@ def _graph() -> dict[str, Any]:
 JOIN = {"name": "Xjoin0X", "gb_s": 2, "latency_us": 10, "uplink": "shared"}
 
 TREE = {"model": MODEL, "cluster": {"topology": _machine(0, 2), "count": 2}, **JOB}
+ALTERNATING = MODEL | {
+    "kinds": {"Xnear0X": {"attention_window": 128}, "Xfar0X": {}},
+    "pattern": ["Xnear0X", "Xfar0X"],
+}
 GRAPH = {
-    "model": MODEL,
+    "model": ALTERNATING,
     "cluster": {
         "topology": _graph(),
         "overrides": [

@@ -214,12 +214,12 @@ def test_every_error_has_its_own_line_up_to_ten(tmp_path: Path) -> None:
             "training.fused_loss: replaced by fused, a list with loss or without",
         ),
         (BATCH, "global_batch: 1000\n  peft: {}", "training.peft: not modelled"),
-        (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: not modelled"),
+        (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: replaced by"),
         (FRAMEWORK, "framework: megatron\npins: {etp: 4}", "pins.etp: not modelled"),
         (
             LAYERS,
             "n_layers: 8\n  moe: {n_experts: 8, top_k: 2, d_ff: 64, layer_freq: 2}",
-            "model.moe.layer_freq: not modelled: experts in every n-th layer",
+            "model.moe.layer_freq: replaced by model.pattern and model.kinds",
         ),
     ],
 )

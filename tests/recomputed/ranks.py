@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 from tests.recomputed.case import Case
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")

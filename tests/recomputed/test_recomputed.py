@@ -15,8 +15,8 @@ import pytest
 
 from meshwright.check.check import check
 from meshwright.cost.job import Job
-from meshwright.cost.parameters_and_flops import recomputed_flops
-from meshwright.cost.parameters_and_flops import step_flops as model_flops
+from meshwright.cost.whole_model import recomputed_flops
+from meshwright.cost.whole_model import step_flops as model_flops
 from meshwright.economics.ledger import ledger
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan

@@ -23,6 +23,8 @@ from meshwright.plans.skeletons import (
     Skeletons,
 )
 from meshwright.rules.legality import (
+    DEGREE_RULES,
+    PLAN_RULES,
     TP_LINK,
     degree_rules,
     framework_degree_rules,
@@ -31,7 +33,6 @@ from meshwright.rules.legality import (
     plan_rules,
     rules_of,
 )
-from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.plan_fields import FIELD
@@ -92,6 +93,8 @@ SHARDED: dict[str, object] = {"dp_shard": 4, "zero": 2}
 SEGMENTED: dict[str, object] = {"recompute": FULL, "recompute_segment": 4}
 
 Fields = Mapping[str, object]
+
+IN_EIGHTHS: dict[str, Any] = {"pp": 2, "vpp": 4}
 
 CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
     # rule: [(a framework with it, a row that holds, a row that breaks it)]
@@ -161,12 +164,35 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
     "context_divisible": [(ANY, {"cp": 4}, {"cp": 8})],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
     "context_balanced": [(ANY, {"cp": 2}, {"cp": 4})],
+    "state_space_divisible": [(ANY, {"tp": 2}, {"tp": 4})],
+    "state_space_context": [(ANY, {}, {"cp": 2})],
+    "kinds_divisible": [(ANY, {"tp": 2}, {"tp": 4})],
+    # Four patterns of three layers: for two stages, not for eight.
+    "whole_patterns": [(ANY, {"pp": 2}, {"pp": 8}), (ANY, {"pp": 2}, IN_EIGHTHS)],
 }
 
 MOE = {"n_experts": 4, "top_k": 2, "d_ff": 4120}
 
+HYBRID: dict[str, Any] = {
+    "kinds": {"state": {"mixer": "state_space"}, "all": {}},
+    "pattern": ["state", "all"],
+    "state_space": {
+        "form": "mamba2", "n_heads": 16, "head_dim": 64, "groups": 2, "state_dim": 64,
+    },
+}  # fmt: skip
+
 MODELS: dict[str, dict[str, Any]] = {
     "shared_experts_divisible": {"moe": MOE | {"shared_d_ff": 1030}},
+    "state_space_divisible": HYBRID,
+    "state_space_context": HYBRID,
+    "kinds_divisible": {
+        "kinds": {"narrow": {"d_ff": 1030}, "wide": {}},
+        "pattern": ["narrow", "wide"],
+    },
+    "whole_patterns": {
+        "kinds": {"near": {"attention_window": 64}, "all": {}},
+        "pattern": ["near", "near", "all"],
+    },
 }
 """What the model must be like for a rule to have something to say."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshwright.cost.parameters_and_flops import total_params
+from meshwright.cost.whole_model import total_params
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.engine import Engine
 from meshwright.serving.forward_pass import decode_pass, prefill_passes

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from meshwright.loading.load import load_spec
 from meshwright.solver.pipeline import solve
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 
 MOE: dict[str, Any] = {"n_experts": 8, "top_k": 4, "d_ff": 512}

@@ -14,8 +14,10 @@ from meshwright.api.options import (
     seconds,
 )
 from meshwright.cost.profile import Profile
+from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Interrupt
 from meshwright.explanations.framework_limits import solve_with_limits
+from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
 from meshwright.serving.solve import solve_serving
@@ -96,8 +98,14 @@ def solve(
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),
     )
+    size = {"model": model_size(spec)}
     if isinstance(spec, ServingSpec):
-        return solve_serving(spec, options)
-    if framework_limits:
-        return solve_with_limits(spec, options)
-    return solve_training(spec, options)
+        return solve_serving(spec, options).model_copy(update=size)
+    answer = solve_with_limits if framework_limits else solve_training
+    return answer(spec, options).model_copy(update=size)
+
+
+def model_size(spec: Spec | ServingSpec) -> ModelSize:
+    """Return the parameters of the model of a spec."""
+    total, active = total_params(spec.model), active_params(spec.model)
+    return ModelSize(name=spec.model.name, params=total, active_params=active)

@@ -28,7 +28,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.price import price_memory, price_time
 from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
 from meshwright.frameworks.base.registry import (
-    framework_of,
+    partition_of,
     partitioned_layers,
     pinned_chunks,
     recompute_scopes,
@@ -132,7 +132,7 @@ class MemoryFit:
         one_of_each, inverse = representatives(group * 2 + (rows.vpp > 1))
         can, cannot = quick_fits(self.costs(one_of_each), model, *capacities)
         # A stage may hold more than an even share where the framework splits layers.
-        can &= framework_of(self._job.spec).partition is None
+        can &= partition_of(self._job.spec) is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
         is_even = (rows.vpp > 1) & has_even_split(self._job.spec, rows)
         chunked = np.flatnonzero(is_open & is_even)

@@ -19,7 +19,7 @@ import numpy as np
 
 from meshwright.bounds.integer_costs import Scaled
 from meshwright.cost.schedule import heads_in_flight, most_in_flight
-from meshwright.frameworks.base.registry import framework_of, pinned_chunks
+from meshwright.frameworks.base.registry import partition_of, pinned_chunks
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.model import Model
@@ -93,7 +93,7 @@ def stages_of(
     most = np.where(chunks > 1, even, layers)[:, None]
     fewest = even - np.minimum(chunks, even * count - layers)
     least = np.where(chunks > 1, fewest, 1)[:, None].repeat(count, axis=1)
-    least[:, 0] = np.maximum(least[:, 0], model.first_dense_layers)
+    least[:, 0] = np.maximum(least[:, 0], model.leading_layers)
     if partition is not None:
         most, least = np.minimum(most, partition), np.maximum(least, partition)
     most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
@@ -157,7 +157,7 @@ def quick_fits(
     ends = ends + heads * costs.last_activations
     ends = ends + most * (np.maximum(costs.first_activations, 0) + costs.outputs)
     ends = ends + most * rows.vpp * costs.part_segments
-    share = np.maximum(-(-model.n_layers // rows.pp), model.first_dense_layers)
+    share = np.maximum(-(-model.n_layers // rows.pp), model.leading_layers)
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
     on_host = on_host + share * costs.host_layer
@@ -190,7 +190,7 @@ def interleaved_fits(
     at_ends = np.maximum(np.maximum(costs.host_first, costs.host_last), 0)
     on_host = layers * costs.host_layer + at_ends
     result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
-    return result & (layers >= max(model.first_dense_layers, 1))
+    return result & (layers >= max(model.leading_layers, 1))
 
 
 def fits(stages: Stages) -> Bools:
@@ -209,7 +209,7 @@ def has_even_split(spec: Spec, rows: Skeletons) -> Bools:
 def has_one_split(spec: Spec, rows: Skeletons) -> Bools:
     """Return which skeletons have only one split of layers."""
     is_even = has_even_split(spec, rows)
-    return is_even | (framework_of(spec).partition is not None)
+    return is_even | (partition_of(spec) is not None)
 
 
 def recomputes(costs: Scaled) -> Bools:

@@ -20,6 +20,7 @@ from meshwright.cli import (
     export,
     gemm,
     imports,
+    init,
     schema,
     search,
     solve,
@@ -62,6 +63,7 @@ def _main(
 
 VERBS = (
     solve.solve,
+    init.init,
     explain.explain,
     export.export,
     compare.compare,

@@ -17,6 +17,7 @@ from meshwright.imports.importer import (
     LaunchImporter,
     LogImporter,
     MachineImporter,
+    ModelImporter,
 )
 from meshwright.imports.read_import import (
     gpu_name,
@@ -30,11 +31,13 @@ from meshwright.imports.text import shown
 from meshwright.imports.text_file import read_text
 from meshwright.imports.yaml_text import as_yaml, plain_data
 from meshwright.loading.imported_cluster import title
+from meshwright.loading.imported_model import read_model
 from meshwright.loading.presets import resolved
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
 
 
@@ -76,6 +79,8 @@ def run(words: list[str], options: Options) -> Made:
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
         return Made(*launch_text(paths[0], kind))
+    if isinstance(reader, ModelImporter):
+        return _model(kind, paths[0])
     if isinstance(reader, LogImporter):
         return _fitted(kind, paths, str(options.onto), options)
     if isinstance(reader, MachineImporter):
@@ -175,6 +180,22 @@ def _levels(kind: str, path: Path, machine: str) -> Made:
     made_from = f"{path} ({kind}) above {topology.name}"
     data["name"] = title(path)
     return _made(made_from, path, data, imported, topology.gpu)
+
+
+def _model(kind: str, path: Path) -> Made:
+    """Return the section `model` of a spec, with the parameters as a note."""
+    from meshwright.cost.whole_model import active_params, total_params
+
+    fields, notes = read_model(path)
+    try:
+        model = Model.model_validate(fields)
+    except ValidationError as error:
+        document = Document(fields, {(): Where(str(path))})
+        raise SpecError(explain(document, error, Model)) from None
+    total, active = total_params(model), active_params(model)
+    of_token = f", {active:,} of them for a token" if active < total else ""
+    told = (f"{total:,} parameters{of_token}", *notes)
+    return Made(as_yaml(f"{path} ({kind})", told, {"model": fields}), told)
 
 
 def _fitted(kind: str, paths: list[Path], onto: str, options: Options) -> Made:

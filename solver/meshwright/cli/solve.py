@@ -8,6 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli.asked import (
+    BatchOption,
+    ClusterOption,
+    CountOption,
+    FrameworkOption,
+    GpuOption,
+    MachineOption,
+    ModelOption,
+    PrecisionOption,
+    SaveOption,
+    SeqLenOption,
+    load_asked,
+)
 from meshwright.cli.exit_codes import OF_STATUS, UNDECIDED
 from meshwright.cli.interrupts import interruptible
 from meshwright.cli.options import (
@@ -33,7 +46,23 @@ if TYPE_CHECKING:
 
 
 def solve(
-    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    spec: Annotated[
+        str | None,
+        typer.Argument(
+            help="A YAML file, or a bundled spec's name; not needed with --model and "
+            "--cluster, which otherwise change it."
+        ),
+    ] = None,
+    model: ModelOption = None,
+    cluster: ClusterOption = None,
+    gpu: GpuOption = None,
+    machine: MachineOption = None,
+    count: CountOption = None,
+    framework: FrameworkOption = None,
+    seq_len: SeqLenOption = None,
+    batch: BatchOption = None,
+    precision: PrecisionOption = None,
+    save: SaveOption = None,
     pin: Annotated[
         list[str] | None,
         typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
@@ -89,8 +118,10 @@ def solve(
     check_writable(output)
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
+    check_writable(save, "--save")
+    asked = (model, cluster, gpu, machine, count, framework, seq_len, batch, precision)
     with interruptible() as interrupt:
-        loaded = _loaded(spec, pin)
+        loaded = load_asked(spec, asked, pin, save)
         from meshwright.api.options import refuse_beside_inference
         from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.progress import Progress
@@ -120,15 +151,6 @@ def solve(
         if export is not None and outcome.best is not None:
             _export(loaded, outcome, export)
     raise typer.Exit(_exit_code(outcome, interrupt))
-
-
-def _loaded(name: str, pins: list[str] | None) -> Spec | ServingSpec:
-    from meshwright.api.load import load
-
-    notes: list[str] = []
-    loaded = load(name, pins=pins, notes=notes)
-    tell(notes)
-    return loaded
 
 
 def _sections(outcome: Outcome | ServingOutcome) -> list[Section]:

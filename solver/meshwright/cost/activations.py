@@ -28,12 +28,14 @@ from __future__ import annotations
 from meshwright.cost.adapters import adapters, saved_by
 from meshwright.cost.every_other_matmul import kept_per_op
 from meshwright.cost.parameters_and_flops import (
+    expert_width,
     input_norms,
     output_norms,
 )
 from meshwright.cost.saved import Layer, Saved, Split
 from meshwright.cost.saved_attention import saved_heads, saved_latents, saved_scores
 from meshwright.cost.state import fp8_input_bytes
+from meshwright.cost.state_space_time import saved_state_space
 from meshwright.frameworks.base.registry import (
     fused_of,
     joins_norms,
@@ -48,7 +50,7 @@ from meshwright.plans.recomputation import (
     PER_OP,
     SHARED_EXPERTS,
 )
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 
 
@@ -57,10 +59,9 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     model, layer = spec.model, layer_of(spec)
     is_dense = is_dense or model.moe is None
     tensors = _norms(layer, is_dense, norm_bits(spec, is_dense))
-    tensors += saved_latents(layer, model.mla) if model.mla else saved_heads(layer)
-    tensors += saved_scores(layer)
+    tensors += _mixer(layer)
     if model.moe is None or is_dense:
-        tensors += layer.mlp("mlp", model.d_ff, "tensor", MLP, 0)
+        tensors += layer.mlp("mlp", model.d_ff, "tensor", MLP, 0) if model.d_ff else []
     else:
         tensors += _experts(layer, model.moe)
     if model.dropout:
@@ -71,6 +72,17 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
         own = adapters(model, lora, is_dense)
         tensors += [saved_by(adapter, element, lora.rank) for adapter in own]
     return [*tensors, *kept_per_op(layer, is_dense)]
+
+
+def _mixer(layer: Layer) -> list[Saved]:
+    """Return what attention saves, or what stands for it."""
+    model = layer.model
+    if model.mixer == "attention":
+        heads = saved_latents(layer, model.mla) if model.mla else saved_heads(layer)
+        return [*heads, *saved_scores(layer)]
+    if model.mixer == "none" or model.state_space is None:
+        return []
+    return saved_state_space(layer, model.state_space)
 
 
 def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:
@@ -141,7 +153,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     torchtitan weights the results of experts in fp32, and saves those.
     """
     copies = moe.top_k * (moe.capacity_factor or 1.0)
-    width = copies * layer.model.d_model
+    width = copies * expert_width(layer.model, moe)
     routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
     tensors = [
         Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),

@@ -32,7 +32,8 @@ from meshwright.cost.saved import Saved, Split
 from meshwright.cost.state import FROZEN_BYTES
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.lora import Lora
-from meshwright.spec.model import LatentAttention, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import LatentAttention
 from meshwright.spec.spec import Spec
 
 ADDED = 5

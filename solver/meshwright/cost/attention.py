@@ -12,6 +12,7 @@ from meshwright.cost.elementwise import (
     softmax_passes,
 )
 from meshwright.cost.parameters_and_flops import (
+    kv_projected,
     kv_shards,
     kv_width,
     latent_down_width,
@@ -22,9 +23,11 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import MISALIGNED, Work
+from meshwright.cost.state_space_time import state_space_seconds
+from meshwright.cost.whole_model import keys_seen
 from meshwright.frameworks.base.registry import joins_norms
 from meshwright.plans.columns import Floats
-from meshwright.spec.model import LatentAttention
+from meshwright.spec.model_parts import LatentAttention
 
 
 class Attention(NamedTuple):
@@ -42,7 +45,9 @@ class Attention(NamedTuple):
 
 
 def attention(work: Work) -> Attention:
-    """Return the seconds of one layer's attention."""
+    """Return the seconds of one layer's attention, or of what stands for it."""
+    if work.model.mixer != "attention":
+        return _without_attention(work)
     is_flash = work.spec.training.attention == "flash"
     core = (_fused_s if is_flash else _plain_s)(work)
     rotary_s, norms_s = _rotary_s(work), _inner_norms_s(work)
@@ -53,13 +58,24 @@ def attention(work: Work) -> Attention:
     return Attention(_matmuls_s(work), rotary_s + norms_s, latents_s, *core)
 
 
+def _without_attention(work: Work) -> Attention:
+    """Return the seconds of a state space, or of nothing."""
+    none = np.zeros(len(work.shards))
+    mixer = work.model.state_space
+    if work.model.mixer == "none" or mixer is None:
+        return Attention(none, none, none, none, none)
+    seconds = state_space_seconds(work, mixer)
+    return Attention(seconds.matmuls_s, seconds.streams_s, none, *seconds.core)
+
+
 def _matmuls_s(work: Work) -> Floats:
     model, tp, linear_s = work.model, work.shards.tp, work.gpu.linear_s
     output = linear_s(work.tokens, model.d_model, output_width(model) / tp)
     if model.mla is not None:
         return _latent_matmuls_s(work, model.mla) + output
-    keys_and_values = 2 * kv_width(model) / kv_shards(model, tp)
-    qkv = query_width(model) / tp + keys_and_values
+    keys_and_values = kv_projected(model) / kv_shards(model, tp)
+    queries = query_width(model) * (2 if model.output_gate else 1)
+    qkv = queries / tp + keys_and_values
     return linear_s(work.tokens, qkv, model.d_model) + output
 
 
@@ -69,6 +85,11 @@ def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
     seconds = linear_s(work.gpu_tokens, latent_down_width(model), model.d_model)
     if mla.q_rank:
         seconds = seconds + linear_s(work.gpu_tokens, mla.q_rank, model.d_model)
+    if (indexer := mla.indexer) is not None:
+        queries, keys = indexer.n_heads * indexer.head_dim, indexer.head_dim
+        seconds = seconds + linear_s(work.gpu_tokens, queries, mla.q_rank)
+        keys += indexer.n_heads
+        seconds = seconds + linear_s(work.gpu_tokens, keys, model.d_model)
     return seconds + _up_s(work, mla)
 
 
@@ -98,13 +119,27 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     """
     model, tp, hops = work.model, work.shards.tp, work.shards.cp
     keys, values = query_width(model) / tp, output_width(model) / tp
-    pairs = work.tokens / hops * work.spec.training.seq_len
+    # Twice the keys that a token sees: the whole sequence under a causal mask.
+    seen = 2 * keys_seen(model, work.spec.training.seq_len)
+    pairs = work.tokens / hops * seen
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     moved = work.tokens * (keys + values + held)
     core_s = work.gpu.attention_s
     forward = hops * core_s(pairs * (keys + values), moved)
     backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
-    return forward, hops * core_s(backward_flops, 2 * moved)
+    backward = hops * core_s(backward_flops, 2 * moved)
+    scores_s = _indexer_scores_s(work)
+    return forward + scores_s, backward + 2 * scores_s
+
+
+def _indexer_scores_s(work: Work) -> Floats:
+    """Return the seconds in which an indexer scores all tokens before each, if any."""
+    mla = work.model.mla
+    if mla is None or mla.indexer is None:
+        return np.zeros(len(work.shards))
+    width = mla.indexer.n_heads * mla.indexer.head_dim
+    flops = work.gpu_tokens * work.spec.training.seq_len * width
+    return work.gpu.attention_s(flops, work.gpu_tokens * width)
 
 
 def _plain_s(work: Work) -> tuple[Floats, Floats]:

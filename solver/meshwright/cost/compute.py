@@ -12,6 +12,7 @@ from meshwright.cost.elementwise import (
     loss_bytes_moved,
     norm_passes,
     residual_passes,
+    residual_sums,
 )
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.mlp import Mlp, dense_mlp, mlp
@@ -97,7 +98,8 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
         dispatch_s *= MOE_DISPATCH
     norms = input_norms(model) + output_norms(model)
     passes = residual_passes(share.spec)
-    residual_s = 2 * share.gpu.stream_s(passes * share.gpu_tokens * model.d_model)
+    residual_s = share.gpu.stream_s(passes * share.gpu_tokens * model.d_model)
+    residual_s = residual_sums(share.spec) * residual_s
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s

@@ -52,6 +52,13 @@ def residual_passes(spec: Spec) -> int:
     return 3 + 2 * (spec.model.dropout and "dropout" not in fused_of(spec))
 
 
+def residual_sums(spec: Spec) -> int:
+    """Return the residual sums of a layer: one after its mixer, one after its MLP."""
+    model = spec.model
+    has_mlp = model.moe is not None or model.d_ff > 0
+    return (model.mixer != "none") + has_mlp
+
+
 def softmax_passes(spec: Spec) -> int:
     """Return the passes over plain scores: written, softmax, read by the next matmul.
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.parameters_and_flops import (
+    kv_projected,
     kv_shards,
-    kv_width,
     latent_down_width,
     latent_up_width,
     output_width,
@@ -32,7 +32,8 @@ from meshwright.cost.roofline import Work
 from meshwright.cost.saved import Layer, Saved, Split
 from meshwright.plans.columns import Floats
 from meshwright.plans.recomputation import PER_OP
-from meshwright.spec.model import LatentAttention, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import LatentAttention
 
 
 class Linear(NamedTuple):
@@ -73,10 +74,21 @@ def linears(model: Model, is_dense: bool) -> list[Linear]:
 
 def _attention(model: Model) -> list[Linear]:
     width = model.d_model
+    if model.mixer != "attention":
+        return _state_space(model)
     out = Linear(output_width(model), width, "whole")
     if model.mla is not None:
         return [*_latents(model, model.mla), out]
-    return [Linear(width, query_width(model), "tensor", 2 * kv_width(model)), out]
+    queries = query_width(model) * (2 if model.output_gate else 1)
+    return [Linear(width, queries, "tensor", kv_projected(model)), out]
+
+
+def _state_space(model: Model) -> list[Linear]:
+    mixer = model.state_space
+    if model.mixer == "none" or mixer is None:
+        return []
+    out = Linear(mixer.inner, model.d_model, "whole")
+    return [Linear(model.d_model, mixer.input_width, "tensor"), out]
 
 
 def _latents(model: Model, mla: LatentAttention) -> list[Linear]:

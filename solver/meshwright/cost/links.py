@@ -8,8 +8,9 @@ from itertools import chain
 import numpy as np
 
 from meshwright.cost import traffic
-from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD, LAYER, blocks
+from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD
 from meshwright.cost.job import Job
+from meshwright.cost.layer_kinds import blocks_of_kinds, jobs_of_kinds, layer_name
 from meshwright.cost.price import per_row
 from meshwright.cost.schedule import sends
 from meshwright.cost.traffic import Collective
@@ -47,7 +48,7 @@ def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
     result = _on_stages(np.maximum(onward, back), m * sent)
     # Sends from either neighbour are gathered in the same direction.
     result = result + _on_stages(onward + back, m * gathered)
-    for name, block in blocks(job, rows).items():
+    for name, block in blocks_of_kinds(job, rows).items():
         microbatch = _passed(rows, _all(block.forward, block.backward))
         passed = m * microbatch + _passed(rows, block.end)
         result = result + _on_stages(counts[name], passed)
@@ -57,7 +58,7 @@ def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
     return result
 
 
-def _on_stages(counts: Ints, passed: Floats) -> Floats:
+def _on_stages(counts: Ints | Floats, passed: Floats) -> Floats:
     """Return (rows, stages) counts times (rows, groups) bytes."""
     return np.asarray(counts[..., None] * passed[:, None])
 
@@ -91,28 +92,43 @@ def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
 
 
 def block_counts(job: Job, split: Split) -> dict[str, Ints]:
-    """Return how many of each block every stage holds, in the shape of the split."""
+    """Return how many of each block every stage holds, in the shape of the split.
+
+    Beyond what leads, stages hold the pattern of kinds of layers some whole times.
+    """
     index = np.arange(split.layers.shape[-1])
-    leading = job.spec.model.first_dense_layers * (index == 0)
+    model, kinds = job.spec.model, jobs_of_kinds(job)
+    ahead = (model.leading_layers if model.pattern else 0) * (index == 0)
+    patterns = (split.layers - ahead) // model.order.period
+    dense = model.first_dense_layers * (index == 0)
+    layers = {
+        layer_name(kind): kind.per_pattern * patterns + kind.leading * (index == 0)
+        for kind in kinds
+    }
+    layers[layer_name(kinds[0])] = layers[layer_name(kinds[0])] - dense
     return {
-        LAYER: split.layers - leading,
-        DENSE_LAYER: leading,
+        **layers,
+        DENSE_LAYER: dense,
         EMBEDDING: 1 * (index == 0),
         HEAD: 1 * (index == len(index) - 1),
     }
 
 
-def recompute_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Ints]:
+def recompute_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Floats]:
     """Return how many of each block every stage repeats, in the shape of the split.
 
-    Recomputed layers count as repeated ones. Beside them, leading dense layers repeat
-    their MLP wherever `mlp` is recomputed selectively.
+    Recomputed layers count as repeated ones, spread over the pattern of kinds. Beside
+    them, leading dense layers repeat their MLP wherever `mlp` is recomputed
+    selectively.
     """
     is_selective = per_row(rows.recompute == SELECTIVE, split.layers)
     leading = block_counts(job, split)[DENSE_LAYER]
     return {
-        LAYER: split.recomputed,
-        DENSE_LAYER: np.where(is_selective, leading, 0),
+        **{
+            layer_name(kind): kind.share * split.recomputed
+            for kind in jobs_of_kinds(job)
+        },
+        DENSE_LAYER: np.where(is_selective, leading, 0.0),
     }
 
 

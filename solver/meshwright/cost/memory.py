@@ -268,7 +268,10 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     """Return the bytes of recomputed layers and of gradients in the backward."""
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
-    widest = model.d_model + mlp_inputs(model) * model.d_ff / rows.tp
+    inner = mlp_inputs(model) * model.d_ff
+    if model.mixer == "state_space" and model.state_space is not None:
+        inner = max(inner, model.state_space.input_width)
+    widest = model.d_model + inner / rows.tp
     return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]
 
 

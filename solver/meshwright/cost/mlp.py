@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.elementwise import activation_passes
-from meshwright.cost.parameters_and_flops import mlp_inputs
+from meshwright.cost.parameters_and_flops import expert_width, mlp_inputs
 from meshwright.cost.roofline import Sizes, Work
 from meshwright.plans.columns import Floats
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 
 FP32_BYTES = 4
 
@@ -48,13 +48,20 @@ def mlp(work: Work) -> Mlp:
 def dense_mlp(work: Work) -> Mlp:
     """Return the seconds of an MLP of model.d_ff, split over the tensor group."""
     none = np.zeros(len(work.shards))
+    if not work.model.d_ff:
+        return Mlp(none, none, none, none, none)
     own = _mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp)
     return Mlp(*own, none, none, none)
 
 
-def _mlp_s(work: Work, tokens: Sizes, inner: Sizes) -> tuple[Floats, Floats]:
-    """Return the seconds of the matmuls and of the activation function."""
-    width, inputs = work.model.d_model, mlp_inputs(work.model)
+def _mlp_s(
+    work: Work, tokens: Sizes, inner: Sizes, width: int | None = None
+) -> tuple[Floats, Floats]:
+    """Return the seconds of the matmuls and of the activation function.
+
+    The MLP reads vectors of `width`, those of the residual stream by default.
+    """
+    width, inputs = width or work.model.d_model, mlp_inputs(work.model)
     passes = activation_passes(work.spec)
     matmuls_s = work.gpu.linear_s(tokens, inputs * inner, width)
     matmuls_s = matmuls_s + work.gpu.linear_s(tokens, width, inner)
@@ -69,16 +76,26 @@ def _experts(work: Work, moe: Experts) -> Mlp:
     """
     local = moe.n_experts / work.shards.ep
     copies = work.gpu_tokens * moe.top_k * (moe.capacity_factor or 1.0)
-    one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff)
+    width = expert_width(work.model, moe)
+    one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff, width)
     router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
     # One kernel over the copies of all experts.
-    _, activation_s = _mlp_s(work, copies, moe.d_ff)
+    _, activation_s = _mlp_s(work, copies, moe.d_ff, width)
     shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
     if moe.shared_d_ff:
         shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
     routing_s = _routing_s(work, moe, copies)
-    matmuls_s = router_s + local * one_matmuls_s
+    matmuls_s = router_s + local * one_matmuls_s + _latent_s(work, moe)
     return Mlp(matmuls_s, activation_s, *shared, routing_s)
+
+
+def _latent_s(work: Work, moe: Experts) -> Floats:
+    """Return the seconds to project tokens to the width of experts, and back."""
+    if not moe.latent_d:
+        return np.zeros(len(work.shards))
+    wide, tokens = work.model.d_model, work.gpu_tokens
+    down_s = work.gpu.linear_s(tokens, moe.latent_d, wide)
+    return down_s + work.gpu.linear_s(tokens, wide, moe.latent_d)
 
 
 def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
@@ -91,5 +108,5 @@ def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
     gpu, ep = work.gpu, work.shards.ep
     scores = work.gpu_tokens * moe.n_experts * FP32_BYTES / gpu.element
     passes = 2 + 2 * ((ep > 1) & (ep < moe.n_experts))
-    pass_s = gpu.stream_s(2 * copies * work.model.d_model)
+    pass_s = gpu.stream_s(2 * copies * expert_width(work.model, moe))
     return gpu.stream_s(2 * scores) + passes * pass_s

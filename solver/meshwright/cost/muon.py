@@ -18,7 +18,7 @@ import numpy as np
 
 from meshwright.cost.every_other_matmul import linears
 from meshwright.cost.job import Job
-from meshwright.cost.parameters_and_flops import kv_shards, mlp_inputs
+from meshwright.cost.parameters_and_flops import expert_width, kv_shards, mlp_inputs
 from meshwright.cost.roofline import GpuRates, gpu_rates
 from meshwright.cost.saved import Split
 from meshwright.cost.state import has_muon
@@ -71,10 +71,9 @@ def _expert_matrices(model: Model) -> list[Matrix]:
     """Return the matrices of one routed expert, which nothing splits."""
     if model.moe is None:
         return []
-    up = Matrix(model.moe.d_ff, model.d_model, "sequence")
-    return [up] * mlp_inputs(model) + [
-        Matrix(model.d_model, model.moe.d_ff, "sequence")
-    ]
+    width = expert_width(model, model.moe)
+    up = Matrix(model.moe.d_ff, width, "sequence")
+    return [up] * mlp_inputs(model) + [Matrix(width, model.moe.d_ff, "sequence")]
 
 
 def orthogonalised_s(job: Job, rows: Skeletons, is_dense: bool) -> Floats | float:

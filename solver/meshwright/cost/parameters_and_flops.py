@@ -1,4 +1,4 @@
-"""Exact parameters and FLOPs of a decoder-only transformer.
+"""Exact parameters of a layer, and of the ends, of a decoder-only transformer.
 
 Functions that take the tensor-parallel degree as a column return what one GPU of the
 group holds; with tp = 1 that is the whole. Routed experts are split only by the
@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost import state_space
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.model import Model
+from meshwright.spec.model_parts import Experts
 
 ONE = np.ones(1, dtype=np.int64)
 
@@ -73,9 +75,12 @@ def layer_params(model: Model, tp: Ints) -> Floats:
     """
     if model.moe is None:
         return dense_layer_params(model, tp)
-    router = model.moe.n_experts * (model.d_model + model.moe.router_bias)
-    shared = _mlp_params(model, model.moe.shared_d_ff).on_one_gpu(model, tp)
-    return _outside_mlp(model, tp) + shared + router
+    moe = model.moe
+    router = moe.n_experts * (model.d_model + moe.router_bias)
+    whole = router + model.d_model * (moe.shared_gate + moe.own_norms)
+    whole += 2 * model.d_model * moe.latent_d
+    shared = _mlp_params(model, moe.shared_d_ff).on_one_gpu(model, tp)
+    return _outside_mlp(model, tp) + shared + whole
 
 
 def dense_layer_params(model: Model, tp: Ints) -> Floats:
@@ -95,8 +100,10 @@ def matrix_params(model: Model, tp: Ints, is_dense: bool) -> Floats:
     """
     moe = None if is_dense else model.moe
     inner = model.d_ff if moe is None else moe.shared_d_ff
-    mlp = _mlp_matmul_params(model, inner) / tp
-    router = 0 if moe is None else moe.n_experts * model.d_model
+    mlp = (mlp_inputs(model) + 1) * model.d_model * inner / tp
+    router = 0
+    if moe is not None:
+        router = model.d_model * (moe.n_experts + moe.shared_gate + 2 * moe.latent_d)
     return attention_matrices(model).on_one_gpu(model, tp) + mlp + router
 
 
@@ -109,14 +116,25 @@ def expert_params(model: Model, ep: Ints) -> Floats:
 
 def one_expert_params(model: Model) -> int:
     """Return the parameters of one routed expert, 0 without experts."""
-    return 0 if model.moe is None else sum(_mlp_params(model, model.moe.d_ff))
+    if model.moe is None:
+        return 0
+    return sum(_mlp_params(model, model.moe.d_ff, expert_width(model, model.moe)))
 
 
-def _mlp_params(model: Model, inner: int) -> Held:
-    """Return the parameters of an MLP; an inner width of 0 means no MLP."""
-    inputs, has_bias = mlp_inputs(model), model.bias == "all" and inner > 0
-    split = (inputs + 1) * model.d_model * inner + has_bias * inputs * inner
-    return Held(split, 0, has_bias * model.d_model)
+def expert_width(model: Model, moe: Experts) -> int:
+    """Return the width of what a routed expert reads and writes."""
+    return moe.latent_d or model.d_model
+
+
+def _mlp_params(model: Model, inner: int, width: int | None = None) -> Held:
+    """Return the parameters of an MLP; an inner width of 0 means no MLP.
+
+    It reads and writes vectors of `width`, those of the residual stream by default.
+    """
+    width = width or model.d_model
+    inputs, has_bias = mlp_inputs(model), model.bias in ("mlp", "all") and inner > 0
+    split = (inputs + 1) * width * inner + has_bias * inputs * inner
+    return Held(split, 0, has_bias * width)
 
 
 def _outside_mlp(model: Model, tp: Ints) -> Floats:
@@ -134,11 +152,38 @@ def attention_matrices(model: Model) -> Held:
     whole down-projections as in Megatron-LM).
     """
     d, queries, output = model.d_model, query_width(model), output_width(model)
+    if model.mixer != "attention":
+        return Held(_state_space_matrices(model), 0, 0)
     if model.mla is None:
-        return Held(d * queries + output * d, 2 * d * kv_width(model), 0)
+        gate = d * queries * model.output_gate
+        return Held(d * queries + gate + output * d, d * kv_projected(model), 0)
     up = (model.mla.q_rank or d) * queries + model.mla.kv_rank * latent_up_width(model)
     down = d * (model.mla.q_rank + latent_down_width(model))
-    return Held(up + output * d, 0, down)
+    return Held(up + output * d, 0, down + _indexer_matrices(model))
+
+
+def kv_projected(model: Model) -> int:
+    """Return the width of the keys and values that are projected from the input."""
+    return kv_width(model) * (1 if model.keys_are_values else 2)
+
+
+def _state_space_matrices(model: Model) -> int:
+    """Return the weights of a mixer other than attention; 0 where there is none."""
+    if model.mixer == "none" or model.state_space is None:
+        return 0
+    return state_space.matrix_params(model.state_space, model.d_model)
+
+
+def _indexer_matrices(model: Model) -> int:
+    """Return the weights of the indexer, which every GPU of a group holds whole.
+
+    They make queries, the key, and a weight of every head (transformers 5.23.0,
+    models/deepseek_v32/modeling_deepseek_v32.py).
+    """
+    if model.mla is None or model.mla.indexer is None:
+        return 0
+    heads, dim = model.mla.indexer.n_heads, model.mla.indexer.head_dim
+    return model.mla.q_rank * heads * dim + model.d_model * (dim + heads)
 
 
 def latent_down_width(model: Model) -> int:
@@ -154,12 +199,24 @@ def latent_up_width(model: Model) -> int:
 
 def _attention_vectors(model: Model) -> Held:
     """Return the biases of attention, and the norms inside it."""
-    has_bias = model.bias in ("qkv", "all")
-    whole = (model.bias == "all") * model.d_model
+    if model.mixer != "attention":
+        return _state_space_vectors(model)
+    has_bias = model.bias in ("qkv", "attention", "all")
+    whole = (model.bias in ("attention", "all")) * model.d_model
     whole += model.qk_norm * 2 * _norm_params(model, model.head_dim)
     if model.mla is not None:
         whole += _norm_params(model, model.mla.q_rank + model.mla.kv_rank)
-    return Held(has_bias * query_width(model), has_bias * 2 * kv_width(model), whole)
+        indexer = model.mla.indexer
+        whole += 0 if indexer is None else 2 * indexer.head_dim
+    split = has_bias * query_width(model) * (2 if model.output_gate else 1)
+    split += model.attention_sinks * model.n_heads
+    return Held(split, has_bias * kv_projected(model), whole)
+
+
+def _state_space_vectors(model: Model) -> Held:
+    if model.mixer == "none" or model.state_space is None:
+        return Held(0, 0, 0)
+    return Held(state_space.vector_params(model.state_space), 0, 0)
 
 
 def norm_params(model: Model) -> int:
@@ -204,72 +261,5 @@ def head_params(model: Model, tp: Ints, pp: Ints) -> Floats:
     A tied head is the embedding table itself if both are on one stage, else a copy.
     """
     has_table = (pp > 1) | np.bool_(not model.tied_embeddings)
-    return norm_params(model) + np.where(has_table, table_params(model, tp), 0.0)
-
-
-def total_params(model: Model) -> int:
-    """Return the parameters of the whole model."""
-    leading = model.first_dense_layers
-    repeating = layer_params(model, ONE) + expert_params(model, ONE)
-    layers = leading * dense_layer_params(model, ONE)
-    layers = layers + (model.n_layers - leading) * repeating
-    ends = embedding_params(model, ONE) + head_params(model, ONE, ONE)
-    return int((layers + ends)[0])
-
-
-def active_params(model: Model) -> int:
-    """Return the parameters that one token uses; of routed experts, top_k."""
-    if model.moe is None:
-        return total_params(model)
-    idle = model.moe.n_experts - model.moe.top_k
-    idle *= model.n_layers - model.first_dense_layers
-    return total_params(model) - idle * one_expert_params(model)
-
-
-def layer_matmul_params(model: Model) -> int:
-    """Return the weights of one repeated layer in the matmuls of a token."""
-    if model.moe is None:
-        return dense_layer_matmul_params(model)
-    inner = model.moe.top_k * model.moe.d_ff + model.moe.shared_d_ff
-    router = model.d_model * model.moe.n_experts
-    return sum(attention_matrices(model)) + router + _mlp_matmul_params(model, inner)
-
-
-def dense_layer_matmul_params(model: Model) -> int:
-    """Return the weights of one leading layer that take part in matmuls."""
-    return sum(attention_matrices(model)) + _mlp_matmul_params(model, model.d_ff)
-
-
-def _mlp_matmul_params(model: Model, inner: int) -> int:
-    return (mlp_inputs(model) + 1) * model.d_model * inner
-
-
-def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
-    """Return the model FLOPs of one step: no recomputation, causal attention once.
-
-    They are 6 FLOPs per matmul weight and token, with head, router and top_k experts
-    (Kaplan et al. 2020, table 1), and 3 x seq_len x (query width + output width) per
-    layer and token for the half of the scores that a causal mask keeps (Korthikanti et
-    al. 2022, appendix A, halved).
-    """
-    attention = model.n_layers * _attention_macs(model, seq_len)
-    return 6.0 * (matmul_params(model) + attention) * seq_len * global_batch
-
-
-def matmul_params(model: Model) -> int:
-    """Return the weights in the matmuls of a token, with those of the head."""
-    leading = model.first_dense_layers
-    params = leading * dense_layer_matmul_params(model)
-    params += (model.n_layers - leading) * layer_matmul_params(model)
-    return params + model.vocab * model.d_model
-
-
-def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:
-    """Return the FLOPs of one repeated layer's forward in a step."""
-    macs = layer_matmul_params(model) + _attention_macs(model, seq_len)
-    return 2.0 * macs * seq_len * global_batch
-
-
-def _attention_macs(model: Model, seq_len: int) -> float:
-    """Return the multiply-adds per layer and token in scores under a causal mask."""
-    return seq_len * (query_width(model) + output_width(model)) / 2
+    bias = model.head_bias * model.vocab / tp
+    return norm_params(model) + bias + np.where(has_table, table_params(model, tp), 0.0)

@@ -9,14 +9,19 @@ from typing import TypeVar
 import numpy as np
 
 from meshwright.cost.job import Job
-from meshwright.cost.memory import HeldState, MemoryCosts, held_state, memory_costs
+from meshwright.cost.layer_kinds import (
+    mean_held_state,
+    mean_memory_costs,
+    mean_time_costs,
+)
+from meshwright.cost.memory import HeldState, MemoryCosts
 from meshwright.cost.schedule import (
     closed_form_s,
     heads_in_flight,
     in_flight,
     sends,
 )
-from meshwright.cost.timing import TimeCosts, time_costs
+from meshwright.cost.timing import TimeCosts
 from meshwright.plans.columns import (
     Bools,
     Columns,
@@ -51,17 +56,17 @@ def price(job: Job, rows: Skeletons) -> Prices:
 
 def price_memory(job: Job, rows: Skeletons) -> MemoryCosts:
     """Return the memory costs of skeletons."""
-    return _by_precision(job, rows, memory_costs)
+    return _by_precision(job, rows, mean_memory_costs)
 
 
 def price_state(job: Job, rows: Skeletons) -> HeldState:
     """Return the bytes of state of skeletons: no more than their memory costs."""
-    return _by_precision(job, rows, held_state)
+    return _by_precision(job, rows, mean_held_state)
 
 
 def price_time(job: Job, rows: Skeletons) -> TimeCosts:
     """Return the time costs of skeletons."""
-    return _by_precision(job, rows, time_costs)
+    return _by_precision(job, rows, mean_time_costs)
 
 
 def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T]) -> T:

@@ -13,7 +13,7 @@ import numpy as np
 from meshwright.cost.activations import norm_bits
 from meshwright.cost.adapters import lora_kernels
 from meshwright.cost.attention import Attention
-from meshwright.cost.elementwise import residual_passes
+from meshwright.cost.elementwise import residual_passes, residual_sums
 from meshwright.cost.every_other_matmul import repeated_matmuls_s
 from meshwright.cost.mlp import Mlp
 from meshwright.cost.parameters_and_flops import input_norms, output_norms
@@ -78,7 +78,8 @@ def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Float
     """Return what recomputation by operations repeats: see `every_other_matmul`."""
     norms = input_norms(work.model) + output_norms(work.model)
     passes = residual_passes(work.spec)
-    residual_s = 2 * work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
+    residual_s = work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
+    residual_s = residual_sums(work.spec) * residual_s
     streams_s = norms * norm_s + residual_s + heads.streams_s
     streams_s = streams_s + inner.activation_s + inner.routing_s
     is_dense = work.model.moe is None

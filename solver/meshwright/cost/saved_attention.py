@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.cost.parameters_and_flops import kv_width, query_width
 from meshwright.cost.saved import Layer, Saved
 from meshwright.plans.recomputation import CHEAP, CORE_ATTN, MLA_UP_PROJ, PER_OP
-from meshwright.spec.model import LatentAttention
+from meshwright.spec.model_parts import LatentAttention
 
 
 def saved_heads(layer: Layer) -> list[Saved]:
@@ -18,6 +18,9 @@ def saved_heads(layer: Layer) -> list[Saved]:
         _attention_output(layer, queries),
         _exchanged_output(layer, queries),
     ]
+    if model.output_gate:
+        # The gate, and the output before it is gated.
+        tensors.append(layer.saved("output gate", 2 * queries, "tensor"))
     if model.qk_norm:
         tensors += layer.norms("query norm", queries, 1, 1, "tensor")
         tensors += layer.norms("key norm", keys, 1, 1, "kv")

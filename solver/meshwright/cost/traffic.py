@@ -15,6 +15,7 @@ import numpy as np
 from meshwright.cost import collectives
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
+    expert_width,
     kv_shards,
     kv_width,
     output_width,
@@ -138,7 +139,7 @@ def latent_gathers(job: Job, rows: Skeletons) -> list[Collective]:
     tokens alone (Megatron-LM multi_latent_attention.py).
     """
     model, training = job.spec.model, job.spec.training
-    if model.mla is None:
+    if model.mla is None or model.mixer != "attention":
         return []
     width = (model.mla.q_rank or model.d_model) + model.mla.kv_rank
     tokens = rows.shards.tokens(training.seq_len)
@@ -153,7 +154,9 @@ def reductions(model: Model) -> int:
     Attention and MLP have one each (Shoeybi et al. 2019, section 3), and so has the
     backward. Routed experts are not split over the tensor axis, but shared ones are.
     """
-    return 2 if model.moe is None or model.moe.shared_d_ff else 1
+    moe = model.moe
+    has_mlp = model.d_ff > 0 if moe is None else moe.shared_d_ff > 0
+    return (model.mixer != "none") + has_mlp
 
 
 def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
@@ -166,6 +169,7 @@ def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
     if moe is None:
         return []
     hidden = hidden_bytes(job, rows) / rows.shards.sequence_shards
+    hidden = hidden * expert_width(job.spec.model, moe) / job.spec.model.d_model
     copies = moe.top_k * (moe.capacity_factor or 1.0)
     sent = np.where(rows.ep > 1, hidden * copies, 0.0)
     return [Collective(EP, "all_to_all", sent, rows.ep, calls)]
@@ -177,6 +181,8 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
     Every GPU gets the keys and values of all, and the backward sums their gradients; in
     a ring it gets keys and values again (Liu et al. 2023, Ring Attention, section 3).
     """
+    if job.spec.model.mixer != "attention":
+        return []
     exchange = context_exchange_of(job.spec)
     if exchange == "ulysses":
         return _ulysses(job, rows)

@@ -6,15 +6,9 @@ A job trains all weights, or with LoRA adapters alone.
 from __future__ import annotations
 
 from meshwright.cost.adapters import adapters
-from meshwright.cost.parameters_and_flops import (
-    ONE,
-    embedding_params,
-    head_params,
-    matmul_params,
-    step_flops,
-    total_params,
-)
+from meshwright.cost.parameters_and_flops import ONE, embedding_params, head_params
 from meshwright.cost.state import end_state, layer_state, state_bytes
+from meshwright.cost.whole_model import matmul_params, step_flops, total_params
 from meshwright.spec.lora import Lora
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec

@@ -9,13 +9,18 @@ import numpy as np
 
 from meshwright.check.check import rows_by_kind
 from meshwright.cost import host, traffic
-from meshwright.cost.blocks import Block, Operations, blocks
+from meshwright.cost.blocks import Block, Operations
 from meshwright.cost.job import Job
+from meshwright.cost.layer_kinds import (
+    block_times_of_kinds,
+    blocks_of_kinds,
+    mean_time_costs,
+)
 from meshwright.cost.links import block_counts, recompute_counts
 from meshwright.cost.schedule import sends
-from meshwright.cost.timing import BlockTimes, block_times, time_costs
+from meshwright.cost.timing import BlockTimes
 from meshwright.economics.collective_labels import call_labels
-from meshwright.plans.columns import Ints, Parts
+from meshwright.plans.columns import Floats, Ints, Parts
 from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
@@ -62,20 +67,20 @@ def ledger(job: Job, plan: Plan) -> Ledger:
     )
 
 
-def _all_calls(call: LedgerEntry, count: int) -> LedgerEntry:
+def _all_calls(call: LedgerEntry, count: float) -> LedgerEntry:
     """Return the entry of all calls in a step, from the entry of a single call."""
-    changed = {"count_per_step": int(count), "seconds": count * call.seconds}
+    changed = {"count_per_step": round(float(count)), "seconds": count * call.seconds}
     changed["exposed_s"] = count * call.exposed_s
     return call.model_copy(update=changed)
 
 
 def _call_counts(
     job: Job, rows: Skeletons, split: Split
-) -> dict[tuple[str, Phase], Ints]:
+) -> dict[tuple[str, Phase], Ints | Floats]:
     """Return how often a step runs a phase of a block; each array is (stages,)."""
     m = int(rows.microbatches[0])
     onward, back = sends(len(split.layers), int(rows.vpp[0]))
-    result: dict[tuple[str, Phase], Ints] = {
+    result: dict[tuple[str, Phase], Ints | Floats] = {
         (OUTPUT, "forward"): m * onward,
         (OUTPUT, "backward"): m * back,
         # A stage receives one gradient for every activation that it sends on.
@@ -85,8 +90,8 @@ def _call_counts(
     for name, count in block_counts(job, split).items():
         result |= {(name, "forward"): m * count, (name, "backward"): m * count}
         result[name, "step end"] = count
-    for name, count in recompute_counts(job, rows, split).items():
-        result[name, "recompute"] = m * count
+    for name, again in recompute_counts(job, rows, split).items():
+        result[name, "recompute"] = m * again
     return result
 
 
@@ -108,8 +113,8 @@ def _most_loaded(fabric: Fabric, place: Place, ep: int) -> list[str]:
 
 def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[LedgerEntry]:
     """Yield an entry of a single call for every collective of every block."""
-    times = block_times(job, rows)
-    for name, block in blocks(job, rows).items():
+    times = block_times_of_kinds(job, rows)
+    for name, block in blocks_of_kinds(job, rows).items():
         phases: dict[Phase, ByPart] = {
             "forward": block.forward,
             "backward": block.backward,
@@ -123,7 +128,7 @@ def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Ledge
             )
     sent, gathered = traffic.pipeline_send(job, rows)
     send_s = float(traffic.seconds(job, rows, [sent, gathered])[0])
-    seen_s = float((time_costs(job, rows).send_s - host.send_s(job, rows))[0])
+    seen_s = float((mean_time_costs(job, rows).send_s - host.send_s(job, rows))[0])
     seen = {"pp": seen_s / send_s if send_s else 1.0}
     for phase in ("forward", "backward"):
         for name, collective in ((OUTPUT, sent), (INPUT, gathered)):

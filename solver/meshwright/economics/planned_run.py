@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.job import Job
-from meshwright.cost.parameters_and_flops import (
-    active_params,
-    recomputed_flops,
-    total_params,
-)
 from meshwright.cost.state import state_bytes
 from meshwright.cost.whole_job import job_flops
+from meshwright.cost.whole_model import active_params, recomputed_flops, total_params
 from meshwright.economics.prices import usd_per_hour
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan

@@ -10,9 +10,9 @@ import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
+from meshwright.cost.layer_kinds import mean_time_costs
 from meshwright.cost.price import step_seconds
 from meshwright.cost.profile import Profile, RunClass
-from meshwright.cost.timing import time_costs
 from meshwright.evidence.price import Priced
 from meshwright.evidence.published_terms import class_on_gpu
 from meshwright.plans.columns import Floats, Ints, joined
@@ -32,7 +32,7 @@ class _Alike:
     index: Ints
 
     def log_steps(self, efficiency: Efficiency) -> Floats:
-        time = time_costs(replace(self.job, efficiency=efficiency), self.rows)
+        time = mean_time_costs(replace(self.job, efficiency=efficiency), self.rows)
         return np.log(step_seconds(self.rows, time, self.split))
 
     def among(self, kept: Ints) -> Iterator[_Alike]:

@@ -10,7 +10,8 @@ from meshwright.exports.megatron import GROUP, layout, microbatch_group
 from meshwright.exports.target import recomputed_layers
 from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
-from meshwright.spec.model import Experts, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import ExpertDispatch
 

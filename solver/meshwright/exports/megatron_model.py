@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
+from meshwright.exports.layer_refusals import layer_refusals
 from meshwright.exports.refusals import Refusal
-from meshwright.spec.model import Experts, LatentAttention, Model
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import Experts, LatentAttention
 
 VOCABULARY_MULTIPLE = 128
 """Megatron-LM's default of `--make-vocab-size-divisible-by`."""
@@ -14,6 +16,7 @@ VOCABULARY_MULTIPLE = 128
 
 def model_refusals(model: Model) -> Iterator[Refusal]:
     """Yield what of a model `GPTModel` has no argument for."""
+    yield from layer_refusals(model, "Megatron-LM")
     positions = "megatron/training/arguments.py: choices of --position-embedding-type"
     layer = (
         "megatron/core/models/gpt/gpt_layer_specs.py: get_gpt_layer_local_submodules"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshwright.exports.layer_refusals import layer_refusals
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import recomputed_text
 from meshwright.exports.torchtitan_models import flavor, is_llama
@@ -26,6 +27,7 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
 
 def _model_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     model = spec.model
+    yield from layer_refusals(model, "torchtitan")
     if flavor(model) is None and not is_llama(model):
         sentence = f"{model.name}: none of its models is of this kind and shape"
         yield Refusal("model", sentence, "torchtitan/models: model_registry")

@@ -97,3 +97,8 @@ class LaunchImporter(Importer[Facts]):
     """A kind of file that starts a training framework: its facts are a `Launch`."""
 
     most_characters: ClassVar[int] = MOST_CHARACTERS
+
+
+@dataclass(frozen=True)
+class ModelImporter(Importer[Facts]):
+    """A kind of file that says the shape of a model: `fields` of ours, and `notes`."""

@@ -18,6 +18,7 @@ from meshwright.imports.importer import (
     LaunchImporter,
     LogImporter,
     MachineImporter,
+    ModelImporter,
 )
 from meshwright.imports.text import read_lines
 
@@ -27,6 +28,7 @@ FOLDERS: dict[str, type[Importer[Any]]] = {
     "facts": FactsImporter,
     "logs": LogImporter,
     "launches": LaunchImporter,
+    "models": ModelImporter,
 }
 """Folders of `imports/` with one module per kind, and the class of their importers."""
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.imported_cluster import fill, take_sources
+from meshwright.loading.imported_model import fill_model
 from meshwright.loading.presets import (
     require_mapping,
     resolve_field,
@@ -151,8 +152,9 @@ def resolve_names(document: Document) -> list[str]:
     Raises:
         SpecError: there is no such preset, or no such file.
     """
+    notes = fill_model(document)
     resolve_field(document, ("model",), "specs/models")
-    return _resolve_cluster(document)
+    return notes + _resolve_cluster(document)
 
 
 class _HasCluster(BaseModel):

@@ -12,8 +12,8 @@ from meshwright import catalog
 from meshwright.reading.document import Document, Where
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
 
-Source = str | os.PathLike[str] | Mapping[str, Any]
-"""A path or a bundled name, YAML text, or the fields themselves."""
+Source = str | os.PathLike[str] | Mapping[str, Any] | Document
+"""A path or a bundled name, YAML text, the fields themselves, or what was read."""
 
 
 def open_source(source: Source, kind: str) -> Document:
@@ -26,6 +26,8 @@ def open_source(source: Source, kind: str) -> Document:
     Raises:
         SpecError: there is no such file, or it is not YAML.
     """
+    if isinstance(source, Document):
+        return source
     if isinstance(source, Mapping):
         return Document(copy.deepcopy(dict(source)), {(): Where("fields")})
     if isinstance(source, str) and not is_name(source):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.report.degrees import TITLE, degree_table
 from meshwright.report.safety import fit_text
+from meshwright.report.solve import size_lines
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.serving import (
     DegreeChoice,
@@ -21,7 +22,7 @@ def serving_sections(outcome: ServingOutcome) -> list[Section]:
     if best is None:
         return [Lines(outcome.title, _no_plan(outcome))]
     parts: list[Section] = [
-        Lines(outcome.title, tuple(_answer(outcome, best))),
+        Lines(outcome.title, (*size_lines(outcome.model), *_answer(outcome, best))),
         _time_table(best),
         _memory_table(best),
         Lines("How safe", (fit_text(best.fit_probability),)),

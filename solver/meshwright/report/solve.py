@@ -15,6 +15,7 @@ from meshwright.report.tables import (
     seconds_text,
     short_rule_text,
 )
+from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Band, Certificate, KindResult, NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
 
@@ -25,7 +26,10 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         return [Lines(outcome.title, _no_plan(outcome))]
     best = outcome.best
     parts: list[Section] = [
-        Lines(outcome.title, (*plan_lines(best.plan), _speed(best))),
+        Lines(
+            outcome.title,
+            (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best)),
+        ),
         _time_table(best),
         _memory_table(best),
         safety_lines(best, outcome.safety),
@@ -43,6 +47,11 @@ def solve_sections(outcome: Outcome) -> list[Section]:
     if outcome.certificate:
         parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
     return parts
+
+
+def size_lines(model: ModelSize | None) -> tuple[str, ...]:
+    """Return the size of the model in a line, where it is known."""
+    return () if model is None else (model.text,)
 
 
 def _speed(best: PricedPlan) -> str:

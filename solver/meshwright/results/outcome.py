@@ -10,6 +10,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
+from meshwright.results.model_size import ModelSize
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
 from meshwright.results.training_run import RunReport
@@ -158,6 +159,7 @@ class Outcome(Result):
     )
     capacity_gib: float
     gpus: int
+    model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str] = Field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.results.framework_limits import FrameworkLimits
+from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -80,6 +81,7 @@ class PrintedOutcome(SpecModel):
     )
     run: RunReport | None = Field(None, description="Where the spec asks for one.")
     gpus: int
+    model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str]
 
 
@@ -100,6 +102,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["others"] = tuple(others)
     if outcome.framework_limits is not None:
         fields["framework_limits"] = outcome.framework_limits
+    if outcome.model is not None:
+        fields["model"] = outcome.model
     if outcome.run is not None:
         fields["run"] = outcome.run
     printed = PrintedOutcome(
@@ -145,6 +149,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "run": printed.run,
         "capacity_gib": memory.capacity_gib if memory else 0.0,
         "gpus": printed.gpus,
+        "model": printed.model,
         "versions": printed.versions,
     }
 

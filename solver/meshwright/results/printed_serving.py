@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Certificate, NearMiss
 from meshwright.results.printed_outcome import PrintedCertificate
 from meshwright.results.printed_plan import PrintedMemory
@@ -65,12 +66,15 @@ class PrintedServing(SpecModel):
     degrees: tuple[DegreeChoice, ...]
     near_miss: NearMiss | None
     gpus: int
+    model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str]
 
 
 def printed_serving(outcome: ServingOutcome) -> dict[str, Any]:
     """Return the data that is printed of an outcome."""
     fields: dict[str, Any] = {name: getattr(outcome, name) for name in AROUND}
+    if outcome.model is not None:
+        fields["model"] = outcome.model
     best, certificate = outcome.best, outcome.certificate
     if best is not None and certificate is not None:
         fields |= _plan_fields(best, outcome.capacity_gib)
@@ -108,6 +112,7 @@ def serving_fields(printed: PrintedServing) -> dict[str, Any]:
         "best": _best(printed),
         "certificate": certificate and Certificate.model_validate(certificate),
         "capacity_gib": memory.capacity_gib if memory else 0.0,
+        "model": printed.model,
         **{name: getattr(printed, name) for name in AROUND},
     }
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from meshwright.results.html_table import Rows
+from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
@@ -140,6 +141,7 @@ class ServingOutcome(Result):
     certificate: Certificate | None = None
     capacity_gib: float
     gpus: int
+    model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str] = Field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

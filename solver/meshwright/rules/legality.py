@@ -9,15 +9,19 @@ from typing import NamedTuple, TypeVar
 from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.rule import Rule
+from meshwright.rules import universal
+from meshwright.rules.layer_kinds import KIND_DEGREE_RULES, KIND_PLAN_RULES
 from meshwright.rules.parts import part_degree_rules, part_mesh_rules
 from meshwright.rules.pins import degree_pins, mesh_pins, plan_pins
 from meshwright.rules.shared import tp_link
 from meshwright.rules.splits import SplitRule, framework_split_rules
-from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
+
+DEGREE_RULES = (*universal.DEGREE_RULES, *KIND_DEGREE_RULES)
+PLAN_RULES = (*universal.PLAN_RULES, *KIND_PLAN_RULES)
 
 AnyRule = TypeVar("AnyRule", bound=Rule | SplitRule)
 
@@ -26,6 +30,9 @@ PRINTED_ORDER = (
     "kv_heads_divisible",
     "mlp_divisible",
     "shared_experts_divisible",
+    "kinds_divisible",
+    "state_space_divisible",
+    "state_space_context",
     "layers_cover_stages",
     "batch_divisible",
     "tensor_parallel_supported",
@@ -62,6 +69,7 @@ PRINTED_ORDER = (
     "recompute_fp8",
     "interleaving_supported",
     "layers_cover_chunks",
+    "whole_patterns",
     "interleaving_rounds",
     "microbatches_fill_pipeline",
     "zero_bubble_rounds",
@@ -143,9 +151,9 @@ def rules_of(name: str | None) -> list[Listed]:
             holders.setdefault(rule, []).append(holder)
     found = {rule: names for rule, names in holders.items() if name in (None, *names)}
     own_words = framework(name).own_words if name else {}
-    universal = (*DEGREE_RULES, *PLAN_RULES)
+    of_all = (*DEGREE_RULES, *PLAN_RULES)
     said: dict[Rule | SplitRule, Rule] = {
-        rule: rule.said_by(own_words.get(rule.name)) for rule in universal
+        rule: rule.said_by(own_words.get(rule.name)) for rule in of_all
     }
     return [
         Listed(said.get(rule, rule), tuple(found[rule])) for rule in _in_order(found)

@@ -27,7 +27,7 @@ LAYERS_COVER_STAGES = Shared(
     "every pipeline stage has a layer, and the first all that lead",
     "stages without layers are not modelled; vLLM distributed/utils.py: get_pp_indices",
     lambda spec, rows: (
-        rows.pp - 1 + max(spec.model.first_dense_layers, 1) <= spec.model.n_layers
+        rows.pp - 1 + max(spec.model.leading_layers, 1) <= spec.model.n_layers
     ),
     "pp {pp} for {spec.model.n_layers} layers",
     is_inherited=True,

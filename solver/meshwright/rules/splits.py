@@ -14,12 +14,15 @@ from meshwright.frameworks.base.recompute_scope import (
     RecomputeScope,
     fewest_in_scope,
 )
-from meshwright.frameworks.base.registry import framework_of, pinned_chunks
+from meshwright.frameworks.base.registry import (
+    framework_of,
+    partition_of,
+    pinned_chunks,
+)
 from meshwright.plans.chunks import most_chunks
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.rules.sums import broken_sums_of, unequal
-from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
 
@@ -71,7 +74,7 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
         *broken_sums_of(spec, plan),
         *unequal(checks),
         *_chunks(spec, plan),
-        *_partition(framework, spec.model, plan),
+        *_partition(spec, plan),
         *_recompute_scope(framework, plan),
     ]
 
@@ -105,12 +108,12 @@ def _chunks(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
         )
 
 
-def _partition(framework: Framework, model: Model, plan: Plan) -> Iterator[BrokenRule]:
-    """Yield how the framework splits layers, if the plan's are split otherwise."""
-    partition, layers = framework.partition, [stage.layers for stage in plan.stages]
-    if partition is None or plan.pp > model.n_layers:
+def _partition(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield how layers have to be split, if the plan's are split otherwise."""
+    partition, layers = partition_of(spec), [stage.layers for stage in plan.stages]
+    if partition is None or plan.pp > spec.model.n_layers:
         return
-    wanted = list(partition.layers(model, plan.pp))
+    wanted = list(partition.layers(spec.model, plan.pp))
     if layers != wanted:
         yield BrokenRule(
             rule=STAGE_LAYERS,

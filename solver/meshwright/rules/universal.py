@@ -41,7 +41,7 @@ def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
     Leading layers fill less than the first chunk, unless the layers of stages are
     pinned: prices are those of whole stages.
     """
-    leading, pinned = spec.model.first_dense_layers, pinned_chunks(spec)
+    leading, pinned = spec.model.leading_layers, pinned_chunks(spec)
     if pinned is not None:
         return (rows.vpp <= most_chunks(pinned)) & (pinned[0] >= leading)
     each = spec.model.n_layers // (rows.pp * rows.vpp)
@@ -277,7 +277,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "Narayanan et al. 2021, section 2.2.2",
         lambda spec, rows: (rows.vpp == 1) | _holds_chunks(spec, rows),
         "{spec.model.n_layers} layers / (pp {pp} x vpp {vpp}) = "
-        "{spec.model.n_layers // (pp * vpp)}, {spec.model.first_dense_layers} lead",
+        "{spec.model.n_layers // (pp * vpp)}, {spec.model.leading_layers} lead",
     ),
     Rule(
         "offload_supported",

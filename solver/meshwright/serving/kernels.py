@@ -31,8 +31,9 @@ from meshwright.plans.columns import Floats, Parts, total
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.forward_pass import ForwardPass
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
+from meshwright.serving.layer_kinds import attended_share
 from meshwright.serving.memory import cached_bytes
-from meshwright.spec.model import Experts
+from meshwright.spec.model_parts import Experts
 
 LEAST_TILE = 16
 """Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""
@@ -159,11 +160,15 @@ class Kernels:
         model, tp, forward = self.job.model, self.rows.tp, self.forward
         width = query_width(model) + output_width(model)
         elements = forward.tokens * width / tp
-        cache = forward.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
+        attended = attended_share(self.job, forward.is_prefill)
+        cache = (
+            attended * forward.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
+        )
         elements += cache * self._reads()
         if model.mla is not None and not forward.is_prefill:
             width = model.n_heads * (2 * model.mla.kv_rank + model.mla.rope_dim)
-        return self.job.machine.attention_s(2 * forward.pairs * width / tp, elements)
+        flops = 2 * attended * forward.pairs * width / tp
+        return self.job.machine.attention_s(flops, elements)
 
     def _reads(self) -> Floats | float:
         """Return how many times as long as one read of the cache a kernel takes.

@@ -23,6 +23,7 @@ from meshwright.cost.parameters_and_flops import (
 from meshwright.plans.columns import Floats, Ints, Parts
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
+from meshwright.serving.layer_kinds import jobs_of_kinds, reach
 from meshwright.spec.units import GIB
 
 CONTEXT_GIB = 1.5
@@ -57,13 +58,18 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
     norms and biases are counted like its matrices.
     """
     model, tp = job.model, rows.tp
-    cached = cached_bytes(job, tp) * cached_tokens(job)
+    kinds = list(jobs_of_kinds(job))
+    layer_bytes = [share * _layer_params(own, tp) for share, own in kinds]
+    cached = [
+        share * cached_bytes(own, tp) * cached_tokens(own) for share, own in kinds
+    ]
+    working = [_activation_bytes(own, rows) for _, own in kinds]
     communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
     overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
     return Memory(
         layer={
-            "weights": _layer_params(job, tp) * job.weight_bytes,
-            "cache": rows.requests * cached,
+            "weights": np.sum(layer_bytes, axis=0) * job.weight_bytes,
+            "cache": rows.requests * np.sum(cached, axis=0),
         },
         first={"weights": _first_bytes(job, tp)},
         last={
@@ -71,7 +77,7 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
             "activations": _logit_bytes(job, rows),
         },
         fixed={
-            "activations": _activation_bytes(job, rows),
+            "activations": np.max(working, axis=0),
             "overhead": np.asarray(overhead * GIB),
         },
     )
@@ -97,8 +103,10 @@ def cached_tokens(job: ServingJob) -> int:
 
     Kwon et al. 2023, PagedAttention, section 4.3: only the last page is partly empty.
     """
-    block = job.inference.kv_block
-    return -(-job.inference.context // block) * block
+    block, most = job.inference.kv_block, reach(job)
+    tokens = job.inference.context
+    tokens = tokens if most is None else min(most, tokens)
+    return -(-tokens // block) * block
 
 
 def cached_bytes(job: ServingJob, tp: Ints) -> Floats:

@@ -11,6 +11,7 @@ from meshwright.serving.deployment import Deployments
 from meshwright.serving.forward_pass import ForwardPass, decode_pass, prefill_passes
 from meshwright.serving.job import ServingJob
 from meshwright.serving.kernels import Kernels
+from meshwright.serving.layer_kinds import jobs_of_kinds
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ def _phase(
     job: ServingJob, rows: Deployments, forward: ForwardPass, passes: Ints
 ) -> Phase:
     kernels = Kernels(job, rows, forward)
-    layer = kernels.layer_s()
+    layer = added(
+        scaled(Kernels(own, rows, forward).layer_s(), share)
+        for share, own in jobs_of_kinds(job)
+    )
     lead = job.model.first_dense_layers
     leading = added([kernels.dense_layer_s(), scaled(layer, -1.0)]) if lead else {}
     phase = Phase(layer, scaled(leading, lead), kernels.head_s(), kernels.send_s())

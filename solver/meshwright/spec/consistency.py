@@ -31,6 +31,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _offload_to,
         _positions,
         _adapters,
+        _adapted_layers,
         _offloaded_activations,
         _degrees,
         _experts,
@@ -88,6 +89,14 @@ def _adapters(spec: Spec) -> Iterable[Problem]:
             accepted = sorted({*GROUPS, *GROUPS["attention"], *GROUPS["mlp"]} - missing)
             sentence = f"names no matrix of the model; accepted: {', '.join(accepted)}"
             yield Problem(path, name, sentence)
+
+
+def _adapted_layers(spec: Spec) -> Iterable[Problem]:
+    """Refuse adapters where layers are of several kinds, or have no attention."""
+    model = spec.model
+    if spec.training.lora is not None and (model.pattern or model.mixer != "attention"):
+        sentence = "is not modelled beside model.pattern and model.mixer"
+        yield Problem(("training", "lora"), "LoRA", sentence)
 
 
 def _offloaded_activations(spec: Spec) -> Iterable[Problem]:

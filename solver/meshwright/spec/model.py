@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeGuard
 
 from pydantic import Field, model_validator
@@ -20,87 +20,19 @@ from meshwright.spec.base import (
     refuse,
 )
 from meshwright.spec.divisors import nearest
-
-
-class Experts(SpecModel):
-    """The mixture of experts that stands for the MLP of all but the leading layers."""
-
-    NOT_MODELLED: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("layer_freq", "moe_layer_freq", "decoder_sparse_step"),
-        "experts in every n-th layer; all but the leading layers have them",
-    )
-
-    n_experts: Count = Field(description="Routed experts of a layer.")
-    top_k: Count = Field(description="Routed experts that a token visits.")
-    d_ff: Count = Field(description="Inner width of one routed expert.")
-    shared_d_ff: CountOrNone = Field(
-        0, description="Inner width of the experts that every token visits, together."
-    )
-    first_dense_layers: CountOrNone = Field(
-        0, description="Leading layers with an MLP of model.d_ff instead."
-    )
-    route_groups: Count = Field(
-        1, description="Groups of neighbouring experts that a token chooses among."
-    )
-    groups_per_token: Count = Field(
-        1, description="Groups that the experts of a token are in, at most."
-    )
-    router_bias: Flag = Field(
-        False, description="A bias per routed expert that steers the choice of top_k."
-    )
-    capacity_factor: Positive | None = Field(
-        None, description="Places per expert over the mean, padded; default dropless."
-    )
-
-    @model_validator(mode="after")
-    def _check_choice(self) -> Experts:
-        if self.top_k > self.n_experts:
-            most = self.n_experts
-            sentence = f"is above model.moe.n_experts; accepted: up to {most}"
-            refuse([Problem(("top_k",), self.top_k, sentence)])
-        refuse(self._broken_groups())
-        most_factor = self.n_experts / self.top_k
-        if self.capacity_factor is not None and self.capacity_factor > most_factor:
-            sentence = "is above model.moe.n_experts / model.moe.top_k; accepted: "
-            sentence += f"up to {most_factor:g}"
-            refuse([Problem(("capacity_factor",), self.capacity_factor, sentence)])
-        return self
-
-    def _broken_groups(self) -> Iterator[Problem]:
-        """Yield groups that are unequal, or too few for the experts of a token."""
-        groups, chosen = self.route_groups, self.groups_per_token
-        if self.n_experts % groups:
-            near = nearest(groups, self.n_experts)
-            sentence = f"does not divide model.moe.n_experts {self.n_experts}; {near}"
-            yield Problem(("route_groups",), groups, sentence)
-        elif chosen > groups:
-            sentence = f"is above model.moe.route_groups; accepted: up to {groups}"
-            yield Problem(("groups_per_token",), chosen, sentence)
-        elif self.top_k > (most := chosen * (self.n_experts // groups)):
-            sentence = f"is above the experts of its groups; accepted: up to {most}"
-            yield Problem(("top_k",), self.top_k, sentence)
-
-
-class LatentAttention(SpecModel):
-    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1)."""
-
-    q_rank: CountOrNone = Field(
-        0, description="Width of the queries' latent vector; 0 where there is none."
-    )
-    kv_rank: Count = Field(description="Width of the latent vector of keys and values.")
-    rope_dim: Count = Field(description="Rotary part of a query or key head.")
-    nope_dim: Count = Field(description="The other part of a query or key head.")
-    v_dim: Count = Field(description="Width of a value head.")
+from meshwright.spec.kind_problems import kind_problems
+from meshwright.spec.layer_kinds import LayerKind, Mixer, Order, StateSpace, order_of
+from meshwright.spec.model_parts import Experts, LatentAttention
 
 
 class Model(SpecModel):
     """The shape of a decoder-only transformer; presets are in specs/models."""
 
-    NOT_MODELLED: ClassVar[Mapping[str, str]] = {
-        "mamba_layers": "layers with a state space instead of attention",
-        "hybrid_override_pattern": "layers with a state space instead of attention",
-        "layer_types": "layers of several kinds, other than leading dense ones",
-        "sliding_window": "attention to the nearest tokens alone",
+    REPLACED: ClassVar[Mapping[str, str]] = {
+        "mamba_layers": "model.pattern, model.kinds and model.state_space",
+        "hybrid_override_pattern": "model.pattern, model.kinds and model.state_space",
+        "layer_types": "model.pattern and model.kinds",
+        "sliding_window": "model.attention_window",
     }
 
     name: Name = Field("inline", description="For the reader; not used.")
@@ -111,7 +43,9 @@ class Model(SpecModel):
     head_dim: Count = Field(
         description="Width of a head; default d_model / n_heads, or the sum of mla's."
     )
-    d_ff: Count = Field(description="Inner width of the MLP.")
+    d_ff: CountOrNone = Field(
+        description="Inner width of the MLP; 0 for layers without one."
+    )
     vocab: Count = Field(description="Rows of the embedding table.")
     gated_mlp: Flag = Field(False, description="SwiGLU or GeGLU: three MLP matrices.")
     norm: Literal["layernorm", "rmsnorm"] = Field(
@@ -131,8 +65,8 @@ class Model(SpecModel):
     embedding_norm: Flag = Field(
         False, description="A norm after the embedding, before the first layer."
     )
-    bias: Literal["none", "qkv", "all"] = Field(
-        "all", description="Which linear layers have a bias; the head has none."
+    bias: Literal["none", "qkv", "attention", "mlp", "all"] = Field(
+        "all", description="Which linear layers have a bias, beside the head."
     )
     tied_embeddings: Flag = Field(True, description="Head and embedding share weights.")
     learned_positions: CountOrNone = Field(0, description="Learned position vectors.")
@@ -144,6 +78,35 @@ class Model(SpecModel):
     )
     mla: LatentAttention | None = Field(
         None, description="Latent attention; default plain heads of head_dim."
+    )
+    attention_window: CountOrNone = Field(
+        0, description="Nearest tokens that a token attends to; 0 for all before it."
+    )
+    attention_chunk: CountOrNone = Field(
+        0, description="Tokens of a chunk inside which tokens attend; 0 for all."
+    )
+    output_gate: Flag = Field(
+        False, description="A gate as wide as the queries over attention's output."
+    )
+    attention_sinks: Flag = Field(
+        False, description="A learned score per head that every softmax sums, too."
+    )
+    keys_are_values: Flag = Field(
+        False, description="Keys are the values as well: one projection for both."
+    )
+    head_bias: Flag = Field(False, description="A bias in the head.")
+    mixer: Mixer = Field(
+        "attention", description="What mixes tokens in a layer; none for an MLP alone."
+    )
+    state_space: StateSpace | None = Field(
+        None, description="The recurrent mixer of layers with mixer: state_space."
+    )
+    kinds: dict[Name, LayerKind] = Field(
+        default_factory=dict,
+        description="Kinds of layers by name, each with what differs from the model.",
+    )
+    pattern: tuple[Name, ...] = Field(
+        (), description="Names of kinds in the order of layers; repeats to the last."
     )
     dropout: Flag = Field(False, description="Trained with dropout: masks are saved.")
     published_params: Positive | None = Field(
@@ -172,10 +135,20 @@ class Model(SpecModel):
     def _check_norms(self) -> Model:
         parallel, count = self.parallel_residual, self.norms_per_layer
         accepted = (1, 2) if parallel else (2, 4)
-        if count not in accepted:
+        if count not in accepted and not self._has_one_part(count):
             state = "with" if parallel else "without"
             sentence = f"{state} model.parallel_residual; accepted: %d or %d" % accepted
             refuse([Problem(("norms_per_layer",), count, sentence)])
+        return self
+
+    def _has_one_part(self, norms: int) -> bool:
+        """Return whether the one norm of layers is all that they need."""
+        is_half = self.mixer == "none" or self.d_ff == 0
+        return norms == 1 and (is_half or bool(self.pattern))
+
+    @model_validator(mode="after")
+    def _check_kinds(self) -> Model:
+        refuse(kind_problems(self))
         return self
 
     @model_validator(mode="after")
@@ -226,6 +199,29 @@ class Model(SpecModel):
     def first_dense_layers(self) -> int:
         """Return how many leading layers have an MLP instead of experts."""
         return self.moe.first_dense_layers if self.moe is not None else 0
+
+    @property
+    def order(self) -> Order:
+        """Return the order of the kinds of layers; all are one kind by default."""
+        return order_of(self.pattern or ("layer",), self.n_layers)
+
+    @property
+    def leading_layers(self) -> int:
+        """Return how many leading layers differ from those that repeat."""
+        return self.first_dense_layers + len(self.order.leading)
+
+    @property
+    def kv_head_counts(self) -> tuple[int, ...]:
+        """Return the numbers of key and value heads that kinds of layers have."""
+        own = (kind.n_kv_heads or self.n_kv_heads for kind in self.kinds.values())
+        return tuple(sorted({self.n_kv_heads, *own}))
+
+    def of_kind(self, name: str) -> Model:
+        """Return the model as if all of its layers were of one kind."""
+        if not self.pattern:
+            return self
+        only: dict[str, object] = {"pattern": (), "kinds": {}}
+        return self.model_copy(update=self.kinds[name].changed | only)
 
 
 def _latent_head_dim(mla: object) -> int | None:

@@ -48,7 +48,15 @@ class ServingSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_agreement(self) -> ServingSpec:
-        checks = (_precision, _positions, _parts, _pins, pinned_layers, _limits)
+        checks = (
+            _precision,
+            _positions,
+            _parts,
+            _pins,
+            pinned_layers,
+            _limits,
+            _layers,
+        )
         refuse(chain.from_iterable(check(self) for check in checks))
         return self
 
@@ -111,6 +119,24 @@ def _positions(spec: ServingSpec) -> Iterable[Problem]:
         sentence += f"accepted: up to {known} together"
         path = ("inference", "prompt_len")
         yield Problem(path, spec.inference.prompt_len, sentence)
+
+
+def _layers(spec: ServingSpec) -> Iterable[Problem]:
+    """Refuse layers that the kernels of serving are not known for."""
+    model, mla, moe = spec.model, spec.model.mla, spec.model.moe
+    mixers = {model.mixer, *(own.mixer for own in model.kinds.values())}
+    there = {
+        "state_space": "state_space" in mixers,
+        "mixer": "none" in mixers,
+        "keys_are_values": model.keys_are_values
+        or any(own.keys_are_values for own in model.kinds.values()),
+        "mla.indexer": mla is not None and mla.indexer is not None,
+        "moe.latent_d": moe is not None and moe.latent_d > 0,
+    }
+    for name, is_there in there.items():
+        if is_there:
+            path = ("model", *name.split("."))
+            yield Problem(path, True, "is not modelled beside inference")
 
 
 def _parts(spec: ServingSpec) -> Iterable[Problem]:

@@ -48,7 +48,7 @@ class Partition:
         if stages > model.n_layers:
             return True
         layers = self.layers(model, stages)
-        return min(layers) >= 1 and layers[0] >= model.first_dense_layers
+        return min(layers) >= 1 and layers[0] >= model.leading_layers
 
 
 def larger_first(model: Model, stages: int) -> list[int]:

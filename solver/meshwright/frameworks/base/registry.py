@@ -9,6 +9,8 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import ALL_FUSED, Framework
 from meshwright.frameworks.base.limits import Limit, limits, without_limits
+from meshwright.frameworks.base.partition import Partition
+from meshwright.frameworks.base.pattern_partition import has_pattern, pattern_partition
 from meshwright.frameworks.base.recompute_scope import (
     ALL_LAYERS,
     IN_SEGMENTS,
@@ -134,9 +136,17 @@ def pinned_chunks(spec: Spec) -> tuple[int, ...] | None:
     return spec.pins.layers if framework_of(spec).has_uneven_chunks else None
 
 
+def partition_of(spec: Spec) -> Partition | None:
+    """Return how layers are split over stages; None where the solver chooses."""
+    own = framework_of(spec).partition
+    if not has_pattern(spec.model):
+        return own
+    return pattern_partition(spec.pins.layers, own)
+
+
 def partitioned_layers(spec: Spec, stages: int) -> Ints | None:
     """Return the layers of each stage where the framework decides them, (stages,)."""
-    partition = framework_of(spec).partition
+    partition = partition_of(spec)
     if partition is None or stages > spec.model.n_layers:
         return None
     return np.array(partition.layers(spec.model, stages), dtype=np.int64)

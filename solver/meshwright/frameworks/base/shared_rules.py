@@ -25,8 +25,8 @@ KV_HEADS_REPEATED = RuleOf[Question, Degrees](
     "kv_heads_divisible",
     "tp divides the KV heads, or is a multiple of them (they are repeated)",
     "vLLM models/llama.py: LlamaAttention",
-    lambda spec, rows: (
-        (spec.model.n_kv_heads % rows.tp == 0) | (rows.tp % spec.model.n_kv_heads == 0)
+    lambda spec, rows: np.logical_and.reduce(
+        [(n % rows.tp == 0) | (rows.tp % n == 0) for n in spec.model.kv_head_counts]
     ),
     "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
 )
@@ -35,7 +35,9 @@ WHOLE_KV_HEADS = Rule(
     "kv_heads_divisible",
     "tp divides the KV heads",
     MATHEMATICS,
-    lambda spec, rows: spec.model.n_kv_heads % rows.tp == 0,
+    lambda spec, rows: np.logical_and.reduce(
+        [n % rows.tp == 0 for n in spec.model.kv_head_counts]
+    ),
     "{spec.model.n_kv_heads} KV heads mod tp {tp} = {spec.model.n_kv_heads % tp}",
 )
 

@@ -1,0 +1,186 @@
+"""Costs of models with several kinds of layers, from those of models of one kind.
+
+A stage holds leading layers, if it is the first, and then the pattern of kinds a whole
+number of times. The cost of a layer is therefore the mean over the pattern, which adds
+up exactly, and the first stage has the difference of the leading layers to as many mean
+ones. Layers that are recomputed count as spread evenly over the pattern. What one layer
+at a time needs, as its workspace, is that of the kind that needs most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.cost.blocks import EMBEDDING, HEAD, LAYER, Block, blocks, layer
+from meshwright.cost.job import Job
+from meshwright.cost.memory import HeldState, MemoryCosts, held_state, memory_costs
+from meshwright.cost.timing import BlockTimes, TimeCosts, block_times, time_costs
+from meshwright.plans.columns import Floats, Parts, added, scaled
+from meshwright.plans.skeletons import Skeletons
+
+
+@dataclass(frozen=True)
+class JobOfKind:
+    """The job of a model that has layers of one kind alone."""
+
+    name: str
+    job: Job
+    share: float
+    """The share of the kind in the pattern."""
+    per_pattern: int
+    leading: int
+    """Layers of the kind before the pattern."""
+
+
+def jobs_of_kinds(job: Job) -> list[JobOfKind]:
+    """Return a job for each kind of layer; the job itself where there is one kind."""
+    model = job.spec.model
+    order = model.order
+    counts, leading = Counter(order.repeated), Counter(order.leading)
+    return [
+        JobOfKind(
+            name,
+            _of_kind(job, name),
+            counts[name] / order.period,
+            counts[name],
+            leading[name],
+        )
+        for name in order.names
+    ]
+
+
+def _of_kind(job: Job, name: str) -> Job:
+    if not job.spec.model.pattern:
+        return job
+    model = job.spec.model.of_kind(name)
+    return replace(job, spec=job.spec.model_copy(update={"model": model}))
+
+
+def layer_name(kind: JobOfKind) -> str:
+    """Return the name of the block that a layer of a kind is."""
+    return LAYER if kind.name == LAYER else f"{LAYER} ({kind.name})"
+
+
+def blocks_of_kinds(job: Job, rows: Skeletons) -> dict[str, Block]:
+    """Return the blocks of a model by name, a layer for each of its kinds."""
+    kinds = jobs_of_kinds(job)
+    if len(kinds) == 1:
+        return blocks(kinds[0].job, rows)
+    ends = blocks(job, rows)
+    layers = {layer_name(kind): layer(kind.job, rows) for kind in kinds}
+    return {**layers, EMBEDDING: ends[EMBEDDING], HEAD: ends[HEAD]}
+
+
+def block_times_of_kinds(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
+    """Return the seconds of every block of `blocks_of_kinds`, by name."""
+    kinds = jobs_of_kinds(job)
+    found = [block_times(kind.job, rows) for kind in kinds]
+    if len(kinds) == 1:
+        return found[0]
+    layers = {
+        layer_name(kind): times[LAYER] for kind, times in zip(kinds, found, strict=True)
+    }
+    return {**layers, EMBEDDING: found[0][EMBEDDING], HEAD: found[0][HEAD]}
+
+
+def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
+    """Return the seconds that make up every stage of every skeleton."""
+    kinds = jobs_of_kinds(job)
+    costs = [time_costs(kind.job, rows) for kind in kinds]
+    if len(kinds) == 1:
+        return costs[0]
+    shares = [kind.share for kind in kinds]
+    over = _beyond_mean(kinds)
+    both = [added([own.forward, own.backward]) for own in costs]
+    first = costs[0]
+    return replace(
+        first,
+        forward=_sum([own.forward for own in costs], shares),
+        backward=_sum([own.backward for own in costs], shares),
+        weight_s=_dot([own.weight_s for own in costs], shares),
+        recompute_s=_dot([own.recompute_s for own in costs], shares),
+        first=added([first.first, _sum(both, over)]),
+        first_weight_s=_dot([own.weight_s for own in costs], over),
+        # A send hides behind one layer of compute: the kind that hides least of it.
+        send_s=np.max([own.send_s for own in costs], axis=0),
+        sync_layer=_sum([own.sync_layer for own in costs], shares),
+        sync_first=added(
+            [first.sync_first, _sum([own.sync_layer for own in costs], over)]
+        ),
+    )
+
+
+def mean_memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
+    """Return the bytes that make up every stage of every skeleton."""
+    kinds = jobs_of_kinds(job)
+    costs = [memory_costs(kind.job, rows) for kind in kinds]
+    if len(kinds) == 1:
+        return costs[0]
+    shares, over = [kind.share for kind in kinds], _beyond_mean(kinds)
+    activations = _dot([own.activations for own in costs], shares)
+    freed = _dot([own.freed for own in costs], shares)
+    leading = np.zeros(len(rows))
+    for kind, own in zip(kinds, costs, strict=True):
+        # As with leading dense layers: what is held with or without recomputation.
+        saved, kept = own.activations - activations, own.freed - freed
+        leading = leading + kind.leading * np.maximum(saved, saved - kept)
+    first = costs[0]
+    return replace(
+        first,
+        layer=_sum([own.layer for own in costs], shares),
+        activations=activations,
+        freed=freed,
+        part_segments=np.max([own.part_segments for own in costs], axis=0),
+        first=added([first.first, _sum([own.layer for own in costs], over)]),
+        first_activations=leading
+        + np.min([own.first_activations for own in costs], axis=0),
+        last=_most([own.last for own in costs]),
+        fixed=_most([own.fixed for own in costs]),
+        host_layer=_dot([own.host_layer for own in costs], shares),
+        host_first=np.max([own.host_first for own in costs], axis=0)
+        + _dot([own.host_layer for own in costs], over),
+    )
+
+
+def mean_held_state(job: Job, rows: Skeletons) -> HeldState:
+    """Return the bytes of state of a mean layer, and of the ends beside them."""
+    kinds = jobs_of_kinds(job)
+    held = [held_state(kind.job, rows) for kind in kinds]
+    if len(kinds) == 1:
+        return held[0]
+    layers, shares = [own.layer for own in held], [kind.share for kind in kinds]
+    return replace(
+        held[0],
+        layer=_sum(layers, shares),
+        first=added([held[0].first, _sum(layers, _beyond_mean(kinds))]),
+    )
+
+
+def _beyond_mean(kinds: Sequence[JobOfKind]) -> list[float]:
+    """Return by how much leading layers of each kind differ from as many mean ones."""
+    leading = sum(kind.leading for kind in kinds)
+    return [kind.leading - leading * kind.share for kind in kinds]
+
+
+def _dot(columns: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    result = np.zeros_like(columns[0])
+    for column, weight in zip(columns, weights, strict=True):
+        result = result + weight * column
+    return result
+
+
+def _sum(every: Sequence[Parts], weights: Sequence[float]) -> Parts:
+    pairs = zip(every, weights, strict=True)
+    return added([scaled(parts, weight) for parts, weight in pairs])
+
+
+def _most(every: Sequence[Parts]) -> Parts:
+    names = dict.fromkeys(name for parts in every for name in parts)
+    return {
+        name: np.max([parts[name] for parts in every if name in parts], axis=0)
+        for name in names
+    }

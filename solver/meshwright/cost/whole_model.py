@@ -1,0 +1,144 @@
+"""Parameters and FLOPs of a whole model: sums over its layers, of one kind or many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from meshwright.cost import state_space
+from meshwright.cost.parameters_and_flops import (
+    ONE,
+    attention_matrices,
+    dense_layer_params,
+    embedding_params,
+    expert_params,
+    expert_width,
+    head_params,
+    layer_params,
+    mlp_inputs,
+    one_expert_params,
+    output_width,
+    query_width,
+)
+from meshwright.spec.model import Model
+
+
+class KindOfLayer(NamedTuple):
+    """Layers that are alike, as a model that has only such layers."""
+
+    name: str
+    model: Model
+    layers: int
+    is_dense: bool
+    """Whether they have no experts."""
+
+
+def kinds_of_layers(model: Model) -> list[KindOfLayer]:
+    """Return the layers of a model by kind; leading dense ones are a kind too."""
+    if not model.pattern:
+        leading, is_dense = model.first_dense_layers, model.moe is None
+        rest = KindOfLayer("layer", model, model.n_layers - leading, is_dense)
+        return [KindOfLayer("dense", model, leading, True), rest] if leading else [rest]
+    order, counts = model.order, Counter(model.order.leading)
+    for name in order.repeated:
+        counts[name] += order.repeats
+    own = ((name, model.of_kind(name)) for name in order.names)
+    return [KindOfLayer(n, kind, counts[n], kind.moe is None) for n, kind in own]
+
+
+def total_params(model: Model) -> int:
+    """Return the parameters of the whole model."""
+    ends = embedding_params(model, ONE) + head_params(model, ONE, ONE)
+    return int(ends[0]) + sum(
+        own.layers * _layer_params(own) for own in kinds_of_layers(model)
+    )
+
+
+def _layer_params(own: KindOfLayer) -> int:
+    if own.is_dense:
+        return int(dense_layer_params(own.model, ONE)[0])
+    return int((layer_params(own.model, ONE) + expert_params(own.model, ONE))[0])
+
+
+def active_params(model: Model) -> int:
+    """Return the parameters that one token uses; of routed experts, top_k."""
+    if model.moe is None:
+        return total_params(model)
+    layers = sum(own.layers for own in kinds_of_layers(model) if not own.is_dense)
+    idle = layers * (model.moe.n_experts - model.moe.top_k)
+    return total_params(model) - idle * one_expert_params(model)
+
+
+def layer_matmul_params(model: Model, is_dense: bool = False) -> int:
+    """Return the weights of one layer in the matmuls of a token."""
+    mixing = sum(attention_matrices(model))
+    if is_dense or model.moe is None:
+        return mixing + (mlp_inputs(model) + 1) * model.d_model * model.d_ff
+    moe, matrices = model.moe, mlp_inputs(model) + 1
+    routed = matrices * expert_width(model, moe) * moe.top_k * moe.d_ff
+    shared = matrices * model.d_model * moe.shared_d_ff
+    whole = moe.n_experts + moe.shared_gate + 2 * moe.latent_d
+    return mixing + routed + shared + model.d_model * whole
+
+
+def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
+    """Return the model FLOPs of one step: no recomputation, causal attention once.
+
+    They are 6 FLOPs per matmul weight and token, with head, router and top_k experts
+    (Kaplan et al. 2020, table 1), and 6 per multiply-add between queries and the keys
+    and values that they may see: 3 x seq_len x (query width + output width) per layer
+    and token for the half of the scores that a causal mask keeps (Korthikanti et al.
+    2022, appendix A, halved), and less inside a window.
+    """
+    mixing = sum(
+        own.layers * mixing_macs(own.model, seq_len) for own in kinds_of_layers(model)
+    )
+    return 6.0 * (matmul_params(model) + mixing) * seq_len * global_batch
+
+
+def matmul_params(model: Model) -> int:
+    """Return the weights in the matmuls of a token, with those of the head."""
+    layers = sum(
+        own.layers * layer_matmul_params(own.model, own.is_dense)
+        for own in kinds_of_layers(model)
+    )
+    return layers + model.vocab * model.d_model
+
+
+def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:
+    """Return the FLOPs of one repeated layer's forward in a step, in the mean."""
+    macs = 0.0
+    for name, share in model.order.shares().items():
+        kind = model.of_kind(name)
+        macs += share * (layer_matmul_params(kind) + mixing_macs(kind, seq_len))
+    return 2.0 * macs * seq_len * global_batch
+
+
+def mixing_macs(model: Model, seq_len: int) -> float:
+    """Return the multiply-adds per layer and token between tokens of a sequence."""
+    if model.mixer == "none":
+        return 0.0
+    if model.mixer == "state_space" and model.state_space is not None:
+        return state_space.scan_macs(model.state_space, is_causal=True)
+    seen = keys_seen(model, seq_len)
+    macs = seen * (query_width(model) + output_width(model))
+    if model.mla is None or model.mla.indexer is None:
+        return macs
+    indexer = model.mla.indexer
+    return macs + seq_len / 2 * indexer.n_heads * indexer.head_dim
+
+
+def keys_seen(model: Model, seq_len: int) -> float:
+    """Return how many keys a token attends to in the mean under a causal mask.
+
+    All before it are half of the sequence. In a window of w tokens it is w, but for
+    the first w tokens, which see half of that; in a chunk half of the chunk.
+    """
+    if model.attention_chunk:
+        return min(model.attention_chunk, seq_len) / 2
+    window = model.attention_window
+    if model.mla is not None and model.mla.indexer is not None:
+        window = model.mla.indexer.top_k
+    if not 0 < window < seq_len:
+        return seq_len / 2
+    return window - window**2 / (2 * seq_len)

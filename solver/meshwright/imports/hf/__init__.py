@@ -1,0 +1,1 @@
+"""Reads config.json of Hugging Face models; `read.py` finds the architecture."""

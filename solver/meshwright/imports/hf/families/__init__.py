@@ -1,0 +1,1 @@
+"""Families of architectures, one module each; see `imports/hf/architecture.py`."""

@@ -1,0 +1,131 @@
+"""Reads a config.json: finds its architecture, and returns the fields of our model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from meshwright.errors import SpecError
+from meshwright.imports.hf.architecture import Architecture, Fields
+from meshwright.imports.hf.config import Config
+from meshwright.imports.text import shown
+
+FAMILIES = "meshwright.imports.hf.families"
+
+MOST_CHARACTERS = 1_000_000
+"""Characters of a config; those with a scale for every tensor have some hundred
+thousand."""
+
+TEXT_OF = {
+    "llama4": "llama4_text",
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "mistral3": "mistral",
+    "llava": "llama",
+    "llava_next": "llama",
+    "qwen2_vl": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "refinedwebmodel": "falcon",
+    "refinedweb": "falcon",
+}
+"""The architecture of the language model in one that also reads images."""
+
+
+class Read(NamedTuple):
+    """The fields of our model that a config describes, and notes on it."""
+
+    fields: Fields
+    notes: tuple[str, ...]
+
+
+def parse(text: str, name: str) -> Read:
+    """Return the model of a config.json.
+
+    Raises:
+        SpecError: it is no config, its architecture is unknown, or has what is not
+            modelled; the message names the field.
+    """
+    data = _object(text, name)
+    inner, outer = data.get("text_config"), str(data.get("model_type", ""))
+    is_nested = isinstance(inner, dict)
+    fields = {**_shared(data), **inner} if isinstance(inner, dict) else data
+    given = fields.get("model_type") or TEXT_OF.get(outer, outer)
+    found = _architecture(str(given), name, data)
+    config = Config(name, found.model_type, fields, found.defaults)
+    model = found.fields(config)
+    return Read(model, tuple(_notes(config, data, is_nested)))
+
+
+def _shared(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a config says of its language model outside of that one's section."""
+    return {k: data[k] for k in ("tie_word_embeddings",) if k in data}
+
+
+def _object(text: str, name: str) -> dict[str, Any]:
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(f"{name}: longer than {MOST_CHARACTERS:,} characters")
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise SpecError(f"{name}{line}: not JSON; expected a config.json") from None
+    if not isinstance(data, dict):
+        raise SpecError(f"{name}: expected a config.json, as a mapping")
+    return data
+
+
+def _architecture(model_type: str, name: str, data: Mapping[str, Any]) -> Architecture:
+    known = architectures()
+    found = known.get(TEXT_OF.get(model_type.lower(), model_type))
+    if found is not None:
+        return found
+    accepted = ", ".join(sorted(known))
+    if not model_type:
+        raise SpecError(f"{name}: model_type: missing; supported: {accepted}")
+    named = data.get("architectures")
+    first = named[0] if isinstance(named, list) and named else None
+    also = f" ({shown(str(first))})" if first else ""
+    raise SpecError(
+        f"{name}: model_type: {shown(model_type)}{also} is not supported; supported: "
+        f"{accepted}"
+    )
+
+
+@cache
+def architectures() -> Mapping[str, Architecture]:
+    """Return all architectures by the name that files have for them."""
+    (folder,) = import_module(FAMILIES).__path__
+    found: dict[str, Architecture] = {}
+    for path in sorted(Path(folder).glob("[!_]*.py")):
+        module = import_module(f"{FAMILIES}.{path.stem}")
+        found |= {own.model_type: own for own in module.ARCHITECTURES}
+    return found
+
+
+def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str]:
+    notes = []
+    if config.assumed:
+        said = ", ".join(f"{name} {value}" for name, value in config.assumed.items())
+        notes.append(
+            f"The file leaves out: {said}; these are the defaults of "
+            f"{config.model_type}."
+        )
+    if is_nested or "vision_config" in data:
+        notes.append(
+            "The language model alone; parts that read images or sound are left out."
+        )
+    if config.data.get("num_nextn_predict_layers"):
+        notes.append("The layer that predicts a second token is left out.")
+    return notes

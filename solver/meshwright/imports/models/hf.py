@@ -1,0 +1,10 @@
+"""config.json of a Hugging Face model."""
+
+from __future__ import annotations
+
+from meshwright.imports.hf.read import parse
+from meshwright.imports.importer import ModelImporter
+
+IMPORTER = ModelImporter(
+    sign=r"\A\s*\{[\s\S]*\"(model_type|architectures)\"\s*:", parse=parse
+)

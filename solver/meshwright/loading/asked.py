@@ -1,0 +1,187 @@
+"""A question asked in words of the command line instead of a spec, or beside one.
+
+Kinds of files are told by their content: a topology of ours, what a tool printed of a
+machine, or of the switches that join machines. What nobody says is assumed, with a
+note.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshwright import catalog
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.imports.registry import detect, kinds
+from meshwright.imports.text_file import read_text
+from meshwright.loading.source import Source, open_source
+from meshwright.reading.document import Document, FieldPath, Where
+
+USUAL_SEQ_LEN = 4096
+"""Tokens of a sequence where nobody says: those of the models of 2023 and 2024."""
+
+USUAL_TOKENS = 2**20
+"""Tokens of a batch where nobody says."""
+
+_GPU_LINE = re.compile(
+    r"^\s*(?:GPU\s+\d+:\s*(.+?)\s*\(UUID|\"?name\"?\s*[:=]\s*\"?([^\",]+)|"
+    r"Product Name\s*:\s*(.+?)\s*$)",
+    re.MULTILINE,
+)
+"""Lines of `nvidia-smi -L` and `nvidia-smi -q` that name a GPU."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says; None where it is silent."""
+
+    model: str | None = None
+    cluster: str | None = None
+    gpu: str | None = None
+    machine: str | None = None
+    count: int | None = None
+    framework: str | None = None
+    seq_len: int | None = None
+    batch: int | None = None
+    precision: str | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether nothing is asked."""
+        return all(value is None for value in vars(self).values())
+
+
+def ask(source: Source | None, asked: Asked, notes: list[str]) -> Document:
+    """Return a spec with what the command line says, over what the source says.
+
+    Raises:
+        SpecError: there is neither a spec nor a model and a cluster, or a file is of
+            no known kind.
+    """
+    if source is None:
+        missing = [
+            f"--{name}" for name in ("model", "cluster") if not vars(asked)[name]
+        ]
+        if missing:
+            told = "missing; expected a spec, or --model NAME and --cluster NAME"
+            raise SpecError(f"{' and '.join(missing)}: {told}")
+        document = Document({}, {(): Where("command line")})
+    else:
+        document = open_source(source, "specs")
+    if not isinstance(document.data, dict):
+        return document
+    for path, option, value in _said(asked):
+        _put(document, path, option, value)
+    cluster = document.data.get("cluster")
+    if asked.cluster and isinstance(cluster, dict) and "scale_out" in cluster:
+        speed = cluster["scale_out"]["gb_s"]
+        told = f"assumed NICs of {speed} to join the machines; see cluster.scale_out"
+        notes.append(f"{told} of a spec (--save)")
+    if source is None:
+        notes += _assume(document)
+    return document
+
+
+def _said(asked: Asked) -> Iterator[tuple[FieldPath, str, Any]]:
+    """Yield the fields of a spec that are said, with the option that says them."""
+    if asked.model is not None:
+        yield ("model",), "--model", asked.model
+    if asked.cluster is not None:
+        yield ("cluster",), "--cluster", cluster_of(asked)
+    elif asked.count is not None:
+        yield ("cluster", "count"), "--count", asked.count
+    if asked.framework is not None:
+        yield ("framework",), "--framework", asked.framework
+    for name, option in (("seq_len", "--seq-len"), ("precision", "--precision")):
+        if (value := getattr(asked, name)) is not None:
+            yield ("training", name), option, value
+    if asked.batch is not None:
+        yield ("training", "global_batch"), "--batch", asked.batch
+
+
+def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
+    """Put a value that an option says at a path."""
+    if len(path) > 1:
+        section = document.data.get(path[0])
+        if isinstance(section, str):
+            document.data[path[0]] = {"topology": section}
+        elif not isinstance(section, dict):
+            document.data[path[0]] = {}
+    document.graft(path, Document(value, {(): Where(option)}))
+
+
+def cluster_of(asked: Asked) -> dict[str, Any]:
+    """Return the section `cluster` for a name, or a file of any kind.
+
+    Raises:
+        SpecError: the file is of no known kind, or does not say what GPU it has.
+    """
+    name, count = str(asked.cluster), asked.count
+    more = {} if count is None else {"count": count}
+    path = Path(name)
+    if not path.is_file() or path.suffix in (".yaml", ".yml"):
+        return {"topology": name, **more}
+    text = read_text(path)
+    kind = detect(text, "machines", "fabrics")
+    if kind is None:
+        accepted = ", ".join(kinds("machines", "fabrics"))
+        told = f"of no known kind; accepted: a topology as YAML, {accepted}"
+        raise SpecError(f"--cluster {printable(name)}: {told}")
+    if kind in kinds("fabrics"):
+        machine = asked.machine or _missing("machine", "the file joins machines")
+        return {"machine": machine, kind: name, **more}
+    gpu = asked.gpu or gpu_in(text)
+    gpu = gpu or _missing("gpu", "the file does not say which GPU it is")
+    found = {kind: name, "gpu": gpu, **more}
+    if (count or 1) > 1:
+        found["scale_out"] = _network(gpu)
+    return found
+
+
+def _network(gpu: str) -> dict[str, Any]:
+    """Return the network that joins copies of a machine: one port for every NIC.
+
+    Machines of H100 and later have NICs of 400 Gbit/s, those of A100 of 200 (NVIDIA,
+    datasheets of DGX H100 and DGX A100); others are taken to have 100.
+    """
+    is_fast = re.search(r"[bh][1238]00|gb200|gh200", gpu.lower())
+    gbit_s = 400 if is_fast else 200 if "a100" in gpu.lower() else 100
+    speed = f"{gbit_s} Gbit/s"
+    return {"name": "network", "gb_s": speed, "latency_us": 2.5, "uplink": "per_nic"}
+
+
+def gpu_in(text: str) -> str | None:
+    """Return the GPU that a text names, None where it names none or several."""
+    found = set()
+    for match in _GPU_LINE.finditer(text[:1_000_000]):
+        name = next(part for part in match.groups() if part)
+        try:
+            found.add(catalog.locate("topologies/gpus", name, Path("/nowhere")).stem)
+        except SpecError:
+            continue
+    return found.pop() if len(found) == 1 else None
+
+
+def _missing(option: str, why: str) -> str:
+    example = {"gpu": "H100-SXM-80GB", "machine": "dgx-h100"}[option]
+    raise SpecError(f"--{option}: missing; {why}; for one, --{option} {example}")
+
+
+def _assume(document: Document) -> list[str]:
+    """Put usual values where training says nothing, and return notes on them."""
+    training, notes = document.data.setdefault("training", {}), []
+    if "seq_len" not in training:
+        training["seq_len"] = USUAL_SEQ_LEN
+        notes.append(f"assumed sequences of {USUAL_SEQ_LEN:,} tokens; say --seq-len")
+    if "global_batch" not in training:
+        length = training["seq_len"]
+        batch = max(1, USUAL_TOKENS // length) if type(length) is int else 1
+        training["global_batch"] = batch
+        notes.append(f"assumed batches of {batch:,} sequences; say --batch")
+    if "framework" not in document.data:
+        notes.append("assumed the framework megatron; say --framework")
+    return notes

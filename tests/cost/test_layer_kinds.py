@@ -1,0 +1,150 @@
+"""Costs of models with several kinds of layers: sums over the layers of each kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.price import price, stage_bytes, stage_seconds
+from meshwright.cost.whole_model import (
+    active_params,
+    keys_seen,
+    mixing_macs,
+    step_flops,
+    total_params,
+)
+from meshwright.plans.columns import total
+from meshwright.plans.split import Split
+from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
+from tests.helpers.rows import row
+
+MODEL: dict[str, Any] = {
+    "n_layers": 8, "d_model": 512, "n_heads": 8, "n_kv_heads": 2, "d_ff": 2048,
+    "vocab": 4096, "gated_mlp": True, "norm": "rmsnorm", "bias": "none",
+    "tied_embeddings": False,
+    "moe": {"n_experts": 4, "top_k": 2, "d_ff": 512},
+    "state_space": {
+        "form": "mamba2", "n_heads": 16, "head_dim": 64, "groups": 2, "state_dim": 64,
+        "conv_bias": True, "chunk": 128,
+    },
+}  # fmt: skip
+KINDS: dict[str, Any] = {
+    "near": {"attention_window": 256},
+    "all": {"experts": False},
+    "state": {"mixer": "state_space"},
+}
+
+
+def model_of(pattern: list[str]) -> Model:
+    kinds = {name: KINDS[name] for name in dict.fromkeys(pattern)}
+    fields = {**MODEL, "kinds": kinds, "pattern": pattern}
+    if "state" not in pattern:
+        fields.pop("state_space")
+    return Model.model_validate(fields)
+
+
+def job_of(pattern: list[str]) -> Job:
+    spec = {
+        "model": model_of(pattern).model_dump(exclude_none=True),
+        "cluster": {
+            "topology": {
+                "gpu": {
+                    "memory_gib": 80, "memory_gb_s": 2000, "peak_tflops": {"bf16": 312},
+                },
+                "levels": [{"name": "a", "size": 8, "gb_s": 300, "latency_us": 2}],
+            }
+        },
+        "training": {"seq_len": 2048, "global_batch": 16},
+    }  # fmt: skip
+    return make_job(Spec.model_validate(spec))
+
+
+def stages(
+    pattern: list[str], layers: list[int], **plan: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return seconds per micro-batch, and bytes but for workspace, of every stage."""
+    rows = row(pp=len(layers), microbatches=4, **plan)
+    prices = price(job_of(pattern), rows)
+    again = layers if rows.recompute[0] else [0] * len(layers)
+    split = Split(np.array(layers), np.array(again))
+    held = stage_bytes(prices, split)
+    held.pop("workspace")
+    return total(stage_seconds(prices.time, split, 1)), total(held)
+
+
+@pytest.mark.parametrize("plan", [{}, {"recompute": 2}, {"zero": 3, "dp_shard": 2}])
+@pytest.mark.parametrize("other", ["all", "state"])
+def test_a_pattern_costs_the_mean_of_its_kinds(other: str, plan: Any) -> None:
+    """Half of the layers of each of two models, and the ends of either."""
+    mixed = stages(["near", other], [8], **plan)
+    pure = [stages([name], [8], **plan) for name in ("near", other)]
+    for own, one, two in zip(mixed, *pure, strict=True):
+        assert own == pytest.approx((one + two) / 2, rel=1e-12)
+
+
+def test_leading_layers_are_the_first_stages() -> None:
+    """Two layers, then three pairs: the first stage has those two and a pair."""
+    pattern = ["near", "near", *["all", "near"] * 3]
+    order = model_of(pattern).order
+    assert (len(order.leading), order.period, order.repeats) == (2, 2, 3)
+    seconds, held = stages(pattern, [4, 4])
+    near, all_of = (stages([name], [4, 4]) for name in ("near", "all"))
+    # near near all near, and all near all near.
+    for own, one, two in zip((seconds, held), near, all_of, strict=True):
+        assert own[0] == pytest.approx((3 * one[0] + two[0]) / 4, rel=1e-9)
+        assert own[1] == pytest.approx((one[1] + two[1]) / 2, rel=1e-9)
+
+
+def test_parameters_are_those_of_the_layers() -> None:
+    mixed = model_of(["near", "all", "all", "state"])
+    pure = {name: model_of([name]) for name in KINDS}
+    shares = {"near": 2, "all": 4, "state": 2}
+    ends = 2 * 4096 * 512 + 512
+    by_hand = sum((total_params(pure[n]) - ends) * k // 8 for n, k in shares.items())
+    assert total_params(mixed) == by_hand + ends
+    idle = 4 * 2 * 3 * 512 * 512
+    assert active_params(mixed) == total_params(mixed) - idle
+
+
+def test_a_state_space_by_hand() -> None:
+    """Mamba-2 of 16 heads of 64, and 2 groups of 64: in, conv, vectors, norm, out."""
+    model = model_of(["state"])
+    mixer = 512 * (2 * 1024 + 2 * 128 + 16) + 1280 * 5 + 3 * 16 + 1024 + 1024 * 512
+    experts = 4 * 3 * 512 * 512 + 4 * 512
+    layer = mixer + experts + 2 * 512
+    assert total_params(model) == 8 * layer + 2 * 4096 * 512 + 512
+
+
+@pytest.mark.parametrize(
+    ("fields", "seen"),
+    [
+        ({}, 1024.0),
+        ({"attention_window": 256}, 256 - 256**2 / 4096),
+        ({"attention_window": 4096}, 1024.0),
+        ({"attention_chunk": 512}, 256.0),
+        ({"attention_chunk": 8192}, 1024.0),
+    ],
+)
+def test_keys_that_a_token_sees(fields: dict[str, int], seen: float) -> None:
+    """The mean over a sequence of 2,048, under a causal mask."""
+    model = Model.model_validate({**MODEL, "state_space": None, **fields})
+    assert keys_seen(model, 2048) == seen
+    positions = np.arange(2048)
+    window = fields.get("attention_window", 2048)
+    chunk = fields.get("attention_chunk", 2048)
+    each = np.minimum(positions, window) if window < 2048 else positions
+    each = positions % chunk if chunk < 2048 else each
+    assert each.mean() == pytest.approx(seen, abs=1)
+
+
+def test_a_window_lowers_flops_and_seconds() -> None:
+    near = model_of(["near"])
+    macs = [mixing_macs(model_of([n]).of_kind(n), 2048) for n in ("near", "all")]
+    assert macs[0] < macs[1] / 3
+    whole = Model.model_validate({**MODEL, "state_space": None})
+    assert step_flops(near, 2048, 8) < step_flops(whole, 2048, 8)
