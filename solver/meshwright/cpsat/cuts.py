@@ -10,9 +10,11 @@ in one model, and a fiftieth of a second each alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+
+import numpy as np
 
 from meshwright.cpsat.decisions import Ints
 from meshwright.cpsat.master import Master
@@ -77,6 +79,29 @@ def prove_fastest(splits: SplitProofs, upper: Ints, deadline: Deadline) -> Proof
         status="optimal" if is_proven else "feasible",
         bound=float(best.ticks) if is_proven else min(bound, best.ticks),
     )
+
+
+def prove_first(
+    splits: SplitProofs, columns: Sequence[Ints], most_ticks: int, deadline: Deadline
+) -> tuple[Proof, bool]:
+    """Return the proof of the row that comes first by columns within `most_ticks`.
+
+    Of rows that are equal by all columns it is the fastest. The second result says
+    whether every row before it is proven to take longer, or to have no plan.
+    """
+    master, is_proven = splits.master, True
+    master.leave_out(np.flatnonzero(master.ticks > most_ticks).tolist())
+    while (row := master.first_by(*columns, master.ticks)) is not None:
+        if row in splits.known:
+            return splits.known[row], is_proven
+        if deadline.has_passed:
+            return NO_PLAN, False
+        proof = splits.of_row(row)
+        if proof.status == "optimal" and proof.ticks > most_ticks:
+            master.leave_out([row])
+        elif proof.status in ("feasible", "unknown"):
+            is_proven &= proof.bound > most_ticks
+    return NO_PLAN, is_proven
 
 
 def better(best: Proof, proof: Proof) -> Proof:

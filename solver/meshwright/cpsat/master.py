@@ -97,8 +97,6 @@ class Master:
         order by columns, equals as they stand in the table. One linear objective thus
         stands for all columns, and its optimum is unique.
         """
-        if not len(self.table):
-            return None
         place = np.empty(len(self.table), dtype=np.int64)
         place[np.lexsort(columns[::-1])] = np.arange(len(self.table))
         self.model.minimize(LinearExpr.weighted_sum(self._chosen, place.tolist()))

@@ -44,6 +44,14 @@ class Certificate(SpecModel):
     left_open: str = Field(
         "", description="Why optimality is not proven, if it is not."
     )
+    tolerance: float = Field(
+        0.0,
+        description="Share of the fastest step time that may be given up for a simpler "
+        "plan.",
+    )
+    is_simplest: bool = Field(
+        True, description="Whether no plan within the tolerance is simpler."
+    )
 
 
 class Rival(SpecModel):
@@ -137,6 +145,9 @@ class Outcome(Result):
         (), description="Ways to use unlike parts, the fastest first."
     )
     best: PricedPlan | None = None
+    fastest: PricedPlan | None = Field(
+        None, description="The fastest plan, where the best is a simpler one."
+    )
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()
     safety: tuple[SafetyChoice, ...] = Field(
@@ -159,6 +170,11 @@ class Outcome(Result):
     capacity_gib: float
     gpus: int
     versions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def optimum(self) -> PricedPlan | None:
+        """Return the fastest plan, which is the best one unless that is simpler."""
+        return self.fastest or self.best
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data that `solve --format json` prints.

@@ -32,6 +32,13 @@ class PrintedCertificate(SpecModel):
     counts: Counts
     seed: int
     left_open: str = Field("", description="Why it is no proof, where it is none.")
+    tolerance: float = Field(
+        0.0,
+        description="Share of the fastest step given up for a simpler plan at most.",
+    )
+    is_simplest: bool = Field(
+        True, description="Whether none within the tolerance is simpler."
+    )
 
 
 class PrintedKind(SpecModel):
@@ -66,6 +73,9 @@ class PrintedOutcome(SpecModel):
     bound_s: float | None = Field(None, description="No plan takes less.")
     gap: float | None = None
     solver: PrintedCertificate | None = None
+    fastest: PrintedPlan | None = Field(
+        None, description="The fastest plan, where this one is simpler."
+    )
     others: tuple[PrintedPlan, ...] | None = Field(
         None, description="The next best plans, where they were asked for."
     )
@@ -98,6 +108,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["solver"] = PrintedCertificate.model_validate(rest)
         others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)
         fields["others"] = tuple(others)
+    if outcome.fastest is not None:
+        fields["fastest"] = PrintedPlan.of(outcome.fastest, capacity_gib)
     if outcome.framework_limits is not None:
         fields["framework_limits"] = outcome.framework_limits
     if outcome.run is not None:
@@ -135,6 +147,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "title": printed.spec,
         "status": printed.status,
         "best": _best(printed),
+        "fastest": printed.fastest.priced if printed.fastest else None,
         "others": tuple(own.priced for own in others),
         "by_kind": tuple(kinds),
         "safety": printed.safety,

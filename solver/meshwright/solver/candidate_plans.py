@@ -15,7 +15,7 @@ from meshwright.cost.job import Job
 from meshwright.cpsat.cuts import SplitProofs, prove_fastest
 from meshwright.cpsat.decisions import DecisionTable
 from meshwright.cpsat.master import Master
-from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
+from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Problem, Proof
 from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
@@ -23,6 +23,7 @@ from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
+from meshwright.plans.simplicity import OF_ROWS
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.cpsat_problem import (
@@ -33,6 +34,7 @@ from meshwright.solver.cpsat_problem import (
 )
 from meshwright.solver.options import Options
 from meshwright.spec.plan_fields import FIELDS
+from meshwright.spec.simplicity import Criterion
 
 NEVER_TICKS = 2**62
 """Stands for infinitely many ticks."""
@@ -62,6 +64,19 @@ class CandidatePlans:
         found = found.take(first_of_equals(job, found))
         return cls(job, lattice, options, deadline, found)
 
+    def in_order_of(self, criteria: tuple[Criterion, ...]) -> CandidatePlans:
+        """Return the candidates in the order of criteria, then of preference.
+
+        Of those with equal prices only the first is left, which is the simplest.
+        """
+        rows = self.rows.costs.rows
+        place = np.argsort(preference(rows))
+        counts = [
+            OF_ROWS[name](self.job.spec, rows) for name in criteria if name in OF_ROWS
+        ]
+        found = self.rows.take(np.lexsort([place, *reversed(counts)]))
+        return replace(self, rows=found.take(first_of_equals(self.job, found)))
+
     def __len__(self) -> int:
         """Return the number of candidates."""
         return len(self.rows)
@@ -75,22 +90,34 @@ class CandidatePlans:
 
     def fastest(self) -> Proof:
         """Return the proof of the fastest candidate; of equals, the first one wins."""
-        if not self.options.is_pruning:
-            return self._with_unique_split(self._prove_together(self.rows))
-        upper = whole_ticks(self.rows.upper)
-        return self._with_unique_split(prove_fastest(self.splits, upper, self.deadline))
+        if self.options.is_pruning:
+            upper = whole_ticks(self.rows.upper)
+            proof = prove_fastest(self.splits, upper, self.deadline)
+        else:
+            every = make_problem(self.job, self.lattice, self.rows)
+            proof = self.prove(every, self.rows)
+        if proof.skeleton < 0:
+            return proof
+        return self.with_unique_split(self.problem(proof.skeleton), proof)
 
     def leave_out(self, row: int) -> CandidatePlans:
         """Return the candidates without those on the unplaced skeleton of one."""
         same = self.rows.unplaced == self.rows.unplaced[row]
         return replace(self, rows=self.rows.take(np.flatnonzero(~same)))
 
-    def _prove_row(self, row: int) -> Proof:
-        return self._prove_together(self.rows.take(np.array([row])))
+    def one(self, row: int) -> Candidates:
+        """Return a candidate alone."""
+        return self.rows.take(np.array([row]))
 
-    def _prove_together(self, left: Candidates) -> Proof:
+    def problem(self, row: int) -> Problem:
+        """Return the problem of splitting the layers of one candidate."""
+        return make_problem(self.job, self.lattice, self.one(row))
+
+    def _prove_row(self, row: int) -> Proof:
+        return self.prove(self.problem(row), self.one(row))
+
+    def prove(self, problem: Problem, left: Candidates) -> Proof:
         """Return CP-SAT's proof, or the constructed plan once the time is up."""
-        problem = make_problem(self.job, self.lattice, left)
         options = self.options
         proof = prove(
             problem,
@@ -104,12 +131,11 @@ class CandidatePlans:
             return replace(proof, bound=max(proof.bound, least))
         return Proof("feasible", *problem.hint, int(best), least)
 
-    def _with_unique_split(self, proof: Proof) -> Proof:
-        """Return a proof with the split that the tie-break picks among equals."""
-        if proof.skeleton < 0:
-            return proof
-        row = np.array([proof.skeleton])
-        problem = make_problem(self.job, self.lattice, self.rows.take(row))
+    def with_unique_split(self, problem: Problem, proof: Proof) -> Proof:
+        """Return a proof with the split that the tie-break picks among equals.
+
+        `problem` is that of the proven candidate alone.
+        """
         options, alone = self.options, replace(proof, skeleton=0)
         unique = with_unique_split(
             problem, alone, self.deadline, options.seed, options.workers

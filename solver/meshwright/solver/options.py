@@ -21,6 +21,8 @@ class Options:
     workers: int = 1
     top: int = 1
     """How many plans to return, best first; they differ in more than the mesh."""
+    tolerance: float = 0.0
+    """Share of the fastest step time that may be given up for a simpler plan."""
     is_by_kind: bool = False
     """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
     is_safety: bool = False

@@ -17,6 +17,7 @@ from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import Lattice
+from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
@@ -28,6 +29,8 @@ from meshwright.solver.alternatives import alternatives
 from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
+from meshwright.solver.simplest import SimplestPlan
+from meshwright.spec.simplicity import CRITERIA
 
 ORDERS_OPEN = (
     "Left open are orders of GPUs in which no group of ranks pays less: one of them "
@@ -65,33 +68,62 @@ class LatticeProof:
             options.is_pruning,
             self.families,
             options.known_ticks,
+            1 + options.tolerance,
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
         found = self._best_plans(pruned.candidates)
         if not found:
             return self._no_plan(pruned.candidates, pruned.open_bound)
-        best, proof = found[0]
+        fastest, proof = found[0]
         left = CandidatePlans(*self._asked, pruned.candidates)
         bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
         bound = min(bound, proof.ticks)
         if proof.ticks > options.known_ticks:
             return self._no_plan(pruned.candidates, bound)
         is_optimal = bound == proof.ticks
+        simpler, is_simplest = self._simpler(fastest, proof.ticks, pruned.near)
+        is_simplest &= is_optimal and not self.deadline.has_passed
         return self._outcome(
             "optimal" if is_optimal else "feasible",
-            best=best,
+            best=simpler or fastest,
+            fastest=fastest if simpler else None,
             others=tuple(plan for plan, _ in found[1:]),
-            **({} if options.is_brief else alternatives(left, best)),
+            **({} if options.is_brief else alternatives(left, fastest)),
             certificate=Certificate(
                 bound_s=seconds(bound),
                 gap=1 - bound / proof.ticks,
-                rounding_s=rounding_s(self.job, best.plan),
+                rounding_s=rounding_s(self.job, fastest.plan),
                 counts=pruned.counts,
                 seed=options.seed,
                 left_open="" if is_optimal else self._left_open(),
+                tolerance=options.tolerance,
+                is_simplest=is_simplest,
             ),
         )
+
+    def _simpler(
+        self, fastest: PricedPlan, ticks: int, near: Candidates
+    ) -> tuple[PricedPlan | None, bool]:
+        """Return the simplest plan within the tolerance, if the fastest is not it.
+
+        The second result says whether none is proven to be simpler.
+        """
+        if not self.options.tolerance:
+            return None, True
+        most_ticks = int(ticks * (1 + self.options.tolerance))
+        criteria = CRITERIA
+        near = near.up_to(most_ticks)
+        plans = CandidatePlans(*self._asked, near).in_order_of(criteria)
+        proof, is_proven = SimplestPlan(plans, criteria, most_ticks).prove()
+        if proof.skeleton < 0:
+            return None, False
+        found = plans.checked(proof)
+        spec = self.job.spec
+        is_simpler = complexity(spec, found.plan, criteria) < complexity(
+            spec, fastest.plan, criteria
+        )
+        return (found if is_simpler else None), is_proven
 
     def _left_open(self) -> str:
         """Return why the proof is incomplete, as a sentence."""
