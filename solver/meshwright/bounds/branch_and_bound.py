@@ -97,8 +97,8 @@ def prune(
     bounded, whatever the deadline. Without pruning every skeleton that fits is a
     candidate. `families` are those of the lattice, if they are known already. `known`
     are the ticks of a plan that exists anyway: none slower than that is wanted.
-    `reach` is the most that plans of `near` take over the best one; with `has_dominated`
-    dominated ones are among them.
+    `reach` is what plans of `near` take at most over what the best one takes; with
+    `has_dominated` dominated ones are among them.
     """
     search = _Search(
         job, lattice, keep, spare, is_pruning, deadline, known, reach, has_dominated

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import groupby
 
+from meshwright.report.near_plans import near_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.safety import safety_lines
 from meshwright.report.tables import (
@@ -38,6 +39,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         parts.append(kind_table(best, outcome.by_kind))
     if outcome.others:
         parts.append(_plans_table(best, outcome.others))
+    parts += near_sections(outcome.near)
     if outcome.band:
         parts.append(Lines("How sure", tuple(_band_lines(outcome, best, outcome.band))))
     if outcome.certificate:

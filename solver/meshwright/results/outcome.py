@@ -10,6 +10,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
+from meshwright.results.near_plans import NearPlans
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
 from meshwright.results.training_run import RunReport
@@ -152,6 +153,9 @@ class Outcome(Result):
     by_kind: tuple[KindResult, ...] = ()
     safety: tuple[SafetyChoice, ...] = Field(
         (), description="What more or less safety would change."
+    )
+    near: NearPlans | None = Field(
+        None, description="Every plan near the fastest, if that was asked for."
     )
     rival: Rival | None = None
     band: Band | None = None

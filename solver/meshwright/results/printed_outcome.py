@@ -8,6 +8,7 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.results.framework_limits import FrameworkLimits
+from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -76,6 +77,9 @@ class PrintedOutcome(SpecModel):
     fastest: PrintedPlan | None = Field(
         None, description="The fastest plan, where this one is simpler."
     )
+    near: NearPlans | None = Field(
+        None, description="Every plan near the fastest, with `--near`."
+    )
     others: tuple[PrintedPlan, ...] | None = Field(
         None, description="The next best plans, where they were asked for."
     )
@@ -108,6 +112,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["solver"] = PrintedCertificate.model_validate(rest)
         others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)
         fields["others"] = tuple(others)
+    if outcome.near is not None:
+        fields["near"] = outcome.near
     if outcome.fastest is not None:
         fields["fastest"] = PrintedPlan.of(outcome.fastest, capacity_gib)
     if outcome.framework_limits is not None:
@@ -148,6 +154,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "status": printed.status,
         "best": _best(printed),
         "fastest": printed.fastest.priced if printed.fastest else None,
+        "near": printed.near,
         "others": tuple(own.priced for own in others),
         "by_kind": tuple(kinds),
         "safety": printed.safety,

@@ -18,6 +18,7 @@ from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.simplicity import complexity
+from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
@@ -27,6 +28,7 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.solver.alternatives import alternatives
 from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
+from meshwright.solver.near_plans import near_plans
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
 from meshwright.solver.simplest import SimplestPlan
@@ -68,7 +70,8 @@ class LatticeProof:
             options.is_pruning,
             self.families,
             options.known_ticks,
-            1 + options.tolerance,
+            1 + max(self._tolerance, self._near),
+            has_dominated=self._near > 0,
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
@@ -89,6 +92,7 @@ class LatticeProof:
             best=simpler or fastest,
             fastest=fastest if simpler else None,
             others=tuple(plan for plan, _ in found[1:]),
+            near=self._near_plans(proof.ticks, pruned.near, is_optimal),
             **({} if options.is_brief else alternatives(left, fastest)),
             certificate=Certificate(
                 bound_s=seconds(bound),
@@ -97,10 +101,33 @@ class LatticeProof:
                 counts=pruned.counts,
                 seed=options.seed,
                 left_open="" if is_optimal else self._left_open(),
-                tolerance=options.tolerance,
+                tolerance=self._tolerance,
                 is_simplest=is_simplest,
             ),
         )
+
+    @property
+    def _tolerance(self) -> float:
+        return 0.0 if self.options.is_brief else self.options.tolerance
+
+    @property
+    def _near(self) -> float:
+        return 0.0 if self.options.is_brief else self.options.near
+
+    def _near_plans(
+        self, ticks: int, near: Candidates, is_optimal: bool
+    ) -> NearPlans | None:
+        """Return all plans near the fastest, if they are asked for."""
+        if not self._near:
+            return None
+        self.options.on_progress("proving which plans are near the fastest")
+        has_open_orders = bool(
+            self.lattice.table.has_choice
+            and self.job.spec.limits.max_link_utilisation is not None
+        )
+        plans = CandidatePlans(*self._asked, near)
+        is_whole = is_optimal and not has_open_orders and not self.deadline.has_passed
+        return near_plans(plans, ticks, self._near, is_whole=is_whole)
 
     def _simpler(
         self, fastest: PricedPlan, ticks: int, near: Candidates
@@ -109,9 +136,9 @@ class LatticeProof:
 
         The second result says whether none is proven to be simpler.
         """
-        if not self.options.tolerance:
+        if not self._tolerance:
             return None, True
-        most_ticks = int(ticks * (1 + self.options.tolerance))
+        most_ticks = int(ticks * (1 + self._tolerance))
         criteria = CRITERIA
         near = near.up_to(most_ticks)
         plans = CandidatePlans(*self._asked, near).in_order_of(criteria)
