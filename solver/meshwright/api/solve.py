@@ -15,6 +15,7 @@ from meshwright.api.options import (
 )
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
+from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
@@ -26,6 +27,9 @@ from meshwright.spec.spec import Spec
 
 MOST_GPUS_BY_KIND = 8
 """Largest cluster for which the best plan of every kind is found by default."""
+
+MOST_NEAR = 0.25
+"""Largest share of the step time within which every plan is listed."""
 
 
 @overload
@@ -43,6 +47,8 @@ def solve(
     seed: int = 0,
     workers: int = 1,
     top: int = 1,
+    fastest: bool = False,
+    near: float = 0.0,
     by_kind: bool | None = None,
     framework_limits: bool = False,
     profile: str | Profile = DEFAULT_PROFILE,
@@ -58,6 +64,9 @@ def solve(
         seed: The seed of CP-SAT.
         workers: Threads of CP-SAT; the answer is the same for any number.
         top: How many plans to return, each proven to be next (`Outcome.others`).
+        fastest: Whether to return the fastest plan, whatever `objective` the spec has.
+        near: Share of the fastest step time, such as 0.02, within which every plan is
+            found, and what they share (`Outcome.near`).
         by_kind: Whether to prove the best plan of each kind too: TP, PP, DP/ZeRO and
             their mixtures. Without: on clusters of up to 8 GPUs.
         framework_limits: Whether to say what the limits of the framework cost: each is
@@ -83,13 +92,16 @@ def solve(
     """
     is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
-    given["framework_limits"] = framework_limits
+    given |= {"framework_limits": framework_limits, "fastest": fastest}
+    given["near"] = near > 0
     refuse_beside_inference(spec, given)
     options = Options(
         time_limit_s=seconds(time_limit_s),
         seed=seed,
         workers=workers,
         top=top,
+        tolerance=0.0 if fastest else _tolerance(spec),
+        near=_near(spec, near),
         is_by_kind=is_small if by_kind is None else by_kind,
         is_safety=True,
         profile=read_profile(profile),
@@ -101,3 +113,21 @@ def solve(
     if framework_limits:
         return solve_with_limits(spec, options)
     return solve_training(spec, options)
+
+
+def _tolerance(spec: Spec | ServingSpec) -> float:
+    """Return what a simpler plan may take more than the fastest, as a share."""
+    return 0.0 if isinstance(spec, ServingSpec) else spec.objective.tolerance
+
+
+def _near(spec: Spec | ServingSpec, near: float) -> float:
+    """Return the share within which to find every plan.
+
+    Raises:
+        SpecError: it is none, or the cluster has unlike parts.
+    """
+    if not 0 <= near <= MOST_NEAR:
+        raise SpecError(f"near: {near!r}: expected a share from 0 to {MOST_NEAR}")
+    if near and spec.cluster.parts:
+        raise SpecError("near: not for clusters of unlike parts")
+    return near

@@ -41,6 +41,16 @@ def solve(
     top: Annotated[
         int, typer.Option(min=1, max=100, help="Show the K best plans.")
     ] = 1,
+    fastest: Annotated[
+        bool,
+        typer.Option(
+            "--fastest", help="The fastest plan, whatever objective the spec has."
+        ),
+    ] = False,
+    near: Annotated[
+        str,
+        typer.Option(help="Prove all plans within such a share: 2%, and what is free."),
+    ] = "0%",
     by_kind: Annotated[
         bool | None,
         typer.Option(
@@ -97,7 +107,7 @@ def solve(
 
         is_fitted = profile != DEFAULT_PROFILE
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
-        given["--ideal"] = ideal
+        given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
         given["--export"] = export is not None
         refuse_beside_inference(loaded, given)
         with Progress() as progress:
@@ -107,6 +117,8 @@ def solve(
                 seed=seed,
                 workers=workers,
                 top=top,
+                fastest=fastest,
+                near=_share(near),
                 by_kind=by_kind,
                 framework_limits=ideal,
                 profile=profile,
@@ -129,6 +141,22 @@ def _loaded(name: str, pins: list[str] | None) -> Spec | ServingSpec:
     loaded = load(name, pins=pins, notes=notes)
     tell(notes)
     return loaded
+
+
+def _share(near: str) -> float:
+    """Return the share that an option says.
+
+    Raises:
+        SpecError: it says none.
+    """
+    from meshwright.errors import SpecError
+    from meshwright.escape import printable
+    from meshwright.spec.objective import to_share
+
+    share = to_share(near)
+    if share is None:
+        raise SpecError(f"--near {printable(near)}: expected a share, such as 2%")
+    return share
 
 
 def _sections(outcome: Outcome | ServingOutcome) -> list[Section]:

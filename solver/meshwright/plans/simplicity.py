@@ -35,7 +35,7 @@ def used_techniques(rows: Skeletons) -> dict[str, Bools]:
 
 def _techniques(_spec: Spec, rows: Skeletons) -> Ints:
     used = used_techniques(rows).values()
-    return np.sum(list(used), axis=0, dtype=np.int64)
+    return np.asarray(np.sum(list(used), axis=0, dtype=np.int64))
 
 
 def _is_odd(_spec: Spec, rows: Skeletons) -> Bools:
@@ -73,3 +73,9 @@ def complexity(
         else int(OF_ROWS[name](spec, row)[0])
         for name in criteria
     )
+
+
+def names_of_techniques(plan: Plan) -> tuple[str, ...]:
+    """Return the techniques beyond data parallelism that a plan has."""
+    used = used_techniques(to_unplaced_row(plan))
+    return tuple(name for name, is_used in used.items() if is_used[0])

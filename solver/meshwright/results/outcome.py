@@ -13,6 +13,7 @@ from meshwright.results.html_table import Rows
 from meshwright.results.near_plans import NearPlans
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
+from meshwright.results.simplicity import Simplicity
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -148,6 +149,9 @@ class Outcome(Result):
     best: PricedPlan | None = None
     fastest: PricedPlan | None = Field(
         None, description="The fastest plan, where the best is a simpler one."
+    )
+    simplicity: Simplicity | None = Field(
+        None, description="In what the best plan is simpler than the fastest."
     )
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()

@@ -21,6 +21,7 @@ from meshwright.results.outcome import (
 from meshwright.results.priced_plan import LinkLoad, PricedPlan
 from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
 from meshwright.results.result import Status
+from meshwright.results.simplicity import Simplicity
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 
@@ -77,6 +78,9 @@ class PrintedOutcome(SpecModel):
     fastest: PrintedPlan | None = Field(
         None, description="The fastest plan, where this one is simpler."
     )
+    simplicity: Simplicity | None = Field(
+        None, description="In what this plan is simpler than the fastest."
+    )
     near: NearPlans | None = Field(
         None, description="Every plan near the fastest, with `--near`."
     )
@@ -116,6 +120,7 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["near"] = outcome.near
     if outcome.fastest is not None:
         fields["fastest"] = PrintedPlan.of(outcome.fastest, capacity_gib)
+        fields["simplicity"] = outcome.simplicity
     if outcome.framework_limits is not None:
         fields["framework_limits"] = outcome.framework_limits
     if outcome.run is not None:
@@ -154,6 +159,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "status": printed.status,
         "best": _best(printed),
         "fastest": printed.fastest.priced if printed.fastest else None,
+        "simplicity": printed.simplicity,
         "near": printed.near,
         "others": tuple(own.priced for own in others),
         "by_kind": tuple(kinds),

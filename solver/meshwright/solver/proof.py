@@ -17,7 +17,8 @@ from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import Lattice
-from meshwright.plans.simplicity import complexity
+from meshwright.plans.plan import Plan
+from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import (
     Certificate,
@@ -26,13 +27,13 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
+from meshwright.results.simplicity import Simplicity
 from meshwright.solver.alternatives import alternatives
 from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
 from meshwright.solver.near_plans import near_plans
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
 from meshwright.solver.simplest import SimplestPlan
-from meshwright.spec.simplicity import CRITERIA
 
 ORDERS_OPEN = (
     "Left open are orders of GPUs in which no group of ranks pays less: one of them "
@@ -91,6 +92,7 @@ class LatticeProof:
             "optimal" if is_optimal else "feasible",
             best=simpler or fastest,
             fastest=fastest if simpler else None,
+            simplicity=self._simplicity(simpler, fastest) if simpler else None,
             others=tuple(plan for plan, _ in found[1:]),
             near=self._near_plans(proof.ticks, pruned.near, is_optimal),
             **({} if options.is_brief else alternatives(left, fastest)),
@@ -139,18 +141,30 @@ class LatticeProof:
         if not self._tolerance:
             return None, True
         most_ticks = int(ticks * (1 + self._tolerance))
-        criteria = CRITERIA
+        criteria = self.job.spec.objective.criteria
         near = near.up_to(most_ticks)
         plans = CandidatePlans(*self._asked, near).in_order_of(criteria)
         proof, is_proven = SimplestPlan(plans, criteria, most_ticks).prove()
         if proof.skeleton < 0:
             return None, False
         found = plans.checked(proof)
-        spec = self.job.spec
-        is_simpler = complexity(spec, found.plan, criteria) < complexity(
-            spec, fastest.plan, criteria
-        )
+        is_simpler = self._complexity(found.plan) < self._complexity(fastest.plan)
         return (found if is_simpler else None), is_proven
+
+    def _complexity(self, plan: Plan) -> tuple[int, ...]:
+        spec = self.job.spec
+        return complexity(spec, plan, spec.objective.criteria)
+
+    def _simplicity(self, best: PricedPlan, fastest: PricedPlan) -> Simplicity:
+        """Return in what a plan is simpler than the fastest one."""
+        own, other = map(self._complexity, (best.plan, fastest.plan))
+        pairs = zip(self.job.spec.objective.criteria, own, other, strict=True)
+        return Simplicity(
+            loss=best.step_s / fastest.step_s - 1,
+            criterion=next(name for name, one, two in pairs if one != two),
+            techniques=names_of_techniques(best.plan),
+            fastest_techniques=names_of_techniques(fastest.plan),
+        )
 
     def _left_open(self) -> str:
         """Return why the proof is incomplete, as a sentence."""
