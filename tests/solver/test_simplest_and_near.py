@@ -8,6 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from meshwright.cost.profile import load_profile
+from meshwright.loading.load import load_spec
 from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
 from meshwright.solver.options import Options
@@ -115,10 +117,8 @@ def test_laws_of_tolerances(spec: Spec) -> None:
 
 
 def test_a_brief_solve_looks_for_no_simpler_plan() -> None:
-    from meshwright.loading.load import load_spec
-
     spec = load_spec("llama2-13b-8xa100")
-    options = Options(tolerance=0.05)
+    options = Options(tolerance=0.05, profile=load_profile("measured"))
     whole, brief = solve(spec, options), solve(spec, replace(options, is_brief=True))
     assert whole.fastest is not None
     assert brief.best == whole.fastest

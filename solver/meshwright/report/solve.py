@@ -31,7 +31,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         *simplicity_sections(outcome),
         _time_table(best),
         _memory_table(best),
-        safety_lines(fastest, outcome.safety),
+        safety_lines(best, outcome.safety, outcome.fastest),
     ]
     if best.links:
         parts.append(_link_table(best))
@@ -43,9 +43,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         parts.append(_plans_table(fastest, outcome.others))
     parts += near_sections(outcome.near)
     if outcome.band:
-        parts.append(
-            Lines("How sure", tuple(_band_lines(outcome, fastest, outcome.band)))
-        )
+        parts.append(Lines("How sure", tuple(_band_lines(outcome, best, outcome.band))))
     if outcome.certificate:
         parts.append(Lines("Certificate", tuple(_certificate(outcome, best, fastest))))
     return parts
@@ -66,6 +64,9 @@ def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]
         f"{math.expm1(band.p90):.0%}."
     )
     next_best = outcome.runner_up
+    if outcome.fastest:
+        # The plan is compared with the fastest one already.
+        return
     if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
         loss = next_best.step_s / best.step_s - 1
         simpler = "simpler, " if next_best.is_simpler else ""
