@@ -55,7 +55,10 @@ def solve(
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
 ) -> Outcome | ServingOutcome:
-    """Return the fastest plan that fits, with its proof, or why there is none.
+    """Return the best plan that fits, with its proof, or why there is none.
+
+    That is the simplest of the plans that are hardly slower than the fastest one,
+    `Outcome.fastest`, unless the `objective` of the spec is another.
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
@@ -87,8 +90,8 @@ def solve(
         >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
         >>> outcome.status
         'optimal'
-        >>> outcome.best.plan.cp
-        2
+        >>> outcome.best.plan.dp_shard, outcome.fastest.plan.cp
+        (2, 2)
     """
     is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}

@@ -1,4 +1,4 @@
-"""`meshwright solve`: the fastest plan that fits."""
+"""`meshwright solve`: the best plan that fits."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def solve(
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """Find the fastest plan that fits, and prove it."""
+    """Find the simplest of the fastest plans that fit, and prove it."""
     check_writable(output)
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
