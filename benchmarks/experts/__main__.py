@@ -19,6 +19,9 @@ from benchmarks.experts.judge import Verdict, judge
 from benchmarks.experts.read import configurations, exceptions
 from meshwright.spec.limits import DEFAULT_OOM_RISK
 
+FAR = 0.1
+"""A claimed gain that asks for an explanation."""
+
 
 def main() -> None:
     """Judge and print."""
@@ -39,6 +42,7 @@ def main() -> None:
         return
     console = Console(width=190)
     console.print(table(told))
+    console.print(recommendations(told))
     console.print("\n".join(refusals(told)), markup=False, soft_wrap=True)
     console.print("\n".join(summary(told)), markup=False, soft_wrap=True)
 
@@ -68,6 +72,32 @@ def table(told: Iterable[Verdict]) -> Table:
             faster,
         )
     return result
+
+
+def recommendations(told: Iterable[Verdict]) -> Table:
+    """Return the published plan beside the recommended one, where it fits."""
+    result = Table(title="Published plans, and what Meshwright recommends instead")
+    names = ("configuration", "techniques", "recommended", "its techniques")
+    for name in names:
+        result.add_column(name, overflow="fold")
+    for name in ("theirs s", "recommended s", "gain"):
+        result.add_column(name, justify="right")
+    for own in told:
+        if own.recommended_s is None:
+            continue
+        result.add_row(
+            own.id,
+            _joined(own.techniques),
+            "the same" if own.gain == 0 else own.recommended,
+            _joined(own.recommended_techniques),
+            *map(_seconds, (own.step_s, own.recommended_s)),
+            f"{own.gain or 0.0:.1%}",
+        )
+    return result
+
+
+def _joined(techniques: tuple[str, ...]) -> str:
+    return " + ".join(techniques) or "none"
 
 
 def _fit(own: Verdict) -> str:
@@ -113,7 +143,27 @@ def summary(told: list[Verdict]) -> Iterator[str]:
             )
     judged = [own for own in told if own.beats_optimum is not None]
     faster = sum(bool(own.beats_optimum) for own in judged)
+    yield from _recommended(told)
     yield f"measured faster than the proven optimum: {faster} of {len(judged)}"
+
+
+def _recommended(told: list[Verdict]) -> Iterator[str]:
+    """Yield how the recommended plans compare with those of the teams."""
+    both = [own for own in told if own.gain is not None]
+    if not both:
+        return
+    gains = sorted(own.gain or 0.0 for own in both)
+    simpler = sum(bool(own.is_simpler) for own in both)
+    far = sum(gain > FAR for gain in gains)
+    p90 = gains[int(0.9 * (len(gains) - 1))]
+    yield (
+        f"recommended plans that are as simple as theirs, or simpler: {simpler} of "
+        f"{len(both)}"
+    )
+    yield (
+        f"claimed gain over theirs: median {statistics.median(gains):.1%}, p90 "
+        f"{p90:.1%}; above {FAR:.0%}: {far} of {len(both)}"
+    )
 
 
 if __name__ == "__main__":

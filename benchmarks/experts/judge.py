@@ -8,6 +8,7 @@ from pydantic import BaseModel, computed_field
 
 import meshwright as mw
 from benchmarks.experts.read import Configuration
+from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
 
 MEMORY = frozenset({"memory", "host_memory"})
@@ -38,7 +39,15 @@ class Verdict(BaseModel):
     step_s: float | None = None
     measured_s: float | None = None
     optimum_s: float | None = None
-    """The proven optimum of the same spec, where a step was measured."""
+    """The proven optimum of the same spec, where the plan fits or was measured."""
+    recommended: str = ""
+    """The simplest plan within the tolerance of the optimum."""
+    recommended_s: float | None = None
+    techniques: tuple[str, ...] = ()
+    """What the published plan has beyond data parallelism."""
+    recommended_techniques: tuple[str, ...] = ()
+    is_simpler: bool | None = None
+    """Whether the recommended plan is as simple as the published one, or simpler."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -52,6 +61,12 @@ class Verdict(BaseModel):
         """Return whether the measured step is faster than the proven optimum."""
         lead = _over(self.optimum_s, self.measured_s)
         return None if lead is None else lead > 0
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gain(self) -> float | None:
+        """Return by how much the recommended plan is claimed to be faster."""
+        return _over(self.step_s, self.recommended_s)
 
 
 def _over(predicted: float | None, measured: float | None) -> float | None:
@@ -78,11 +93,13 @@ def judge(own: Configuration) -> Verdict:
             "has_experts": spec.model.moe is not None,
         }
         pinned = mw.load({**asked, "pins": own.plan}, mw.Spec)
-        outcome = mw.solve(pinned, by_kind=False)
+        outcome = mw.solve(pinned, by_kind=False, fastest=True)
     except mw.SpecError as error:
         why = str(error).splitlines()[0].removeprefix("fields: ")
         return told.model_copy(update={"refused_by": why})
-    if own.measured_step_s and (best := mw.solve(spec, by_kind=False).best):
+    if outcome.best is not None:
+        facts |= _recommended(spec, outcome.best.plan)
+    elif own.measured_step_s and (best := mw.solve(spec, by_kind=False).optimum):
         facts["optimum_s"] = best.step_s
     if outcome.best is not None:
         facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
@@ -90,6 +107,23 @@ def judge(own: Configuration) -> Verdict:
     else:
         facts |= _miss(outcome.near_miss)
     return told.model_copy(update=facts)
+
+
+def _recommended(spec: mw.Spec, theirs: mw.Plan) -> dict[str, Any]:
+    """Return what is said of the plan that one should run instead of a team's."""
+    own = mw.solve(spec, by_kind=False)
+    if own.best is None or own.optimum is None:
+        return {}
+    criteria = spec.objective.criteria
+    ours = complexity(spec, own.best.plan, criteria)
+    return {
+        "optimum_s": own.optimum.step_s,
+        "recommended": own.best.plan.brief,
+        "recommended_s": own.best.step_s,
+        "techniques": names_of_techniques(theirs),
+        "recommended_techniques": names_of_techniques(own.best.plan),
+        "is_simpler": ours <= complexity(spec, theirs, criteria),
+    }
 
 
 def _miss(miss: NearMiss | None) -> dict[str, Any]:

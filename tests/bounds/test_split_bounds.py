@@ -20,13 +20,10 @@ from meshwright.bounds.memory_fit import (
 from meshwright.bounds.stages import Stages, fits
 from meshwright.bounds.upper_bounds import construct_split, split_fits, split_ticks
 from meshwright.cost.job import make_job
-from meshwright.cpsat.problem import Proof
-from meshwright.deadline import NEVER
 from meshwright.lattice.lattice import build_lattice
 from meshwright.loading.load import load_question, load_spec
 from meshwright.plans.columns import Ints
 from meshwright.solver import nearest_miss
-from meshwright.solver.sequential_proof import prove_sequentially
 from meshwright.spec.spec import Spec
 from tests.helpers.irregular import loaded
 
@@ -152,15 +149,3 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
     own = make_job(spec.model_copy(update={"limits": limits}))
     capacity = capacity_chunks(own.spec.usable_gib)
     assert nearest_miss._least_full(own, costs) == np.maximum(needed, capacity).argmin()
-
-
-def test_rows_without_a_split_are_not_proven() -> None:
-    def prove_one(row: int) -> Proof:
-        assert row == 1
-        return Proof("optimal", 0, ((1, 0),), 5, 5.0)
-
-    lower, upper = np.array([np.inf, 4.0, np.inf]), np.full(3, np.inf)
-    proof = prove_sequentially(lower, upper, prove_one, lambda own: own, NEVER)
-    assert (proof.status, proof.skeleton, proof.ticks) == ("optimal", 1, 5)
-    none = prove_sequentially(lower[:1], upper[:1], prove_one, lambda own: own, NEVER)
-    assert none.status == "infeasible"

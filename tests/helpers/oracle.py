@@ -108,6 +108,23 @@ def every_plan(
 
     Only of splits that fit; limits on links are not looked at.
     """
+    for own in every_split(spec):
+        yield own.rows, own.step_s, own.peak_gib
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A skeleton with every split of its layers that fits, (splits, stages)."""
+
+    rows: Skeletons
+    layers: Ints
+    recomputed: Ints
+    step_s: NDArray[np.float64]
+    peak_gib: NDArray[np.float64]
+
+
+def every_split(spec: Spec) -> Iterator[Splits]:
+    """Yield every skeleton on a tree; limits on links are not looked at."""
     job = make_job(spec)
     meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
     rows = _every_row(spec, meshes)
@@ -123,7 +140,13 @@ def every_plan(
         peak_gib = _peak_bytes(one, layers, recomputed) / GIB
         fits = peak_gib <= spec.usable_gib
         fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
-        yield one.rows, _step_s(one, layers, recomputed)[fits], peak_gib[fits]
+        yield Splits(
+            one.rows,
+            layers[fits],
+            recomputed[fits],
+            _step_s(one, layers, recomputed)[fits],
+            peak_gib[fits],
+        )
 
 
 def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:

@@ -22,6 +22,8 @@ class Effort(TypedDict, total=False):
     seed: int
     workers: int
     top: int
+    fastest: bool
+    near: float
     by_kind: bool | None
     framework_limits: bool
     profile: str | Profile

@@ -16,6 +16,7 @@ from meshwright.api.options import (
 from meshwright.cost.profile import Profile
 from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Interrupt
+from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Outcome
@@ -28,6 +29,9 @@ from meshwright.spec.spec import Spec
 
 MOST_GPUS_BY_KIND = 8
 """Largest cluster for which the best plan of every kind is found by default."""
+
+MOST_NEAR = 0.25
+"""Largest share of the step time within which every plan is listed."""
 
 
 @overload
@@ -45,13 +49,18 @@ def solve(
     seed: int = 0,
     workers: int = 1,
     top: int = 1,
+    fastest: bool = False,
+    near: float = 0.0,
     by_kind: bool | None = None,
     framework_limits: bool = False,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
 ) -> Outcome | ServingOutcome:
-    """Return the fastest plan that fits, with its proof, or why there is none.
+    """Return the best plan that fits, with its proof, or why there is none.
+
+    That is the simplest of the plans that are hardly slower than the fastest one,
+    `Outcome.fastest`, unless the `objective` of the spec is another.
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
@@ -60,6 +69,9 @@ def solve(
         seed: The seed of CP-SAT.
         workers: Threads of CP-SAT; the answer is the same for any number.
         top: How many plans to return, each proven to be next (`Outcome.others`).
+        fastest: Whether to return the fastest plan, whatever `objective` the spec has.
+        near: Share of the fastest step time, such as 0.02, within which every plan is
+            found, and what they share (`Outcome.near`).
         by_kind: Whether to prove the best plan of each kind too: TP, PP, DP/ZeRO and
             their mixtures. Without: on clusters of up to 8 GPUs.
         framework_limits: Whether to say what the limits of the framework cost: each is
@@ -80,18 +92,21 @@ def solve(
         >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
         >>> outcome.status
         'optimal'
-        >>> outcome.best.plan.cp
-        2
+        >>> outcome.best.plan.dp_shard, outcome.fastest.plan.cp
+        (2, 2)
     """
     is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
-    given["framework_limits"] = framework_limits
+    given |= {"framework_limits": framework_limits, "fastest": fastest}
+    given["near"] = near > 0
     refuse_beside_inference(spec, given)
     options = Options(
         time_limit_s=seconds(time_limit_s),
         seed=seed,
         workers=workers,
         top=top,
+        tolerance=0.0 if fastest else _tolerance(spec),
+        near=_near(spec, near),
         is_by_kind=is_small if by_kind is None else by_kind,
         is_safety=True,
         profile=read_profile(profile),
@@ -109,3 +124,21 @@ def model_size(spec: Spec | ServingSpec) -> ModelSize:
     """Return the parameters of the model of a spec."""
     total, active = total_params(spec.model), active_params(spec.model)
     return ModelSize(name=spec.model.name, params=total, active_params=active)
+
+
+def _tolerance(spec: Spec | ServingSpec) -> float:
+    """Return what a simpler plan may take more than the fastest, as a share."""
+    return 0.0 if isinstance(spec, ServingSpec) else spec.objective.tolerance
+
+
+def _near(spec: Spec | ServingSpec, near: float) -> float:
+    """Return the share within which to find every plan.
+
+    Raises:
+        SpecError: it is none, or the cluster has unlike parts.
+    """
+    if not 0 <= near <= MOST_NEAR:
+        raise SpecError(f"near: {near!r}: expected a share from 0 to {MOST_NEAR}")
+    if near and spec.cluster.parts:
+        raise SpecError("near: not for clusters of unlike parts")
+    return near

@@ -18,6 +18,7 @@ import numpy as np
 from meshwright.bounds.candidates import (
     Candidates,
     FittingSkeletons,
+    count_skeletons,
     kth_best_upper,
     lower_bound_against,
     place_and_bound,
@@ -74,6 +75,8 @@ class Pruned:
     """What is left of a lattice, and where the rest went."""
 
     candidates: Candidates
+    near: Candidates
+    """Candidates for plans within reach of the best one; the others are among them."""
     counts: Counts
     open_bound: float
     """Least bound of the skeletons that time ran out on, ticks; infinite if none."""
@@ -89,6 +92,9 @@ def prune(
     is_pruning: bool = True,
     families: Families | None = None,
     known: float = np.inf,
+    reach: float = 1.0,
+    *,
+    has_dominated: bool = False,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
@@ -96,8 +102,12 @@ def prune(
     bounded, whatever the deadline. Without pruning every skeleton that fits is a
     candidate. `families` are those of the lattice, if they are known already. `known`
     are the ticks of a plan that exists anyway: none slower than that is wanted.
+    `reach` is what plans of `near` take at most over what the best one takes; with
+    `has_dominated` dominated ones are among them.
     """
-    search = _Search(job, lattice, keep, spare, is_pruning, deadline, known)
+    search = _Search(
+        job, lattice, keep, spare, is_pruning, deadline, known, reach, has_dominated
+    )
     families = find_families(job, lattice) if families is None else families
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
@@ -110,8 +120,11 @@ def prune(
         search.visit(families.rows(part))
         left = others[families.lower[others] <= search.best]
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
-    candidates = within_best(job, search.found, search.best)
-    survivors = _count_skeletons(lattice, candidates)
+    near = within_best(job, search.found, search.best)
+    candidates = near
+    if reach > 1:
+        candidates = within_best(job, search.found, search.narrow)
+    survivors = count_skeletons(lattice, candidates)
     counts = Counts(
         skeletons=lattice.skeletons,
         no_memory=search.no_memory,
@@ -119,17 +132,7 @@ def prune(
         survivors=survivors,
     )
     not_visited = float(families.lower[left].min(initial=np.inf))
-    return Pruned(candidates, counts, min(not_visited, search.open_bound()))
-
-
-def _count_skeletons(lattice: Lattice, candidates: Candidates) -> int:
-    """Return the number of skeletons, those in several GPU orders counted once."""
-    if not lattice.table.has_choice:
-        return len(candidates.lower)
-    meshes = candidates.costs.rows.mesh.tolist()
-    axes = {mesh: lattice.table.place(mesh).mesh.tobytes() for mesh in set(meshes)}
-    pairs = zip(candidates.unplaced.tolist(), meshes, strict=True)
-    return len({(row, axes[mesh]) for row, mesh in pairs})
+    return Pruned(candidates, near, counts, min(not_visited, search.open_bound()))
 
 
 class _Search:
@@ -144,10 +147,14 @@ class _Search:
         is_pruning: bool,
         deadline: Deadline,
         known: float,
+        reach: float,
+        has_dominated: bool,
     ) -> None:
         self._job, self._lattice = job, lattice
-        self._keep, self._wanted = keep, keep + spare
+        self._wanted = keep + spare
         self._is_pruning, self._deadline = is_pruning, deadline
+        self._reach = reach
+        self._drops_dominated = is_pruning and keep == 1 and not has_dominated
         self._size = FIRST_BATCH
         self._visited: list[tuple[Ints, Floats, Ints]] = []
         """Skeletons of each part, their bounds, and which of them time ran out on."""
@@ -156,6 +163,8 @@ class _Search:
         self.found = [place_and_bound(job, lattice, no_rows, np.inf, None)]
         self.best = known
         """Ticks of the slowest plan that is still wanted."""
+        self.narrow = known
+        """Ticks of the slowest of the best plans: the same where none is in reach."""
         self.no_memory = 0
         """Visited skeletons that do not fit in memory."""
 
@@ -171,7 +180,7 @@ class _Search:
         part = self._lattice.take(index)
         memory = MemoryFit(job, part)
         fitting = self._fitting(part, memory.is_fitting())
-        if self._is_pruning and self._keep == 1:
+        if self._drops_dominated:
             fitting = fitting[~is_dominated(job, part, fitting)]
         rows = FittingSkeletons(index[fitting], memory.costs(fitting))
         self._bound(rows, with_times(job, rows.memory, memory.price_group[fitting]))
@@ -240,7 +249,9 @@ class _Search:
         found = place_and_bound(self._job, self._lattice, batch, self.best, search)
         self.found.append(found.up_to(self.best))
         if self._is_pruning:
-            self.best = min(self.best, kth_best_upper(self.found, self._wanted))
+            self.narrow = min(self.narrow, kth_best_upper(self.found, self._wanted))
+            in_reach = self._reach * kth_best_upper(self.found, 1)
+            self.best = min(self.best, max(self.narrow, in_reach))
 
     def open_bound(self) -> float:
         """Return the least bound of skeletons or GPU orders that time ran out on."""

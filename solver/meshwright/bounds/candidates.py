@@ -125,3 +125,13 @@ def within_best(job: Job, found: list[Candidates], best: float) -> Candidates:
 def lower_bound_against(best: float) -> Callable[[Stages], Floats]:
     """Return the lower bound as a function of stages; it may be loose above `best`."""
     return lambda stages: lower_bound(stages, best)
+
+
+def count_skeletons(lattice: Lattice, candidates: Candidates) -> int:
+    """Return the number of skeletons, those in several GPU orders counted once."""
+    if not lattice.table.has_choice:
+        return len(candidates.lower)
+    meshes = candidates.costs.rows.mesh.tolist()
+    axes = {mesh: lattice.table.place(mesh).mesh.tobytes() for mesh in set(meshes)}
+    pairs = zip(candidates.unplaced.tolist(), meshes, strict=True)
+    return len({(row, axes[mesh]) for row, mesh in pairs})

@@ -1,4 +1,4 @@
-"""`meshwright solve`: the fastest plan that fits."""
+"""`meshwright solve`: the best plan that fits."""
 
 from __future__ import annotations
 
@@ -70,6 +70,16 @@ def solve(
     top: Annotated[
         int, typer.Option(min=1, max=100, help="Show the K best plans.")
     ] = 1,
+    fastest: Annotated[
+        bool,
+        typer.Option(
+            "--fastest", help="The fastest plan, whatever objective the spec has."
+        ),
+    ] = False,
+    near: Annotated[
+        str,
+        typer.Option(help="Prove all plans within such a share: 2%, and what is free."),
+    ] = "0%",
     by_kind: Annotated[
         bool | None,
         typer.Option(
@@ -114,7 +124,7 @@ def solve(
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """Find the fastest plan that fits, and prove it."""
+    """Find the simplest of the fastest plans that fit, and prove it."""
     check_writable(output)
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
@@ -128,7 +138,7 @@ def solve(
 
         is_fitted = profile != DEFAULT_PROFILE
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
-        given["--ideal"] = ideal
+        given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
         given["--export"] = export is not None
         refuse_beside_inference(loaded, given)
         with Progress() as progress:
@@ -138,6 +148,8 @@ def solve(
                 seed=seed,
                 workers=workers,
                 top=top,
+                fastest=fastest,
+                near=_share(near),
                 by_kind=by_kind,
                 framework_limits=ideal,
                 profile=profile,
@@ -151,6 +163,22 @@ def solve(
         if export is not None and outcome.best is not None:
             _export(loaded, outcome, export)
     raise typer.Exit(_exit_code(outcome, interrupt))
+
+
+def _share(near: str) -> float:
+    """Return the share that an option says.
+
+    Raises:
+        SpecError: it says none.
+    """
+    from meshwright.errors import SpecError
+    from meshwright.escape import printable
+    from meshwright.spec.objective import to_share
+
+    share = to_share(near)
+    if share is None:
+        raise SpecError(f"--near {printable(near)}: expected a share, such as 2%")
+    return share
 
 
 def _sections(outcome: Outcome | ServingOutcome) -> list[Section]:

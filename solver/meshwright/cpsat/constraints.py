@@ -208,6 +208,22 @@ def keep_pinned_recompute(
         _pin(model, skeleton, variables, problem.pinned_recompute)
 
 
+def recompute_every_layer(
+    model: CpModel, problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that all layers are recomputed, where not some alone may be.
+
+    r_e = n_e
+    """
+    if not problem.recomputes_every_layer:
+        return
+    for skeleton in skeletons:
+        if skeleton.choice.is_recomputing:
+            pairs = zip(skeleton.layers, skeleton.recomputed, strict=True)
+            for held, recomputed in pairs:
+                model.add(recomputed == held)
+
+
 def _pin(
     model: CpModel,
     skeleton: SkeletonVars,
@@ -233,4 +249,5 @@ RULES: tuple[Callable[[CpModel, Problem, Sequence[SkeletonVars]], None], ...] = 
     limit_link_use,
     keep_pinned_layers,
     keep_pinned_recompute,
+    recompute_every_layer,
 )

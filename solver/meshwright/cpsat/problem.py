@@ -97,6 +97,8 @@ class Problem:
     """Layers of every stage, where the user pins them."""
     pinned_recompute: tuple[int, ...] | None = None
     """Recomputed layers of every stage, where the user pins them."""
+    recomputes_every_layer: bool = False
+    """Whether a skeleton that recomputes must recompute every layer."""
     link_share: float | None = None
     """Share of the step for which a link may be busy at most."""
 

@@ -112,7 +112,7 @@ class _LimitCosts:
 
 def _step_s(outcome: Outcome) -> float:
     """Return the step time of the best plan, infinite where none is known."""
-    return outcome.best.step_s if outcome.best else math.inf
+    return outcome.optimum.step_s if outcome.optimum else math.inf
 
 
 def _by_cost(limit: LiftedLimit) -> tuple[bool, float]:

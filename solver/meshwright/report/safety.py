@@ -18,10 +18,17 @@ SAME = 1e-9
 """Step times that differ by less, as a share, are the same but for rounding."""
 
 
-def safety_lines(best: PricedPlan, choices: Sequence[SafetyChoice] = ()) -> Lines:
-    """Return the probability that a plan fits, then the best plans at other risks."""
+def safety_lines(
+    best: PricedPlan,
+    choices: Sequence[SafetyChoice] = (),
+    fastest: PricedPlan | None = None,
+) -> Lines:
+    """Return the probability that a plan fits, then the fastest at other risks.
+
+    These are compared with the `fastest` plan, which is the best one unless given.
+    """
     fits = fit_text(best.fit_probability)
-    return Lines("How safe", (fits, *_choice_lines(best, choices)))
+    return Lines("How safe", (fits, *_choice_lines(fastest or best, choices)))
 
 
 def fit_text(probability: float) -> str:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from itertools import groupby
 
+from meshwright.report.near_plans import near_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.safety import safety_lines
+from meshwright.report.simplicity import simplest_lines, simplicity_sections
 from meshwright.report.tables import (
     Lines,
     Section,
@@ -24,28 +26,30 @@ def solve_sections(outcome: Outcome) -> list[Section]:
     """Return an outcome as sections: plan, time, memory, links, rivals, certificate."""
     if outcome.best is None:
         return [Lines(outcome.title, _no_plan(outcome))]
-    best = outcome.best
+    best, fastest = outcome.best, outcome.fastest or outcome.best
     parts: list[Section] = [
         Lines(
             outcome.title,
             (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best)),
         ),
+        *simplicity_sections(outcome),
         _time_table(best),
         _memory_table(best),
-        safety_lines(best, outcome.safety),
+        safety_lines(best, outcome.safety, outcome.fastest),
     ]
     if best.links:
         parts.append(_link_table(best))
     if outcome.arrangements:
-        parts.append(_arrangement_table(best, outcome))
+        parts.append(_arrangement_table(fastest, outcome))
     if outcome.by_kind:
-        parts.append(kind_table(best, outcome.by_kind))
+        parts.append(kind_table(fastest, outcome.by_kind))
     if outcome.others:
-        parts.append(_plans_table(best, outcome.others))
+        parts.append(_plans_table(fastest, outcome.others))
+    parts += near_sections(outcome.near)
     if outcome.band:
         parts.append(Lines("How sure", tuple(_band_lines(outcome, best, outcome.band))))
     if outcome.certificate:
-        parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
+        parts.append(Lines("Certificate", tuple(_certificate(outcome, best, fastest))))
     return parts
 
 
@@ -69,6 +73,9 @@ def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]
         f"{math.expm1(band.p90):.0%}."
     )
     next_best = outcome.runner_up
+    if outcome.fastest:
+        # The plan is compared with the fastest one already.
+        return
     if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
         loss = next_best.step_s / best.step_s - 1
         simpler = "simpler, " if next_best.is_simpler else ""
@@ -212,11 +219,14 @@ def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
     return Table("Best plans", ("rank", "step", "loses", "plan"), rows)
 
 
-def _certificate(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
+def _certificate(
+    outcome: Outcome, best: PricedPlan, fastest: PricedPlan
+) -> Iterator[str]:
     certificate = outcome.certificate
     if certificate is None:
         return
-    yield from claim_lines(outcome.status, certificate, best.step_s)
+    yield from claim_lines(outcome.status, certificate, fastest.step_s)
+    yield from simplest_lines(outcome)
     if best.plan.pp > 1:
         gap = best.schedule_s / best.step_s - 1
         difference = f"{abs(gap):.2%} {'more' if gap > 0 else 'less'}"

@@ -11,8 +11,10 @@ from meshwright.plans.rule import BrokenRule
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
 from meshwright.results.model_size import ModelSize
+from meshwright.results.near_plans import NearPlans
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
+from meshwright.results.simplicity import Simplicity
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -44,6 +46,14 @@ class Certificate(SpecModel):
     seed: int
     left_open: str = Field(
         "", description="Why optimality is not proven, if it is not."
+    )
+    tolerance: float = Field(
+        0.0,
+        description="Share of the fastest step time that may be given up for a simpler "
+        "plan.",
+    )
+    is_simplest: bool = Field(
+        True, description="Whether no plan within the tolerance is simpler."
     )
 
 
@@ -123,8 +133,10 @@ class Outcome(Result):
     Example:
         >>> import meshwright as mw
         >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
-        >>> outcome.status, outcome.best.plan.cp, outcome.certificate.gap
+        >>> outcome.status, outcome.best.plan.dp_shard, outcome.certificate.gap
         ('optimal', 2, 0.0)
+        >>> outcome.fastest.plan.cp, f"{outcome.simplicity.loss:.1%}"
+        (2, '0.5%')
         >>> mw.Outcome.from_json(outcome.to_json()).best == outcome.best
         True
     """
@@ -138,10 +150,19 @@ class Outcome(Result):
         (), description="Ways to use unlike parts, the fastest first."
     )
     best: PricedPlan | None = None
+    fastest: PricedPlan | None = Field(
+        None, description="The fastest plan, where the best is a simpler one."
+    )
+    simplicity: Simplicity | None = Field(
+        None, description="In what the best plan is simpler than the fastest."
+    )
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()
     safety: tuple[SafetyChoice, ...] = Field(
         (), description="What more or less safety would change."
+    )
+    near: NearPlans | None = Field(
+        None, description="Every plan near the fastest, if that was asked for."
     )
     rival: Rival | None = None
     band: Band | None = None
@@ -161,6 +182,11 @@ class Outcome(Result):
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def optimum(self) -> PricedPlan | None:
+        """Return the fastest plan, which is the best one unless that is simpler."""
+        return self.fastest or self.best
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data that `solve --format json` prints.

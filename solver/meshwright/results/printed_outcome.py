@@ -9,6 +9,7 @@ from pydantic import Field
 from meshwright.plans.plan import Plan
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.model_size import ModelSize
+from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -21,6 +22,7 @@ from meshwright.results.outcome import (
 from meshwright.results.priced_plan import LinkLoad, PricedPlan
 from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
 from meshwright.results.result import Status
+from meshwright.results.simplicity import Simplicity
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 
@@ -33,6 +35,13 @@ class PrintedCertificate(SpecModel):
     counts: Counts
     seed: int
     left_open: str = Field("", description="Why it is no proof, where it is none.")
+    tolerance: float = Field(
+        0.0,
+        description="Share of the fastest step given up for a simpler plan at most.",
+    )
+    is_simplest: bool = Field(
+        True, description="Whether none within the tolerance is simpler."
+    )
 
 
 class PrintedKind(SpecModel):
@@ -67,6 +76,15 @@ class PrintedOutcome(SpecModel):
     bound_s: float | None = Field(None, description="No plan takes less.")
     gap: float | None = None
     solver: PrintedCertificate | None = None
+    fastest: PrintedPlan | None = Field(
+        None, description="The fastest plan, where this one is simpler."
+    )
+    simplicity: Simplicity | None = Field(
+        None, description="In what this plan is simpler than the fastest."
+    )
+    near: NearPlans | None = Field(
+        None, description="Every plan near the fastest, with `--near`."
+    )
     others: tuple[PrintedPlan, ...] | None = Field(
         None, description="The next best plans, where they were asked for."
     )
@@ -100,6 +118,11 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["solver"] = PrintedCertificate.model_validate(rest)
         others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)
         fields["others"] = tuple(others)
+    if outcome.near is not None:
+        fields["near"] = outcome.near
+    if outcome.fastest is not None:
+        fields["fastest"] = PrintedPlan.of(outcome.fastest, capacity_gib)
+        fields["simplicity"] = outcome.simplicity
     if outcome.framework_limits is not None:
         fields["framework_limits"] = outcome.framework_limits
     if outcome.model is not None:
@@ -139,6 +162,9 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "title": printed.spec,
         "status": printed.status,
         "best": _best(printed),
+        "fastest": printed.fastest.priced if printed.fastest else None,
+        "simplicity": printed.simplicity,
+        "near": printed.near,
         "others": tuple(own.priced for own in others),
         "by_kind": tuple(kinds),
         "safety": printed.safety,

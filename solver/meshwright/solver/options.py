@@ -21,6 +21,10 @@ class Options:
     workers: int = 1
     top: int = 1
     """How many plans to return, best first; they differ in more than the mesh."""
+    tolerance: float = 0.0
+    """Share of the fastest step time that may be given up for a simpler plan."""
+    near: float = 0.0
+    """Share of the fastest step time within which to find every plan; 0 for none."""
     is_by_kind: bool = False
     """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
     is_safety: bool = False
@@ -33,7 +37,7 @@ class Options:
     most_effort: float = np.inf
     """Deterministic seconds that CP-SAT may take, equal on every machine."""
     is_brief: bool = False
-    """Whether to leave out rival, error band and runner-up."""
+    """Whether to leave out rival, error band, runner-up, simpler and near plans."""
     is_pruning: bool = True
     """Whether bounds exclude skeletons; else CP-SAT gets all that fit in memory."""
     profile: Profile = field(default_factory=Profile)

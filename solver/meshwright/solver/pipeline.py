@@ -76,6 +76,8 @@ def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
 def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:
     """Return the best outcome of all arrangements on unlike parts."""
     ways, found = list(arrangements(spec)), list[tuple[str, Outcome]]()
+    # Arrangements are compared by the fastest plan of each.
+    options = replace(options, tolerance=0.0, near=0.0)
     for arrangement in ways:
         options.on_progress(arrangement.sentence)
         try:
@@ -105,7 +107,7 @@ def _with_safety(
     outcome: Outcome, prepared: Prepared, options: Options, deadline: Deadline
 ) -> Outcome:
     """Return an outcome with what more or less safety would change, if wanted."""
-    best = outcome.best
+    best = outcome.optimum
     if best is None or not options.is_safety:
         return outcome
     options.on_progress("comparing risks of running out of memory")
@@ -132,7 +134,7 @@ def _by_techniques(
         if options.interrupt.is_asked:
             return
         if techniques == solved:
-            best, miss, is_proven = whole.best, None, True
+            best, miss, is_proven = whole.optimum, None, True
         elif techniques in known:
             part = prepared.among(legal == techniques)
             outcome = best_outcome(part, options, deadline)
@@ -146,6 +148,6 @@ def _by_techniques(
 
 def _techniques_solved(job: Job, whole: Outcome) -> int | None:
     """Return the techniques of the best plan, if that is proven."""
-    if whole.best is None or whole.status != "optimal":
+    if whole.optimum is None or whole.status != "optimal":
         return None
-    return int(techniques_of(to_row(job.fabric, whole.best.plan)[0])[0])
+    return int(techniques_of(to_row(job.fabric, whole.optimum.plan)[0])[0])

@@ -42,8 +42,10 @@ def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Ou
     ).outcome()
     if relaxed.status == "infeasible":
         return relaxed
-    if relaxed.best:
+    if relaxed.best and not options.near:
         plans = (relaxed.best.plan, *(other.plan for other in relaxed.others))
+        if relaxed.fastest:
+            plans = (*plans, relaxed.fastest.plan)
         if all(_keeps(job, plan) for plan in plans):
             return _within_limit(job, relaxed)
     bound = ticks_down(relaxed.certificate.bound_s) if relaxed.certificate else 0.0

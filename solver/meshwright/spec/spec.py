@@ -16,6 +16,7 @@ from meshwright.spec.gpu import Precision
 from meshwright.spec.limits import Limits
 from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.model import Model
+from meshwright.spec.objective import DEFAULT_OBJECTIVE, ObjectiveField
 from meshwright.spec.pins import Pins
 from meshwright.spec.run import TrainingRun
 from meshwright.spec.training import Training
@@ -40,6 +41,11 @@ class Spec(SpecModel):
     limits: Limits = Field(default_factory=lambda: Limits())
     pins: Pins = Field(default_factory=lambda: Pins())
     run: TrainingRun = Field(default_factory=lambda: TrainingRun())
+    objective: ObjectiveField = Field(
+        default_factory=lambda: DEFAULT_OBJECTIVE,
+        description="What the best plan is best in: step_s, or levels with tolerances, "
+        "such as [{step_s: 2%}, simplest].",
+    )
     _lifted_limits: frozenset[str] = PrivateAttr(frozenset())
     _memory_spread: MemorySpread = PrivateAttr(GENERIC)
 

@@ -1,4 +1,4 @@
-"""The sequential proof: skeletons are proven one after another, least bound first.
+"""The proof in turn: skeletons are proven one after another, least bound first.
 
 One CP-SAT model of all skeletons has a weak relaxation: it takes a minute for two
 hundred skeletons that take a fiftieth of a second each alone. And a plan that is proven
@@ -17,7 +17,7 @@ from meshwright.deadline import Deadline
 from meshwright.plans.columns import Floats
 
 
-def prove_sequentially(
+def prove_in_turn(
     lower: Floats,
     upper: Floats,
     prove_one: Callable[[int], Proof],

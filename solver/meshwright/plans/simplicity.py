@@ -1,0 +1,81 @@
+"""How simple skeletons are, by each criterion: 0 is simplest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.encoding import to_unplaced_row
+from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
+from meshwright.spec.simplicity import LONG_CONTEXT, Criterion
+from meshwright.spec.spec import Spec
+
+
+def used_techniques(rows: Skeletons) -> dict[str, Bools]:
+    """Return which techniques beyond data parallelism each row has, by name.
+
+    Sharded optimizer state (ZeRO-1) and sequence parallelism are not counted: the one
+    comes with data parallelism, the other with tensor parallelism.
+    """
+    return {
+        "tensor parallelism": rows.tp > 1,
+        "pipeline": rows.pp > 1,
+        "interleaving": rows.vpp > 1,
+        "zero-bubble or GPipe": rows.schedule != ONE_F_ONE_B,
+        "context parallelism": rows.cp > 1,
+        "expert parallelism": rows.ep > 1,
+        "ZeRO-2 or 3": rows.zero > 1,
+        "recomputation": rows.recompute != NONE,
+        "offload": rows.offload != KEEPS_ALL,
+    }
+
+
+def _techniques(_spec: Spec, rows: Skeletons) -> Ints:
+    used = used_techniques(rows).values()
+    return np.asarray(np.sum(list(used), axis=0, dtype=np.int64))
+
+
+def _is_odd(_spec: Spec, rows: Skeletons) -> Bools:
+    """Return which micro-batches are no power of two."""
+    return np.asarray(rows.micro_batch & (rows.micro_batch - 1) != 0)
+
+
+OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
+    "techniques": _techniques,
+    "offload": lambda _, rows: rows.offload != KEEPS_ALL,
+    "short_context_parallel": lambda spec, rows: (
+        (rows.cp > 1) & (spec.training.seq_len < LONG_CONTEXT)
+    ),
+    "zero3_in_pipeline": lambda _, rows: (rows.zero == 3) & (rows.pp > 1),
+    "odd_micro_batch": _is_odd,
+}
+"""Criteria that depend on the skeleton alone."""
+
+
+OF_PLAN: dict[Criterion, Callable[[Plan], bool]] = {
+    "uneven_stages": lambda plan: len({own.layers for own in plan.stages}) > 1,
+    "partial_recompute": lambda plan: plan.recomputes_some_layers,
+}
+"""Criteria that depend on how the layers of the skeleton are split."""
+
+
+def complexity(
+    spec: Spec, plan: Plan, criteria: tuple[Criterion, ...]
+) -> tuple[int, ...]:
+    """Return how simple a plan is by each of some criteria; less is simpler."""
+    row = to_unplaced_row(plan)
+    return tuple(
+        int(OF_PLAN[name](plan))
+        if name in OF_PLAN
+        else int(OF_ROWS[name](spec, row)[0])
+        for name in criteria
+    )
+
+
+def names_of_techniques(plan: Plan) -> tuple[str, ...]:
+    """Return the techniques beyond data parallelism that a plan has."""
+    used = used_techniques(to_unplaced_row(plan))
+    return tuple(name for name, is_used in used.items() if is_used[0])

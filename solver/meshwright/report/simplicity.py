@@ -1,0 +1,57 @@
+"""What the simplest plan costs against the fastest one, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.report.tables import Lines, Section, seconds_text
+from meshwright.results.outcome import Outcome
+
+WORDS = {
+    "offload": "no state in host memory",
+    "short_context_parallel": "no short sequence split over GPUs",
+    "zero3_in_pipeline": "no ZeRO-3 in a pipeline",
+    "uneven_stages": "as many layers on every stage",
+    "partial_recompute": "every layer recomputed, or none",
+    "odd_micro_batch": "a micro-batch that is a power of two",
+}
+"""What a plan has that is simpler by a criterion."""
+
+
+def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
+    """Yield what the fastest plan is and gains, where the best one is simpler."""
+    told, fastest = outcome.simplicity, outcome.fastest
+    if told is None or fastest is None:
+        return
+    if told.criterion == "techniques":
+        simpler = f"{_named(told.techniques)}, not {_named(told.fastest_techniques)}"
+    else:
+        simpler = WORDS[told.criterion]
+    lines = (
+        f"It takes {told.loss:.2%} longer than the fastest plan "
+        f"({seconds_text(fastest.step_s)}), and is simpler: {simpler}.",
+        f"The fastest plan (--fastest): {fastest.plan}",
+    )
+    yield Lines("The simplest plan of those that are hardly slower", lines)
+
+
+def _named(techniques: tuple[str, ...]) -> str:
+    return " + ".join(techniques) or "data parallelism alone"
+
+
+def simplest_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield what is proven of the simplicity of the best plan."""
+    certificate = outcome.certificate
+    if certificate is None or not certificate.tolerance:
+        return
+    within = f"within {certificate.tolerance:.1%} of the fastest"
+    if not certificate.is_simplest:
+        yield f"Not proven: that no plan {within} is simpler."
+    elif outcome.simplicity is None:
+        yield f"None {within} is simpler."
+    else:
+        loss = outcome.simplicity.loss
+        yield (
+            f"Of the plan above: none is more than {loss:.2%} faster; none {within} is "
+            "simpler."
+        )

@@ -1,0 +1,68 @@
+"""The plans that might be better than the best one, within the error of the model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.bounds.integer_costs import TICK_S
+from meshwright.check.check import predict, schedule_s
+from meshwright.plans.columns import joined
+from meshwright.plans.encoding import to_row
+from meshwright.results.outcome import Band, Rival, RunnerUp
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
+from meshwright.solver.cpsat_problem import preference
+
+MOST_RIVALS = 16
+"""Survivors whose schedule is computed on its task graph, fastest first."""
+
+
+def alternatives(left: CandidatePlans, best: PricedPlan) -> dict[str, object]:
+    """Return the rival, the error band and the runner-up, as fields of an outcome."""
+    return {
+        "rival": _rival(left, best),
+        "band": _band(left),
+        "runner_up": _runner_up(left, best),
+    }
+
+
+def _rival(left: CandidatePlans, best: PricedPlan) -> Rival | None:
+    """Return the survivor that is faster than the best on the task graph, if any.
+
+    Only survivors within the gap between closed form and task graph can be faster.
+    """
+    gap_s = abs(best.step_s - best.schedule_s)
+    horizon = (best.step_s + gap_s) / TICK_S
+    upper = left.rows.upper
+    order = np.argsort(upper, kind="stable")[:MOST_RIVALS]
+    rivals = []
+    for row in order[upper[order] <= horizon].tolist():
+        plan = left.constructed(row)
+        rival_s = schedule_s(left.job, plan)
+        if rival_s < best.schedule_s * (1 - 1e-9):
+            rivals.append(Rival(plan=plan, schedule_s=rival_s))
+    return min(rivals, key=lambda rival: rival.schedule_s, default=None)
+
+
+def _band(left: CandidatePlans) -> Band | None:
+    """Return the errors of predictions for measured runs like this spec."""
+    measured = left.options.profile.errors(left.job.spec)
+    if measured is None:
+        return None
+    runs_of, errors = measured
+    return Band(runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90)
+
+
+def _runner_up(left: CandidatePlans, best: PricedPlan) -> RunnerUp | None:
+    """Return the fastest constructed plan that is slower than the best."""
+    upper = left.rows.upper
+    order = np.argsort(upper, kind="stable")
+    for row in order[np.isfinite(upper[order])].tolist():
+        plan = left.constructed(row)
+        step_s, _ = predict(left.job, plan)
+        if step_s > best.step_s + rounding_s(left.job, plan):
+            fabric = left.job.fabric
+            both = joined([to_row(fabric, own)[0] for own in (best.plan, plan)])
+            is_simpler = int(preference(both)[0]) == 1
+            return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)
+    return None

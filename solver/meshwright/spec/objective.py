@@ -1,0 +1,136 @@
+"""The `objective` of a spec: what the best plan is best in, level by level."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from meshwright.spec.base import Margin, Problem, SpecModel, refuse, to_number
+from meshwright.spec.simplicity import CRITERIA, Criterion
+
+Metric = Literal["step_s", "usd_per_mtoken", "kwh_per_mtoken", "train_days", "gpus"]
+"""What can be minimised. On one cluster and batch all but `gpus`, which is the same for
+all plans, are proportional to the step time."""
+
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+SIMPLEST = "simplest"
+
+_PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
+
+
+class Level(SpecModel):
+    """One level: later levels choose among plans within its tolerance."""
+
+    metric: Metric | Literal["simplest"]
+    tolerance: Margin = 0.0
+    criteria: tuple[Criterion, ...] = CRITERIA
+
+
+class Objective(SpecModel):
+    """Levels, the most important first."""
+
+    levels: tuple[Level, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Objective:
+        names = [level.metric for level in self.levels]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            refuse([Problem((), twice, "is there twice")])
+        if SIMPLEST in names[:-1]:
+            sentence = "comes last: of equally simple plans the fastest is taken"
+            refuse([Problem((), SIMPLEST, sentence)])
+        if names[-1] == SIMPLEST and not self._bounding:
+            sentence = "needs a level before it that bounds the step, as {step_s: 2%}"
+            refuse([Problem((), SIMPLEST, sentence)])
+        return self
+
+    @property
+    def _bounding(self) -> list[Level]:
+        """Return the levels that bound the step time."""
+        return [own for own in self.levels if own.metric not in ("gpus", SIMPLEST)]
+
+    @property
+    def tolerance(self) -> float:
+        """Return the share of the fastest step time that a simpler plan may take."""
+        if self.levels[-1].metric != SIMPLEST:
+            return 0.0
+        return min(level.tolerance for level in self._bounding)
+
+    @property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """Return what makes a plan simple, in the order of comparison."""
+        return self.levels[-1].criteria
+
+
+def to_share(value: object) -> float | None:
+    """Return a share from a number or a text such as '2%', or None."""
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    number = to_number(match[1] if match else value)
+    return number / 100 if match and number is not None else number
+
+
+def _as_objective(value: Any) -> Any:
+    if isinstance(value, Objective) or (isinstance(value, dict) and "levels" in value):
+        return value
+    levels = value if isinstance(value, list | tuple) else [value]
+    return {"levels": [_as_level(level) for level in levels]}
+
+
+def _as_level(value: Any) -> Any:
+    accepted = ", ".join((*METRICS, SIMPLEST))
+    name, said = value, None
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((name, said),) = value.items()
+    if name not in (*METRICS, SIMPLEST):
+        raise ValueError(f"expected {accepted}, or a list such as [{{step_s: 2%}}]")
+    if said is None:
+        return {"metric": name}
+    if name == SIMPLEST:
+        criteria = list(said) if isinstance(said, list | tuple) else [said]
+        unknown = [own for own in criteria if own not in CRITERIA]
+        if unknown or not criteria or len(set(criteria)) < len(criteria):
+            raise ValueError(f"expected some of {', '.join(CRITERIA)}, each once")
+        return {"metric": name, "criteria": criteria}
+    share = to_share(said)
+    if share is None:
+        raise ValueError(f"expected a tolerance for {name}, such as 2% or 0.02")
+    return {"metric": name, "tolerance": share}
+
+
+_SHARE: dict[str, Any] = {
+    "anyOf": [{"type": "number"}, {"type": "string", "pattern": "%$"}]
+}
+_LEVEL: dict[str, Any] = {
+    "anyOf": [
+        {"enum": [*METRICS, SIMPLEST]},
+        {
+            "type": "object",
+            "properties": {
+                **dict.fromkeys(METRICS, _SHARE),
+                SIMPLEST: {"type": "array", "items": {"enum": list(CRITERIA)}},
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+    ]
+}
+
+ObjectiveField = Annotated[
+    Objective,
+    BeforeValidator(_as_objective),
+    WithJsonSchema({"anyOf": [*_LEVEL["anyOf"], {"type": "array", "items": _LEVEL}]}),
+]
+
+FASTEST = Objective(levels=(Level(metric="step_s"),))
+"""The least step time, and nothing else."""
+
+DEFAULT_OBJECTIVE = Objective(
+    levels=(Level(metric="step_s", tolerance=0.02), Level(metric="simplest"))
+)
+"""What specs ask for that say nothing."""
