@@ -17,7 +17,7 @@ from meshwright.cost.parameters_and_flops import total_params
 from meshwright.cost.state import state_bytes
 from meshwright.economics.checkpoint_interval import daly_s, goodput, young_s
 from meshwright.economics.compression import GradientShape, bytes_share
-from meshwright.economics.prices import usd_per_hour, watts
+from meshwright.spec.prices import usd_per_hour, watts
 from meshwright.economics.training_run import run_report
 from meshwright.loading.load import load_spec
 from meshwright.report.tables import Lines

@@ -137,7 +137,7 @@ def parse_expression(text: object) -> Node:
             warnings.simplefilter("ignore", SyntaxWarning)
             tree = ast.parse(line.strip(), mode="eval").body
     except SyntaxError as error:
-        at = min(lead + (error.offset or 1), len(line) + 1)
+        at = min(lead + error.offset if error.offset else len(line), len(line) + 1)
         raise BadExpression(f"at character {at}: cannot be read; {ACCEPTED}") from None
     except (ValueError, RecursionError, MemoryError):
         raise BadExpression(f"cannot be read; {ACCEPTED}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from meshwright.spec import consistency
 from meshwright.spec.base import SpecModel, refuse
@@ -19,6 +19,7 @@ from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.run import TrainingRun
 from meshwright.spec.training import Training
+from meshwright.spec.user_rules import UserRule, with_names
 
 
 class Spec(SpecModel):
@@ -39,9 +40,17 @@ class Spec(SpecModel):
     training: Training
     limits: Limits = Field(default_factory=lambda: Limits())
     pins: Pins = Field(default_factory=lambda: Pins())
+    rules: tuple[UserRule, ...] = Field(
+        (), description="Rules of your own that every plan must keep."
+    )
     run: TrainingRun = Field(default_factory=lambda: TrainingRun())
     _lifted_limits: frozenset[str] = PrivateAttr(frozenset())
     _memory_spread: MemorySpread = PrivateAttr(GENERIC)
+
+    @field_validator("rules")
+    @classmethod
+    def _name_rules(cls, rules: tuple[UserRule, ...]) -> tuple[UserRule, ...]:
+        return with_names(rules)
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:
