@@ -11,6 +11,7 @@ from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.link_limit import LinkLimit
 from meshwright.bounds.lower_bounds import lower_bound, time_only_bound
 from meshwright.bounds.memory_fit import measure_stages, stages_by_pp, with_times
+from meshwright.bounds.rule_limit import keep_user_rules
 from meshwright.bounds.stages import Stages, has_one_split
 from meshwright.bounds.upper_bounds import (
     construct_pinned_split,
@@ -84,7 +85,7 @@ def place_and_bound(
     share = job.spec.limits.max_link_utilisation
     limit = None if share is None else LinkLimit(job, lattice, share)
     for index, stages in stages_by_pp(job, costs):
-        upper[index] = _constructed_ticks(job, limit, stages)
+        upper[index] = _constructed_ticks(job, lattice, limit, stages)
         if limit is not None:
             lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
     if not job.gpu_kinds:
@@ -95,14 +96,19 @@ def place_and_bound(
     return Candidates(costs, unplaced, floor, lower, upper)
 
 
-def _constructed_ticks(job: Job, limit: LinkLimit | None, stages: Stages) -> Floats:
+def _constructed_ticks(
+    job: Job, lattice: Lattice, limit: LinkLimit | None, stages: Stages
+) -> Floats:
     """Return the ticks of constructed splits, infinite if they break a rule."""
     layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     ticks = split_ticks(stages, layers, recomputed)
     allowed = split_fits(stages, layers, recomputed)
     if limit is not None:
         allowed &= limit.keeps(stages, layers, recomputed, ticks)
-    return np.where(allowed, ticks, np.inf)
+    ticks = np.where(allowed, ticks, np.inf)
+    rows = stages.costs.rows
+    keeps = keep_user_rules(job, lattice, rows, layers, recomputed, ticks)
+    return np.where(keeps, ticks, np.inf)
 
 
 def kth_best_upper(found: list[Candidates], k: int) -> float:

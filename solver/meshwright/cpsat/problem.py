@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Pairs = tuple[tuple[int, int], ...]
 """A split: the layers and the recomputed layers of every stage."""
@@ -69,6 +69,8 @@ class SkeletonChoice:
     same_in_chunks: int = 0
     """Chunks of a stage, where the same number of layers is recomputed in all chunks of
     the model; 0 where each stage has a number of its own."""
+    forbidden: tuple[Pairs, ...] = ()
+    """Splits that were found to break a rule."""
 
     @property
     def most_in_each_chunk(self) -> int:
@@ -99,6 +101,13 @@ class Problem:
     """Recomputed layers of every stage, where the user pins them."""
     link_share: float | None = None
     """Share of the step for which a link may be busy at most."""
+
+    def without(self, skeleton: int, split: Pairs) -> Problem:
+        """Return the problem with one split of a skeleton forbidden."""
+        skeletons = list(self.skeletons)
+        choice = skeletons[skeleton]
+        skeletons[skeleton] = replace(choice, forbidden=(*choice.forbidden, split))
+        return replace(self, skeletons=tuple(skeletons))
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.state import state_bytes
 from meshwright.cost.whole_job import job_flops
-from meshwright.spec.prices import usd_per_hour
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.model import Model
+from meshwright.spec.prices import usd_per_hour
 from meshwright.spec.run import TrainingRun
 
 

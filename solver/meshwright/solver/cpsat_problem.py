@@ -27,6 +27,7 @@ from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.rules.user_rules import split_dependent
 from meshwright.spec.plan_fields import BY_PREFERENCE
 
 
@@ -46,7 +47,8 @@ def preference(rows: Skeletons) -> Ints:
 def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     """Return the first candidate of each price: CP-SAT need not see its equals.
 
-    Under a limit on links all are kept, since equals may load links differently.
+    Under a limit on links, or rules of the user on splits, all are kept, since equals
+    may load links differently, and keep other rules.
     """
     costs, rows = candidates.costs, candidates.costs.rows
     columns = [
@@ -54,7 +56,7 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     ]
     columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
     columns += [rows.recompute != NONE]
-    if job.spec.limits.max_link_utilisation is not None:
+    if job.spec.limits.max_link_utilisation is not None or split_dependent(job.spec):
         columns.append(np.arange(len(costs)))
     _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
     return np.sort(first)

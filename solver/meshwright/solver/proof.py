@@ -13,10 +13,11 @@ from meshwright.bounds.branch_and_bound import prune
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
+from meshwright.bounds.rule_limit import keeps_user_rules
 from meshwright.bounds.upper_bounds import with_all_recomputed
 from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
-from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Proof
+from meshwright.cpsat.problem import LARGEST_HORIZON, Pairs, Problem, Proof
 from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
@@ -35,6 +36,7 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
+from meshwright.rules.user_rules import split_dependent
 from meshwright.solver.cpsat_problem import (
     constructed_split,
     first_of_equals,
@@ -43,6 +45,7 @@ from meshwright.solver.cpsat_problem import (
 )
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
+from meshwright.solver.rule_cuts import prove_within_rules
 from meshwright.solver.sequential_proof import prove_sequentially
 
 MOST_RIVALS = 16
@@ -171,15 +174,13 @@ class LatticeProof:
 
     def _prove_together(self, left: Candidates) -> Proof:
         """Return CP-SAT's proof, or the constructed plan once the time is up."""
-        problem = make_problem(self.job, self.lattice, left)
-        options = self.options
-        proof = prove(
-            problem,
-            self.deadline,
-            options.seed,
-            options.workers,
-            options.most_effort,
-        )
+        problem, options = make_problem(self.job, self.lattice, left), self.options
+
+        def prove_once(problem: Problem) -> Proof:
+            how = (options.seed, options.workers, options.most_effort)
+            return prove(problem, self.deadline, *how)
+
+        proof = prove_within_rules(problem, prove_once, partial(self._keeps, left))
         best, least = float(left.upper.min()), float(left.lower.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
             return replace(proof, bound=max(proof.bound, least))
@@ -192,10 +193,23 @@ class LatticeProof:
         row = np.array([proof.skeleton])
         problem = make_problem(self.job, self.lattice, left.take(row))
         options, alone = self.options, replace(proof, skeleton=0)
-        unique = with_unique_split(
-            problem, alone, self.deadline, options.seed, options.workers
-        )
+
+        def break_ties(problem: Problem) -> Proof:
+            how = (self.deadline, options.seed, options.workers)
+            return with_unique_split(problem, alone, *how)
+
+        keeps = partial(self._keeps, left.take(row))
+        unique = prove_within_rules(problem, break_ties, keeps)
+        unique = alone if unique.skeleton < 0 else unique
         return replace(unique, skeleton=proof.skeleton)
+
+    def _keeps(self, left: Candidates, row: int, pairs: Pairs) -> bool:
+        """Return whether a split of a candidate keeps the user's rules."""
+        if not split_dependent(self.job.spec):
+            return True
+        rows = left.costs.rows.take(np.array([row]))
+        layers, recomputed = np.array(pairs, dtype=np.int64).T
+        return keeps_user_rules(self.job, self.lattice, rows, layers, recomputed)
 
     def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:
         """Return a proven plan, priced in floats by the checker.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.reading.expression import (
@@ -53,11 +54,12 @@ def fields_of(node: Node) -> Iterator[Field]:
     """Yield the values that an expression compares, from left to right."""
     if isinstance(node, Field):
         yield node
-    for part in _parts(node):
+    for part in parts_of(node):
         yield from fields_of(part)
 
 
-def _parts(node: Node) -> tuple[Node, ...]:
+def parts_of(node: Node) -> tuple[Node, ...]:
+    """Return the parts of an expression, from left to right."""
     match node:
         case Joined(operands=parts) | Compared(operands=parts):
             return parts
@@ -102,9 +104,8 @@ def kind_of(node: Node) -> Kind:
             return Kind.FLAG
         case Compared():
             sides = [_Side(operand, kind_of(operand)) for operand in node.operands]
-            pairs = zip(sides, sides[1:], strict=False)
-            for operation, (left, right) in zip(node.operations, pairs, strict=True):
-                _refuse_unlike(operation, left, right)
+            for operation, pair in zip(node.operations, pairwise(sides), strict=True):
+                _refuse_unlike(operation, *pair)
             return Kind.FLAG
     raise _bad(node, "expected a comparison")
 
@@ -146,7 +147,7 @@ def _flag(node: Node) -> Kind:
     return kind
 
 
-class _Side(FieldTuple):
+class _Side(NamedTuple):
     """One side of a comparison, and what it is."""
 
     node: Node

@@ -60,10 +60,10 @@ DECISIONS = (*FIELD, "dp", *OF_SPEC)
 """Values that are known before layers are split over stages."""
 
 KINDS = {
-    **{name: Kind.NUMBER for name in (*DECISIONS, *OF_STEP)},
-    **{name: Kind.WORD for name in _WORDS},
-    **{name: Kind.FLAG for name in _FLAGS},
-    **{name: Kind.MANY for name in (*OF_STAGES, LINKS)},
+    **dict.fromkeys((*DECISIONS, *OF_STEP), Kind.NUMBER),
+    **dict.fromkeys(_WORDS, Kind.WORD),
+    **dict.fromkeys(_FLAGS, Kind.FLAG),
+    **dict.fromkeys((*OF_STAGES, LINKS), Kind.MANY),
     **{f"parts.{name}": Kind.NUMBER for name in PARTS},
 }
 """The kind of each value by its name."""
