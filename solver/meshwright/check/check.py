@@ -42,7 +42,7 @@ def check(job: Job, plan: Plan) -> PricedPlan:
 
 def plan_values(job: Job, plan: Plan) -> PlanValues:
     """Return the values of a plan that rules of the user compare."""
-    return _values(score(job, plan))
+    return values_of(score(job, plan))
 
 
 def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
@@ -86,7 +86,7 @@ def _rates(scored: Scored, step_s: float) -> dict[str, float]:
     }
 
 
-def _values(scored: Scored) -> PlanValues:
+def values_of(scored: Scored) -> PlanValues:
     """Return the values of a scored plan that rules of the user compare."""
     spec, split, parts = scored.job.spec, scored.split, seconds_by_part(scored)
     step_s = sum(parts.values())
@@ -138,7 +138,7 @@ def _broken(scored: Scored) -> list[BrokenRule]:
     rules = [*on_degrees, *on_mesh, *framework_rules(spec), *plan_pins(spec)]
     found = broken(rules, spec, scored.rows)
     found += [*split_rules(spec, scored.plan), *_limit_rules(scored)]
-    return found + (broken_user_rules(_values(scored)) if spec.rules else [])
+    return found + (broken_user_rules(values_of(scored)) if spec.rules else [])
 
 
 def _stage_memory(scored: Scored) -> tuple[StageMemory, ...]:

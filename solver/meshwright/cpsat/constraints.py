@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
+from meshwright.cpsat.linear_rules import keep_user_rules
 from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr
 from meshwright.cpsat.problem import Problem
 from meshwright.cpsat.variables import SkeletonVars
@@ -252,4 +253,5 @@ RULES: tuple[Callable[[CpModel, Problem, Sequence[SkeletonVars]], None], ...] = 
     keep_pinned_layers,
     keep_pinned_recompute,
     avoid_forbidden_splits,
+    keep_user_rules,
 )

@@ -30,6 +30,30 @@ class StageAmount:
 
 
 @dataclass(frozen=True)
+class LinearRule:
+    """An inequality that a split may keep.
+
+    sum over all stages of n x per_layer + r x per_recomputed, and the amounts of the
+    slowest stage and of the last to finish, together no more than `most`
+    """
+
+    per_layer: tuple[int, ...]
+    per_recomputed: tuple[int, ...]
+    most: int
+    of_slowest: tuple[StageAmount, ...] = ()
+    """What each stage adds where it is the slowest; empty if none adds anything."""
+    of_last: tuple[StageAmount, ...] = ()
+    """What each stage adds where it is the last to finish."""
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Inequalities of which a split must keep one; it has none if there are none."""
+
+    rules: tuple[LinearRule, ...]
+
+
+@dataclass(frozen=True)
 class StageChoice:
     """One stage of a skeleton: the times it adds, and the layers it may hold."""
 
@@ -71,6 +95,12 @@ class SkeletonChoice:
     the model; 0 where each stage has a number of its own."""
     forbidden: tuple[Pairs, ...] = ()
     """Splits that were found to break a rule."""
+    clauses: tuple[AnyOf, ...] = ()
+    """What the user's rules say of splits, as far as it is linear."""
+    seconds: tuple[StageAmount, ...] = ()
+    """Time of each stage per micro-batch, in any unit; where rules ask for it."""
+    rounding: int = 0
+    """What times of stages may be off by rounding, in their units."""
 
     @property
     def most_in_each_chunk(self) -> int:

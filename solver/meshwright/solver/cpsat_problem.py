@@ -28,6 +28,7 @@ from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.rules.user_rules import split_dependent
+from meshwright.solver.rule_clauses import with_user_rules
 from meshwright.spec.plan_fields import BY_PREFERENCE
 
 
@@ -97,9 +98,10 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
 
 def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
     costs = stages.costs
+    placed = costs.rows.take(np.array([row]))
     uses = _link_uses(job, lattice, stages, row)
     scope = int(costs.recompute_scope[row])
-    return SkeletonChoice(
+    choice = SkeletonChoice(
         is_recomputing=bool(recomputes(costs)[row]),
         recomputes_all=scope == ALL_LAYERS,
         same_in_chunks=int(costs.rows.vpp[row]) if scope == ONE_NUMBER else 0,
@@ -132,6 +134,7 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
             for e in range(stages.count)
         ),
     )
+    return with_user_rules(choice, job, lattice, placed)
 
 
 def _link_uses(
