@@ -82,7 +82,7 @@ class UserRule(SpecModel):
     @property
     def sentence(self) -> str:
         """Return the rule and why it is there, in one line."""
-        return f"{self.that} ({self.because})" if self.because else self.that
+        return f"{self.that}; {self.because}" if self.because else self.that
 
     @property
     def names(self) -> frozenset[str]:
