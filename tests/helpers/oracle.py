@@ -403,12 +403,13 @@ def _links_idle(
 ) -> NDArray[np.bool_]:
     share = job.spec.limits.max_link_utilisation or 1.0
     result = np.zeros(len(layers), dtype=bool)
-    # The first idle one is the fastest: no other matters.
+    # The first idle one is the fastest: no other matters, but to rules of the user.
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         split = Split(layers[index], recomputed[index])
         busy_s = link_seconds(job, one.rows, split, place).sum(axis=1).max()
         if busy_s <= share * step_s[index]:
             result[index] = True
-            break
+            if not job.spec.rules:
+                break
     return result

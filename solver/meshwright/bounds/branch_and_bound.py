@@ -21,6 +21,7 @@ from meshwright.bounds.candidates import (
     kth_best_upper,
     lower_bound_against,
     place_and_bound,
+    sure_s,
     within_best,
 )
 from meshwright.bounds.dominated import is_dominated
@@ -36,6 +37,7 @@ from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
 from meshwright.plans.columns import Floats, Ints
 from meshwright.results.outcome import Counts
+from meshwright.rules.user_rules import family_may_keep, split_dependent
 from meshwright.topology.fabric import PathCosts
 
 FIRST_PART = 256
@@ -59,6 +61,9 @@ GROWTH = 4
 
 GROWTH_OF_PARTS = 16
 """Size of a part over that of the one before."""
+
+FindPlan = Callable[[Candidates], float]
+"""Returns the ticks of a plan among candidates, infinite where none is found."""
 
 OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
 """Lower bound on step time, for an index of degrees, ep, and what groups pay."""
@@ -84,6 +89,7 @@ def prune(
     is_pruning: bool = True,
     families: Families | None = None,
     known: float = np.inf,
+    find_plan: FindPlan | None = None,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
@@ -91,13 +97,19 @@ def prune(
     bounded, whatever the deadline. Without pruning every skeleton that fits is a
     candidate. `families` are those of the lattice, if they are known already. `known`
     are the ticks of a plan that exists anyway: none slower than that is wanted.
+    Under rules on splits, `find_plan` is asked of candidates whose splits break them.
     """
     search = _Search(job, lattice, keep, spare, is_pruning, deadline, known)
+    has_rules = bool(split_dependent(job.spec))
+    search.find_plan = find_plan if has_rules and keep + spare == 1 else None
     families = find_families(job, lattice) if families is None else families
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
     count = len(families)
     left = np.flatnonzero(families.lower <= known)
+    if has_rules:
+        first = lattice.take(families.start[left]).rows
+        left = left[family_may_keep(job.spec, first, sure_s(families.lower[left]))]
     size = count if is_whole else FIRST_PART
     while len(left) and not search.is_over:
         on_progress(f"{len(left):,} of {count:,} families of rows to bound")
@@ -151,6 +163,7 @@ class _Search:
         self.found = [place_and_bound(job, lattice, no_rows, np.inf, None)]
         self.best = known
         """Ticks of the slowest plan that is still wanted."""
+        self.find_plan: FindPlan | None = None
         self.no_memory = 0
         """Visited skeletons that do not fit in memory."""
 
@@ -231,6 +244,8 @@ class _Search:
         self.found.append(found.up_to(self.best))
         if self._is_pruning:
             self.best = min(self.best, kth_best_upper(self.found, self._wanted))
+        if np.isinf(self.best) and self.find_plan is not None:
+            self.best = self.find_plan(found)
 
     def open_bound(self) -> float:
         """Return the least bound of skeletons or GPU orders that time ran out on."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import Scaled, zero_costs
+from meshwright.bounds.integer_costs import TICK_S, Scaled, zero_costs
 from meshwright.bounds.link_limit import LinkLimit
 from meshwright.bounds.lower_bounds import lower_bound, time_only_bound
 from meshwright.bounds.memory_fit import measure_stages, stages_by_pp, with_times
@@ -23,6 +23,10 @@ from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import OrderSearch
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.skeletons import Skeletons
+from meshwright.rules.user_rules import may_keep
+
+SURE = 1e-6
+"""Share by which bounds are lowered before rules in floats compare them."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ def place_and_bound(
     near = np.flatnonzero(lower <= best)
     costs, unplaced, lower = costs.take(near), unplaced[near], lower[near]
     floor, upper = lower.copy(), np.empty(len(costs))
+    may = may_keep(job.spec, costs.rows, sure_s(lower))
+    lower = np.where(may, lower, np.inf)
     share = job.spec.limits.max_link_utilisation
     limit = None if share is None else LinkLimit(job, lattice, share)
     for index, stages in stages_by_pp(job, costs):
@@ -126,6 +132,11 @@ def within_best(job: Job, found: list[Candidates], best: float) -> Candidates:
     merged = Candidates.joined([part.up_to(best) for part in found])
     again = measure_stages(job, merged.costs, lower_bound_against(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+
+
+def sure_s(ticks: Floats) -> Floats:
+    """Return lower bounds in seconds, low enough to be compared with floats."""
+    return ticks * TICK_S * (1 - SURE)
 
 
 def lower_bound_against(best: float) -> Callable[[Stages], Floats]:

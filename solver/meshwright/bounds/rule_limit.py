@@ -1,7 +1,7 @@
 """The user's rules that a skeleton alone does not decide: which splits keep them.
 
 Whether one split does is asked of the checker, skeleton by skeleton. An upper bound
-needs but a few skeletons whose split does: those after them have none.
+needs but one skeleton whose split does: those after it have none.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, split_dependent
 
-ENOUGH = 3
-"""Splits that keep the rules, after which no more are looked for."""
-
-MOST_TRIED = 64
+MOST_TRIED = 8
 """Splits that are looked at."""
 
 
@@ -47,12 +44,10 @@ def keep_user_rules(
         found &= rule_truth(rule.tree, values).must
     order = np.argsort(ticks, kind="stable")
     tried = order[np.isfinite(ticks[order]) & ~found[order]][:MOST_TRIED]
-    kept = 0
     for row in tried.tolist():
         one = rows.take(np.array([row]))
-        if keeps_user_rules(job, lattice, one, layers[row], recomputed[row]):
-            found[row], kept = True, kept + 1
-        if kept == ENOUGH:
+        found[row] = keeps_user_rules(job, lattice, one, layers[row], recomputed[row])
+        if found[row]:
             break
     return found
 

@@ -7,17 +7,19 @@ word.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.reading.expression import Function
 from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.spec.plan_fields import AXES, FIELD
+from meshwright.spec.prices import prices_per_mtoken
 from meshwright.spec.rule_names import OF_SPEC, OF_STAGES
 from meshwright.spec.spec import Spec
 from meshwright.spec.user_rules import UserRule
@@ -26,6 +28,16 @@ SOURCE = "the spec"
 
 ON_DEGREES = {*AXES, "dp", *OF_SPEC, "layers"}
 """Values that degrees alone decide or bound."""
+
+
+FREED = {
+    "recompute",
+    "recompute_modules",
+    "recompute_segment",
+    "recompute_layers",
+    "offload",
+}
+"""Values in which the skeletons of a family differ."""
 
 
 def rule_name(rule: UserRule) -> str:
@@ -48,9 +60,28 @@ def split_dependent(spec: Spec) -> tuple[UserRule, ...]:
     return tuple(rule for rule in spec.rules if not rule.is_of_decisions)
 
 
-def row_values(spec: Spec, rows: Skeletons) -> RowValues:
-    """Return what is known of the values of skeletons."""
-    return RowValues(spec, rows)
+def may_keep(spec: Spec, rows: Skeletons, least_step_s: Floats) -> Bools:
+    """Return which skeletons may keep the user's rules, given bounds on their times."""
+    return _may_keep(split_dependent(spec), spec, rows, least_step_s)
+
+
+def family_may_keep(spec: Spec, first: Skeletons, least_step_s: Floats) -> Bools:
+    """Return which families may keep the user's rules, given bounds on their times.
+
+    The skeletons of a family differ from its first one in recomputation and offload.
+    """
+    rules = [rule for rule in split_dependent(spec) if not rule.names & FREED]
+    return _may_keep(rules, spec, first, least_step_s)
+
+
+def _may_keep(
+    rules: Iterable[UserRule], spec: Spec, rows: Skeletons, least_step_s: Floats
+) -> Bools:
+    values = RowValues(spec, rows, least_step_s)
+    result = np.ones(len(rows), dtype=bool)
+    for rule in rules:
+        result &= rule_truth(rule.tree, values).may
+    return result
 
 
 def _row_rule(rule: UserRule) -> Rule:
@@ -70,6 +101,8 @@ class RowValues:
 
     spec: Spec
     rows: Skeletons
+    least_step_s: Floats | float = 0.0
+    """A lower bound on the time of a step."""
 
     def codes(self, name: str) -> Ints | Bools:
         """Return the codes of a word, or a flag."""
@@ -77,12 +110,30 @@ class RowValues:
         return column
 
     def number(self, name: str) -> Bounds:
-        """Return a number; times and prices are only known not to be negative."""
+        """Return a number; times and prices are known by bounds alone."""
         if name in OF_SPEC:
             return exactly(spec_number(self.spec, name))
         if name in FIELD or name == "dp":
             return exactly(getattr(self.rows, name))
-        return between(-ENDLESS if name == "parts.bubble" else 0.0, ENDLESS)
+        if name == "step_s":
+            return between(self.least_step_s, ENDLESS)
+        if name == "parts.bubble":
+            return between(-ENDLESS, ENDLESS)
+        return self._rate(name)
+
+    def _rate(self, name: str) -> Bounds:
+        """Return bounds on what follows from the time of the step."""
+        training, least_s = self.spec.training, self.least_step_s
+        tokens = training.seq_len * training.global_batch
+        priced = prices_per_mtoken(self.spec, tokens)
+        if name in priced:
+            return between(priced[name] * least_s, ENDLESS)
+        if not name.startswith("tokens_per_s"):
+            return between(0.0, ENDLESS)
+        gpus = self.spec.cluster.gpus if name.endswith("_per_gpu") else 1
+        with np.errstate(divide="ignore"):
+            most = tokens / np.asarray(least_s, np.float64) / gpus
+        return between(0.0, np.minimum(most, ENDLESS))
 
     def reduced(self, function: Function, name: str) -> Bounds:
         """Return bounds on the largest, least or sum of what stages or links have."""

@@ -13,7 +13,6 @@ from meshwright.bounds.branch_and_bound import prune
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import TICK_S, rounding_error_s, seconds
-from meshwright.bounds.rule_limit import keeps_user_rules
 from meshwright.bounds.upper_bounds import with_all_recomputed
 from meshwright.check.check import checked, predict, schedule_s
 from meshwright.cost.job import Job
@@ -27,7 +26,6 @@ from meshwright.plans.encoding import to_plan, to_row
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import (
-    Band,
     Certificate,
     NearMiss,
     Outcome,
@@ -45,7 +43,11 @@ from meshwright.solver.cpsat_problem import (
 )
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
-from meshwright.solver.rule_cuts import prove_within_rules
+from meshwright.solver.rule_cuts import (
+    first_plan_ticks,
+    prove_within_rules,
+    split_test,
+)
 from meshwright.solver.sequential_proof import prove_sequentially
 
 MOST_RIVALS = 16
@@ -81,12 +83,15 @@ class LatticeProof:
             self.job,
             self.lattice,
             options.top,
-            0 if options.is_brief else 1,
+            0 if options.is_brief or split_dependent(self.job.spec) else 1,
             self.deadline,
             options.on_progress,
             options.is_pruning,
             self.families,
             options.known_ticks,
+            partial(
+                first_plan_ticks, prove=self._prove_together, deadline=self.deadline
+            ),
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
@@ -126,11 +131,10 @@ class LatticeProof:
         """Return the plans that might be better than the best one, if wanted."""
         if self.options.is_brief:
             return {}
-        return {
-            "rival": self._rival(left, best),
-            "band": self._band(),
-            "runner_up": self._runner_up(left, best),
-        }
+        told: dict[str, object] = {"rival": self._rival(left, best)}
+        if not split_dependent(self.job.spec):
+            told["runner_up"] = self._runner_up(left, best)
+        return told | {"band": self.options.profile.band(self.job.spec)}
 
     def _refuse_endless(self, candidates: Candidates) -> None:
         """Refuse specs whose steps take days: such times are too large for CP-SAT.
@@ -180,7 +184,8 @@ class LatticeProof:
             how = (options.seed, options.workers, options.most_effort)
             return prove(problem, self.deadline, *how)
 
-        proof = prove_within_rules(problem, prove_once, partial(self._keeps, left))
+        keeps = split_test(self.job, self.lattice, left)
+        proof = prove_within_rules(problem, prove_once, keeps)
         best, least = float(left.upper.min()), float(left.lower.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
             return replace(proof, bound=max(proof.bound, least))
@@ -198,18 +203,10 @@ class LatticeProof:
             how = (self.deadline, options.seed, options.workers)
             return with_unique_split(problem, alone, *how)
 
-        keeps = partial(self._keeps, left.take(row))
+        keeps = split_test(self.job, self.lattice, left.take(row))
         unique = prove_within_rules(problem, break_ties, keeps)
         unique = alone if unique.skeleton < 0 else unique
         return replace(unique, skeleton=proof.skeleton)
-
-    def _keeps(self, left: Candidates, row: int, pairs: Pairs) -> bool:
-        """Return whether a split of a candidate keeps the user's rules."""
-        if not split_dependent(self.job.spec):
-            return True
-        rows = left.costs.rows.take(np.array([row]))
-        layers, recomputed = np.array(pairs, dtype=np.int64).T
-        return keeps_user_rules(self.job, self.lattice, rows, layers, recomputed)
 
     def _checked(self, candidates: Candidates, proof: Proof) -> PricedPlan:
         """Return a proven plan, priced in floats by the checker.
@@ -259,16 +256,6 @@ class LatticeProof:
             if rival_s < best.schedule_s * (1 - 1e-9):
                 rivals.append(Rival(plan=plan, schedule_s=rival_s))
         return min(rivals, key=lambda rival: rival.schedule_s, default=None)
-
-    def _band(self) -> Band | None:
-        """Return the errors of predictions for measured runs like this spec."""
-        measured = self.options.profile.errors(self.job.spec)
-        if measured is None:
-            return None
-        runs_of, errors = measured
-        return Band(
-            runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90
-        )
 
     def _runner_up(self, left: Candidates, best: PricedPlan) -> RunnerUp | None:
         """Return the fastest constructed plan that is slower than the best."""
