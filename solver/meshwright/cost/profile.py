@@ -19,6 +19,7 @@ from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import kernels_of
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
+from meshwright.results.outcome import Band
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
 from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.spec import Spec
@@ -126,6 +127,16 @@ class Profile(SpecModel):
             lambda gpu: self.efficiency_of(
                 class_on(gpu, spec.framework), spec.training.tuned
             ),
+        )
+
+    def band(self, spec: Spec) -> Band | None:
+        """Return the errors of predictions for measured runs like a spec."""
+        measured = self.errors(spec)
+        if measured is None:
+            return None
+        runs_of, errors = measured
+        return Band(
+            runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90
         )
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:

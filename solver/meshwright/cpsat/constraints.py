@@ -9,10 +9,14 @@ tight.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
+from meshwright.cpsat.linear_rules import keep_user_rules
 from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr
 from meshwright.cpsat.problem import Problem
 from meshwright.cpsat.variables import SkeletonVars
+
+first, second = itemgetter(0), itemgetter(1)
 
 SHARE_UNIT = 10_000
 """Link shares are compared in hundredths of a percent, rounded down."""
@@ -224,6 +228,21 @@ def recompute_every_layer(
                 model.add(recomputed == held)
 
 
+def avoid_forbidden_splits(
+    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
+) -> None:
+    """Ensure that no split is one that was found to break a rule.
+
+    (n, r) differs from each of them in some stage
+    """
+    for skeleton in skeletons:
+        if skeleton.choice.forbidden:
+            model.add_forbidden_assignments(
+                [*skeleton.layers, *skeleton.recomputed],
+                [(*map(first, s), *map(second, s)) for s in skeleton.choice.forbidden],
+            )
+
+
 def _pin(
     model: CpModel,
     skeleton: SkeletonVars,
@@ -250,4 +269,6 @@ RULES: tuple[Callable[[CpModel, Problem, Sequence[SkeletonVars]], None], ...] = 
     keep_pinned_layers,
     keep_pinned_recompute,
     recompute_every_layer,
+    avoid_forbidden_splits,
+    keep_user_rules,
 )

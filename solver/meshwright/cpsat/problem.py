@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Pairs = tuple[tuple[int, int], ...]
 """A split: the layers and the recomputed layers of every stage."""
@@ -27,6 +27,30 @@ class StageAmount:
     def of(self, layers: int, recomputed: int) -> int:
         """Return the amount of a stage with these layers and recomputed layers."""
         return self.fixed + layers * self.per_layer + recomputed * self.per_recomputed
+
+
+@dataclass(frozen=True)
+class LinearRule:
+    """An inequality that a split may keep.
+
+    sum over all stages of n x per_layer + r x per_recomputed, and the amounts of the
+    slowest stage and of the last to finish, together no more than `most`
+    """
+
+    per_layer: tuple[int, ...]
+    per_recomputed: tuple[int, ...]
+    most: int
+    of_slowest: tuple[StageAmount, ...] = ()
+    """What each stage adds where it is the slowest; empty if none adds anything."""
+    of_last: tuple[StageAmount, ...] = ()
+    """What each stage adds where it is the last to finish."""
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Inequalities of which a split must keep one; it has none if there are none."""
+
+    rules: tuple[LinearRule, ...]
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,14 @@ class SkeletonChoice:
     same_in_chunks: int = 0
     """Chunks of a stage, where the same number of layers is recomputed in all chunks of
     the model; 0 where each stage has a number of its own."""
+    forbidden: tuple[Pairs, ...] = ()
+    """Splits that were found to break a rule."""
+    clauses: tuple[AnyOf, ...] = ()
+    """What the user's rules say of splits, as far as it is linear."""
+    seconds: tuple[StageAmount, ...] = ()
+    """Time of each stage per micro-batch, in any unit; where rules ask for it."""
+    rounding: int = 0
+    """What times of stages may be off by rounding, in their units."""
 
     @property
     def most_in_each_chunk(self) -> int:
@@ -101,6 +133,13 @@ class Problem:
     """Whether a skeleton that recomputes must recompute every layer."""
     link_share: float | None = None
     """Share of the step for which a link may be busy at most."""
+
+    def without(self, skeleton: int, split: Pairs) -> Problem:
+        """Return the problem with one split of a skeleton forbidden."""
+        skeletons = list(self.skeletons)
+        choice = skeletons[skeleton]
+        skeletons[skeleton] = replace(choice, forbidden=(*choice.forbidden, split))
+        return replace(self, skeletons=tuple(skeletons))
 
 
 @dataclass(frozen=True)

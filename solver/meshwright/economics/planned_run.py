@@ -8,11 +8,11 @@ from meshwright.cost.job import Job
 from meshwright.cost.state import state_bytes
 from meshwright.cost.whole_job import job_flops
 from meshwright.cost.whole_model import active_params, recomputed_flops, total_params
-from meshwright.economics.prices import usd_per_hour
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.model import Model
+from meshwright.spec.prices import usd_per_hour
 from meshwright.spec.run import TrainingRun
 
 

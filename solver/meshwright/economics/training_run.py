@@ -16,10 +16,10 @@ from meshwright.economics.compute_budget import (
 )
 from meshwright.economics.failures import Days, failures, over_days
 from meshwright.economics.planned_run import PlannedRun
-from meshwright.economics.prices import per_mtoken, watts
 from meshwright.economics.stragglers import straggler_price
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import Chinchilla, DeadlineCheck, RunReport
+from meshwright.spec.prices import per_mtoken, watts
 from meshwright.spec.units import GIB
 
 

@@ -5,8 +5,8 @@ shares a decision with every correction set. So a smallest conflict is found as 
 smallest hitting set of the correction sets known so far, until no plan keeps all of
 its decisions (Ignatiev et al. 2015, Smallest MUS extraction with minimal hitting set
 dualization). Infeasibility is never taken from CP-SAT: whether a plan exists is asked
-of the lattice, whose skeletons are tested for memory. Only pinned stages and limits on
-links, which that test does not cover, need a solve.
+of the lattice, whose skeletons are tested for memory. Only pinned stages, limits on
+links and rules of the user on splits, which that test does not cover, need a solve.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from meshwright.explanations.decisions import (
     without_decisions,
 )
 from meshwright.lattice.lattice import build_lattice
+from meshwright.rules.user_rules import rule_name, split_dependent
 from meshwright.spec.spec import Spec
 
 HasPlan = Callable[[Spec], bool]
@@ -99,7 +100,8 @@ def solve_only_decisions(spec: Spec) -> list[str]:
         LINK_SHARE: limits.max_link_utilisation is not None,
         TP_LINK: limits.tp_min_link_gb_s is not None and not spec.cluster.is_tree,
     }
-    return [name for name, is_here in is_decided.items() if is_here]
+    of_splits = [rule_name(rule) for rule in split_dependent(spec)]
+    return [name for name, is_here in is_decided.items() if is_here] + of_splits
 
 
 def any_skeleton_fits(spec: Spec) -> bool:

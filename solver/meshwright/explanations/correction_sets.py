@@ -20,6 +20,7 @@ from meshwright.explanations.decisions import (
     HOST_MEMORY,
     MEMORY,
     TP_LINK,
+    USER_RULE,
     without_decisions,
 )
 from meshwright.frameworks.base.selective import offered_sets
@@ -30,8 +31,11 @@ from meshwright.lattice.unplaced_choices import recomputation
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import NONE, Skeletons
-from meshwright.rules.legality import mesh_rules
-from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.rules.legality import (
+    chosen_degree_rules,
+    chosen_plan_rules,
+    mesh_rules,
+)
 from meshwright.spec.pins import Pins, Range
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
@@ -152,8 +156,9 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
 
 
 def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
-    """Return, for each skeleton, the pins that it breaks, as bits."""
-    rules = ((_decision_of(r), r) for r in (*degree_pins(spec), *plan_pins(spec)))
+    """Return, for each skeleton, the pins and rules that it breaks, as bits."""
+    chosen = (*chosen_degree_rules(spec), *chosen_plan_rules(spec))
+    rules = ((_decision_of(rule), rule) for rule in chosen)
     return broken_rule_bits(decisions, rules, spec, lattice.rows)
 
 
@@ -161,6 +166,8 @@ def _decision_of(rule: Rule) -> str:
     """Return the name of the decision that a rule of pins or limits enforces."""
     if rule.name == "tp_link_bandwidth":
         return TP_LINK
+    if rule.name.startswith(USER_RULE):
+        return rule.name
     return "pins." + rule.name.removeprefix("pin ").partition(".")[0]
 
 

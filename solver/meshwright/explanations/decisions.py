@@ -10,6 +10,7 @@ from meshwright.results.explanation import Constraint
 from meshwright.spec.pins import Pins, written, written_mesh
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
+from meshwright.spec.user_rules import UserRule
 
 ENDLESS_GIB = 100_000.0
 """More memory than any plan needs: a capacity that is dropped is set to this."""
@@ -21,10 +22,14 @@ LINK_SHARE = "limits.max_link_utilisation"
 
 LIMITS = (LINK_SHARE, TP_LINK)
 
+USER_RULE = "rules."
+"""How names of the user's rules start among those of all decisions."""
+
 
 def decisions_in(spec: Spec) -> list[Constraint]:
-    """Return the pins, limits and capacities of a spec, in that order."""
-    return [*pin_decisions(spec.pins), *_limits(spec), *_capacities(spec)]
+    """Return the pins, rules, limits and capacities of a spec, in that order."""
+    chosen = (*pin_decisions(spec.pins), *_user_rules(spec))
+    return [*chosen, *_limits(spec), *_capacities(spec)]
 
 
 def pin_decisions(pins: Pins) -> Iterator[Constraint]:
@@ -33,6 +38,24 @@ def pin_decisions(pins: Pins) -> Iterator[Constraint]:
         if value is not None and value != "any":
             sentence = f"{name} is {written(value)}"
             yield Constraint(rule=f"pins.{name}", sentence=sentence)
+
+
+def _user_rules(spec: Spec) -> Iterator[Constraint]:
+    for rule in spec.rules:
+        yield Constraint(rule=f"{USER_RULE}{rule.name}", sentence=rule.sentence)
+
+
+def user_rule(spec: Spec, decision: str) -> UserRule:
+    """Return the user's rule behind a decision."""
+    name = decision.removeprefix(USER_RULE)
+    return next(rule for rule in spec.rules if rule.name == name)
+
+
+def _without_rules(spec: AnySpec, names: set[str]) -> AnySpec:
+    if not isinstance(spec, Spec):
+        return spec
+    kept = tuple(rule for rule in spec.rules if rule.name not in names)
+    return spec.model_copy(update={"rules": kept})
 
 
 def _limits(spec: Spec) -> Iterator[Constraint]:
@@ -63,17 +86,21 @@ def without_decisions(spec: AnySpec, rules: Iterable[str]) -> AnySpec:
     """Return the spec with the decisions of these names left open."""
     pins: dict[str, str | None] = {}
     limits: dict[str, float | None] = {}
+    given_up: set[str] = set()
     for rule in rules:
         section, _, name = rule.partition(".")
         if rule == MEMORY:
             limits["memory_gib"] = ENDLESS_GIB
         elif rule == HOST_MEMORY:
             spec = _with_endless_hosts(spec)
+        elif section == "rules":
+            given_up.add(name)
         elif section == "pins":
             # None would mean all layers where recompute is pinned to one mode.
             pins[name] = "any" if name == "recompute_layers" else None
         else:
             limits[name] = None
+    spec = _without_rules(spec, given_up)
     return spec.model_copy(
         update={
             "pins": spec.pins.model_copy(update=pins),
@@ -96,6 +123,8 @@ def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
 
     The text after the arrow is the new value in YAML.
     """
+    if rule.startswith(USER_RULE):
+        return f"{rule}: {user_rule(spec, rule).that} -> null"
     if not rule.startswith("pins."):
         return f"{rule}: {getattr(spec.limits, rule.partition('.')[2]):g} -> null"
     name = rule.removeprefix("pins.")

@@ -18,6 +18,7 @@ from meshwright.explanations.decisions import (
     HOST_MEMORY,
     LIMITS,
     MEMORY,
+    USER_RULE,
     decisions_in,
     edit_to_plan,
     without_decisions,
@@ -35,6 +36,7 @@ from meshwright.explanations.time_differences import gap_to_best
 from meshwright.explanations.training_repairs import training_repairs
 from meshwright.results.explanation import (
     Change,
+    Constraint,
     Explanation,
     NearestPlan,
     Repair,
@@ -48,6 +50,9 @@ from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
+
+Freed = list[tuple[Constraint, PricedPlan | None]]
+"""Decisions, each with the best plan without it."""
 
 FASTER = 1 - 1e-9
 """A plan counts as faster below this share of a step time: less is rounding."""
@@ -71,7 +76,6 @@ class Explainer:
         best = outcome.best
         if best is None:
             return self._none_fits(spec, outcome, "infeasible", None)
-        solve_at = solver_at(spec, prepared, self._solve_briefly)
         explanation = Explanation(
             title=spec.title,
             status=outcome.status,
@@ -82,17 +86,25 @@ class Explainer:
             slack=self._slack(spec, best),
             best=outcome,
         )
-        return self._with(
-            explanation,
-            lambda: {
-                "degrees": degrees(spec, best, solve_at, self._say),
-                "binding": tuple(self._binding(spec, best)),
-                "marginal_values": (
-                    *marginal_values(spec, prepared, self._solve_briefly),
-                    *bolder_plans(spec, outcome),
-                ),
-            },
-        )
+        return self._with(explanation, lambda: self._prices(spec, outcome, prepared))
+
+    def _prices(
+        self, spec: Spec, outcome: Outcome, prepared: Prepared | None
+    ) -> dict[str, object]:
+        """Return what sets the degrees of the best plan, and what changes are worth."""
+        best = outcome.best
+        assert best is not None
+        solve_at = solver_at(spec, prepared, self._solve_briefly)
+        freed = self._freed(spec)
+        return {
+            "degrees": degrees(spec, best, solve_at, self._say),
+            "binding": tuple(_binding(freed, best)),
+            "marginal_values": (
+                *_rule_prices(freed),
+                *marginal_values(spec, prepared, self._solve_briefly),
+                *bolder_plans(spec, outcome),
+            ),
+        }
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
         """Return whether a plan fits a spec and what it loses, or what repairs it.
@@ -239,21 +251,38 @@ class Explainer:
                 changes.append(Change(change=edit, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
 
-    def _binding(self, spec: Spec, best: PricedPlan) -> Iterator[Change]:
-        """Yield the pins and limits without which the best plan would be faster.
+    def _freed(self, spec: Spec) -> Freed:
+        """Return the best plan without each pin, rule and limit.
 
         Memory is left out: the marginal values have the gain of a tenth more.
         """
-        for decision in decisions_in(spec):
-            if decision.rule in (MEMORY, HOST_MEMORY):
-                continue
-            freed = self._solve_briefly(without_decisions(spec, [decision.rule])).best
-            if freed is not None and freed.step_s < best.step_s * FASTER:
-                yield Change(
-                    change=f"{decision.rule} ({decision.sentence})",
-                    step_s=freed.step_s,
-                    tokens_per_s_per_gpu=freed.tokens_per_s_per_gpu,
-                )
+        return [
+            (own, self._solve_briefly(without_decisions(spec, [own.rule])).best)
+            for own in decisions_in(spec)
+            if own.rule not in (MEMORY, HOST_MEMORY)
+        ]
+
+
+def _binding(freed: Freed, best: PricedPlan) -> Iterator[Change]:
+    """Yield the pins, rules and limits without which the best plan would be faster."""
+    for decision, plan in freed:
+        if plan is not None and plan.step_s < best.step_s * FASTER:
+            yield Change(
+                change=f"{decision.rule} ({decision.sentence})",
+                step_s=plan.step_s,
+                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
+            )
+
+
+def _rule_prices(freed: Freed) -> Iterator[Change]:
+    """Yield the best step time without each rule of the user."""
+    for decision, plan in freed:
+        if plan is not None and decision.rule.startswith(USER_RULE):
+            yield Change(
+                change=f"without {decision.rule}",
+                step_s=plan.step_s,
+                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
+            )
 
 
 def _say_nothing(_text: str) -> None:

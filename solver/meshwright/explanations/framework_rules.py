@@ -35,8 +35,12 @@ from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import Constraint
-from meshwright.rules.legality import framework_degree_rules, framework_rules
-from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.rules.legality import (
+    chosen_degree_rules,
+    chosen_plan_rules,
+    framework_degree_rules,
+    framework_rules,
+)
 from meshwright.solver.asked_row import asked_row, asked_rows, broken_sums, sum_rules
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import OFFLOADS
@@ -123,7 +127,7 @@ def _degrees_within_pins(job: Job) -> Ints:
     """Return all degrees, legal or not, that keep the pins on degrees."""
     spec = job.spec
     degrees, _ = enumerate_degrees((math.prod(job.fabric.sizes),))
-    return degrees[holding(degree_pins(spec), spec, degree_rows(degrees))]
+    return degrees[holding(chosen_degree_rules(spec), spec, degree_rows(degrees))]
 
 
 def _has_mesh(job: Job, degrees: Ints) -> bool:
@@ -140,7 +144,7 @@ def _skeletons_within_pins(job: Job, degrees: Ints) -> Lattice:
     """
     spec = _with_plain_pins(job.spec)
     layouts = list_layouts(spec, degrees)
-    rows = list_unplaced(spec, layouts, plan_pins(spec))
+    rows = list_unplaced(spec, layouts, chosen_plan_rules(spec))
     copies = np.ones(len(degrees), dtype=np.int64)
     return Lattice(job.fabric, rows, degrees, copies, MeshTable(job))
 

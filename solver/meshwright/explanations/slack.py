@@ -6,17 +6,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from meshwright.check.check import plan_values
+from meshwright.check.rule_values import told
 from meshwright.cost.job import Job
 from meshwright.plans.encoding import to_row
 from meshwright.results.explanation import Slack
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
+from meshwright.rules.legality import (
+    framework_degree_rules,
+    framework_rules,
+    mesh_rules,
+)
 from meshwright.rules.limits import HOST_MEMORY, LINK_SHARE, MEMORY
+from meshwright.rules.pins import degree_pins, plan_pins
 
 
 def slack(job: Job, plan: PricedPlan) -> tuple[Slack, ...]:
     """Return how much memory and bandwidth a plan leaves, and the rules it keeps."""
-    return (*_capacity_slack(job, plan), *_kept_rules(job, plan))
+    kept = (*_user_rules(job, plan), *_kept_rules(job, plan))
+    return (*_capacity_slack(job, plan), *kept)
 
 
 def _capacity_slack(job: Job, plan: PricedPlan) -> Iterator[Slack]:
@@ -53,11 +61,23 @@ def _capacity_slack(job: Job, plan: PricedPlan) -> Iterator[Slack]:
     )
 
 
+def _user_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    """Yield the rules of the user that a plan keeps, with their two sides."""
+    values = plan_values(job, plan.plan)
+    for rule in job.spec.rules:
+        own = told(rule, values)
+        sentence = f"{own.sentence} ({own.arithmetic})"
+        sides = {"have": own.have, "need": own.need, "unit": own.unit}
+        yield Slack(rule=own.rule, sentence=sentence, **sides)
+
+
 def _kept_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:
     """Yield the rules of the framework and the pins that a plan keeps."""
     spec = job.spec
     rows, place = to_row(job.fabric, plan.plan)
     rules_on_mesh = mesh_rules(spec, place.mesh[None])
-    for rule in (*degree_rules(spec), *rules_on_mesh, *plan_rules(spec)):
+    on_degrees = (*framework_degree_rules(spec), *degree_pins(spec))
+    on_plans = (*framework_rules(spec), *plan_pins(spec))
+    for rule in (*on_degrees, *rules_on_mesh, *on_plans):
         if rule.holds(spec, rows)[0]:
             yield Slack(rule=rule.name, sentence=rule.told(spec, rows))

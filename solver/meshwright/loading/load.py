@@ -32,8 +32,8 @@ from meshwright.spec.spec import Spec
 PinList = Mapping[str, Any] | Sequence[str]
 """Plan fields with values, or texts as on the command line, 'tp=4'."""
 
-_OPTIONAL = ("limits", "pins", "run")
-"""Sections that may be left empty."""
+_OPTIONAL = {"limits": dict, "pins": dict, "run": dict, "rules": list}
+"""Sections that may be left empty, and what they then are."""
 
 NO_TRAINING = ": training: missing;"
 OR_INFERENCE = "; or inference, to serve the model"
@@ -130,7 +130,7 @@ def _add_pins(document: Document, pins: PinList) -> None:
 
 
 def open_sections(document: Document) -> None:
-    """Turn empty sections of a spec into empty mappings.
+    """Turn empty sections of a spec into empty mappings and lists.
 
     Raises:
         SpecError: the document is no spec.
@@ -138,9 +138,9 @@ def open_sections(document: Document) -> None:
     require_mapping(
         document, (), "a spec with model, cluster and training or inference"
     )
-    for section in _OPTIONAL:
+    for section, empty in _OPTIONAL.items():
         if section in document.data and document.data[section] is None:
-            document.data[section] = {}
+            document.data[section] = empty()
 
 
 def resolve_names(document: Document) -> list[str]:

@@ -15,6 +15,7 @@ from meshwright.rules.parts import part_degree_rules, part_mesh_rules
 from meshwright.rules.pins import degree_pins, mesh_pins, plan_pins
 from meshwright.rules.shared import tp_link
 from meshwright.rules.splits import SplitRule, framework_split_rules
+from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
@@ -90,8 +91,8 @@ the names that are not listed here.
 
 
 def degree_rules(spec: Spec) -> list[Rule]:
-    """Return the rules on degrees that apply to a spec, pins last."""
-    return [*framework_degree_rules(spec), *degree_pins(spec)]
+    """Return the rules on degrees that apply to a spec, those of the user last."""
+    return [*framework_degree_rules(spec), *chosen_degree_rules(spec)]
 
 
 def framework_degree_rules(spec: Spec) -> list[Rule]:
@@ -102,8 +103,18 @@ def framework_degree_rules(spec: Spec) -> list[Rule]:
 
 
 def plan_rules(spec: Spec) -> list[Rule]:
-    """Return the rules on whole skeletons that apply to a spec, pins last."""
-    return [*framework_rules(spec), *plan_pins(spec)]
+    """Return the rules on whole skeletons that apply to a spec, the user's last."""
+    return [*framework_rules(spec), *chosen_plan_rules(spec)]
+
+
+def chosen_degree_rules(spec: Spec) -> list[Rule]:
+    """Return what the user chose of degrees: pins, and rules in his own words."""
+    return [*degree_pins(spec), *user_degree_rules(spec)]
+
+
+def chosen_plan_rules(spec: Spec) -> list[Rule]:
+    """Return what the user chose of all else."""
+    return [*plan_pins(spec), *user_plan_rules(spec)]
 
 
 def framework_rules(spec: Spec) -> list[Rule]:

@@ -8,8 +8,9 @@ from meshwright.bounds.integer_costs import TICK_S
 from meshwright.check.check import predict, schedule_s
 from meshwright.plans.columns import joined
 from meshwright.plans.encoding import to_row
-from meshwright.results.outcome import Band, Rival, RunnerUp
+from meshwright.results.outcome import Rival, RunnerUp
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.user_rules import split_dependent
 from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
 from meshwright.solver.cpsat_problem import preference
 
@@ -19,11 +20,14 @@ MOST_RIVALS = 16
 
 def alternatives(left: CandidatePlans, best: PricedPlan) -> dict[str, object]:
     """Return the rival, the error band and the runner-up, as fields of an outcome."""
-    return {
+    told: dict[str, object] = {
         "rival": _rival(left, best),
-        "band": _band(left),
-        "runner_up": _runner_up(left, best),
+        "band": left.options.profile.band(left.job.spec),
     }
+    # Splits that are constructed may break rules of the user on splits.
+    if not split_dependent(left.job.spec):
+        told["runner_up"] = _runner_up(left, best)
+    return told
 
 
 def _rival(left: CandidatePlans, best: PricedPlan) -> Rival | None:
@@ -42,15 +46,6 @@ def _rival(left: CandidatePlans, best: PricedPlan) -> Rival | None:
         if rival_s < best.schedule_s * (1 - 1e-9):
             rivals.append(Rival(plan=plan, schedule_s=rival_s))
     return min(rivals, key=lambda rival: rival.schedule_s, default=None)
-
-
-def _band(left: CandidatePlans) -> Band | None:
-    """Return the errors of predictions for measured runs like this spec."""
-    measured = left.options.profile.errors(left.job.spec)
-    if measured is None:
-        return None
-    runs_of, errors = measured
-    return Band(runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90)
 
 
 def _runner_up(left: CandidatePlans, best: PricedPlan) -> RunnerUp | None:

@@ -33,6 +33,7 @@ from meshwright.solver.cpsat_problem import (
     preference,
 )
 from meshwright.solver.options import Options
+from meshwright.solver.rule_cuts import prove_within_rules, split_test
 from meshwright.spec.plan_fields import FIELDS
 from meshwright.spec.simplicity import Criterion
 
@@ -98,7 +99,8 @@ class CandidatePlans:
             proof = self.prove(every, self.rows)
         if proof.skeleton < 0:
             return proof
-        return self.with_unique_split(self.problem(proof.skeleton), proof)
+        row = proof.skeleton
+        return self.with_unique_split(self.problem(row), self.one(row), proof)
 
     def leave_out(self, row: int) -> CandidatePlans:
         """Return the candidates without those on the unplaced skeleton of one."""
@@ -119,27 +121,34 @@ class CandidatePlans:
     def prove(self, problem: Problem, left: Candidates) -> Proof:
         """Return CP-SAT's proof, or the constructed plan once the time is up."""
         options = self.options
-        proof = prove(
-            problem,
-            self.deadline,
-            options.seed,
-            options.workers,
-            options.most_effort,
-        )
+
+        def prove_once(problem: Problem) -> Proof:
+            how = (options.seed, options.workers, options.most_effort)
+            return prove(problem, self.deadline, *how)
+
+        keeps = split_test(self.job, self.lattice, left)
+        proof = prove_within_rules(problem, prove_once, keeps)
         best, least = float(left.upper.min()), float(left.lower.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
             return replace(proof, bound=max(proof.bound, least))
         return Proof("feasible", *problem.hint, int(best), least)
 
-    def with_unique_split(self, problem: Problem, proof: Proof) -> Proof:
+    def with_unique_split(
+        self, problem: Problem, one: Candidates, proof: Proof
+    ) -> Proof:
         """Return a proof with the split that the tie-break picks among equals.
 
-        `problem` is that of the proven candidate alone.
+        `problem` is that of the `one` candidate that is proven, alone.
         """
         options, alone = self.options, replace(proof, skeleton=0)
-        unique = with_unique_split(
-            problem, alone, self.deadline, options.seed, options.workers
-        )
+
+        def break_ties(problem: Problem) -> Proof:
+            how = (self.deadline, options.seed, options.workers)
+            return with_unique_split(problem, alone, *how)
+
+        keeps = split_test(self.job, self.lattice, one)
+        unique = prove_within_rules(problem, break_ties, keeps)
+        unique = alone if unique.skeleton < 0 else unique
         return replace(unique, skeleton=proof.skeleton)
 
     def checked(self, proof: Proof) -> PricedPlan:

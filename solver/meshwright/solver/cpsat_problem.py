@@ -27,6 +27,8 @@ from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.rules.user_rules import split_dependent
+from meshwright.solver.rule_clauses import with_user_rules
 from meshwright.spec.plan_fields import BY_PREFERENCE
 
 
@@ -46,7 +48,8 @@ def preference(rows: Skeletons) -> Ints:
 def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     """Return the first candidate of each price: CP-SAT need not see its equals.
 
-    Under a limit on links all are kept, since equals may load links differently.
+    Under a limit on links, or rules of the user on splits, all are kept, since equals
+    may load links differently, and keep other rules.
     """
     costs, rows = candidates.costs, candidates.costs.rows
     columns = [
@@ -54,7 +57,7 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
     ]
     columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
     columns += [rows.recompute != NONE]
-    if job.spec.limits.max_link_utilisation is not None:
+    if job.spec.limits.max_link_utilisation is not None or split_dependent(job.spec):
         columns.append(np.arange(len(costs)))
     _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
     return np.sort(first)
@@ -95,9 +98,10 @@ def make_problem(job: Job, lattice: Lattice, candidates: Candidates) -> Problem:
 
 def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonChoice:
     costs = stages.costs
+    placed = costs.rows.take(np.array([row]))
     uses = _link_uses(job, lattice, stages, row)
     scope = int(costs.recompute_scope[row])
-    return SkeletonChoice(
+    choice = SkeletonChoice(
         is_recomputing=bool(recomputes(costs)[row]),
         recomputes_all=scope == ALL_LAYERS,
         same_in_chunks=int(costs.rows.vpp[row]) if scope == ONE_NUMBER else 0,
@@ -130,6 +134,7 @@ def _choice(job: Job, lattice: Lattice, stages: Stages, row: int) -> SkeletonCho
             for e in range(stages.count)
         ),
     )
+    return with_user_rules(choice, job, lattice, placed)
 
 
 def _link_uses(

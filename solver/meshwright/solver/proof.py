@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -28,11 +29,13 @@ from meshwright.results.outcome import (
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.results.simplicity import Simplicity
+from meshwright.rules.user_rules import split_dependent
 from meshwright.solver.alternatives import alternatives
 from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
 from meshwright.solver.near_plans import near_plans
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
+from meshwright.solver.rule_cuts import first_plan_ticks
 from meshwright.solver.simplest import SimplestPlan
 
 ORDERS_OPEN = (
@@ -65,7 +68,7 @@ class LatticeProof:
             self.job,
             self.lattice,
             options.top,
-            0 if options.is_brief else 1,
+            0 if options.is_brief or split_dependent(self.job.spec) else 1,
             self.deadline,
             options.on_progress,
             options.is_pruning,
@@ -73,6 +76,9 @@ class LatticeProof:
             options.known_ticks,
             1 + max(self._tolerance, self._near),
             has_dominated=self._near > 0,
+            find_plan=partial(
+                first_plan_ticks, prove=self._prove_one, deadline=self.deadline
+            ),
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
@@ -198,6 +204,11 @@ class LatticeProof:
             best.append((left.checked(proof), proof))
             left = left.leave_out(proof.skeleton)
         return best
+
+    def _prove_one(self, found: Candidates) -> Proof:
+        """Return the proof of a candidate that stands alone."""
+        plans = CandidatePlans(*self._asked, found)
+        return plans.prove(plans.problem(0), found)
 
     @property
     def _asked(self) -> tuple[Job, Lattice, Options, Deadline]:

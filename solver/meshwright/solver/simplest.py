@@ -69,7 +69,7 @@ class SimplestPlan:
         if proof.skeleton < 0:
             return proof, is_proven
         problem, row = self._problem(proof.skeleton), self._row(proof.skeleton)
-        unique = self.plans.with_unique_split(problem, proof)
+        unique = self.plans.with_unique_split(problem, self.plans.one(row), proof)
         return replace(unique, skeleton=row), is_proven
 
     @cached_property

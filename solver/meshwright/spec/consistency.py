@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshwright.spec.base import Problem
 from meshwright.spec.divisors import divisors, nearest_of
 from meshwright.spec.lora import GROUPS, Lora
+from meshwright.spec.prices import usd_per_hour
+from meshwright.spec.user_rules import rule_problems
 
 if TYPE_CHECKING:
     from meshwright.spec.serving import ServingSpec
@@ -39,8 +41,14 @@ def problems(spec: Spec) -> Iterable[Problem]:
         pinned_layers,
         _recomputed,
         _mesh,
+        _rules,
     )
     return chain.from_iterable(check(spec) for check in checks)
+
+
+def _rules(spec: Spec) -> Iterable[Problem]:
+    price = usd_per_hour(spec.cluster, spec.run.gpu_hour_price)
+    return rule_problems(spec.rules, has_price=price is not None)
 
 
 def _precision(spec: Spec) -> Iterable[Problem]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from typing import get_args
+from typing import ClassVar, get_args
 
 from pydantic import Field, model_validator
 
@@ -39,6 +39,11 @@ class ServingSpec(SpecModel):
         >>> spec.inference.objective, spec.inference.context
         ('latency', 8192)
     """
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = {
+        "rules": "rules of your own, which plans of training keep; pins and limits "
+        "decide plans of serving",
+    }
 
     model: Model
     cluster: Cluster

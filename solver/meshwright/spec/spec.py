@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from meshwright.spec import consistency
 from meshwright.spec.base import SpecModel, refuse
@@ -20,6 +20,7 @@ from meshwright.spec.objective import DEFAULT_OBJECTIVE, ObjectiveField
 from meshwright.spec.pins import Pins
 from meshwright.spec.run import TrainingRun
 from meshwright.spec.training import Training
+from meshwright.spec.user_rules import UserRule, with_names
 
 
 class Spec(SpecModel):
@@ -40,6 +41,9 @@ class Spec(SpecModel):
     training: Training
     limits: Limits = Field(default_factory=lambda: Limits())
     pins: Pins = Field(default_factory=lambda: Pins())
+    rules: tuple[UserRule, ...] = Field(
+        (), description="Rules of your own that every plan must keep."
+    )
     run: TrainingRun = Field(default_factory=lambda: TrainingRun())
     objective: ObjectiveField = Field(
         default_factory=lambda: DEFAULT_OBJECTIVE,
@@ -48,6 +52,11 @@ class Spec(SpecModel):
     )
     _lifted_limits: frozenset[str] = PrivateAttr(frozenset())
     _memory_spread: MemorySpread = PrivateAttr(GENERIC)
+
+    @field_validator("rules")
+    @classmethod
+    def _name_rules(cls, rules: tuple[UserRule, ...]) -> tuple[UserRule, ...]:
+        return with_names(rules)
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:

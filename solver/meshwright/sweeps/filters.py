@@ -1,50 +1,58 @@
-"""Filters of a sweep: `training.seq_len <= 8192 and model != 'llama3-70b'`.
-
-The text is parsed as a Python expression and evaluated here; it is never executed.
-"""
+"""Filters of a sweep: `training.seq_len <= 8192 and model != 'llama3-70b'`."""
 
 from __future__ import annotations
 
-import ast
 import operator
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.reading.document import Where
+from meshwright.reading.expression import (
+    ACCEPTED,
+    Arithmetic,
+    BadExpression,
+    Call,
+    Compared,
+    Comparison,
+    Constant,
+    Field,
+    Function,
+    Joined,
+    Many,
+    Negative,
+    Node,
+    Not,
+    Operation,
+    at_character,
+    parse_expression,
+)
 from meshwright.reading.messages import shown
 
-LONGEST = 1_000
-"""Most characters of a filter."""
-
-DEEPEST = 40
-"""Most nested operations: a chain of + or - counts each, one of and / or once."""
-
-ACCEPTED = (
-    "expected comparisons of fields, numbers and 'text' (< <= > >= == != in), joined "
-    "by and, or, not, with + - * / % and parentheses"
-)
-
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.In: lambda value, many: value in many,
-    ast.NotIn: lambda value, many: value not in many,
+_COMPARE: dict[Comparison, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "in": lambda value, many: value in many,
+    "not in": lambda value, many: value not in many,
 }
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
+_ARITHMETIC: dict[Operation, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
 }
-_ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_FUNCTIONS: dict[Function, Callable[[list[Any]], Any]] = {
+    "max": max,
+    "min": min,
+    "sum": sum,
+}
+_ORDERED = ("<", "<=", ">", ">=")
 
 Lookup = Callable[[str], Any]
 """Returns the value of a field by its dotted name; raises KeyError if none has it."""
@@ -55,7 +63,7 @@ class Filter:
     """One parsed filter, and where it was written."""
 
     text: str
-    tree: ast.expr
+    tree: Node
     where: Where
 
     def holds(self, lookup: Lookup) -> bool:
@@ -64,116 +72,107 @@ class Filter:
         Raises:
             SpecError: a field is unknown, or values cannot be compared.
         """
-        value = self._value(self.tree, lookup)
-        if not isinstance(value, bool):
-            raise self._error(f"is {shown(value)}, neither true nor false; {ACCEPTED}")
-        return value
-
-    def _value(self, node: ast.expr, lookup: Lookup) -> Any:
-        match node:
-            case ast.BoolOp(op=op, values=values):
-                each = (self._flag(operand, lookup) for operand in values)
-                return all(each) if isinstance(op, ast.And) else any(each)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not self._flag(operand, lookup)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self._number(operand, lookup)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-                return self._arithmetic(left, op, right, lookup)
-            case ast.Compare():
-                return self._compare(node, lookup)
-            case ast.List(elts=elements) | ast.Tuple(elts=elements):
-                return [self._value(element, lookup) for element in elements]
-            case ast.Constant(value=str() | int() | float() as value):
-                return value
-            case ast.Name() | ast.Attribute() | ast.Subscript():
-                return self._field(node, lookup)
-        raise self._error(f"has {ast.unparse(node)!r}; {ACCEPTED}")
-
-    def _flag(self, node: ast.expr, lookup: Lookup) -> bool:
-        value = self._value(node, lookup)
-        if not isinstance(value, bool):
-            told = f"{ast.unparse(node)!r} is neither true nor false"
-            raise self._error(f"{told}; {ACCEPTED}")
-        return value
-
-    def _number(self, node: ast.expr, lookup: Lookup) -> Any:
-        value = self._value(node, lookup)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            name = ast.unparse(node)
-            raise self._error(f"{name} is {shown(value)}: expected a number")
-        return value
-
-    def _arithmetic(
-        self, left: ast.expr, op: ast.operator, right: ast.expr, lookup: Lookup
-    ) -> Any:
-        first, second = self._number(left, lookup), self._number(right, lookup)
         try:
-            return _ARITHMETIC[type(op)](first, second)
-        except ArithmeticError:
-            told = f"{ast.unparse(left)} and {ast.unparse(right)}"
-            raise self._error(f"cannot be worked out of {told}") from None
-
-    def _compare(self, node: ast.Compare, lookup: Lookup) -> bool:
-        left, name = self._value(node.left, lookup), ast.unparse(node.left)
-        for op, operand in zip(node.ops, node.comparators, strict=True):
-            right = self._value(operand, lookup)
-            if type(op) not in _COMPARE:
-                raise self._error(f"compares with `is`; {ACCEPTED}")
-            if not _go_together(op, left, right):
-                told = f"{name} is {shown(left)}, {ast.unparse(operand)} {shown(right)}"
-                raise self._error(f"{told}: expected two of a kind")
-            if not _COMPARE[type(op)](left, right):
-                return False
-            left, name = right, ast.unparse(operand)
-        return True
-
-    def _field(self, node: ast.expr, lookup: Lookup) -> Any:
-        name = ast.unparse(node)
-        try:
-            return lookup(name)
-        except KeyError as error:
-            raise self._error(f"no field {name!r}; {error.args[0]}") from None
-
-    def _error(self, problem: str) -> SpecError:
-        return SpecError(f"{self.where}: where: {shown(self.text)}: {problem}")
-
-
-def _go_together(op: ast.cmpop, left: Any, right: Any) -> bool:
-    if isinstance(op, ast.In | ast.NotIn):
-        return isinstance(right, list)
-    both = (left, right)
-    are_numbers = all(isinstance(value, int | float) for value in both)
-    are_texts = all(isinstance(value, str) for value in both)
-    return are_numbers or are_texts or not isinstance(op, _ORDERED)
+            value = _value(self.tree, lookup)
+            if not isinstance(value, bool):
+                told = f"is {shown(value)}, neither true nor false; {ACCEPTED}"
+                raise BadExpression(told)
+        except BadExpression as error:
+            place = f"{self.where}: where: {shown(self.text)}"
+            raise SpecError(f"{place}: {error}") from None
+        return value
 
 
 def read_filter(text: Any, where: Where) -> Filter:
     """Return a parsed filter.
 
     Raises:
-        SpecError: the text is no comparison.
+        SpecError: the text is no expression.
     """
-    place = f"{where}: where: {shown(text)}"
-    if not isinstance(text, str) or len(text) > LONGEST:
-        raise SpecError(f"{place}: {ACCEPTED}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Filter(text, parse_expression(text), where)
+    except BadExpression as error:
         quotes = "; put names such as 'llama3-8b' in quotes"
-        raise SpecError(f"{place}: cannot be read; {ACCEPTED}{quotes}") from None
-    if _depth(tree) > DEEPEST:
-        raise SpecError(f"{place}: expected at most {DEEPEST} operations in each other")
-    return Filter(text, tree, where)
+        told = f"{where}: where: {shown(text)}: {error}{quotes}"
+        raise SpecError(told) from None
 
 
-def _depth(tree: ast.expr) -> int:
-    """Return how deep operations are nested, without recursion."""
-    depth, level = 0, [tree]
-    while level:
-        depth += 1
-        below = (child for node in level for child in ast.iter_child_nodes(node))
-        level = [node for node in below if isinstance(node, ast.expr)]
-    return depth
+def _value(node: Node, lookup: Lookup) -> Any:
+    match node:
+        case Joined(operands=operands):
+            each = (_flag(operand, lookup) for operand in operands)
+            return all(each) if node.is_all else any(each)
+        case Not(operand=operand):
+            return not _flag(operand, lookup)
+        case Negative(operand=operand):
+            return -_number(operand, lookup)
+        case Arithmetic():
+            return _arithmetic(node, lookup)
+        case Compared():
+            return _compare(node, lookup)
+        case Call():
+            numbers = [_number(argument, lookup) for argument in node.arguments]
+            return _FUNCTIONS[node.function](numbers)
+        case Many(items=items):
+            return [_value(item, lookup) for item in items]
+        case Constant(value=value):
+            return value
+    return _field(node, lookup)
+
+
+def _flag(node: Node, lookup: Lookup) -> bool:
+    value = _value(node, lookup)
+    if not isinstance(value, bool):
+        told = f"{node.text!r} is neither true nor false; {ACCEPTED}"
+        raise _bad(node, told)
+    return value
+
+
+def _number(node: Node, lookup: Lookup) -> Any:
+    value = _value(node, lookup)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _bad(node, f"{node.text} is {shown(value)}: expected a number")
+    return value
+
+
+def _arithmetic(node: Arithmetic, lookup: Lookup) -> Any:
+    first, second = _number(node.left, lookup), _number(node.right, lookup)
+    try:
+        return _ARITHMETIC[node.operation](first, second)
+    except ArithmeticError:
+        told = f"cannot be worked out of {node.left.text} and {node.right.text}"
+        raise _bad(node, told) from None
+
+
+def _compare(node: Compared, lookup: Lookup) -> bool:
+    left, name = _value(node.operands[0], lookup), node.operands[0].text
+    for operation, operand in zip(node.operations, node.operands[1:], strict=True):
+        right = _value(operand, lookup)
+        if not _go_together(operation, left, right):
+            told = f"{name} is {shown(left)}, {operand.text} {shown(right)}"
+            raise _bad(operand, f"{told}: expected two of a kind")
+        if not _COMPARE[operation](left, right):
+            return False
+        left, name = right, operand.text
+    return True
+
+
+def _field(node: Node, lookup: Lookup) -> Any:
+    assert isinstance(node, Field)
+    try:
+        return lookup(node.text)
+    except KeyError as error:
+        raise _bad(node, f"no field {node.text!r}; {error.args[0]}") from None
+
+
+def _bad(node: Node, problem: str) -> BadExpression:
+    return BadExpression(at_character(node, problem))
+
+
+def _go_together(operation: Comparison, left: Any, right: Any) -> bool:
+    if operation in ("in", "not in"):
+        return isinstance(right, list)
+    both = (left, right)
+    are_numbers = all(isinstance(value, int | float) for value in both)
+    are_texts = all(isinstance(value, str) for value in both)
+    return are_numbers or are_texts or operation not in _ORDERED

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from meshwright.economics import prices
 from meshwright.report.tables import seconds_text
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.spec import prices
 from meshwright.spec.base import Count, CountOrNone
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec

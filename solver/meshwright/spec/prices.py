@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.units import HOUR_S
+
+if TYPE_CHECKING:
+    from meshwright.spec.spec import Spec
 
 
 def usd_per_hour(cluster: Cluster, gpu_hour_price: float | None) -> float | None:
@@ -22,6 +26,21 @@ def watts(cluster: Cluster) -> float | None:
 def per_mtoken(per_hour: float, tokens_per_s: float) -> float:
     """Return an amount per hour as one per million tokens."""
     return per_hour / (tokens_per_s * HOUR_S / 1e6)
+
+
+def prices_per_mtoken(spec: Spec, tokens_per_s: float) -> dict[str, float]:
+    """Return what a million tokens cost in USD and in kWh, as far as it is known."""
+    cluster = spec.cluster
+    usd, drawn_w = usd_per_hour(cluster, spec.run.gpu_hour_price), watts(cluster)
+    per_hour = {
+        "usd_per_mtoken": usd,
+        "kwh_per_mtoken": None if drawn_w is None else drawn_w / 1e3,
+    }
+    return {
+        name: per_mtoken(amount, tokens_per_s)
+        for name, amount in per_hour.items()
+        if amount is not None
+    }
 
 
 def _total(cluster: Cluster, of: Callable[[Gpu], float | None]) -> float | None:

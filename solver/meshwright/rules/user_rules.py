@@ -1,0 +1,173 @@
+"""The user's rules as rules on skeletons, before layers are split over stages.
+
+A rule on decisions alone holds or not. One on stages or times keeps the skeletons for
+which some split may hold it; the solver adds the rest, and the checker has the last
+word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.rule import Rule
+from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.reading.expression import Function
+from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly
+from meshwright.rules.rule_truth import rule_truth
+from meshwright.spec.plan_fields import AXES, FIELD
+from meshwright.spec.prices import prices_per_mtoken
+from meshwright.spec.rule_names import OF_SPEC, OF_STAGES
+from meshwright.spec.spec import Spec
+from meshwright.spec.user_rules import UserRule
+
+SOURCE = "the spec"
+
+ON_DEGREES = {*AXES, "dp", *OF_SPEC, "layers"}
+"""Values that degrees alone decide or bound."""
+
+
+FREED = {
+    "recompute",
+    "recompute_modules",
+    "recompute_segment",
+    "recompute_layers",
+    "offload",
+}
+"""Values in which the skeletons of a family differ."""
+
+
+def rule_name(rule: UserRule) -> str:
+    """Return the name of a user's rule among all rules."""
+    return f"rules.{rule.name}"
+
+
+def user_degree_rules(spec: Spec) -> list[Rule]:
+    """Return the user's rules that look at degrees alone."""
+    return [_row_rule(rule) for rule in spec.rules if rule.names <= ON_DEGREES]
+
+
+def user_plan_rules(spec: Spec) -> list[Rule]:
+    """Return the user's other rules."""
+    return [_row_rule(rule) for rule in spec.rules if not rule.names <= ON_DEGREES]
+
+
+def split_dependent(spec: Spec) -> tuple[UserRule, ...]:
+    """Return the user's rules that a skeleton alone does not decide."""
+    return tuple(rule for rule in spec.rules if not rule.is_of_decisions)
+
+
+def may_keep(spec: Spec, rows: Skeletons, least_step_s: Floats) -> Bools:
+    """Return which skeletons may keep the user's rules, given bounds on their times."""
+    return _may_keep(split_dependent(spec), spec, rows, least_step_s)
+
+
+def family_may_keep(spec: Spec, first: Skeletons, least_step_s: Floats) -> Bools:
+    """Return which families may keep the user's rules, given bounds on their times.
+
+    The skeletons of a family differ from its first one in recomputation and offload.
+    """
+    rules = [rule for rule in split_dependent(spec) if not rule.names & FREED]
+    return _may_keep(rules, spec, first, least_step_s)
+
+
+def _may_keep(
+    rules: Iterable[UserRule], spec: Spec, rows: Skeletons, least_step_s: Floats
+) -> Bools:
+    values = RowValues(spec, rows, least_step_s)
+    result = np.ones(len(rows), dtype=bool)
+    for rule in rules:
+        result &= rule_truth(rule.tree, values).may
+    return result
+
+
+def _row_rule(rule: UserRule) -> Rule:
+    tree = rule.tree
+
+    def holds(spec: Spec, rows: Skeletons) -> Bools:
+        return np.atleast_1d(rule_truth(tree, RowValues(spec, rows)).may)
+
+    shown = [name for name in (*FIELD, "dp") if name in rule.names]
+    numbers = ", ".join(f"{name} {{{name}}}" for name in shown)
+    return Rule(rule_name(rule), rule.sentence, SOURCE, holds, numbers)
+
+
+@dataclass(frozen=True)
+class RowValues:
+    """What is known of the values that rules compare, of skeletons without a split."""
+
+    spec: Spec
+    rows: Skeletons
+    least_step_s: Floats | float = 0.0
+    """A lower bound on the time of a step."""
+
+    def codes(self, name: str) -> Ints | Bools:
+        """Return the codes of a word, or a flag."""
+        column: Ints = getattr(self.rows, name)
+        return column
+
+    def number(self, name: str) -> Bounds:
+        """Return a number; times and prices are known by bounds alone."""
+        if name in OF_SPEC:
+            return exactly(spec_number(self.spec, name))
+        if name in FIELD or name == "dp":
+            return exactly(getattr(self.rows, name))
+        if name == "step_s":
+            return between(self.least_step_s, ENDLESS)
+        if name == "parts.bubble":
+            return between(-ENDLESS, ENDLESS)
+        return self._rate(name)
+
+    def _rate(self, name: str) -> Bounds:
+        """Return bounds on what follows from the time of the step."""
+        training, least_s = self.spec.training, self.least_step_s
+        tokens = training.seq_len * training.global_batch
+        priced = prices_per_mtoken(self.spec, tokens)
+        if name in priced:
+            return between(priced[name] * least_s, ENDLESS)
+        if not name.startswith("tokens_per_s"):
+            return between(0.0, ENDLESS)
+        gpus = self.spec.cluster.gpus if name.endswith("_per_gpu") else 1
+        with np.errstate(divide="ignore"):
+            most = tokens / np.asarray(least_s, np.float64) / gpus
+        return between(0.0, np.minimum(most, ENDLESS))
+
+    def reduced(self, function: Function, name: str) -> Bounds:
+        """Return bounds on the largest, least or sum of what stages or links have."""
+        layers = self.spec.model.n_layers
+        if name == "layers" and function == "sum":
+            return exactly(layers)
+        if name == "layers":
+            even = layers / self.rows.pp
+            most = np.maximum(layers - self.rows.pp + 1, 1)
+            at_most = between(np.ceil(even), most)
+            return at_most if function == "max" else between(1, np.floor(even))
+        if name == "recompute_layers":
+            return between(0, np.where(self.rows.recompute == NONE, 0, layers))
+        return between(0, ENDLESS)
+
+    def at(self, name: str, index: int | str) -> Bounds:
+        """Return bounds on what one stage or link has."""
+        if name not in OF_STAGES or isinstance(index, str):
+            return between(0, ENDLESS)
+        is_missing = (index >= self.rows.pp) | (-index > self.rows.pp)
+        high = self.spec.model.n_layers if name.endswith("layers") else ENDLESS
+        low = 1 if name == "layers" else 0
+        return Bounds(np.float64(low), np.float64(high), np.asarray(is_missing))  # type: ignore[arg-type]
+
+    def each(self, name: str) -> None:
+        """Return nothing: what every stage has is open."""
+
+
+def spec_number(spec: Spec, name: str) -> int:
+    """Return a number of the spec that rules may compare."""
+    training = spec.training
+    numbers = {
+        "gpus": spec.cluster.gpus,
+        "seq_len": training.seq_len,
+        "global_batch": training.global_batch,
+    }
+    return numbers[name]
