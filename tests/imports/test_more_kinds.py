@@ -135,7 +135,15 @@ def test_ray_resources() -> None:
     assert ray.parse(good("ray.2"), "t").gpus_by_type == {"A100": 16}
     mixed = "{'GPU': 16.0, 'accelerator_type:H100': 1.0, 'accelerator_type:L4': 1.0}"
     assert ray.parse(mixed, "t").gpus_by_type == {"gpu": 16}
-    for text in ("", "{'GPU': 0}", "{'GPU': 'x'}", "{'GPU': 1e99}", "{" * 9, "{1}"):
+    for text in (
+        "",
+        "{'GPU': 0}",
+        "{'GPU': 'x'}",
+        "{'GPU': 1e99}",
+        "{'GPU': 1" + "0" * 400 + "}",
+        "{" * 9,
+        "{1}",
+    ):
         with pytest.raises(SpecError):
             ray.parse(text, "t")
 

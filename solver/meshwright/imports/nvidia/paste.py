@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.imports.nvidia.copies import literal_rows, unwrapped
+from meshwright.imports.nvidia.copies import literal_rows, unwrapped, widths
 from meshwright.imports.nvidia.matrix import (
     GAPS,
     GPU,
@@ -65,13 +65,16 @@ def _whole_matrix(
     Raises:
         SpecError: there is none, neither as it stands nor with lines joined.
     """
-    joined = unwrapped(lines)
-    again = _matrix(joined, name) if len(joined) < len(lines) else None
-    if again is None or not _is_filled(*again):
+    best: tuple[MatrixHeader, dict[str, MatrixRow]] | None = None
+    for width in widths(lines):
+        joined = unwrapped(lines, width)
+        again = _matrix(joined, name) if len(joined) < len(lines) else None
+        if again and _is_filled(*again) and _cells(again) > _cells(best):
+            best = again
+    if best is None or _cells(_matrix(lines, name)) >= _cells(best):
         header = find_header(lines, name)
         return header, read_rows(header, lines, name)
-    first = _matrix(lines, name)
-    return first if first and _cells(*first) >= _cells(*again) else again
+    return best
 
 
 def _matrix(
@@ -85,8 +88,8 @@ def _matrix(
         return None
 
 
-def _cells(_header: MatrixHeader, rows: Mapping[str, MatrixRow]) -> int:
-    return sum(len(row.cells) for row in rows.values())
+def _cells(matrix: tuple[MatrixHeader, Mapping[str, MatrixRow]] | None) -> int:
+    return sum(len(row.cells) for row in matrix[1].values()) if matrix else 0
 
 
 def _is_filled(header: MatrixHeader, rows: Mapping[str, MatrixRow]) -> bool:
