@@ -17,6 +17,9 @@ MOST_LITERAL = 200_000
 WIDTH = 80
 """Columns of most terminals that cut longer lines."""
 
+MOST_JOINED = 5_000
+"""Characters of a joined line; a row of 256 cells has 2,000."""
+
 _GPU0 = re.compile(r"(?:^|[\s'\"|])GPU0(?:[\s'\"|,]|$)")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}\d[A-Za-z0-9_.-]{0,39}")
 _REST = re.compile(r"[0-9][0-9,\-]{0,400}|N/A|\.\.\.")
@@ -69,7 +72,7 @@ def unwrapped(lines: Sequence[Line], width: int) -> list[Line]:
         if starts_row or _GPU0.search(line.text):
             is_heading, is_row = not starts_row, starts_row
             joined.append(line)
-        elif words and joined and _goes_on(words, is_heading, is_row):
+        elif words and _goes_on(words, is_heading, is_row) and _has_room(joined):
             last = joined[-1]
             is_cut = len(last.text) == width and not last.text.endswith((" ", "\t"))
             joined[-1] = Line(last.number, last.text + " " * (not is_cut) + line.text)
@@ -77,6 +80,10 @@ def unwrapped(lines: Sequence[Line], width: int) -> list[Line]:
             is_heading = is_row = False
             joined.append(line)
     return joined
+
+
+def _has_room(joined: Sequence[Line]) -> bool:
+    return bool(joined) and len(joined[-1].text) < MOST_JOINED
 
 
 def _is_row(words: Sequence[str]) -> bool:
