@@ -31,6 +31,7 @@ BOARDS = {
     "eight A800": (8, "a800-sxm-80gb", {"nvswitch"}, 8 * 25),
     "four A100": (4, "a100-sxm-80gb", set(), 4 * 25),
     "two H100": (2, "h100-sxm-80gb", set(), 18 * 25),
+    "four GB200": (4, "gb200-186gb", {"nvswitch"}, 18 * 50),
     "eight MI300X": (8, "mi300x-192gb", {"xgmi"}, 7 * 64),
 }
 

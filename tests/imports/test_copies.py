@@ -65,6 +65,7 @@ COPIES = {
     "wrapped at 80 columns, trimmed": "\n".join(
         line.rstrip() for line in cut(machine(), 80).splitlines()
     ),
+    "wrapped at 61 columns": cut(machine(), 61),
     "wrapped at words": folded(machine(), 7),
     "a list of texts": repr(machine().splitlines()),
     "a list of rows": repr(rows()),

@@ -129,13 +129,33 @@ def test_kubernetes_nodes() -> None:
         assert told in str(caught.value)
 
 
+def test_nodes_of_one_instance_type_are_a_cluster(tmp_path: Path) -> None:
+    data = json.loads(good("kubernetes"))
+    data["items"][1] = data["items"][0] | {"metadata": {
+        "name": "gpu-b", "labels": data["items"][0]["metadata"]["labels"]}}  # fmt: skip
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(data))
+    told = run("import", "kubernetes", str(path)).stderr
+    assert "In a spec: cluster: {machine: p5.48xlarge, count: 2}." in told
+    mixed = run("import", "kubernetes", str(DATA / "kubernetes.txt")).stderr
+    assert "In a spec" not in mixed
+
+
 def test_ray_resources() -> None:
     facts = ray.parse(good("ray.1"), "t")
     assert (facts.gpus, facts.nodes, facts.gpus_by_type) == (16, 2, {"H100": 16})
     assert ray.parse(good("ray.2"), "t").gpus_by_type == {"A100": 16}
     mixed = "{'GPU': 16.0, 'accelerator_type:H100': 1.0, 'accelerator_type:L4': 1.0}"
     assert ray.parse(mixed, "t").gpus_by_type == {"gpu": 16}
-    for text in ("", "{'GPU': 0}", "{'GPU': 'x'}", "{'GPU': 1e99}", "{" * 9, "{1}"):
+    for text in (
+        "",
+        "{'GPU': 0}",
+        "{'GPU': 'x'}",
+        "{'GPU': 1e99}",
+        "{'GPU': 1" + "0" * 400 + "}",
+        "{" * 9,
+        "{1}",
+    ):
         with pytest.raises(SpecError):
             ray.parse(text, "t")
 

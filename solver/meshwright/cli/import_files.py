@@ -158,8 +158,23 @@ def _facts(kind: str, path: Path) -> Made:
     data = plain_data(facts)
     if by_type := getattr(facts, "gpus_by_type", None):
         data["gpus_by_type"] = dict(by_type)
-    told = "Facts, no topology: the file does not say how GPUs are joined."
-    return Made(as_yaml(f"{path} ({kind})", [told], data), (told,))
+    told = ["Facts, no topology: the file does not say how GPUs are joined."]
+    told += _as_cluster(facts)
+    return Made(as_yaml(f"{path} ({kind})", told, data), tuple(told))
+
+
+def _as_cluster(facts: Any) -> list[str]:
+    """Return how a spec has the nodes of facts, if all are one bundled instance."""
+    nodes = getattr(facts, "nodes", ())
+    nodes = nodes if isinstance(nodes, tuple) else ()
+    instances = {getattr(node, "instance", "") for node in nodes}
+    if len(instances) != 1 or not (instance := instances.pop()):
+        return []
+    try:
+        machine = catalog.locate("topologies", instance, Path()).stem
+    except SpecError:
+        return []
+    return [f"In a spec: cluster: {{machine: {machine}, count: {len(nodes)}}}."]
 
 
 def _machine(kind: str, path: Path, gpu_name: str) -> Made:

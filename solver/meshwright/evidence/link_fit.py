@@ -116,28 +116,37 @@ def fit_log(log: NcclLog) -> LinkFit:
 def at_bandwidth(fit: LinkFit, gb_s: float) -> LinkFit:
     """Return the fit of the same log with this bandwidth, and the latency it leaves."""
     sizes = np.array([float(size) for size, _ in fit.errors])
-    fitted_s = np.array([predicted_s(fit, size) for size in sizes])
+    fitted_s = _seconds(fit, sizes, 1 / (fit.gb_s * 1e9), 2 * fit.latency_us * 1e-6)
     measured_s = fitted_s / (1 + np.array([error for _, error in fit.errors]))
-    predicted = _seconds(fit, sizes, 1 / (gb_s * 1e9), STEPS_S[:, None])
-    ratios, is_large = predicted / measured_s, sizes >= LARGE_BYTES
-    (column,) = _best(ratios, is_large, np.zeros(len(STEPS_S), dtype=bool))
-    errors = ratios[column] - 1
+    some = _spread(sizes)
+    predicted = _seconds(fit, sizes[some], 1 / (gb_s * 1e9), STEPS_S[:, None])
+    are_above = np.zeros(len(STEPS_S), dtype=bool)
+    is_large = sizes >= LARGE_BYTES
+    (column,) = _best(predicted / measured_s[some], is_large[some], are_above)
+    step_s = float(STEPS_S[column])
+    errors = _seconds(fit, sizes, 1 / (gb_s * 1e9), step_s) / measured_s - 1
     counted = errors[is_large] if is_large.any() else errors
     return replace(
         fit,
         gb_s=gb_s,
-        latency_us=float(STEPS_S[column]) / 2 * 1e6,
+        latency_us=step_s / 2 * 1e6,
         median_error=float(np.median(np.abs(counted))),
         errors=tuple(zip(sizes.astype(int).tolist(), errors.tolist(), strict=True)),
     )
+
+
+def _spread(sizes: Floats) -> NDArray[np.intp]:
+    """Return the places of at most MOST_SIZES sizes, evenly spread by size."""
+    spread = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES))
+    order: NDArray[np.intp] = np.argsort(sizes)
+    return np.take(order, spread.astype(int))
 
 
 def _search(log: NcclLog, sizes: Floats, measured_s: Floats) -> tuple[float, float]:
     """Return the bandwidth and the latency of a step among all candidates."""
     rates = bus_factor(log.op, log.ranks) * sizes / 1e9
     best_gb_s = float((rates / measured_s).max())
-    spread = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES))
-    some = np.argsort(sizes)[spread.astype(int)]
+    some = _spread(sizes)
     gb_s = (best_gb_s * SHARES)[:, None, None]
     predicted = _seconds(log, sizes[some], 1 / (gb_s * 1e9), STEPS_S[None, :, None])
     is_above = (rates[some] / predicted).max(axis=-1) > best_gb_s

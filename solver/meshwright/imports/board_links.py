@@ -25,6 +25,9 @@ LEAST_SWITCHED = 8
 MESHED = (2, 4)
 """Numbers of GPUs that boards join directly, without a switch."""
 
+RACKED = {"gb200", "gb300"}
+"""GPUs whose links all lead to the switches of a rack, however few are in a host."""
+
 
 def board_links(gpus: Sequence[str], gpu: Gpu, notes: list[str]) -> PeerLinks:
     """Return the links that the board of these GPUs has by its data sheet.
@@ -42,14 +45,15 @@ def board_links(gpus: Sequence[str], gpu: Gpu, notes: list[str]) -> PeerLinks:
         )
         return PeerLinks()
     kind = "XGMI" if any(word.startswith("mi") for word in _words(gpu)) else "NVLink"
-    if kind == "NVLink" and links >= LEAST_SWITCHED and count not in MESHED:
+    is_meshed = count in MESHED and not _words(gpu) & RACKED
+    if kind == "NVLink" and links >= LEAST_SWITCHED and not is_meshed:
         notes.append(
             f"The file shows no NVLink: the {links} NVLinks of each GPU are "
-            "assumed to lead to NVSwitches, as on boards of eight."
+            "assumed to lead to NVSwitches."
         )
         return PeerLinks(kind, ports=dict.fromkeys(gpus, links), is_explicit=True)
     each = links // (count - 1)
-    if not each or (kind == "NVLink" and count not in MESHED):
+    if not each or (kind == "NVLink" and not is_meshed):
         raise SpecError(
             f"the file shows no {kind}, and the {links} links of {gpu.name} "
             f"can join {count} GPUs in several ways; expected nvidia-smi topo -m, or a "

@@ -91,7 +91,7 @@ def _literal(text: str, name: str) -> dict[str, Any]:
 def _count(value: Any, key: str, name: str) -> int:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number <= MOST:
         told = f"{shown(key)}: {shown(str(value))}: expected a number up to {MOST:,}"

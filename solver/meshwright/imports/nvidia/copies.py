@@ -15,7 +15,10 @@ MOST_LITERAL = 200_000
 """Characters of a Python literal that is read."""
 
 WIDTH = 80
-"""Columns of a terminal that cuts longer lines."""
+"""Columns of most terminals that cut longer lines."""
+
+MOST_JOINED = 5_000
+"""Characters of a joined line; a row of 256 cells has 2,000."""
 
 _GPU0 = re.compile(r"(?:^|[\s'\"|])GPU0(?:[\s'\"|,]|$)")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}\d[A-Za-z0-9_.-]{0,39}")
@@ -51,8 +54,16 @@ def _rows(value: object) -> Iterator[str]:
             yield from str(row).splitlines()
 
 
-def unwrapped(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines with those that a narrow terminal cut in two made one again."""
+def widths(lines: Sequence[Line]) -> tuple[int, ...]:
+    """Return the columns at which a terminal may have cut the lines."""
+    return (WIDTH, max((len(line.text) for line in lines), default=WIDTH))
+
+
+def unwrapped(lines: Sequence[Line], width: int) -> list[Line]:
+    """Return the lines with those that a narrow terminal cut in two made one again.
+
+    A line that fills the width may be cut inside a word; any other ends with one.
+    """
     joined: list[Line] = []
     is_heading = is_row = False
     for line in lines:
@@ -61,14 +72,18 @@ def unwrapped(lines: Sequence[Line]) -> list[Line]:
         if starts_row or _GPU0.search(line.text):
             is_heading, is_row = not starts_row, starts_row
             joined.append(line)
-        elif words and joined and _goes_on(words, is_heading, is_row):
+        elif words and _goes_on(words, is_heading, is_row) and _has_room(joined):
             last = joined[-1]
-            is_cut = len(last.text) == WIDTH and not last.text.endswith((" ", "\t"))
+            is_cut = len(last.text) == width and not last.text.endswith((" ", "\t"))
             joined[-1] = Line(last.number, last.text + " " * (not is_cut) + line.text)
         else:
             is_heading = is_row = False
             joined.append(line)
     return joined
+
+
+def _has_room(joined: Sequence[Line]) -> bool:
+    return bool(joined) and len(joined[-1].text) < MOST_JOINED
 
 
 def _is_row(words: Sequence[str]) -> bool:

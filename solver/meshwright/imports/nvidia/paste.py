@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.imports.nvidia.copies import literal_rows, unwrapped
+from meshwright.imports.nvidia.copies import literal_rows, unwrapped, widths
 from meshwright.imports.nvidia.matrix import (
     GAPS,
     GPU,
@@ -19,6 +19,9 @@ from meshwright.imports.nvidia.matrix import (
 )
 from meshwright.imports.nvidia.peer_access import peer_access, without_permissions
 from meshwright.imports.text import Line
+
+MOST_WRAPPED = 10_000
+"""Lines of a paste whose wrapped ones are joined; 256 rows cut in 30 are 7,680."""
 
 MOST_OTHERS = 64
 """Further matrices of a paste that are looked at."""
@@ -65,13 +68,16 @@ def _whole_matrix(
     Raises:
         SpecError: there is none, neither as it stands nor with lines joined.
     """
-    joined = unwrapped(lines)
-    again = _matrix(joined, name) if len(joined) < len(lines) else None
-    if again is None or not _is_filled(*again):
+    best: tuple[MatrixHeader, dict[str, MatrixRow]] | None = None
+    for width in widths(lines) if len(lines) <= MOST_WRAPPED else ():
+        joined = unwrapped(lines, width)
+        again = _matrix(joined, name) if len(joined) < len(lines) else None
+        if again and _is_filled(*again) and _cells(again) > _cells(best):
+            best = again
+    if best is None or _cells(_matrix(lines, name)) >= _cells(best):
         header = find_header(lines, name)
         return header, read_rows(header, lines, name)
-    first = _matrix(lines, name)
-    return first if first and _cells(*first) >= _cells(*again) else again
+    return best
 
 
 def _matrix(
@@ -85,8 +91,8 @@ def _matrix(
         return None
 
 
-def _cells(_header: MatrixHeader, rows: Mapping[str, MatrixRow]) -> int:
-    return sum(len(row.cells) for row in rows.values())
+def _cells(matrix: tuple[MatrixHeader, Mapping[str, MatrixRow]] | None) -> int:
+    return sum(len(row.cells) for row in matrix[1].values()) if matrix else 0
 
 
 def _is_filled(header: MatrixHeader, rows: Mapping[str, MatrixRow]) -> bool:
@@ -113,19 +119,15 @@ def _others(
 ) -> tuple[bool, ...]:
     """Return, for each further matrix, whether its links are those of the first."""
     alike: list[bool] = []
-    for place in range(header.place + 1, len(lines)):
-        other = as_heading(lines[place])
-        if other is None or len(alike) >= MOST_OTHERS:
-            continue
-        try:
-            found = read_rows(other._replace(place=place), lines, "")
-        except SpecError:
-            continue  # of permissions, or cut off
-        if any(row.cells for row in found.values()):
-            cells = [
-                {label: row.cells for label, row in r.items()} for r in (rows, found)
-            ]
-            alike.append(cells[0] == cells[1])
+    first = {label: row.cells for label, row in rows.items()}
+    places = [
+        i for i, line in enumerate(lines) if i > header.place and as_heading(line)
+    ]
+    for place, end in zip(places, [*places[1:], len(lines)], strict=False):
+        matrix = _matrix(lines[place:end], "")
+        found = {label: row.cells for label, row in matrix[1].items()} if matrix else {}
+        if any(found.values()) and len(alike) < MOST_OTHERS:
+            alike.append(found == first)
     return tuple(alike)
 
 
