@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from meshwright.frameworks.base.framework import ALL_FUSED, ALL_OVERLAP
 from meshwright.frameworks.base.registry import framework as framework_named
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 
