@@ -281,6 +281,7 @@ def alternating_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     """Return a small spec whose layers are of two or three kinds, in some pattern."""
     spec = draw(specs(most_layers))
     model = spec.model.model_dump(exclude_none=True)
+    model.get("moe", {})["first_dense_layers"] = 0
     mixer = {
         "form": draw(st.sampled_from(["mamba2", "delta_net"])),
         "n_heads": 12, "head_dim": 32, "groups": 12, "state_dim": 16, "chunk": 32,
