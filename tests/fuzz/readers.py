@@ -15,8 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from unittest import mock
 
+from pydantic import ValidationError
+
 from meshwright.cli.import_launch import launch_text
 from meshwright.cost.profile import load_profile
+from meshwright.cost.whole_model import active_params
 from meshwright.errors import SpecError
 from meshwright.evidence.fitted_logs import fit_files
 from meshwright.evidence.read_runs import read_runs
@@ -29,12 +32,14 @@ from meshwright.imports.read_launch import read_launch
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.imports.yaml_text import plain_data
+from meshwright.loading.imported_model import read_model
 from meshwright.loading.launched_plan import as_pins
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
+from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
 from meshwright.sweeps.search_case import Case
 from meshwright.sweeps.store import Store
@@ -205,11 +210,20 @@ def _import(kind: str, path: Path) -> None:
         for machine in (SWITCHED, ROUTED):
             levels = read_levels(kind, path, machine).fields["levels"]
             assert Topology.model_validate({**machine.model_dump(), "levels": levels})
+    elif kind in kinds("models"):
+        _model(path)
     elif kind in kinds("launches"):
         assert launch_text(path, kind)
         _judged(read_launch(path, kind))
     else:
         plain_data(read_facts(kind, path))
+
+
+def _model(path: Path) -> None:
+    """Count the parameters of a model as the command does."""
+    fields, _ = read_model(path)
+    with contextlib.suppress(ValidationError):
+        assert active_params(Model.model_validate(fields)) > 0
 
 
 def _judged(launch: Launch) -> None:

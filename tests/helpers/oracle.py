@@ -159,7 +159,7 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
     layers, recomputed = _splits(
         spec.model.n_layers, int(one.pp[0]), bool(one.recompute[0])
     )
-    possible = layers[:, 0] >= spec.model.first_dense_layers
+    possible = layers[:, 0] >= spec.model.leading_layers
     pinned = spec.pins.layers
     if one.vpp[0] > 1 and pinned is not None and framework_of(spec).has_uneven_chunks:
         # Pinned stages have any chunks, of which the first and the last may have none.
@@ -175,6 +175,16 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
     if partition is not None:
         fixed = partition.layers(spec.model, int(one.pp[0]))
         possible &= (layers == fixed).all(axis=1)
+    if (order := spec.model.order).period > 1:
+        # Stages hold whole patterns, as many as each other; from the second on of one
+        # more.
+        first = np.arange(layers.shape[1]) == 0
+        patterns = layers - len(order.leading) * first
+        possible &= (patterns % order.period == 0).all(axis=1)
+        counts = patterns // order.period
+        falls = np.diff(counts[:, 1:], axis=1) <= 0
+        possible &= falls.all(axis=1) & (counts[:, :1] == counts.min(1)[:, None])[:, 0]
+        possible &= counts.max(axis=1) - counts.min(axis=1) <= 1
     if one.recompute[0]:
         possible &= _in_scope(spec, one, layers, recomputed)
     return layers[possible], recomputed[possible]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from meshwright.frameworks.base.framework import ALL_FUSED, ALL_OVERLAP
 from meshwright.frameworks.base.registry import framework as framework_named
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 
@@ -273,3 +274,27 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
         layers = data["model"]["n_layers"]
         training["offload_activations"] = draw(st.integers(0, layers - 1))
     return Spec.model_validate(data)
+
+
+@st.composite
+def alternating_specs(draw: st.DrawFn, most_layers: int) -> Spec:
+    """Return a small spec whose layers are of two or three kinds, in some pattern."""
+    spec = draw(specs(most_layers))
+    model = spec.model.model_dump(exclude_none=True)
+    model.get("moe", {})["first_dense_layers"] = 0
+    mixer = {
+        "form": draw(st.sampled_from(["mamba2", "delta_net"])),
+        "n_heads": 12, "head_dim": 32, "groups": 12, "state_dim": 16, "chunk": 32,
+    }  # fmt: skip
+    kinds: dict[str, dict[str, Any]] = {
+        "wide": {}, "narrow": {"d_ff": model["d_ff"] // 2, "attention_window": 64},
+        "state": {"mixer": "state_space"},
+    }  # fmt: skip
+    size = draw(st.integers(2, 4))
+    pattern = draw(st.lists(st.sampled_from([*kinds]), min_size=size, max_size=size))[
+        : model["n_layers"]
+    ]
+    used = {name: kinds[name] for name in pattern}
+    state = {"state_space": mixer} if "state" in used else {}
+    fields = {**model, "kinds": used, "pattern": pattern, **state}
+    return spec.model_copy(update={"model": Model.model_validate(fields)})

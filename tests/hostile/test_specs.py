@@ -20,6 +20,7 @@ from tests.hostile import documents
 from tests.hostile.marks import (
     HIDDEN,
     SHOWN,
+    TOKEN,
     FieldPath,
     substituted,
     text_fields,
@@ -139,9 +140,14 @@ def test_long_names_of_parts_are_joined_to_one_that_is_cut(tmp_path: Path) -> No
 
 
 def _marked_at(data: Any, path: FieldPath, mark: str, here: FieldPath = ()) -> Any:
-    """Return a document with a mark in the texts at one path."""
+    """Return a document with a mark in the texts at one path, keys among them."""
     if isinstance(data, dict):
-        return {k: _marked_at(v, path, mark, (*here, k)) for k, v in data.items()}
+        marked = {}
+        for name, own in data.items():
+            below = (*here, "*" if TOKEN.fullmatch(name) else name)
+            key = substituted(name, mark) if below == path else name
+            marked[key] = _marked_at(own, path, mark, below)
+        return marked
     if isinstance(data, list):
         return [_marked_at(own, path, mark, (*here, "*")) for own in data]
     return substituted(data, mark) if here == path else data

@@ -26,6 +26,12 @@ def row(**fields: int) -> Deployments:
     return Deployments(**columns | {name: np.zeros(1) for name in rates})
 
 
+ALTERNATING: dict[str, Any] = {
+    **TINY,
+    "kinds": {"near": {"attention_window": 64}, "all": {}},
+    "pattern": ["near", "all"],
+}
+
 CASES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int], str]] = {
     # rule: (model, a row that holds, a row that breaks it, the numbers it names)
     # 8 query heads and 4 KV heads: on 8 GPUs two share one of these, 3 split heads.
@@ -34,6 +40,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int], str]] = {
     # d_ff 512, but experts of 96 = 3 x 32: 64 divides the first alone.
     "mlp_divisible": ({**TINY, "moe": MOE}, {"tp": 32}, {"tp": 64}, "d_ff 512, tp 64"),
     "layers_cover_stages": (TINY, {"pp": 7}, {"pp": 8}, "pp 8 for 7 layers"),
+    "whole_patterns": (ALTERNATING, {"pp": 1}, {"pp": 2}, "pp 2"),
     "groups_have_requests": (
         TINY,
         {"microbatches": 3, "requests": 3},

@@ -13,7 +13,12 @@ from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import brute_force
-from tests.helpers.strategies import expert_specs, finetuning_specs, specs
+from tests.helpers.strategies import (
+    alternating_specs,
+    expert_specs,
+    finetuning_specs,
+    specs,
+)
 
 ORACLE = settings(
     max_examples=25,
@@ -81,6 +86,13 @@ def test_experts_match_brute_force(spec: Spec) -> None:
 @ORACLE
 @given(finetuning_specs(most_layers=4))
 def test_what_is_frozen_or_kept_elsewhere_matches_brute_force(spec: Spec) -> None:
+    compare(spec)
+
+
+@pytest.mark.slow
+@ORACLE
+@given(alternating_specs(most_layers=8))
+def test_layers_of_several_kinds_match_brute_force(spec: Spec) -> None:
     compare(spec)
 
 

@@ -135,13 +135,19 @@ def _layer(
     job: Job, rows: Skeletons, held: list[Weights], calls: int, exchange: Operations
 ) -> Block:
     reductions = traffic.tensor_parallel(job, rows, calls)
+    ring, ring_back = [
+        traffic.context_parallel(job, rows, is_backward)
+        if job.spec.model.mixer == "attention"
+        else []
+        for is_backward in (False, True)
+    ]
     return Block(
         weights=held,
         tp=reductions,
         tp_back=reductions,
         ep=exchange,
-        ring=traffic.context_parallel(job, rows, False),
-        ring_back=traffic.context_parallel(job, rows, True),
+        ring=ring,
+        ring_back=ring_back,
         gather=traffic.gather_weights(job, rows, held),
         reduce=traffic.reduce_gradients(job, rows, held),
         end=traffic.step_end(job, rows, held),

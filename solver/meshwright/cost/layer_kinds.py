@@ -43,7 +43,7 @@ def jobs_of_kinds(job: Job) -> list[JobOfKind]:
     counts, leading = Counter(order.repeated), Counter(order.leading)
     return [
         JobOfKind(
-            name,
+            LAYER if len(order.names) == 1 else name,
             _of_kind(job, name),
             counts[name] / order.period,
             counts[name],

@@ -91,15 +91,18 @@ def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
     return group_loads(fabric, place.mesh, int(rows.ep[0]))
 
 
-def block_counts(job: Job, split: Split) -> dict[str, Ints]:
+def block_counts(job: Job, split: Split) -> dict[str, Ints | Floats]:
     """Return how many of each block every stage holds, in the shape of the split.
 
-    Beyond what leads, stages hold the pattern of kinds of layers some whole times.
+    Beyond what leads, stages hold the pattern of kinds of layers some whole times; of
+    other splits each layer counts as a share of the pattern.
     """
     index = np.arange(split.layers.shape[-1])
     model, kinds = job.spec.model, jobs_of_kinds(job)
     ahead = (model.leading_layers if model.pattern else 0) * (index == 0)
-    patterns = (split.layers - ahead) // model.order.period
+    is_one = model.order.period == 1
+    beyond = split.layers - ahead
+    patterns = beyond if is_one else beyond / model.order.period
     dense = model.first_dense_layers * (index == 0)
     layers = {
         layer_name(kind): kind.per_pattern * patterns + kind.leading * (index == 0)

@@ -154,9 +154,8 @@ def reductions(model: Model) -> int:
     Attention and MLP have one each (Shoeybi et al. 2019, section 3), and so has the
     backward. Routed experts are not split over the tensor axis, but shared ones are.
     """
-    moe = model.moe
-    has_mlp = model.d_ff > 0 if moe is None else moe.shared_d_ff > 0
-    return (model.mixer != "none") + has_mlp
+    inner = model.d_ff if model.moe is None else model.moe.shared_d_ff
+    return (model.mixer != "none") + (inner > 0)
 
 
 def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
@@ -181,8 +180,6 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
     Every GPU gets the keys and values of all, and the backward sums their gradients; in
     a ring it gets keys and values again (Liu et al. 2023, Ring Attention, section 3).
     """
-    if job.spec.model.mixer != "attention":
-        return []
     exchange = context_exchange_of(job.spec)
     if exchange == "ulysses":
         return _ulysses(job, rows)

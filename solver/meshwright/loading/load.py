@@ -152,9 +152,23 @@ def resolve_names(document: Document) -> list[str]:
     Raises:
         SpecError: there is no such preset, or no such file.
     """
+    notes: list[str] = []
+    wrong: list[str] = []
+    for resolve in (_resolve_model, _resolve_cluster):
+        try:
+            notes += resolve(document)
+        except SpecError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise SpecError("\n".join(wrong))
+    return notes
+
+
+def _resolve_model(document: Document) -> list[str]:
+    """Replace the name of a model, or of a config.json, by what it stands for."""
     notes = fill_model(document)
     resolve_field(document, ("model",), "specs/models")
-    return notes + _resolve_cluster(document)
+    return notes
 
 
 class _HasCluster(BaseModel):
@@ -238,6 +252,9 @@ def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
 
 
 def _near_pin(name: str) -> str:
+    meant = Pins.OTHER_NAMES.get(name, "").removeprefix("pins.")
+    if meant in Pins.model_fields:
+        return f"did you mean {meant}? fields: {', '.join(Pins.model_fields)}"
     close = difflib.get_close_matches(name, Pins.model_fields, n=1)
     hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
     return f"{hint}fields: {', '.join(Pins.model_fields)}"

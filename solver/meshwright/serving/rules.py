@@ -24,8 +24,7 @@ ServingRule = RuleOf[ServingSpec, Deployments]
 def serving_rules(spec: ServingSpec, meshes: Meshes) -> list[ServingRule]:
     """Return the rules of a spec, its pins last; rows index the table `meshes`."""
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
-    rules = [rule for rule in RULES if rule.concerns(spec)]
-    return [*rules, *limits, *_pins(spec.pins, meshes)]
+    return [*RULES, *limits, *_pins(spec.pins, meshes)]
 
 
 RULES = (
@@ -46,9 +45,8 @@ RULES = (
         "whole_patterns",
         "a model with several kinds of layers is served without a pipeline",
         "prices of layers are means over all of them",
-        lambda _spec, rows: rows.pp == 1,
+        lambda spec, rows: (rows.pp == 1) | np.bool_(not spec.model.pattern),
         "pp {pp}",
-        concerns=lambda spec: bool(spec.model.pattern),
     ),
     ServingRule(
         "groups_have_requests",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from meshwright.reading.document import FieldPath, dotted
 from meshwright.reading.messages import DISAGREEMENT
+from meshwright.spec.option_names import OPTION_NAMES
 
 
 class SpecModel(BaseModel):
@@ -20,6 +22,9 @@ class SpecModel(BaseModel):
 
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {}
     """By a field that users may expect here, what it stands for, which nothing says."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = OPTION_NAMES
+    """By an option of a framework, the field of a spec that says it."""
 
     REPLACED: ClassVar[Mapping[str, str]] = {}
     """By the name that a field had, the field that says it now, in words."""
@@ -65,8 +70,15 @@ def _whole(low: int, high: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+_THOUSANDS = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)[kK]")
+
+
 def _spelled_out(value: object) -> str:
     """Return a hint on how to write a whole number, such as for 1e3 or '1,000'."""
+    if isinstance(value, str) and (found := _THOUSANDS.fullmatch(value.strip())):
+        thousands = float(found[1])
+        both = f"{thousands * 1024:.0f} or {thousands * 1000:.0f}"
+        return f"; a unit is not read here, write {both}"
     number = to_number(value.replace(",", "") if isinstance(value, str) else value)
     is_hidden = number is not None and not isinstance(value, int)
     if not is_hidden or not float(number or 0).is_integer() or abs(number or 0) > 1e15:

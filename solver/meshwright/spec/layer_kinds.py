@@ -118,7 +118,11 @@ def order_of(pattern: tuple[str, ...], layers: int) -> Order:
     """
     every = [pattern[index % len(pattern)] for index in range(layers)]
     found = (_repeating(every, period) for period in range(1, layers + 1))
-    fitting = [own for own in found if 2 * len(own.leading) <= layers]
+    fitting = [
+        own
+        for own in found
+        if not own.leading or (own.repeats > 1 and 2 * len(own.leading) <= layers)
+    ]
     return min(fitting, key=lambda order: len(order.leading) + order.period)
 
 

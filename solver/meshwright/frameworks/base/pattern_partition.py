@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.frameworks.base.partition import Partition
+from meshwright.frameworks.base.partition import Partition, larger_first
 from meshwright.spec.model import Model
 
 
@@ -30,6 +30,9 @@ def whole_patterns(model: Model, stages: int) -> list[int]:
     The first stage has leading layers, the embedding and most micro-batches in flight.
     """
     order = model.order
+    if order.repeats < stages:
+        # No stages hold whole patterns: the rule `whole_patterns` says so.
+        return larger_first(model, stages)
     each, over = divmod(order.repeats, stages)
     counts = [(each + (0 < stage <= over)) * order.period for stage in range(stages)]
     counts[0] += len(order.leading)

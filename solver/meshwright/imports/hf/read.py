@@ -37,10 +37,11 @@ TEXT_OF = {
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe": "qwen3_moe",
     "qwen3_vl_moe_text": "qwen3_moe",
+    "kimi_k2": "deepseek_v3",
     "refinedwebmodel": "falcon",
     "refinedweb": "falcon",
 }
-"""The architecture of the language model in one that also reads images."""
+"""By other names, and of models that also read images, the architecture of the text."""
 
 
 class Read(NamedTuple):

@@ -1,7 +1,7 @@
 """DeepSeek V2, V3 and V3.2, and others with latent attention: GLM 4.7 Flash and 5.
 
 Sources: transformers 5.23.0, models/{deepseek_v2,deepseek_v3,deepseek_v32,
-glm4_moe_lite,glm_moe_dsa,mistral4}. The module that predicts a second token in training
+glm4_moe_lite,glm_moe_dsa}. The module that predicts a second token in training
 is not part of these classes. Biases of routers that no gradient trains are buffers
 there, and no parameters.
 """
@@ -119,18 +119,5 @@ ARCHITECTURES = [
         LLAMA,
         refused=REFUSED,
         more=with_indexer,
-    ),
-    Architecture(
-        "mistral4",
-        {
-            "q_lora_rank": 1024, "kv_lora_rank": 256, "qk_rope_head_dim": 64,
-            "qk_nope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 128,
-            "n_shared_experts": 1, "num_experts_per_tok": 4,
-            "moe_intermediate_size": 2048, "first_k_dense_replace": 0,
-            "tie_word_embeddings": False, "vocab_size": 131072,
-        },
-        LLAMA,
-        refused=REFUSED,
-        more=deepseek,
     ),
 ]  # fmt: skip
