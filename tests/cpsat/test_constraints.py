@@ -35,6 +35,7 @@ LIMITED = replace(PROBLEM, link_share=0.25)
 
 SECONDS = (StageAmount(0, 2, 1), StageAmount(0, 2, 1))
 FEW_LAYERS = LinearRule((1, -1), (0, 0), most=3)
+NEVER = LinearRule((0, 0), (0, 0), most=-1)
 SHORT = LinearRule((0, 0), (0, 0), most=8, of_slowest=SECONDS, of_last=SECONDS[:0])
 RULED = replace(
     PROBLEM,

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import meshwright as mw
-from meshwright.reading.expression import FUNCTIONS, BadExpression
+from meshwright.reading.expression import FUNCTIONS
 from meshwright.spec.rule_kinds import read_rule
 from meshwright.spec.rule_names import KINDS
 
@@ -40,11 +40,11 @@ def test_mistakes_name_the_character_and_what_is_accepted(text: str, told: str) 
 
 
 def test_rules_have_names() -> None:
-    rules = ["tp == 1", {"name": "own", "that": "pp == 1"}, "cp == 1"]
-    spec = mw.load(SPEC, mw.Spec, rules=rules)
+    own = {"name": "own", "that": "pp == 1"}
+    spec = mw.load(SPEC, mw.Spec, rules=["tp == 1", own, "cp == 1"])
     assert [rule.name for rule in spec.rules] == ["rule_1", "own", "rule_3"]
     with pytest.raises(mw.SpecError, match="'own' is the name of another rule"):
-        mw.load(SPEC, rules=[rules[1], rules[1]])
+        mw.load(SPEC, rules=[own, own])
 
 
 def test_prices_must_be_known() -> None:
@@ -66,11 +66,9 @@ def test_deployments_have_no_rules_yet() -> None:
 
 def test_nested_comparisons_take_no_time() -> None:
     text = "tp == 1"
-    for _ in range(17):
+    for _ in range(35):
         text = f"(1==1)==({text})==(1==1)"
     before = time.process_time()
-    with pytest.raises(BadExpression, match="operations in each other"):
-        read_rule(f"{text} and {text}")
     read_rule(text)
     assert time.process_time() - before < 1
 
