@@ -37,6 +37,7 @@ def test_the_tree_has_what_is_written() -> None:
         ("layers[tp] == 1", "at character 8: expected a whole number"),
         ("layers[0:1] == 1", "at character 8: expected a whole number"),
         ("1e999 < 2", "at character 1: expected a number up to 1e+18"),
+        ("9" * 400 + " < 2", "at character 1: expected a number up to 1e+18"),
         ("tp if pp else cp", "at character 1: has 'tp if pp else cp'"),
         ("x" * 1_001, "in at most 1,000 characters"),
         ("not " * 200 + "tp", "at most 40 operations in each other"),
