@@ -8,7 +8,14 @@ import pytest
 from ortools.sat.python.cp_model import CpModel, CpSolver
 
 from meshwright.cpsat.constraints import RULES
-from meshwright.cpsat.problem import Problem, SkeletonChoice, StageAmount, StageChoice
+from meshwright.cpsat.problem import (
+    AnyOf,
+    LinearRule,
+    Problem,
+    SkeletonChoice,
+    StageAmount,
+    StageChoice,
+)
 from meshwright.cpsat.variables import make_variables
 
 STAGE = StageChoice(
@@ -25,6 +32,25 @@ SKELETON = SkeletonChoice((STAGE, STAGE), is_recomputing=True)
 PROBLEM = Problem((SKELETON,), layers=4, horizon=1000)
 SAME = replace(PROBLEM, skeletons=(replace(SKELETON, same_in_chunks=1),))
 LIMITED = replace(PROBLEM, link_share=0.25)
+
+SECONDS = (StageAmount(0, 2, 1), StageAmount(0, 2, 1))
+FEW_LAYERS = LinearRule((1, -1), (0, 0), most=3)
+NEVER = LinearRule((0, 0), (0, 0), most=-1)
+SHORT = LinearRule((0, 0), (0, 0), most=8, of_slowest=SECONDS, of_last=SECONDS[:0])
+RULED = replace(
+    PROBLEM,
+    skeletons=(
+        replace(
+            SKELETON,
+            clauses=(
+                AnyOf((FEW_LAYERS, LinearRule((0, 0), (0, 0), -1))),
+                AnyOf((SHORT,)),
+            ),
+            seconds=SECONDS,
+        ),
+    ),
+)
+"""n_0 - n_1 <= 3, or never; and the slowest stage takes 8 at most."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +103,12 @@ CASES: dict[str, tuple[Problem, Values, Values]] = {
         GOOD,
         replace(GOOD, recomputed=(0, 1)),
     ),
+    "avoid_forbidden_splits": (
+        PROBLEM.without(0, ((3, 1), (1, 0))),
+        GOOD,
+        replace(GOOD, layers=(3, 1)),
+    ),
+    "keep_user_rules": (RULED, GOOD, replace(GOOD, layers=(4, 0))),
 }
 
 
@@ -156,3 +188,10 @@ def test_rules_ask_nothing_where_nothing_is_limited_or_pinned() -> None:
         "keep_pinned_recompute",
     ):
         assert keeps(rule, free, bad)
+
+
+def test_rules_on_times_are_those_of_the_slowest_stage() -> None:
+    """Stages of 2 and 2 layers take 5 and 4; 8 is enough for 3 and 1, not for 4."""
+    assert keeps("keep_user_rules", RULED, replace(GOOD, layers=(3, 1)))
+    tight = replace(RULED.skeletons[0], clauses=(AnyOf((replace(SHORT, most=4),)),))
+    assert not keeps("keep_user_rules", replace(RULED, skeletons=(tight,)), GOOD)

@@ -88,6 +88,14 @@ FILTERS = [
 ]
 """Of a sweep."""
 
+RULES = [
+    "tp <= 8 and pp in (1, 2, 4) and recompute != 'full'",
+    "max(memory_gib) <= 70 or not (zero < 1 or sequence_parallel == true)",
+    "parts.dp + -parts.bubble / 2 <= 0.1 * step_s % 7 and max(layers) - layers[-1] < 3",
+    "sum(host_gib) == 0 or links['gpu0 -> node0'] * max(tp, pp) >= 1e-3",
+]
+"""Of a spec."""
+
 RUN = """\
 - id: a
   source_id: somebody

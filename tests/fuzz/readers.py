@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from unittest import mock
 
+import numpy as np
 from pydantic import ValidationError
 
 from meshwright.cli.import_launch import launch_text
@@ -32,6 +33,7 @@ from meshwright.imports.read_launch import read_launch
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.imports.yaml_text import plain_data
+from meshwright.lattice.degrees import degree_rows
 from meshwright.loading.imported_model import read_model
 from meshwright.loading.launched_plan import as_pins
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
@@ -39,6 +41,7 @@ from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
+from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
 from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
 from meshwright.sweeps.search_case import Case
@@ -132,6 +135,17 @@ def _filter(path: Path) -> None:
     text = json.dumps(_words(path).encode(errors="replace").decode())
     sweep.write_text(f"{good.SWEEPS[0]}where: {text}\n", encoding="utf-8")
     read_search(str(sweep))
+
+
+def _rule(path: Path) -> None:
+    """Read a rule, and hold it against a plan."""
+    text = _words(path).encode(errors="replace").decode()
+    spec = load_spec(SMALL_SPEC, rules=[text])
+    (rule,) = spec.rules
+    rows = degree_rows(np.array([[2, 1, 1, 1, 1], [1, 1, 1, 1, 2]]))
+    for own in (*user_degree_rules(spec), *user_plan_rules(spec)):
+        assert own.holds(spec, rows).dtype == bool
+    assert rule.sentence.isprintable()
 
 
 def _runs(suffix: str, path: Path) -> None:
@@ -282,6 +296,7 @@ READERS = {
     "topology": Reader(_topology, good.TOPOLOGIES),
     "sweep": Reader(_sweep, good.SWEEPS),
     "where": Reader(_filter, good.FILTERS),
+    "rule": Reader(_rule, good.RULES),
     "runs yaml": Reader(partial(_runs, ".yaml"), good.RUNS),
     "runs csv": Reader(partial(_runs, ".csv"), good.TABLES),
     "profile": Reader(_profile, good.PROFILES),

@@ -16,6 +16,7 @@ JOB = {
     "framework": "megatron",
     "training": {"seq_len": 512, "global_batch": 8},
     "run": {"tokens": 1_000_000_000, "gpu_hour_price": 0.5},
+    "rules": [{"name": "own", "that": "tp <= 64", "because": "Xreason0X"}],
 }
 
 

@@ -13,11 +13,13 @@ from tests.laws import (
     replans,
     risk,
     spellings,
+    user_rules,
     workers,
 )
 
 LAWS = (
     pins.LAW,
+    user_rules.LAW,
     replans.LAW,
     more.LAW,
     risk.LAW,

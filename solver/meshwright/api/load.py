@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import overload
 
 from meshwright.errors import SpecError
-from meshwright.loading.load import PinList, load_question, load_spec
+from meshwright.loading.load import PinList, RuleList, load_question, load_spec
 from meshwright.loading.source import Source
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
@@ -17,6 +17,7 @@ def load(
     kind: None = None,
     *,
     pins: PinList | None = None,
+    rules: RuleList = (),
     notes: list[str] | None = None,
 ) -> Spec | ServingSpec: ...
 
@@ -27,6 +28,7 @@ def load(
     kind: type[Spec],
     *,
     pins: PinList | None = None,
+    rules: RuleList = (),
     notes: list[str] | None = None,
 ) -> Spec: ...
 
@@ -37,6 +39,7 @@ def load(
     kind: type[ServingSpec],
     *,
     pins: PinList | None = None,
+    rules: RuleList = (),
     notes: list[str] | None = None,
 ) -> ServingSpec: ...
 
@@ -46,6 +49,7 @@ def load(
     kind: type[Spec] | type[ServingSpec] | None = None,
     *,
     pins: PinList | None = None,
+    rules: RuleList = (),
     notes: list[str] | None = None,
 ) -> Spec | ServingSpec:
     """Return the spec that a file, a bundled name, YAML text or plain data holds.
@@ -56,6 +60,8 @@ def load(
         kind: `meshwright.Spec` or `meshwright.ServingSpec` where only one of them
             will do. Without it the spec's section decides, `training` or `inference`.
         pins: Plan fields to decide, beside those that the spec pins: `{"tp": 4}`.
+        rules: Rules that plans must keep, beside those of the spec: `["tp <= 4"]`, or
+            `[{"that": "tp <= 4", "name": "converter", "because": "our converter"}]`.
         notes: Gets what the files of other tools that the spec names leave out, and
             what was assumed instead.
 
@@ -76,8 +82,8 @@ def load(
         meshwright.errors.SpecError: fields: training: missing; ...
     """
     if kind is Spec:
-        return load_spec(source, pins, notes)
-    spec = load_question(source, pins, notes)
+        return load_spec(source, pins, notes, rules)
+    spec = load_question(source, pins, notes, rules)
     if kind is ServingSpec and not isinstance(spec, ServingSpec):
         raise SpecError(f"{spec.title}: has training; expected inference")
     return spec

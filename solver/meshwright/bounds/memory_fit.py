@@ -36,6 +36,7 @@ from meshwright.frameworks.base.registry import (
 from meshwright.lattice.lattice import Lattice, in_best_case
 from meshwright.plans.columns import Bools, Floats, Ints, representatives
 from meshwright.plans.skeletons import Skeletons
+from meshwright.rules.memory_cap import memory_cap_gib
 from meshwright.spec.plan_fields import SCHEDULES
 
 
@@ -198,4 +199,5 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
 def _capacities(job: Job) -> tuple[int, int]:
     """Return the chunks of a GPU, and those of its share of a host."""
     host_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
-    return capacity_chunks(job.spec.usable_gib), capacity_chunks(host_gib)
+    usable_gib = min(job.spec.usable_gib, memory_cap_gib(job.spec))
+    return capacity_chunks(usable_gib), capacity_chunks(host_gib)

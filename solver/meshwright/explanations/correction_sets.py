@@ -207,7 +207,8 @@ def _capacity_variants(
     )
     known = [name for name in (MEMORY, HOST_MEMORY) if name in decisions.names]
     for pins, broken in choices:
-        repinned = spec.model_copy(update={"pins": pins})
+        # `broken` says which rules of the user a skeleton breaks.
+        repinned = spec.model_copy(update={"pins": pins, "rules": ()})
         for dropped in chain.from_iterable(
             combinations(known, n) for n in range(len(known) + 1)
         ):

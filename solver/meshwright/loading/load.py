@@ -32,6 +32,9 @@ from meshwright.spec.spec import Spec
 PinList = Mapping[str, Any] | Sequence[str]
 """Plan fields with values, or texts as on the command line, 'tp=4'."""
 
+RuleList = Sequence[str | Mapping[str, Any]]
+"""Rules as the spec has them, or what must hold alone, 'tp <= 8'."""
+
 _OPTIONAL = {"limits": dict, "pins": dict, "run": dict, "rules": list}
 """Sections that may be left empty, and what they then are."""
 
@@ -40,19 +43,23 @@ OR_INFERENCE = "; or inference, to serve the model"
 
 
 def load_spec(
-    source: Source, pins: PinList | None = None, notes: list[str] | None = None
+    source: Source,
+    pins: PinList | None = None,
+    notes: list[str] | None = None,
+    rules: RuleList = (),
 ) -> Spec:
-    """Return the spec that a source holds, with `pins` added.
+    """Return the spec that a source holds, with `pins` and `rules` added.
 
     Args:
         source: A file, a bundled name, YAML text, or the fields themselves.
         pins: Pins to add to those of the spec, as `{"tp": 4}` or as `["tp=4"]`.
         notes: Gets a note on each value that files of other tools leave out.
+        rules: Rules to add to those of the spec.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
-    document = read_spec(source, pins, notes)
+    document = read_spec(source, pins, notes, rules)
     refuse_inference(document)
     try:
         return Spec.model_validate(document.data)
@@ -72,14 +79,17 @@ def refuse_inference(document: Document) -> None:
 
 
 def load_question(
-    source: Source, pins: PinList | None = None, notes: list[str] | None = None
+    source: Source,
+    pins: PinList | None = None,
+    notes: list[str] | None = None,
+    rules: RuleList = (),
 ) -> Question:
     """Return the spec of training or of serving that a source holds.
 
     Raises:
         SpecError: see `load_spec`; or there are both sections, or neither.
     """
-    document = read_spec(source, pins, notes)
+    document = read_spec(source, pins, notes, rules)
     schema = _schema(document)
     try:
         return schema.model_validate(document.data)
@@ -105,7 +115,10 @@ def _schema(document: Document) -> type[Spec] | type[ServingSpec]:
 
 
 def read_spec(
-    source: Source, pins: PinList | None = None, notes: list[str] | None = None
+    source: Source,
+    pins: PinList | None = None,
+    notes: list[str] | None = None,
+    rules: RuleList = (),
 ) -> Document:
     """Return the data of a spec, every name in it resolved; see `load_spec`."""
     document = open_source(source, "specs")
@@ -114,6 +127,7 @@ def read_spec(
         document.data.setdefault("pins", {})
         require_mapping(document, ("pins",), "plan fields")
         _add_pins(document, pins)
+    _add_rules(document, rules)
     assumed = resolve_names(document)
     if notes is not None:
         notes += assumed
@@ -127,6 +141,16 @@ def _add_pins(document: Document, pins: PinList) -> None:
         return
     for name, value in pins.items():
         document.graft(("pins", name), Document(value, {(): Where("pins")}))
+
+
+def _add_rules(document: Document, rules: RuleList) -> None:
+    rules = [rules] if isinstance(rules, str) else rules
+    known = document.data.setdefault("rules", []) if rules else []
+    for rule in rules if isinstance(known, list) else ():
+        given = {"that": rule} if isinstance(rule, str) else rule
+        known.append(None)
+        path = ("rules", len(known) - 1)
+        document.graft(path, Document(given, {(): Where("rules")}))
 
 
 def open_sections(document: Document) -> None:

@@ -7,7 +7,6 @@ Python's parser into the nodes below; it is never executed.
 from __future__ import annotations
 
 import ast
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Literal
@@ -215,7 +214,7 @@ class _Reader:
     def _value(self, tree: ast.expr, value: float | str | bool) -> float | str | bool:
         if isinstance(value, bool | str):
             return value
-        if not (math.isfinite(value) and abs(value) <= LARGEST):
+        if not abs(value) <= LARGEST:
             raise self._error(tree, f"expected a number up to {LARGEST:g}")
         return value
 

@@ -144,7 +144,8 @@ class RowValues:
             even = layers / self.rows.pp
             most = np.maximum(layers - self.rows.pp + 1, 1)
             at_most = between(np.ceil(even), most)
-            return at_most if function == "max" else between(1, np.floor(even))
+            least = np.where(self.rows.pp == 1, layers, 1)
+            return at_most if function == "max" else between(least, np.floor(even))
         if name == "recompute_layers":
             return between(0, np.where(self.rows.recompute == NONE, 0, layers))
         return between(0, ENDLESS)

@@ -76,7 +76,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 def near_names(name: str) -> str:
     """Return which names are accepted, the one that was likely meant first."""
-    close = difflib.get_close_matches(name[:40], KINDS, n=1)
+    close = difflib.get_close_matches(name[:40], KINDS, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
     many = ", ".join((*OF_STAGES, LINKS))
     return (

@@ -64,11 +64,14 @@ class UserRule(SpecModel):
     }
 
     name: Annotated[str, BeforeValidator(_named)] = Field(
-        "", description="What answers call it; default: rule_1, rule_2, ..."
+        "",
+        description="What answers call it; default: rule_1, rule_2, ...",
+        json_schema_extra={"pattern": f"^({_NAME.pattern})?$"},
     )
     that: Annotated[str, BeforeValidator(_expression)] = Field(
         description="What must hold: comparisons of decisions, stages, links, parts of "
-        "the step and money, joined by and, or, not."
+        "the step and money, joined by and, or, not.",
+        json_schema_extra={"pattern": "[a-z]"},
     )
     because: Annotated[str, BeforeValidator(_reason)] = Field(
         "", description="Why; answers repeat it."
