@@ -77,6 +77,11 @@ CASES: dict[str, tuple[Problem, Values, Values]] = {
         GOOD,
         replace(GOOD, recomputed=(0, 1)),
     ),
+    "recompute_every_layer": (
+        replace(PROBLEM, recomputes_every_layer=True),
+        replace(GOOD, recomputed=GOOD.layers),
+        GOOD,
+    ),
 }
 
 
@@ -154,5 +159,6 @@ def test_rules_ask_nothing_where_nothing_is_limited_or_pinned() -> None:
         "limit_link_use",
         "keep_pinned_layers",
         "keep_pinned_recompute",
+        "recompute_every_layer",
     ):
         assert keeps(rule, free, bad)
