@@ -22,7 +22,11 @@ TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"
 def main() -> None:
     """Solve the spec and write its answer as an SVG."""
     spec = load_spec(SPEC)
-    options = Options(is_by_kind=True, profile=load_profile(DEFAULT_PROFILE))
+    options = Options(
+        tolerance=spec.objective.tolerance,
+        is_by_kind=True,
+        profile=load_profile(DEFAULT_PROFILE),
+    )
     text = as_text(solve(spec, options))
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(text, highlight=False, markup=False)

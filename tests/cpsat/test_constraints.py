@@ -103,6 +103,11 @@ CASES: dict[str, tuple[Problem, Values, Values]] = {
         GOOD,
         replace(GOOD, recomputed=(0, 1)),
     ),
+    "recompute_every_layer": (
+        replace(PROBLEM, recomputes_every_layer=True),
+        replace(GOOD, recomputed=GOOD.layers),
+        GOOD,
+    ),
     "avoid_forbidden_splits": (
         PROBLEM.without(0, ((3, 1), (1, 0))),
         GOOD,
@@ -186,6 +191,7 @@ def test_rules_ask_nothing_where_nothing_is_limited_or_pinned() -> None:
         "limit_link_use",
         "keep_pinned_layers",
         "keep_pinned_recompute",
+        "recompute_every_layer",
     ):
         assert keeps(rule, free, bad)
 

@@ -63,6 +63,8 @@ def _prove_by_number(
     """
     choice, best, open_bound = problem.skeletons[0], None, inf
     fewest = 1 if choice.is_recomputing else 0
+    if choice.is_recomputing and problem.recomputes_every_layer:
+        fewest = choice.most_in_each_chunk
     for number in range(fewest, choice.most_in_each_chunk + 1):
         below = best.ticks if best else None
         proof = _prove(

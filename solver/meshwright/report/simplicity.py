@@ -30,7 +30,7 @@ def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
     lines = (
         f"It takes {told.loss:.2%} longer than the fastest plan "
         f"({seconds_text(fastest.step_s)}), and is simpler: {simpler}.",
-        f"The fastest plan (--fastest): {fastest.plan}",
+        "The fastest plan (--fastest): " + str(fastest.plan).replace(",", ", "),
     )
     yield Lines("The simplest plan of those that are hardly slower", lines)
 

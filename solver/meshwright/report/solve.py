@@ -153,18 +153,19 @@ def _link_table(best: PricedPlan) -> Table:
 
 
 def _arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
+    fastest_s = outcome.arrangements[0].step_s or best.step_s
     rows = tuple(
-        (way.sentence, *_step_and_loss(best, way.step_s))
+        (way.sentence, *_step_and_loss(fastest_s, way.step_s))
         for way in outcome.arrangements
     )
     heading = ("the job", "step", "loses")
     return Table("What to do with unlike parts", heading, rows)
 
 
-def _step_and_loss(best: PricedPlan, step_s: float | None) -> tuple[str, str]:
+def _step_and_loss(fastest_s: float, step_s: float | None) -> tuple[str, str]:
     if step_s is None:
         return "-", "none fits"
-    return seconds_text(step_s), _loss_text(step_s / best.step_s - 1)
+    return seconds_text(step_s), _loss_text(step_s / fastest_s - 1)
 
 
 def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
@@ -225,6 +226,8 @@ def _certificate(
     certificate = outcome.certificate
     if certificate is None:
         return
+    if certificate.levels:
+        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
     yield from claim_lines(outcome.status, certificate, fastest.step_s)
     yield from simplest_lines(outcome)
     if best.plan.pp > 1:

@@ -47,6 +47,9 @@ class Certificate(SpecModel):
     left_open: str = Field(
         "", description="Why optimality is not proven, if it is not."
     )
+    levels: tuple[str, ...] = Field(
+        (), description="What decided, where that is not the step time."
+    )
     tolerance: float = Field(
         0.0,
         description="Share of the fastest step time that may be given up for a simpler "

@@ -35,6 +35,9 @@ class PrintedCertificate(SpecModel):
     counts: Counts
     seed: int
     left_open: str = Field("", description="Why it is no proof, where it is none.")
+    levels: tuple[str, ...] = Field(
+        (), description="What decided, where that is not the step time."
+    )
     tolerance: float = Field(
         0.0,
         description="Share of the fastest step given up for a simpler plan at most.",

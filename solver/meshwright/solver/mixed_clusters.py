@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
+from meshwright.economics.objective import level_value
 from meshwright.results.outcome import Counts, Outcome, PricedArrangement
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.cluster_parts import Part
+from meshwright.spec.objective import SIMPLEST, Level
 from meshwright.spec.spec import Spec
 
 PARTS_OPEN = "It was stopped before all ways to use the parts were looked at."
@@ -54,36 +56,77 @@ def _names(parts: Sequence[Part], between: str) -> str:
     return between.join(f"{part.count} x {part.topology.name}" for part in parts)
 
 
-def best_of(found: Sequence[tuple[str, Outcome]], is_whole: bool = True) -> Outcome:
-    """Return the best outcome, the simplest of equals, with a proof over all of them.
+def best_of(
+    spec: Spec, found: Sequence[tuple[str, Outcome]], is_whole: bool = True
+) -> Outcome:
+    """Return the best outcome by the objective, with a proof over all of them.
 
-    `is_whole` says whether all arrangements were solved.
+    Of equals it is the simplest. `is_whole` says whether all arrangements were solved.
     """
     ways = [
         PricedArrangement(sentence=sentence, step_s=_step_s(outcome))
         for sentence, outcome in found
     ]
     order = sorted(range(len(found)), key=lambda i: _rank(found[i][1]))
-    best = found[order[0]][1]
+    chosen = _first_by_levels(spec, [outcome for _, outcome in found], order)
+    best = found[chosen][1]
     update: dict[str, Any] = {"arrangements": tuple(ways[i] for i in order)}
     if best.best and best.certificate:
-        update |= _certified(best, [outcome for _, outcome in found], is_whole)
+        levels = () if chosen == order[0] else spec.objective.names
+        every = [outcome for _, outcome in found]
+        update |= _certified(best, every, is_whole, levels)
     elif not is_whole or any(outcome.status == "unknown" for _, outcome in found):
         update["status"] = "unknown"
     return best.model_copy(update=update)
 
 
-def _certified(best: Outcome, every: list[Outcome], is_whole: bool) -> dict[str, Any]:
-    """Return the status and certificate of the best outcome over all arrangements."""
+def _first_by_levels(spec: Spec, outcomes: list[Outcome], order: list[int]) -> int:
+    """Return the outcome that is best by the levels of the objective.
+
+    `order` has the fastest first. Each level leaves those within its tolerance, and
+    prefers the better among them to the faster.
+    """
+    left = [i for i in order if _step_s(outcomes[i]) is not None]
+    for level in spec.objective.levels:
+        if level.metric == SIMPLEST or not left:
+            continue
+        values = {i: _value(spec, level, outcomes[i]) for i in left}
+        least = min(values.values())
+        left = [i for i in left if values[i] <= least * (1 + level.tolerance)]
+        left.sort(key=lambda i: values[i])
+    return left[0] if left else order[0]
+
+
+def _value(spec: Spec, level: Level, outcome: Outcome) -> float:
+    cluster, step_s = outcome.cluster, _step_s(outcome)
+    assert cluster is not None
+    assert step_s is not None
+    return level_value(level, spec, cluster, step_s)
+
+
+def _certified(
+    best: Outcome, every: list[Outcome], is_whole: bool, levels: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the status and certificate of the best outcome over all arrangements.
+
+    The bound on the step is that of all arrangements. Where `levels` make another than
+    the fastest the best, all must be proven, and the bound is that of the best.
+    """
     certificate, plan = best.certificate, best.best
     assert certificate is not None
     assert plan is not None
     proofs = [outcome.certificate for outcome in every if outcome.certificate]
     is_open = not is_whole or any(outcome.status == "unknown" for outcome in every)
     bound_s = 0.0 if is_open else min(proof.bound_s for proof in proofs)
+    if levels:
+        bound_s = certificate.bound_s
     is_proven = is_whole and all(
         outcome.status in ("optimal", "infeasible")
-        or (outcome is not best and _is_slower(outcome, certificate.bound_s))
+        or (
+            not levels
+            and outcome is not best
+            and _is_slower(outcome, certificate.bound_s)
+        )
         for outcome in every
     )
     gap = 0.0 if is_proven else max(0.0, 1 - bound_s / plan.step_s)
@@ -96,7 +139,7 @@ def _certified(best: Outcome, every: list[Outcome], is_whole: bool) -> dict[str,
     left_open = certificate.left_open or next(
         (proof.left_open for proof in proofs if proof.left_open), PARTS_OPEN
     )
-    changed = {"bound_s": bound_s, "gap": gap, "counts": counts}
+    changed = {"bound_s": bound_s, "gap": gap, "counts": counts, "levels": levels}
     changed["left_open"] = "" if is_proven else left_open
     return {
         "status": "optimal" if is_proven else "feasible",

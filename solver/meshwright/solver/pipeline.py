@@ -90,7 +90,7 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
         found.append((arrangement.sentence, outcome))
         if options.interrupt.is_asked:
             break
-    return best_of(found, is_whole=len(found) == len(ways))
+    return best_of(spec, found, is_whole=len(found) == len(ways))
 
 
 def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:

@@ -50,6 +50,11 @@ class Objective(SpecModel):
         return self
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return what the levels minimise, the most important first."""
+        return tuple(level.metric for level in self.levels if level.metric != SIMPLEST)
+
+    @property
     def _bounding(self) -> list[Level]:
         """Return the levels that bound the step time."""
         return [own for own in self.levels if own.metric not in ("gpus", SIMPLEST)]

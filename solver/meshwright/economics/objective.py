@@ -1,0 +1,34 @@
+"""What the levels of an objective are worth on a cluster."""
+
+from __future__ import annotations
+
+from meshwright.economics.prices import usd_per_hour, watts
+from meshwright.errors import SpecError
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.objective import Level
+from meshwright.spec.spec import Spec
+
+
+def level_value(level: Level, spec: Spec, cluster: Cluster, step_s: float) -> float:
+    """Return what a level minimises, up to a factor that the spec alone decides.
+
+    Every value but the number of GPUs is proportional to the step time: on one cluster
+    the fastest plan is the cheapest.
+
+    Raises:
+        SpecError: a price or a power limit is not known.
+    """
+    if level.metric == "gpus":
+        return float(cluster.gpus)
+    if level.metric == "usd_per_mtoken":
+        price = usd_per_hour(cluster, spec.run.gpu_hour_price)
+        return step_s * _known(price, "run.gpu_hour_price or hour_usd of the GPU")
+    if level.metric == "kwh_per_mtoken":
+        return step_s * _known(watts(cluster), "tdp_w of the GPU")
+    return step_s
+
+
+def _known(amount: float | None, missing: str) -> float:
+    if amount is None:
+        raise SpecError(f"objective: {missing} is not known")
+    return amount
