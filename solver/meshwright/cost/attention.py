@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost.attention_kernels import attention_share
 from meshwright.cost.elementwise import (
     norm_passes,
     rotary_passes,
@@ -22,7 +23,7 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import MISALIGNED, Work
-from meshwright.frameworks.base.registry import joins_norms
+from meshwright.frameworks.base.registry import context_exchange_of, joins_norms
 from meshwright.plans.columns import Floats
 from meshwright.spec.model import LatentAttention
 
@@ -43,8 +44,7 @@ class Attention(NamedTuple):
 
 def attention(work: Work) -> Attention:
     """Return the seconds of one layer's attention."""
-    is_flash = work.spec.training.attention == "flash"
-    core = (_fused_s if is_flash else _plain_s)(work)
+    core = (_plain_s if work.spec.training.stores_scores else _fused_s)(work)
     rotary_s, norms_s = _rotary_s(work), _inner_norms_s(work)
     latents_s = np.zeros(len(work.shards))
     if work.model.mla is not None:
@@ -101,10 +101,17 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     pairs = work.tokens / hops * work.spec.training.seq_len
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     moved = work.tokens * (keys + values + held)
-    core_s = work.gpu.attention_s
-    forward = hops * core_s(pairs * (keys + values), moved)
+    core_s, share = work.gpu.attention_s, attention_share(work, _length(work))
+    forward = hops * core_s(pairs * (keys + values), moved, share)
     backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
-    return forward, hops * core_s(backward_flops, 2 * moved)
+    return forward, hops * core_s(backward_flops, 2 * moved, share)
+
+
+def _length(work: Work) -> Floats:
+    """Return the tokens of a sequence that one kernel gets."""
+    whole = work.spec.training.seq_len
+    is_ring = context_exchange_of(work.spec) == "ring"
+    return whole / (work.shards.cp if is_ring else np.ones(len(work.shards)))
 
 
 def _plain_s(work: Work) -> tuple[Floats, Floats]:
