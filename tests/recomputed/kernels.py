@@ -57,7 +57,8 @@ class Machine:
         self.fp8_rate = 0.0
         if case.precision == "fp8":
             peak = self._peak(gpu, "fp8")
-            self.fp8_rate = peak * gpu.matmul_share_fp8 * case.rates["gemm"]
+            share = gpu.matmul_share_fp8 * case.rates["gemm"] * case.rates["gemm_fp8"]
+            self.fp8_rate = peak * share
         self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
 
     def _peak(self, gpu: Gpu, name: str | None) -> float:

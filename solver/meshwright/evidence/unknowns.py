@@ -18,10 +18,16 @@ from meshwright.plans.columns import Floats, Ints
 
 Spreads = Mapping[str, float]
 
-HARDWARE: Spreads = {"gemm": 0.2, "attention": 0.25, "memory": 0.2, "link": 0.15}
+HARDWARE: Spreads = {
+    "gemm": 0.2,
+    "gemm_fp8": 0.2,
+    "attention": 0.25,
+    "memory": 0.2,
+    "link": 0.15,
+}
 """Standard deviation of log factors of a GPU. They are not pooled over GPUs."""
 
-KERNELS: Spreads = {"gemm": 0.15, "attention": 0.2, "memory": 0.2, "link": 0.15}
+KERNELS: Spreads = {"gemm": 0.05, "attention": 0.1, "memory": 0.2, "link": 0.15}
 """Those of who owns the kernels."""
 
 OWN: Spreads = {
