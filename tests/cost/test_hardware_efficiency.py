@@ -8,7 +8,6 @@ from meshwright.cost.hardware_efficiency import Efficiency
 
 TABLE = {
     "gemm": (0.90, 0.2, 1.1),
-    "gemm_fp8": (1.0, 0.3, 2.0),
     "gemm_half_size": (96.0, 1.0, 2_000.0),
     "attention": (0.55, 0.05, 1.0),
     "memory": (0.85, 0.05, 1.0),

@@ -113,19 +113,6 @@ def test_a_linear_layer_takes_its_flops_and_its_casts() -> None:
     assert gpu.linear_s(m, n, k) == pytest.approx(matmul_s + cast_s, rel=1e-12)
 
 
-def test_fp8_has_a_factor_of_its_own() -> None:
-    """Half the rate of fp8 matmuls, and that of 16-bit ones as before."""
-    slow = EVERY.times({"gemm_fp8": 0.5})
-    fast_s, slow_s = (
-        work(llama("fp8"), own, one()).gpu.linear_s(8192.0, 28672.0, 4096.0)
-        for own in (EVERY, slow)
-    )
-    matmul_s = 2 * 8193 * 28673 * 4097 / FP8
-    assert slow_s - fast_s == pytest.approx(matmul_s, rel=1e-9)
-    bf16 = [kernels(llama("bf16"), own, one()).layer.weight_s for own in (EVERY, slow)]
-    assert bf16[0] == bf16[1]
-
-
 def test_a_linear_layer_of_few_tokens_reads_a_byte_a_weight() -> None:
     gpu = work(llama("fp8"), EVERY, one()).gpu
     m, n, k = 1.0, 28672.0, 4096.0

@@ -57,8 +57,7 @@ class Machine:
         self.fp8_rate = 0.0
         if case.precision == "fp8":
             peak = self._peak(gpu, "fp8")
-            share = gpu.matmul_share_fp8 * case.rates["gemm"] * case.rates["gemm_fp8"]
-            self.fp8_rate = peak * share
+            self.fp8_rate = peak * gpu.matmul_share_fp8 * case.rates["gemm"]
         self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
 
     def _peak(self, gpu: Gpu, name: str | None) -> float:

@@ -32,11 +32,6 @@ class Efficiency(SpecModel):
     )
     """The best is the GPU's `matmul_share`; power and heat leave less for long."""
 
-    gemm_fp8: float = _number(
-        1.0, 0.3, 2.0, "Rate of matmuls in fp8 over that which `gemm` gives them."
-    )
-    """Kernels, casts and power differ from those of 16 bits."""
-
     gemm_half_size: float = _number(
         96.0,
         1.0,

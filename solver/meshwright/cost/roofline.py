@@ -54,8 +54,7 @@ class GpuRates:
             return self.matmul_s(m, n, k)
         moved = (m * k + k * n) / self.element + m * n
         copies = m * k + 2 * m * k / self.element
-        best_flops = self.fp8_flops * self.efficiency.gemm_fp8
-        flops_s = self._flops_s(m, n, k, best_flops)
+        flops_s = self._flops_s(m, n, k, self.fp8_flops)
         return np.maximum(flops_s, self.stream_s(moved)) + self.stream_s(copies)
 
     def matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
