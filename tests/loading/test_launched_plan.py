@@ -183,8 +183,6 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
         ("--micro-batch-size $MBS", "left open: MBS is not set in the file"),
         ("--micro-batch-size $MBS", "from the best plan: micro_batch, placement"),
         ("--attention-backend unfused", "training.attention is plain there"),
-        ("--attention-backend flash",
-         "training.attention is flash2 there and cudnn in the spec"),
     ],
 )  # fmt: skip
 def test_notes_say_what_becomes_of_options(
@@ -192,6 +190,14 @@ def test_notes_say_what_becomes_of_options(
 ) -> None:
     _, notes = pins(tmp_path, f"{MEGATRON[:-1]} {more}\n")
     assert any(told in note for note in notes), notes
+
+
+@pytest.mark.parametrize("backend", ["flash", "fused", "auto"])
+def test_any_fused_attention_is_that_of_the_framework(
+    tmp_path: Path, backend: str
+) -> None:
+    _, notes = pins(tmp_path, f"{MEGATRON[:-1]} --attention-backend {backend}\n")
+    assert not any("training.attention is" in note for note in notes), notes
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.frameworks.base.registry import attention_kernel_of
 from meshwright.imports.launch import Launch, Said
 from meshwright.imports.launch_plan import Decided, Sizes, decide
 from meshwright.imports.read_launch import read_launch
@@ -149,11 +148,9 @@ def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[
         is_default = launch.value("precision") == "fp16"
         expected = "fp32"
     is_same = said.value == expected or (field == "model.d_ff" and _is_unused(spec))
-    is_kernel = field == "training.attention" and "plain" not in (said.value, expected)
-    if is_kernel:
-        # Which fused kernel runs moves the price alone, and `flash` leaves it open.
-        expected = attention_kernel_of(spec)
-        is_same = said.value in ("flash", expected)
+    # `flash` is whichever fused kernel runs.
+    is_open = field == "training.attention" and "flash" in (said.value, expected)
+    is_same |= is_open and "plain" not in (said.value, expected)
     if is_same or is_default:
         return
     if said.setting is not None and field not in FUSED:
