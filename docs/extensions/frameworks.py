@@ -164,7 +164,7 @@ BUFFERS: dict[str, Callable[[Framework], str]] = {
     ),
     "host time of a layer, over plain operations": lambda o: f"{o.layer_dispatch:g}",
     "CUDA graphs outside pipelines and experts": lambda own: _yes(own.has_cuda_graphs),
-    "attention written for each GPU": lambda own: _yes(own.has_native_attention),
+    "attention on GPUs newer than A100": lambda own: own.newer_attention,
     "gradient buffers beside the sums": lambda own: _yes(own.has_gradient_buffers),
     "stages keep what they sent on": lambda own: _yes(own.keeps_stage_outputs),
     "fp8 copies are kept": lambda own: _yes(own.keeps_fp8_copies),

@@ -192,6 +192,14 @@ def test_notes_say_what_becomes_of_options(
     assert any(told in note for note in notes), notes
 
 
+@pytest.mark.parametrize("backend", ["flash", "fused", "auto"])
+def test_any_fused_attention_is_that_of_the_framework(
+    tmp_path: Path, backend: str
+) -> None:
+    _, notes = pins(tmp_path, f"{MEGATRON[:-1]} --attention-backend {backend}\n")
+    assert not any("training.attention is" in note for note in notes), notes
+
+
 @pytest.mark.parametrize(
     ("said", "more", "told"),
     [

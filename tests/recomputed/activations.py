@@ -31,7 +31,7 @@ class Layer:
         training = case.training
         self.case, self.model = case, case.model
         self.fused = case.fused
-        self.is_flash = training.attention == "flash"
+        self.is_flash = training.attention != "plain"
         # Layer norm is one kernel in PyTorch, RMSNorm may be several in fp32.
         self.has_fp32_norms = "norm" not in self.fused and self.model.norm == "rmsnorm"
         self.element = case.element

@@ -136,6 +136,7 @@ class Case:
         usual = {
             "megatron": ("gradients", "parameters", "pp"),
             "ideal": ("gradients", "parameters", "tp", "ep", "pp"),
+            "internevo": ("gradients",),
         }.get(self.spec.framework, ("gradients", "parameters"))
         said = self.training.overlap.model_dump()
         return frozenset(

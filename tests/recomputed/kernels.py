@@ -28,6 +28,17 @@ DISPATCH = {"megatron": 4.5, "deepspeed": 4.5, "generic": 1.0, "ideal": 1.0}
 """Host time of a layer over that of plain operations; two where not listed."""
 
 
+KERNELS = {
+    "flash1": (0.55, 0, True),
+    "triton": (0.67, 0, True),
+    "flash2": (1.0, 18, True),
+    "flash3": (1.13, 50, False),
+    "flash4": (1.19, 50, False),
+    "cudnn": (1.0, 50, False),
+}
+"""Rate over version 2's, width of a head that halves it, whether it is A100's."""
+
+
 class Core(NamedTuple):
     """The core of attention, whose backward is not twice its forward."""
 
@@ -40,7 +51,7 @@ class Machine:
 
     def __init__(self, case: Case) -> None:
         self.case, self.rates, self.element = case, case.rates, case.element
-        gpu = case.spec.cluster.topology.gpu
+        gpu = self._gpu = case.spec.cluster.topology.gpu
         self.peak = self._peak(gpu, "bf16" if case.precision == "fp8" else None)
         self.matmul_rate = self.peak * gpu.matmul_share * case.rates["gemm"]
         self.fp8_rate = 0.0
@@ -87,15 +98,28 @@ class Machine:
         half = self.rates["gemm_half_size"]
         return 2 * (m + half) * (n + half) * (k + half)
 
-    def attention(self, flops: float, numbers: float) -> float:
-        """FlashAttention-2 keeps to A100's instructions; Megatron has better ones.
+    def attention(self, flops: float, numbers: float, length: float) -> float:
+        """A kernel by its name: how fast it is, what wide heads add, whose peak it has.
 
-        They reach all of a smaller GPU's peak, and of a larger one's no less.
+        Those up to version 2 keep to A100's instructions: all of a smaller GPU's peak,
+        of a larger one's no less, and no more than on H100.
         """
+        share, narrow, is_old = KERNELS[self._kernel()]
         rate = self.peak
-        if self.case.spec.framework not in ("megatron", "ideal"):
-            rate = min(self.peak, max(500e12, 0.63 * self.peak))
+        if is_old:
+            rate = min(self.peak, max(500e12, 0.63 * min(self.peak, 989e12)))
+        width = min(128, self.case.model.head_dim)
+        rate *= share * width / 128 * (128 + narrow) / (width + narrow)
+        rate *= length / (length + 300)
         return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
+
+    def _kernel(self) -> str:
+        said, peaks = self.case.training.attention, self._gpu.peak_tflops
+        if said != "flash":
+            return said
+        has_newer = max(peaks.bf16 or 0.0, peaks.fp16 or 0.0) > 500
+        is_vendors = self.case.spec.framework in ("megatron", "ideal")
+        return "cudnn" if has_newer and is_vendors else "flash2"
 
 
 class Layer:
@@ -106,7 +130,7 @@ class Layer:
         self.tokens, self.own = case.tokens, case.own_tokens
         self.heads = case.model.n_heads / case.plan.tp
         self.kv_heads = case.model.n_kv_heads / case.kv_shards
-        is_flash = case.training.attention == "flash"
+        is_flash = case.training.attention != "plain"
         self.cheap = ("cheap",) if is_flash else ()
 
     def kernels(self, is_dense: bool) -> Iterator[Kernel]:
@@ -245,7 +269,7 @@ class Layer:
             yield from self.mlp(self.tokens, inner, self.tokens, *of_it)
 
     def core(self) -> Core:
-        return self.flash() if self.case.training.attention == "flash" else self.plain()
+        return self.flash() if self.case.training.attention != "plain" else self.plain()
 
     def flash(self) -> Core:
         """A causal kernel, once for every rank whose keys come round.
@@ -258,14 +282,17 @@ class Layer:
         keys, values = self.heads * model.head_dim, self.heads * value_dim
         held = self.kv_heads * (model.head_dim + value_dim)
         moved = self.tokens * (keys + values + held)
+        length = float(self.case.training.seq_len)
+        if self.case.exchange == "ring":
+            length /= cp
         forward_s = backward_s = 0.0
         for _ in range(cp):
             # Half of all pairs are masked; a product is two FLOPs.
             pairs = self.tokens * self.case.training.seq_len / cp / 2
             forward = 2 * pairs * (keys + values)
             backward = 2 * pairs * (3 * keys + 2 * values) / 0.8
-            forward_s += self.machine.attention(forward, moved)
-            backward_s += self.machine.attention(backward, 2 * moved)
+            forward_s += self.machine.attention(forward, moved, length)
+            backward_s += self.machine.attention(backward, 2 * moved, length)
         return Core(forward_s, backward_s)
 
     def plain(self) -> Core:

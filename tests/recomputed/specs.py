@@ -133,7 +133,7 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "seq_len": random.choice([480, 960, 4_096]),
         "global_batch": random.choice([gpus, 2 * gpus, 12, 24]),
         "precision": random.sample(precisions, k=random.choice([1, 2])),
-        "attention": random.choice(["flash", "flash", "plain"]),
+        "attention": random.choice(["flash", "flash2", "triton", "cudnn", "plain"]),
         "gradients": random.choice([None, "bf16", "fp32"]),
         "optimizer": random.choice(optimizers),
         "compile": random.random() < 0.3,

@@ -101,7 +101,7 @@ def layer_of(spec: Spec) -> Layer:
         ELEMENT_BYTES[training.precision],
         fp8_input_bytes(spec),
         training.seq_len,
-        training.attention == "flash",
+        not training.stores_scores,
         fused_of(spec),
         joins_norms(spec),
         None if lora is None else lora.projections,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost.attention_kernels import attention_share
 from meshwright.cost.elementwise import (
     norm_passes,
     rotary_passes,
@@ -25,7 +26,7 @@ from meshwright.cost.parameters_and_flops import (
 from meshwright.cost.roofline import MISALIGNED, Work
 from meshwright.cost.state_space_time import state_space_seconds
 from meshwright.cost.whole_model import keys_seen
-from meshwright.frameworks.base.registry import joins_norms
+from meshwright.frameworks.base.registry import context_exchange_of, joins_norms
 from meshwright.plans.columns import Floats
 from meshwright.spec.model_parts import LatentAttention
 
@@ -48,8 +49,7 @@ def attention(work: Work) -> Attention:
     """Return the seconds of one layer's attention, or of what stands for it."""
     if work.model.mixer != "attention":
         return _without_attention(work)
-    is_flash = work.spec.training.attention == "flash"
-    core = (_fused_s if is_flash else _plain_s)(work)
+    core = (_plain_s if work.spec.training.stores_scores else _fused_s)(work)
     rotary_s, norms_s = _rotary_s(work), _inner_norms_s(work)
     latents_s = np.zeros(len(work.shards))
     if work.model.mla is not None:
@@ -124,12 +124,19 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     pairs = work.tokens / hops * seen
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     moved = work.tokens * (keys + values + held)
-    core_s = work.gpu.attention_s
-    forward = hops * core_s(pairs * (keys + values), moved)
+    core_s, share = work.gpu.attention_s, attention_share(work, _length(work))
+    forward = hops * core_s(pairs * (keys + values), moved, share)
     backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
-    backward = hops * core_s(backward_flops, 2 * moved)
+    backward = hops * core_s(backward_flops, 2 * moved, share)
     scores_s = _indexer_scores_s(work)
     return forward + scores_s, backward + 2 * scores_s
+
+
+def _length(work: Work) -> Floats:
+    """Return the tokens of a sequence that one kernel gets."""
+    whole = work.spec.training.seq_len
+    is_ring = context_exchange_of(work.spec) == "ring"
+    return whole / (work.shards.cp if is_ring else np.ones(len(work.shards)))
 
 
 def _indexer_scores_s(work: Work) -> Floats:
@@ -139,7 +146,8 @@ def _indexer_scores_s(work: Work) -> Floats:
         return np.zeros(len(work.shards))
     width = mla.indexer.n_heads * mla.indexer.head_dim
     flops = work.gpu_tokens * work.spec.training.seq_len * width
-    return work.gpu.attention_s(flops, work.gpu_tokens * width)
+    share = attention_share(work, _length(work))
+    return work.gpu.attention_s(flops, work.gpu_tokens * width, share)
 
 
 def _plain_s(work: Work) -> tuple[Floats, Floats]:

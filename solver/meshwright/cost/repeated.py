@@ -39,7 +39,8 @@ def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repe
 
     `norm_s` is what a norm over the width of the model takes.
     """
-    is_flash, is_dense = work.spec.training.attention == "flash", not work.model.moe
+    is_flash = not work.spec.training.stores_scores
+    is_dense = not work.model.moe
     cheap = CHEAP * is_flash
     attention_norm, mlp_norm = norm_bits(work.spec, is_dense)
     own = MLP if is_dense else MOE

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.shards import Shards
@@ -29,21 +28,13 @@ MISALIGNED = 4
 are hardly used (NVIDIA, Matrix Multiplication Background, section 'Tensor Core
 Requirements')."""
 
-AMPERE_KERNEL_SHARE = 0.63
-"""Share of H100's peak that the instructions of A100 reach (Luo et al. 2024,
-'Benchmarking and dissecting the Nvidia Hopper GPU architecture', mma against wgmma)."""
-
-AMPERE_KERNEL_FLOPS = 5e14
-"""Peak above which a GPU needs newer instructions than those of A100: Hopper,
-data-centre Blackwell (756e12 and more) and CDNA 3, not Ada or workstation Blackwell."""
-
 
 @dataclass(frozen=True)
 class GpuRates:
     """The rates that kernels reach on one GPU."""
 
     attention_flops: float
-    """The part of the peak that fused attention can use."""
+    """The peak of fused attention."""
     matmul_flops: float
     """The rate of the best measured matmul."""
     memory_bytes_per_s: float
@@ -85,9 +76,14 @@ class GpuRates:
         flops = 2 * padded_m * (n + half) * (k + half)
         return flops / (best_flops * self.efficiency.gemm)
 
-    def attention_s(self, flops: Floats, elements: Floats) -> Floats:
-        """Return the seconds of fused attention."""
-        flops_s = flops / (self.attention_flops * self.efficiency.attention)
+    def attention_s(
+        self, flops: Floats, elements: Floats, share: Sizes = 1.0
+    ) -> Floats:
+        """Return the seconds of a kernel of fused attention.
+
+        `share` is its rate over that of the best kernel for the GPU.
+        """
+        flops_s = flops / (self.attention_flops * self.efficiency.attention * share)
         return np.maximum(flops_s, self.stream_s(elements))
 
     def stream_s(self, elements: Sizes) -> Floats:
@@ -114,17 +110,12 @@ class Work:
         return self.spec.model
 
 
-def gpu_rates(
-    gpu: Gpu, precision: Precision, efficiency: Efficiency, attention_share: float = 1.0
-) -> GpuRates:
-    """Return the rates of a GPU in a precision that it has.
-
-    `attention_share` is the part of the peak that fused attention can use.
-    """
+def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRates:
+    """Return the rates of a GPU in a precision that it has."""
     form, is_fp8 = FORMATS[precision], precision == "fp8"
     peak_flops = gpu.peak_tflops.flops(form.core)
     return GpuRates(
-        peak_flops * attention_share,
+        peak_flops,
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
@@ -136,21 +127,6 @@ def gpu_rates(
 def work(spec: Spec, efficiency: Efficiency, shards: Shards) -> Work:
     """Return the work of a spec's micro-batches on its GPU."""
     gpu, precision = spec.cluster.topology.gpu, spec.training.precision
-    peak_flops = gpu.peak_tflops.flops(FORMATS[precision].core)
-    share = _attention_share(spec, peak_flops)
-    rates = gpu_rates(gpu, precision, efficiency, share)
+    rates = gpu_rates(gpu, precision, efficiency)
     tokens = shards.tokens(spec.training.seq_len)
     return Work(spec, rates, shards, tokens, tokens / shards.sequence_shards)
-
-
-def _attention_share(spec: Spec, peak_flops: float) -> float:
-    """Return the part of the peak that fused attention can use.
-
-    FlashAttention-2 uses only instructions of A100 (Shah et al. 2024, FlashAttention-3,
-    section 1); a framework may have kernels that are written for the GPU instead.
-    """
-    if framework_of(spec).has_native_attention:
-        return 1.0
-    # A GPU of a higher peak runs the same instructions no slower.
-    reached_flops = max(AMPERE_KERNEL_FLOPS, AMPERE_KERNEL_SHARE * peak_flops)
-    return min(1.0, reached_flops / peak_flops)

@@ -11,6 +11,7 @@ from meshwright.cost.profile import Profile
 from meshwright.evidence.assumptions import Assumptions, Unpriced, checked
 from meshwright.evidence.candidate_plans import candidates
 from meshwright.evidence.layout import data_parallel
+from meshwright.evidence.published_attention import attention_of
 from meshwright.evidence.published_hardware import find_cluster
 from meshwright.evidence.published_model import model_of
 from meshwright.evidence.published_terms import (
@@ -167,7 +168,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
-        "attention": _attention(run, assumed),
+        "attention": attention_of(run, assumed),
         "gradients": gradients_of(run.config),
         "expert_dispatch": dispatch_of(run, assumed),
         "fused": fused_of(run, framework),
@@ -187,13 +188,3 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "training": checked(Training, "training", training),
     }
     return checked(Spec, "", spec)
-
-
-def _attention(run: Run, assumed: Assumptions) -> str:
-    """Return the attention of a run: plain before fused kernels were common."""
-    if run.config.attention is not None:
-        return "flash" if "flash" in run.config.attention.lower() else "plain"
-    framework = run.config.framework.lower()
-    is_usual = run.date >= "2023" and "megatron-deepspeed" not in framework
-    is_fused = "flash" in framework or is_usual
-    return assumed.value("config.attention", "flash" if is_fused else "plain")

@@ -147,9 +147,9 @@ def gradients_of(config: RunConfig) -> str | None:
     """Return the precision in which gradients are summed and reduced; None if usual.
 
     NeMo and the recipes of Megatron-Bridge set grad_reduce_in_fp32 to false; PURE in
-    LLM Foundry reduces in 16 bits.
+    LLM Foundry reduces in 16 bits, and so does bfSixteen, the policy of fms-fsdp.
     """
-    words = ("nemo", "megatron-bridge")
+    words = ("nemo", "megatron-bridge", "fms-fsdp")
     is_pure = config.mixed_precision_mode == "PURE"
     is_low = is_pure or any(word in config.framework.lower() for word in words)
     return "bf16" if is_low else None

@@ -27,6 +27,14 @@ LAUNCHER = Launcher(
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
 
+_IMPLEMENTATIONS = {
+    "plain": "eager",
+    "cudnn": "sdpa",
+    "flash3": "flash_attention_3",
+    "flash4": "flash_attention_4",
+}
+"""Words of `transformers` for kernels of attention other than FlashAttention-2."""
+
 STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
@@ -133,8 +141,8 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
             "`transformers` do; otherwise give `fsdp_transformer_layer_cls_to_wrap`."
         )
     yield (
-        f"Attention is {spec.training.attention} "
-        "(`attn_implementation='flash_attention_2'` for flash)."
+        f"Attention is {spec.training.attention} (`attn_implementation="
+        f"'{_IMPLEMENTATIONS.get(spec.training.attention, 'flash_attention_2')}'`)."
     )
 
 

@@ -17,11 +17,18 @@ from meshwright.exports.target import (
     recomputed_text,
 )
 from meshwright.exports.unsaid import unsaid
-from meshwright.frameworks.base.registry import fused_of, overlap_of
+from meshwright.frameworks.base.registry import (
+    attention_kernel_of,
+    fused_of,
+    overlap_of,
+)
 from meshwright.plans.plan import Plan
 from meshwright.spec.microbatch_groups import group_size
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import ExpertDispatch, Overlap
+
+BACKENDS = {"cudnn": "fused", "plain": "unfused"}
+"""Words of `--attention-backend` for kernels; `flash` for all others."""
 
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
@@ -32,6 +39,10 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan Megatron-LM has no arguments for."""
     yield from model_refusals(spec.model)
     yield from _recompute_refusals(plan)
+    if spec.training.attention in ("flash1", "triton"):
+        sentence = f"{spec.training.attention}: Transformer Engine has later kernels"
+        check = "transformer_engine/pytorch/attention: FlashAttentionUtils"
+        yield Refusal("training.attention", sentence, check)
     if "ep" in overlap_of(spec) and plan.ep > 1:
         yield from _expert_overlap_refusals(plan)
     yield from state_refusals(spec, plan)
@@ -153,7 +164,8 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
 def _kernels(spec: Spec) -> Iterator[Setting]:
     training = spec.training
     yield Setting("--transformer-impl", "transformer_engine", "its norms are fused")
-    backend = "flash" if training.attention == "flash" else "unfused"
+    kernel = "plain" if training.stores_scores else attention_kernel_of(spec)
+    backend = BACKENDS.get(kernel, "flash")
     yield Setting("--attention-backend", backend, "training.attention")
     if "loss" in fused_of(spec):
         yield Setting("--cross-entropy-loss-fusion", why="training.fused")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from meshwright.exports.layer_refusals import layer_refusals
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import recomputed_text
+from meshwright.exports.torchtitan_model_code import BACKENDS
 from meshwright.exports.torchtitan_models import flavor, is_llama
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
@@ -56,6 +57,10 @@ def _training_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
         sentence = "beside a pipeline or experts that are spread: nothing is captured"
         check = "torchtitan/trainer.py: _validate_cuda_graphs"
         yield Refusal("training.cuda_graphs", sentence, check)
-    if training.attention != "flash":
+    if training.attention not in BACKENDS:
         check = "torchtitan/models/common/config_utils.py: get_attention_config"
-        yield Refusal("training.attention", "plain: all attention is fused", check)
+        sentence = f"{training.attention}: its kernels are {', '.join(BACKENDS)}"
+        yield Refusal("training.attention", sentence, check)
+    elif training.attention == "flash2" and plan.cp > 1:
+        check = "torchtitan/trainer.py: context parallelism needs FlexAttention"
+        yield Refusal("training.attention", "flash2 beside context parallelism", check)

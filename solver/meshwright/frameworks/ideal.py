@@ -44,5 +44,5 @@ FRAMEWORK = Framework(
     overhead_gib=CONTEXT_GIB,
     prefetched_params=0.0,
     pads_vocabulary=True,
-    has_native_attention=True,
+    newer_attention="cudnn",
 )

@@ -36,6 +36,7 @@ FRAMEWORK = Framework(
         f"{limits.VERSION} model/modeling_llama.py: checkpoint_layer_num"
     ),
     fused=frozenset({"norm", "rope", "loss"}),  # Apex's and flash-attn's
+    overlap=frozenset({"gradients"}),  # all its configs: overlap_sync_param=False
     keeps_fp8_copies=True,
     layer_dispatch=2.0,  # modules with hooks
     published_as=("internevo",),

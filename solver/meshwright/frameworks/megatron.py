@@ -67,7 +67,7 @@ FRAMEWORK = Framework(
     has_gradient_buffers=True,
     keeps_fp8_copies=True,
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
-    has_native_attention=True,
+    newer_attention="cudnn",
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
     published_as=("megatron", "nemo"),
     # NeMo 2, collections/llm/recipes: finetune_performance_optimizations, `linear_qkv`

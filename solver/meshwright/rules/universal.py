@@ -86,7 +86,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
             (rows.cp == 1)
             | (
                 (spec.training.seq_len % rows.cp == 0)
-                & np.bool_(spec.training.attention == "flash")
+                & np.bool_(not spec.training.stores_scores)
             )
         ),
         "{spec.training.attention} attention, seq_len {spec.training.seq_len} mod "

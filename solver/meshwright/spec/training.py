@@ -44,6 +44,10 @@ Tuned = Literal["vendor", "user"]
 
 ContextExchange = Literal["ring", "gather", "ulysses"]
 
+AttentionKernel = Literal["flash1", "triton", "flash2", "flash3", "flash4", "cudnn"]
+"""A fused kernel of attention: FlashAttention by version, that in Triton of
+2023, or the library of the GPU's vendor (cuDNN for GPUs of NVIDIA)."""
+
 Imbalance = Annotated[float, number("from 1 to 100", lambda x: 1 <= x <= 100)]
 
 LossBytes = Annotated[float, number("from 0 to 100", lambda x: 0 <= x <= 100)]
@@ -144,8 +148,11 @@ class Training(SpecModel):
         "copies",
         description="Whether fp8 weights are copies of 16-bit ones, or stand for them.",
     )
-    attention: Literal["flash", "plain"] = Field(
-        "flash", description="plain stores the seq_len x seq_len scores."
+    attention: Literal["flash", "plain"] | AttentionKernel = Field(
+        "flash",
+        description="flash: the fused kernel that the framework runs on the GPU; or "
+        "that of a name, FlashAttention 1 to 4, triton or cudnn; plain stores the "
+        "seq_len x seq_len scores.",
     )
     fused: FusedOperations | None = Field(
         None,
@@ -256,6 +263,11 @@ class Training(SpecModel):
         if found := sorted({*wide, *no_copies}):
             sentence = f"beside training.precision {found[0]}; accepted: bf16, fp16"
             yield Problem(("lora", "weights"), self.lora.weights, sentence)
+
+    @property
+    def stores_scores(self) -> bool:
+        """Return whether attention stores its scores, as no fused kernel does."""
+        return self.attention == "plain"
 
     @property
     def precision(self) -> Precision:

@@ -20,6 +20,7 @@ from meshwright.frameworks.base.recompute_scope import (
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import RecomputeMode
 from meshwright.spec.training import (
+    AttentionKernel,
     ContextExchange,
     Fused,
     FusedOperation,
@@ -251,9 +252,9 @@ class Framework:
     says otherwise."""
     pads_vocabulary: bool = False
     """Whether the vocabulary is padded so that tensor cores read it at full speed."""
-    has_native_attention: bool = False
-    """Whether fused attention is written for each GPU, as in Transformer Engine;
-    otherwise it is FlashAttention-2, which uses only instructions of A100."""
+    newer_attention: AttentionKernel = "flash2"
+    """Fused kernel of attention on GPUs with instructions newer than those of A100,
+    unless a spec names one; on all others it is FlashAttention-2."""
     kernels: str = ""
     """The framework whose kernels it runs, where it has none of its own.
 

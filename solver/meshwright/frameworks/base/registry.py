@@ -21,7 +21,7 @@ from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.spec.framework_names import PACKAGE, added, bundled, framework_names
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import ContextExchange, Fused, Overlaps
+from meshwright.spec.training import AttentionKernel, ContextExchange, Fused, Overlaps
 
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
@@ -86,6 +86,21 @@ def context_exchange_of(spec: Spec) -> ContextExchange:
 def context_exchange_as_usual(spec: Spec) -> ContextExchange:
     """Return how context parallelism communicates unless the spec says otherwise."""
     return framework_of(spec).context_exchanges[0]
+
+
+A100_TFLOPS = 500
+"""Peak in 16 bits above which a GPU has instructions newer than those of A100: Hopper,
+data-centre Blackwell (756 and more) and CDNA 3, not Ada or workstation Blackwell."""
+
+
+def attention_kernel_of(spec: Spec) -> AttentionKernel:
+    """Return the fused kernel of attention: as the spec says, else as usual."""
+    said = spec.training.attention
+    if said != "flash" and said != "plain":
+        return said
+    peak = spec.cluster.topology.gpu.peak_tflops
+    is_newer = max(peak.bf16 or 0, peak.fp16 or 0) > A100_TFLOPS
+    return framework_of(spec).newer_attention if is_newer else "flash2"
 
 
 def fused_of(spec: Spec) -> Fused:

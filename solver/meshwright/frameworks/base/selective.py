@@ -57,7 +57,7 @@ def freeing_modules(spec: Spec) -> int:
     norms = [
         has_norm_apart(spec, before_mlp=at, is_dense=is_dense) for at in (False, True)
     ]
-    frees_nothing = CORE_ATTN if spec.training.attention == "flash" else 0
+    frees_nothing = 0 if spec.training.stores_scores else CORE_ATTN
     frees_nothing |= 0 if any(norms) else LAYERNORM
     return modules_of(spec) & ~frees_nothing
 

@@ -8,10 +8,10 @@ from meshwright.imports.settings.setting import Settings
 OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
 
 ATTENTION = {
-    "flash": "flash", "fused": "flash", "auto": "flash", "unfused": "plain",
+    "flash": "flash2", "fused": "cudnn", "auto": "flash", "unfused": "plain",
     "local": "plain",
 }  # fmt: skip
-"""Words of `--attention-backend`, and the kind of attention that they are."""
+"""Words of `--attention-backend`, and the kernels of attention that they are."""
 
 DISPATCHES = {"alltoall": "alltoall", "allgather": "alltoall", "flex": "deepep"}
 """Words of `--moe-token-dispatcher-type`, and the nearest dispatch that is priced."""

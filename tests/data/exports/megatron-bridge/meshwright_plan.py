@@ -1,7 +1,7 @@
 """A plan for Megatron Bridge; launch.sh beside it starts it."""
 
 # llama on 16 x h100-sxm-80gb (dgx-h100), megatron, bf16, sequence 8,192, batch 128
-# tp=2,pp=4,vpp=1,cp=2,ep=1,dp_replicate=1,dp_shard=1,zero=1,micro_batch=1,microbatches=128,sequence_parallel=true,recompute=none,schedule=1f1b,offload=none,precision=bf16
+# tp=2,pp=4,vpp=1,ep=1,dp_replicate=1,dp_shard=2,zero=1,micro_batch=1,microbatches=64,sequence_parallel=true,recompute=none,schedule=1f1b,offload=none,precision=bf16
 
 import torch
 from megatron.bridge.models.gpt_provider import GPTModelProvider
@@ -22,8 +22,7 @@ def plan() -> ConfigContainer:
         pipeline_model_parallel_size=4,                      # plan.pp
         pipeline_model_parallel_layout='Et*9|t*8|t*8|t*7L',  # plan.stages: layers t of each, embedding E, loss L
         pipeline_dtype=torch.bfloat16,                       # plan.precision bf16: what stages send
-        context_parallel_size=2,                             # plan.cp
-        cp_comm_type='p2p',                                  # a ring, as its time is counted
+        context_parallel_size=1,                             # plan.cp
         num_layers=32,                                       # model.n_layers
         hidden_size=4096,                                    # model.d_model
         ffn_hidden_size=14336,                               # model.d_ff
@@ -46,7 +45,7 @@ def plan() -> ConfigContainer:
         cross_entropy_loss_fusion=True,                      # training.fused
     )
     cfg.train.micro_batch_size = 1                            # plan.micro_batch
-    cfg.train.global_batch_size = 128                         # training.global_batch: 128 micro-batches per step
+    cfg.train.global_batch_size = 128                         # training.global_batch: 64 micro-batches per step
     cfg.dataset.seq_length = 8192                             # training.seq_len
     cfg.tokenizer.tokenizer_type = 'NullTokenizer'            # yours to change
     cfg.tokenizer.vocab_size = 128256                         # model.vocab

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # llama on 16 x h100-sxm-80gb (dgx-h100), megatron, bf16, sequence 8,192, batch 128: Megatron-LM
-# tp=2,pp=4,vpp=1,cp=2,ep=1,dp_replicate=1,dp_shard=1,zero=1,micro_batch=1,microbatches=128,sequence_parallel=true,recompute=none,schedule=1f1b,offload=none,precision=bf16
+# tp=2,pp=4,vpp=1,ep=1,dp_replicate=1,dp_shard=2,zero=1,micro_batch=1,microbatches=64,sequence_parallel=true,recompute=none,schedule=1f1b,offload=none,precision=bf16
 # Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: bash srun.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -12,10 +12,9 @@ ARGUMENTS=(
   --sequence-parallel                                   # plan.sequence_parallel
   --pipeline-model-parallel-size 4                      # plan.pp
   --pipeline-model-parallel-layout 'Et*9|t*8|t*8|t*7L'  # plan.stages: layers t of each, embedding E, loss L
-  --context-parallel-size 2                             # plan.cp
-  --cp-comm-type p2p                                    # a ring, as its time is counted
+  --context-parallel-size 1                             # plan.cp
   --micro-batch-size 1                                  # plan.micro_batch
-  --global-batch-size 128                               # training.global_batch: 128 micro-batches per step
+  --global-batch-size 128                               # training.global_batch: 64 micro-batches per step
   --seq-length 8192                                     # training.seq_len
   --max-position-embeddings 8192                        # training.seq_len, or model.learned_positions where there are more
   --bf16                                                # plan.precision
@@ -40,7 +39,7 @@ ARGUMENTS=(
   --hidden-dropout 0.0                                  # model.dropout; 0.1 is Megatron-LM's default
   --make-vocab-size-divisible-by 128                    # as its memory is counted
   --transformer-impl transformer_engine                 # its norms are fused
-  --attention-backend flash                             # training.attention
+  --attention-backend fused                             # training.attention
   --cross-entropy-loss-fusion                           # training.fused
 )
 

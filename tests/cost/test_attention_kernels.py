@@ -1,0 +1,95 @@
+"""Kernels of attention by name: their rates, against published ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright.cost.compute import kernels
+from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.evidence.published_hardware import find_gpu
+from meshwright.plans.shards import Shards
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import AttentionKernel
+
+WIDTH = 2_048
+
+
+def core_flops_per_s(
+    kernel: str,
+    gpu: str,
+    seq_len: int,
+    head_dim: int = 128,
+    cp: int = 1,
+    exchange: str = "ring",
+) -> float:
+    """Return the FLOP/s of the forward of one causal core, 2,048 wide in all."""
+    spec = Spec.model_validate(
+        {
+            "model": {"n_layers": 1, "d_model": WIDTH, "n_heads": WIDTH // head_dim}
+            | {"d_ff": 4_096, "vocab": 32_000},
+            "cluster": {"topology": {"gpu": find_gpu(gpu), "levels": [LEVEL]}},
+            "training": {"seq_len": seq_len, "global_batch": 8, "attention": kernel}
+            | {"context_exchange": exchange},
+        }
+    )
+    one = np.array([1])
+    shards = Shards(one, cp * one, one, one, np.array([False]))
+    took = kernels(spec, Efficiency(), shards).layer.attention_s[0]
+    return float(2 * seq_len**2 * WIDTH / cp / took)
+
+
+LEVEL = {"name": "node", "size": 8, "gb_s": 450, "latency_us": 1}
+H100, A100, B200 = "h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "head_dim", "seq_len", "published"),
+    [
+        ("flash2", 128, 2_048, 298),
+        ("flash2", 128, 16_384, 335),
+        ("flash2", 64, 16_384, 299),
+        ("cudnn", 128, 1_024, 410),
+        ("cudnn", 128, 16_384, 539),
+        ("cudnn", 64, 4_096, 363),
+        ("flash3", 128, 4_096, 579),
+        ("flash3", 128, 16_384, 616),
+        ("flash3", 64, 16_384, 473),
+    ],
+)
+def test_rates_on_h100_are_within_a_tenth_of_published_ones(
+    kernel: str, head_dim: int, seq_len: int, published: float
+) -> None:
+    """TFLOP/s of causal forwards (Shah et al. 2024, FlashAttention-3, figure 5)."""
+    rate = core_flops_per_s(kernel, H100, seq_len, head_dim)
+    assert rate == pytest.approx(published * 1e12, rel=0.11)
+
+
+@pytest.mark.parametrize(("kernel", "published"), [("cudnn", 1_112), ("flash4", 1_418)])
+def test_rates_on_b200_are_within_a_tenth_of_published_ones(
+    kernel: str, published: float
+) -> None:
+    """TFLOP/s at 131,072 tokens (SimuMax) and 8,192 (flash-attention, 2280)."""
+    seq_len = 131_072 if kernel == "cudnn" else 8_192
+    rate = core_flops_per_s(kernel, B200, seq_len)
+    assert rate == pytest.approx(published * 1e12, rel=0.12)
+
+
+def test_old_kernels_are_no_faster_on_newer_gpus() -> None:
+    on = {gpu: core_flops_per_s("flash2", gpu, 16_384) for gpu in (A100, H100, B200)}
+    assert on[A100] < on[H100] == pytest.approx(on[B200])
+
+
+def test_each_version_is_faster_than_the_one_before() -> None:
+    versions: list[AttentionKernel] = ["flash1", "triton", "flash2", "flash3", "flash4"]
+    rates = [core_flops_per_s(own, H100, 8_192) for own in versions]
+    assert rates == sorted(rates)
+
+
+def test_kernels_of_a_ring_get_a_part_of_the_sequence() -> None:
+    """Of 8,192 tokens a quarter in a ring of four, all where they are gathered."""
+    whole = core_flops_per_s("flash2", A100, 8_192)
+    gathered = core_flops_per_s("flash2", A100, 8_192, cp=4, exchange="gather")
+    ring = core_flops_per_s("flash2", A100, 8_192, cp=4)
+    assert gathered == pytest.approx(whole)
+    assert ring / whole == pytest.approx(2_048 / 2_348 / (8_192 / 8_492))
