@@ -53,9 +53,7 @@ CountOption = Annotated[
 ]
 FrameworkOption = Annotated[
     str | None,
-    typer.Option(
-        help="What will train: megatron, torchtitan, ...", rich_help_panel=ASK
-    ),
+    typer.Option(help="What will train; see explain --rules.", rich_help_panel=ASK),
 ]
 SeqLenOption = Annotated[
     int | None, typer.Option(min=1, help="Tokens per sequence.", rich_help_panel=ASK)

@@ -46,6 +46,7 @@ def init(
     from meshwright.loading.asked import Asked, cluster_of
     from meshwright.loading.saved_question import in_one_line, seen_from
     from meshwright.spec.framework_names import framework_names
+    from meshwright.spec.spec import Spec
 
     model = _asked("Model (a name such as llama3-8b, or a config.json)", _model)
     place = _asked("Machine or topology (a name such as dgx-h100, or a file)", str)
@@ -58,8 +59,8 @@ def init(
             raise
         gpu = _asked("Its GPU (a name such as h100-sxm-80gb)", str)
         cluster = cluster_of(Asked(cluster=place, count=count, gpu=gpu))
-    names = framework_names()
-    framework = _asked(f"Framework ({', '.join(names)})", _one_of(names), "megatron")
+    names, usual = framework_names(), Spec.model_fields["framework"].default
+    framework = _asked(f"Framework ({', '.join(names)})", _one_of(names), usual)
     lengths = _asked("Tokens per sequence, and sequences per step", _pair, "4096 256")
     text = TEXT.format(
         model=seen_from(output, model),

@@ -8,6 +8,7 @@ from typing import get_args
 from meshwright.escape import in_markdown
 from meshwright.exports.files import ExportedFile
 from meshwright.spec.lora import Projection
+from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
 
@@ -34,11 +35,25 @@ def lora_notes(spec: Spec) -> Iterator[str]:
         yield "`BitsAndBytesConfig(load_in_8bit=True)`."
 
 
+RARE = (
+    "attention_window", "attention_chunk", "output_gate", "attention_sinks",
+    "keys_are_values", "head_bias", "mixer", "kinds", "pattern",
+)  # fmt: skip
+"""Fields that are told only of models that have more than the default."""
+
+
+def _usual(model: Model) -> Iterator[str]:
+    """Yield the rare fields that a model does not use."""
+    for name in RARE:
+        usual = Model.model_fields[name].get_default(call_default_factory=True)
+        if getattr(model, name) == usual:
+            yield name
+
+
 def model_page(spec: Spec, title: str, notes: Iterable[str]) -> ExportedFile:
     """Return model.md: the model's shape, and what its definition must do."""
-    shape = spec.model.model_dump(
-        mode="json", exclude={"name", "published_params"}, exclude_none=True
-    )
+    left_out = {"name", "published_params", *_usual(spec.model)}
+    shape = spec.model.model_dump(mode="json", exclude=left_out, exclude_none=True)
     lines = [f"# What the model definition must be: {in_markdown(title)}", ""]
     lines += [f"- {note}" for note in notes]
     lines += ["", f"The model is {in_markdown(spec.model.name)}:", ""]

@@ -20,6 +20,7 @@ from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.loading.source import Source, open_source
 from meshwright.reading.document import Document, FieldPath, Where
+from meshwright.spec.spec import Spec
 
 USUAL_SEQ_LEN = 4096
 """Tokens of a sequence where nobody says: those of the models of 2023 and 2024."""
@@ -183,5 +184,6 @@ def _assume(document: Document) -> list[str]:
         training["global_batch"] = batch
         notes.append(f"assumed batches of {batch:,} sequences; say --batch")
     if "framework" not in document.data:
-        notes.append("assumed the framework megatron; say --framework")
+        usual = Spec.model_fields["framework"].default
+        notes.append(f"assumed the framework {usual}; say --framework")
     return notes
