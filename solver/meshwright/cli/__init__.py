@@ -69,12 +69,12 @@ VERBS = (
     gemm.gemm,
     topology.topology,
     evidence.evidence,
-    calibrate.calibrate,
     schema.schema,
 )
 
 for verb in VERBS:
     app.command()(verb)
+app.command(epilog=calibrate.FIELDS)(calibrate.calibrate)
 app.command("import")(imports.import_files)
 
 
