@@ -15,6 +15,9 @@ from meshwright.plans.columns import Bools, Floats
 DEPARTURE = 0.1
 """Prior probability of every position of a switch that is not the believed one."""
 
+RARE = {"attention": 0.02}
+"""That of switches which hardly any code has otherwise today."""
+
 MOST_DEPARTURES = 3
 """Switches that may stand otherwise together."""
 
@@ -39,8 +42,8 @@ class Hypotheses:
     @property
     def log_prior(self) -> Floats:
         """Return the logarithms of the prior probabilities, but for a constant."""
-        odds = np.log(DEPARTURE / (1 - DEPARTURE))
-        return np.asarray(odds * self.departs.sum(axis=1))
+        chances = departures(self.alternatives)
+        return np.asarray(self.departs @ np.log(chances / (1 - chances)))
 
     @property
     def prior(self) -> Floats:
@@ -78,6 +81,11 @@ class Hypotheses:
         wanted = weights @ self.departs > 0.5
         found = np.flatnonzero((self.departs == wanted).all(axis=1))
         return int(found[0]) if len(found) else int(np.argmax(weights))
+
+
+def departures(alternatives: Sequence[Alternative]) -> Floats:
+    """Return the prior probability of every alternative."""
+    return np.array([RARE.get(name, DEPARTURE) for name, _ in alternatives])
 
 
 def normalised(logs: Floats) -> Floats:

@@ -37,8 +37,8 @@ TEMPLATE = """\
     # Switches of your code. Those left null are found, with their probabilities.
     compile: null               # torch.compile
     attention: null             # flash or plain
-    fused: null                 # some of [norm, rope, activation, softmax, loss, dropout]
-    overlap: null               # none, or what hides: grad-reduce, param-gather, TP comm
+    fused: null                 # of norm, rope, activation, softmax, loss, dropout
+    overlap: null               # none, or what hides: grad-reduce, param-gather, ...
     cuda_graphs: null
     gradients: null             # bf16 or fp32, in which they are summed
     loss_parallel: null

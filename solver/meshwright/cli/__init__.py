@@ -20,6 +20,7 @@ from meshwright.cli import (
     export,
     gemm,
     imports,
+    probe,
     schema,
     search,
     solve,
@@ -69,6 +70,7 @@ VERBS = (
     gemm.gemm,
     topology.topology,
     evidence.evidence,
+    probe.probe,
     schema.schema,
 )
 

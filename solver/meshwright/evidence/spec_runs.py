@@ -15,13 +15,10 @@ from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
+from meshwright.solver.asked_plan import asked_plan
 from meshwright.solver.options import Options
-from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
-
-MEMORY = "memory"
-"""The rule that a run out of memory breaks; a run may break no other."""
 
 
 def spec_of(run: Run) -> Spec:
@@ -63,21 +60,13 @@ def _pins(run: Run, spec: Spec) -> Pins:
 def plan_of(spec: Spec) -> Plan:
     """Return the plan that the pins of a spec ask for, also if memory is too small.
 
-    What they leave open is chosen: the fastest, or where none fits the one that needs
-    the least memory.
-
     Raises:
         Unpriced: no plan of them is legal; names the rule.
     """
-    outcome = solve(spec, Options(is_brief=True))
-    if outcome.best is not None:
-        return outcome.best.plan
-    miss = outcome.near_miss
-    broken = [rule for rule in miss.broken_rules if rule.rule != MEMORY] if miss else []
-    if broken or miss is None or miss.plan is None:
-        told = f"{broken[0].rule}: {broken[0].sentence}" if broken else "none is legal"
-        raise Unpriced(f"plan: {told}")
-    return miss.plan
+    try:
+        return asked_plan(spec, Options(is_brief=True))
+    except SpecError as error:
+        raise Unpriced(str(error)) from None
 
 
 def with_published_fields(run: Run, spec: Spec, plan: Plan) -> Run:
