@@ -35,7 +35,7 @@ def test_probes_are_launched_measured_and_calibrated(tmp_path: Path) -> None:
     for entry in data:
         entry["measured"] = {"step_time_s": 1.0, "fits": True}
     runs.write_text(yaml.safe_dump(data))
-    assert [str(price_run(one).plan) for one in read_runs(runs)][0] == comment[2:]
+    assert str(price_run(read_runs(runs)[0]).plan) == comment[2:]
     profile = tmp_path / "profile.yaml"
     found = run("calibrate", str(runs), "-o", str(profile))
     assert found.code == 0, found.stderr

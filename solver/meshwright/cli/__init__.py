@@ -70,13 +70,16 @@ VERBS = (
     gemm.gemm,
     topology.topology,
     evidence.evidence,
+    calibrate.calibrate,
     probe.probe,
     schema.schema,
 )
 
+EPILOGS: dict[object, str] = {calibrate.calibrate: calibrate.FIELDS}
+"""By command, what its help says below the options."""
+
 for verb in VERBS:
-    app.command()(verb)
-app.command(epilog=calibrate.FIELDS)(calibrate.calibrate)
+    app.command(epilog=EPILOGS.get(verb))(verb)
 app.command("import")(imports.import_files)
 
 

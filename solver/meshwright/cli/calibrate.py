@@ -13,24 +13,24 @@ from meshwright.cli.options import ProfileOption, check_writable, write
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
-FIELDS = """\
-A file of runs is a YAML list, or a CSV table with dotted columns. Of each run:
-
-id, source_id: names of the run and of the cluster.
-
-spec, plan: what ran, as `explain SPEC --plan PLAN` takes it; or model, hardware and
-config, field by field.
-
-measured: step_time_s or tokens_per_s_per_gpu, peak_memory_gb with peak_memory_kind
-(device, allocated or reserved), fits (false: out of memory). One of them is enough.
-
-config: also the switches of your code, where you know them: compile, attention, fused,
-overlap, cuda_graphs, gradients, loss_parallel, loss_chunks, expert_dispatch,
-cp_comm_type. What is left out or null is found.
-
-`calibrate --template` writes one with comments; `meshwright schema runs` prints all of
-it as JSON Schema.
-"""
+FIELDS = "\n\n".join(
+    (
+        "A file of runs is a YAML list, or a CSV table with dotted columns. Each has:",
+        "id, source_id: names of the run and of the cluster.",
+        "spec, plan: what ran, as `explain SPEC --plan PLAN` takes it; or model, "
+        "hardware and config, field by field.",
+        "measured: step_time_s or tokens_per_s_per_gpu, peak_memory_gb with "
+        "peak_memory_kind (device, allocated or reserved), fits (false: out of "
+        "memory). One of them is enough.",
+        "config, for runs without a spec: also the switches of your code that you "
+        "know: compile, attention, fused, overlap, cuda_graphs, gradients, "
+        "loss_parallel, loss_chunks, expert_dispatch, cp_comm_type. Those left out "
+        "or null are found.",
+        "--template writes a file with comments, `meshwright schema runs` prints all "
+        "fields.",
+    )
+)
+"""The fields of a file of runs, below the options."""
 
 
 def calibrate(
