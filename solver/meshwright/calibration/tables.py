@@ -21,7 +21,7 @@ def calibration_sections(found: Calibration) -> list[Section]:
     parts: list[Section] = []
     for name, own in found.code_bases.items():
         parts.append(_switch_table(name, own))
-        parts.append(Lines(f"Found of {name}", tuple(_settings(own))))
+        parts.append(Lines(f"Likely settings of {name}", tuple(_settings(own))))
     if found.bands:
         parts.append(_band_table(found.bands))
     return [*parts, *profile_sections(found.profile, len(found.unpriced))]
