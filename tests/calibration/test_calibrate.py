@@ -34,6 +34,14 @@ def test_the_profile_has_the_switch_and_predicts_as_was_believed() -> None:
     assert "Nine in ten measurements" in text
 
 
+@pytest.mark.slow
+def test_runs_that_nothing_explains_leave_a_wide_band_and_are_doubted() -> None:
+    found = calibrate([one.run for one in planted(factor=0.1)], PROFILE)
+    (band,) = found.bands
+    assert band.step_after > 0.4
+    assert "Hardly to be believed" in sections_as_text(calibration_sections(found))
+
+
 def test_a_spec_that_says_a_switch_keeps_it() -> None:
     (one, *_) = planted()
     profile = PROFILE.model_copy(

@@ -66,10 +66,15 @@ def calibrate(
     again, _ = price_runs([one.run for one in sound], profile)
     fitted = fit_numbers(again, profile, on_progress)
     fitted = with_calibrated_memory(fitted, again, base)
+    after, _ = price_runs([one.run for one in sound], fitted)
+    bands = tuple(
+        _bands(name, own, base, fitted, _left_over(name, after))
+        for name, own in found.items()
+    )
     return Calibration(
-        profile=_with_spreads(fitted, found),
+        profile=_with_spreads(fitted, bands),
         code_bases=found,
-        bands=tuple(_bands(name, own, base, fitted) for name, own in found.items()),
+        bands=bands,
         unpriced=tuple(unpriced),
     )
 
@@ -88,13 +93,15 @@ def _with_switches(base: Profile, found: dict[str, CodeBase]) -> Profile:
     return base.model_copy(update={"switches": switches})
 
 
-def _bands(name: str, own: CodeBase, base: Profile, fitted: Profile) -> Bands:
+def _bands(
+    name: str, own: CodeBase, base: Profile, fitted: Profile, left_over: float
+) -> Bands:
     before, after = step_spreads(own)
     return Bands(
         framework=name,
         rows=len(own.runs),
         step_before=NINE_IN_TEN * float(np.median(before)),
-        step_after=NINE_IN_TEN * float(np.median(after)),
+        step_after=max(NINE_IN_TEN * float(np.median(after)), left_over),
         memory_before=base.memory_spread(name),
         memory_after=fitted.memory_spread(name),
     )
@@ -112,23 +119,42 @@ def step_spreads(own: CodeBase) -> tuple[Floats, Floats]:
     return before, own.spreads
 
 
-def _with_spreads(profile: Profile, found: dict[str, CodeBase]) -> Profile:
-    """Return a profile whose classes without validation have the spread left."""
+def _left_over(framework: str, runs: Sequence[Priced]) -> float:
+    """Return |ln(predicted / measured)| of runs after calibration, nine in ten.
+
+    Where it is above what the spread lets expect, the runs are not what they are taken
+    for, and no narrow band is honest.
+    """
+    errors = [
+        abs(float(np.log(one.step_s / one.run.step_s)))
+        for one in runs
+        if one.run.step_s and one.spec.framework == framework
+    ]
+    return min(float(np.quantile(errors, 0.9)), LARGEST) if errors else 0.0
+
+
+LARGEST = 10.0
+"""Largest logarithm of an error that is told."""
+
+
+def _with_spreads(profile: Profile, bands: Sequence[Bands]) -> Profile:
+    """Return a profile whose classes without validation have the band of a step."""
+    p90s = {own.framework: own.step_after for own in bands}
     measured = (
-        one.model_copy(update={"left_out": _left_out(one, found[one.framework])})
-        if one.left_out is None and one.framework in found
+        one.model_copy(update={"left_out": _left_out(one, p90s[one.framework])})
+        if one.left_out is None and one.framework in p90s
         else one
         for one in profile.measured
     )
     return profile.model_copy(update={"measured": tuple(measured)})
 
 
-def _left_out(one: Measured, own: CodeBase) -> LeftOut:
-    spread = float(np.median(own.spreads))
+def _left_out(one: Measured, p90: float) -> LeftOut:
+    spread = p90 / NINE_IN_TEN
     return LeftOut(
         rows=one.rows,
         mape=MEAN_SIZE * spread,
         median=ONE_IN_TWO * spread,
-        p90=NINE_IN_TEN * spread,
+        p90=p90,
         parts=NOTHING,
     )

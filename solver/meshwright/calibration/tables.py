@@ -16,6 +16,10 @@ SURE = 0.995
 """Probabilities above it, and so near to 0, are not told with more digits."""
 
 
+ASTRAY = 0.4
+"""Logarithm of an error from which on runs are not what they are taken for."""
+
+
 def calibration_sections(found: Calibration) -> list[Section]:
     """Return the sections of a calibration."""
     parts: list[Section] = []
@@ -24,6 +28,8 @@ def calibration_sections(found: Calibration) -> list[Section]:
         parts.append(Lines(f"Likely settings of {name}", tuple(_settings(own))))
     if found.bands:
         parts.append(_band_table(found.bands))
+    if astray := tuple(_astray(found.bands)):
+        parts.append(Lines("Hardly to be believed", astray))
     return [*parts, *profile_sections(found.profile, len(found.unpriced))]
 
 
@@ -92,6 +98,16 @@ def _band_table(bands: tuple[Bands, ...]) -> Table:
     return Table(
         "Nine in ten measurements of such plans will lie within", heading, rows
     )
+
+
+def _astray(bands: tuple[Bands, ...]) -> Iterator[str]:
+    """Yield what is to be said of runs that no calibration explains."""
+    for own in bands:
+        if own.step_after > ASTRAY:
+            yield (
+                f"{own.framework}: runs are {math.expm1(own.step_after):.0%} off after "
+                "calibration: are model, batch, GPUs and times those that ran?"
+            )
 
 
 def _within(log_error: float) -> str:

@@ -25,6 +25,7 @@ from meshwright.frameworks.base.switches import (
 )
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
+from meshwright.results.outcome import Band
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
 from meshwright.spec.memory_spread import GENERIC, MemorySpread
 from meshwright.spec.spec import Spec
@@ -89,6 +90,16 @@ class LeftOut(SpecModel):
     def is_measured(self) -> bool:
         """Return whether runs were left out, so that errors are not just expected."""
         return self.parts != NOTHING
+
+    def band(self, runs_of: str) -> Band:
+        """Return the errors as answers have them; `runs_of` names the runs."""
+        return Band(
+            runs_of=runs_of,
+            runs=self.rows,
+            median=self.median,
+            p90=self.p90,
+            is_measured=self.is_measured,
+        )
 
 
 class Measured(SpecModel):

@@ -252,9 +252,7 @@ class LatticeProof:
         if measured is None:
             return None
         runs_of, errors = measured
-        return Band(
-            runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90
-        )
+        return errors.band(runs_of)
 
     def _runner_up(self, left: Candidates, best: PricedPlan) -> RunnerUp | None:
         """Return the fastest constructed plan that is slower than the best."""
