@@ -34,7 +34,7 @@ def main() -> None:
 def unseen_errors(fit: Fit) -> Floats:
     """Return the error of every run under a fit that has not seen it."""
     single, errors = _is_single(fit.cases), np.empty(len(fit.cases))
-    folds = [_publication(fit, single, s) for s in np.unique(fit.sources[~single])]
+    folds = [publication(fit, s) for s in np.unique(fit.sources[~single])]
     each = (delayed(errors_without)(fit, out) for out in folds)
     for out, found in zip(folds, Parallel(n_jobs=-1)(each), strict=True):
         errors[out] = found
@@ -45,9 +45,10 @@ def unseen_errors(fit: Fit) -> Floats:
     return errors
 
 
-def _publication(fit: Fit, single: Bools, source: str) -> Bools:
-    """Return the runs of a publication; that of vTrain has two sources."""
-    return np.asarray((fit.sources == source) | (single & (source == "vtrain")))
+def publication(fit: Fit, source: str) -> Bools:
+    """Return the runs of the publication of a source; that of vTrain has two."""
+    sources = [SINGLE_NODE, "vtrain"] if source in (SINGLE_NODE, "vtrain") else [source]
+    return np.isin(fit.sources, sources)
 
 
 def print_errors(cases: TimedRuns, errors: Floats) -> None:

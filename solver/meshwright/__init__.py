@@ -33,7 +33,8 @@ The way through the house, each room importing only those above it:
     exports/      plans as files that start a training framework
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
-    evidence/     predictions against measured runs, and calibration
+    evidence/     predictions against measured runs, and fits to them
+    calibration/  a user's own runs: switches, efficiencies, and which runs to make
     api/          the functions of `import meshwright`, and JSON Schema of all files
     cli/          the commands
 """

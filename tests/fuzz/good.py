@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from meshwright import catalog
+from meshwright.calibration.template import TEMPLATE
 from meshwright.imports.registry import kinds
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Certificate, Counts
@@ -128,7 +129,20 @@ MORE_RUNS = """\
   config: {dp: 8, tp: 2, pp: 4, vp: 8, ep: 4, framework: NeMo, global_batch: 256}
   measured: {step_time_s: 1.5}
 """
-RUNS = [RUN, RUN + MORE_RUNS]
+OUTCOMES = """\
+- id: a
+  source_id: ours
+  spec: llama3-8b-2xh100-nvlink
+  plan: tp=2,pp=1,zero=0,micro_batch=1,recompute=full
+  measured: {fits: false}
+- id: b
+  source_id: ours
+  spec: llama3-8b-2xh100-nvlink
+  plan: {tp: 1, pp: 2, micro_batch: 1}
+  measured: {step_time_s: 9.5, peak_memory_gb: 61, peak_memory_kind: device}
+"""
+
+RUNS = [RUN, RUN + MORE_RUNS, OUTCOMES, TEMPLATE]
 
 TABLES = [
     "id,source_id,date,model.n_layers,model.d_model,model.n_heads,model.d_ff,"
@@ -145,6 +159,7 @@ TABLES = [
 PROFILES = [
     "gpus:\n  h100-sxm-80gb: {gemm: 0.98, link: 1.02, latency: 4.3}\n"
     "frameworks:\n  megatron: {gemm: 1.1, launch_s: 0.5}\n"
+    "switches: {megatron: {gradients: bf16, overlap.tp: true, loss_chunks: 8}}\n"
     "measured:\n- gpu: h100-sxm-80gb\n  kernels: megatron\n  framework: megatron\n"
     "  rows: 12\n"
     "  sources: {somebody: 12}\n  mape_before: 0.3\n  mape_fitted: 0.05\n"

@@ -21,6 +21,7 @@ from meshwright.cli import (
     gemm,
     imports,
     init,
+    probe,
     schema,
     search,
     solve,
@@ -72,11 +73,15 @@ VERBS = (
     topology.topology,
     evidence.evidence,
     calibrate.calibrate,
+    probe.probe,
     schema.schema,
 )
 
+EPILOGS: dict[object, str] = {calibrate.calibrate: calibrate.FIELDS}
+"""By command, what its help says below the options."""
+
 for verb in VERBS:
-    app.command()(verb)
+    app.command(epilog=EPILOGS.get(verb))(verb)
 app.command("import")(imports.import_files)
 
 

@@ -13,34 +13,61 @@ from meshwright.cli.options import ProfileOption, check_writable, write
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
+FIELDS = "\n\n".join(
+    (
+        "A file of runs is a YAML list, or a CSV table with dotted columns. Each has:",
+        "id, source_id: names of the run and of the cluster.",
+        "spec, plan: what ran, as `explain SPEC --plan PLAN` takes it; or model, "
+        "hardware and config, field by field.",
+        "measured: step_time_s or tokens_per_s_per_gpu, peak_memory_gb with "
+        "peak_memory_kind (device, allocated or reserved), fits (false: out of "
+        "memory). One of them is enough.",
+        "config, for runs without a spec: also the switches of your code that you "
+        "know: compile, attention, fused, overlap, cuda_graphs, gradients, "
+        "loss_parallel, loss_chunks, expert_dispatch, cp_comm_type. Those left out "
+        "or null are found.",
+        "--template writes a file with comments, `meshwright schema runs` prints all "
+        "fields.",
+    )
+)
+"""The fields of a file of runs, below the options."""
+
 
 def calibrate(
-    runs: Annotated[Path, typer.Argument(help="Measured runs, YAML or CSV.")],
+    runs: Annotated[
+        Path | None, typer.Argument(help="Measured runs, YAML or CSV.")
+    ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The profile to write, YAML.")
-    ],
+        Path | None,
+        typer.Option("-o", "--output", help="The profile to write, YAML."),
+    ] = None,
+    template: Annotated[
+        bool, typer.Option("--template", help="Write a commented file of runs instead.")
+    ] = False,
     profile: ProfileOption = DEFAULT_PROFILE,
 ) -> None:
-    """Fit efficiencies to measured runs, from those of a profile on."""
+    """Find switches and efficiencies of your cluster in a few runs."""
     check_writable(output)
+    if template:
+        from meshwright.calibration.template import TEMPLATE
+
+        write(TEMPLATE, output)
+        return
+    if runs is None or output is None:
+        raise SpecError("calibrate: expected RUNS and --output, or --template")
     import yaml
 
+    from meshwright.calibration.calibrate import calibrate as calibrated
+    from meshwright.calibration.tables import calibration_sections
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
-    from meshwright.evidence.calibrate import calibrate as fit_profile
-    from meshwright.evidence.memory_spread import with_calibrated_memory
-    from meshwright.evidence.price import price_runs
     from meshwright.evidence.read_runs import read_runs
-    from meshwright.evidence.tables import profile_sections
     from meshwright.report.render import sections_as_text
 
     with Progress() as progress:
-        priced, unpriced = price_runs(read_runs(runs))
-        base = load_profile(profile)
-        fitted = fit_profile(priced, base, progress.say)
-        fitted = with_calibrated_memory(fitted, priced, base)
-    if not fitted.measured:
-        raise SpecError(f"{printable(str(runs))}: no run with a time can be priced")
-    data = fitted.model_dump(mode="json")
+        found = calibrated(read_runs(runs), load_profile(profile), progress.say)
+    if not found.code_bases:
+        raise SpecError(f"{printable(str(runs))}: no run can be priced")
+    data = found.profile.model_dump(mode="json", exclude_none=True)
     write(yaml.safe_dump(data, sort_keys=False), output)
-    sys.stdout.write(sections_as_text(profile_sections(fitted, len(unpriced))))
+    sys.stdout.write(sections_as_text(calibration_sections(found)))

@@ -15,6 +15,8 @@ from meshwright.exports.target_names import TargetName
 
 if TYPE_CHECKING:
     from meshwright.exports.files import Export
+    from meshwright.plans.plan import Plan
+    from meshwright.results.serving import ServingPlan
 
 
 def export(
@@ -30,6 +32,13 @@ def export(
         list[str] | None,
         typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
     ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="Write this plan instead, as `explain --plan` takes it, whether or "
+            "not it fits."
+        ),
+    ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with the best so far."),
@@ -38,6 +47,9 @@ def export(
 ) -> None:
     """Write the fastest plan as files that start a training framework."""
     check_folder(output, "--output")
+    if plan is not None:
+        _export_asked(spec, plan, output, to, pin, profile)
+        return
     with interruptible() as interrupt:
         from meshwright.api.export import export as export_plan
         from meshwright.api.load import load
@@ -63,7 +75,40 @@ def export(
             raise typer.Exit(OF_STATUS[outcome.status])
         files = export_plan(loaded, outcome, to=to)
         write_files(files, output, "--output")
-    print(f"plan: {outcome.best.plan}")
+    _print_written(outcome.best.plan, files)
+
+
+def _export_asked(
+    source: str,
+    plan: str,
+    output: Path,
+    to: TargetName | None,
+    pins: list[str] | None,
+    profile: str,
+) -> None:
+    """Write a plan that was asked for."""
+    from meshwright.api.export import export as export_plan
+    from meshwright.api.load import load
+    from meshwright.api.options import read_profile
+    from meshwright.api.plans import pins_of
+    from meshwright.explanations.changed_spec import with_pins
+    from meshwright.solver.asked_plan import asked_plan
+    from meshwright.solver.options import Options
+    from meshwright.spec.spec import Spec
+
+    notes: list[str] = []
+    loaded = load(source, Spec, pins=pins, notes=notes)
+    known = read_profile(profile)
+    asked = with_pins(loaded, pins_of(plan, loaded, notes))
+    found = asked_plan(asked, Options(profile=known, is_brief=True))
+    tell(notes)
+    files = export_plan(loaded, found, to=to)
+    write_files(files, output, "--output")
+    _print_written(found, files)
+
+
+def _print_written(plan: Plan | ServingPlan, files: Export) -> None:
+    print(f"plan: {plan}")
     for file in files.files:
         print(f"wrote {file.name}")
 

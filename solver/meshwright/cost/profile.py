@@ -6,17 +6,23 @@ and one of the framework, so that what was never measured together learns from a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from meshwright import catalog
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import kernels_of
+from meshwright.frameworks.base.switches import (
+    SWITCH,
+    Setting,
+    said_switches,
+    with_settings,
+)
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.results.outcome import Band
@@ -29,6 +35,21 @@ ANY_FRAMEWORK = "any"
 """The name under which a profile has the spread of frameworks it does not know."""
 
 Factors = dict[str, Positive]
+
+Settings = dict[str, Setting]
+
+
+def _known(settings: Settings) -> Settings:
+    """Return positions of switches; refuse what is no switch, or not one of it."""
+    for name, setting in settings.items():
+        if name not in SWITCH:
+            raise ValueError(f"{name} is not a switch; expected {', '.join(SWITCH)}")
+        accepted = SWITCH[name].settings
+        if (type(setting), setting) not in {(type(one), one) for one in accepted}:
+            words = ", ".join(str(one).lower() for one in accepted)
+            raise ValueError(f"{name}: expected {words}")
+    return settings
+
 
 LogError = Annotated[float, number("from 0 to 20", lambda x: 0 <= x <= 20)]
 """|ln(predicted / measured)|; at 20 they are 5e8 times apart."""
@@ -46,14 +67,39 @@ class RunClass(NamedTuple):
     framework: str
 
 
+NOTHING = "nothing"
+"""`LeftOut.parts` where errors are those expected."""
+
+
 class LeftOut(SpecModel):
-    """Errors of step time on runs that no fit had seen when it priced them."""
+    """Errors of step time on runs that no fit had seen when it priced them.
+
+    After a few runs of a user's own nothing is left out: these are the errors that the
+    spread which calibration leaves lets expect.
+    """
 
     rows: CountOrNone
     mape: MeanError
     median: LogError = Field(description="Of |ln(predicted / measured)|.")
     p90: LogError = Field(description="Of the same: nine runs in ten lie within.")
-    parts: str = Field(description="What was left out at a time: a source, or a third.")
+    parts: str = Field(
+        description="What was left out at a time: a source, a third, or nothing."
+    )
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether runs were left out, so that errors are not just expected."""
+        return self.parts != NOTHING
+
+    def band(self, runs_of: str) -> Band:
+        """Return the errors as answers have them; `runs_of` names the runs."""
+        return Band(
+            runs_of=runs_of,
+            runs=self.rows,
+            median=self.median,
+            p90=self.p90,
+            is_measured=self.is_measured,
+        )
 
 
 class Measured(SpecModel):
@@ -95,6 +141,11 @@ class Profile(SpecModel):
         description="How far predicted memory is from what runs need, by framework; "
         f"of others: {ANY_FRAMEWORK!r}.",
     )
+    switches: dict[str, Annotated[Settings, AfterValidator(_known)]] = Field(
+        default_factory=dict,
+        description="By framework: positions of switches of `training` that its code "
+        "has, where a spec does not say them.",
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
 
@@ -115,13 +166,20 @@ class Profile(SpecModel):
         of_others = self.memory.get(ANY_FRAMEWORK, GENERIC)
         return self.memory.get(framework, of_others)
 
-    def with_spread(self, spec: Spec) -> Spec:
-        """Return a spec whose usable memory is that of the profile's spread."""
+    def applied_to(self, spec: Spec, said: Collection[str] | None = None) -> Spec:
+        """Return a spec with the switches and the spread of memory of the profile.
+
+        Switches that are said stay: by default those that the spec says itself.
+        """
+        found = self.switches.get(spec.framework, {})
+        if found:
+            kept = said_switches(spec) if said is None else said
+            spec = with_settings(spec, found, kept)
         return spec.with_memory_spread(self.memory_spread(spec.framework))
 
     def job(self, spec: Spec) -> Job:
         """Return the job of a spec, with the fitted efficiency of each kind of GPU."""
-        spec = self.with_spread(spec)
+        spec = self.applied_to(spec)
         return make_mixed_job(
             spec,
             lambda gpu: self.efficiency_of(
@@ -135,9 +193,7 @@ class Profile(SpecModel):
         if measured is None:
             return None
         runs_of, errors = measured
-        return Band(
-            runs_of=runs_of, runs=errors.rows, median=errors.median, p90=errors.p90
-        )
+        return errors.band(runs_of)
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
         """Return the runs most like a spec, in words, and the errors on them."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from meshwright.economics.prices import usd_per_hour, watts
 from meshwright.errors import SpecError
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.objective import Level
+from meshwright.spec.prices import usd_per_hour, watts
 from meshwright.spec.spec import Spec
 
 

@@ -48,20 +48,28 @@ def calibrate(
 
 def profile_of(fit: Fit, unseen: Floats, parts: str) -> Profile:
     """Return a fit as a profile; `unseen` are errors of runs left out."""
-    base, factors = fit.base, fit.factors()
-    before = fit.before()
+    factors, before = fit.factors(), fit.before()
     after = factors.errors(fit.cases)
     measured = (
         _measured(run_class, fit, (before, after, unseen), parts)
         for run_class in fit.classes
     )
+    found = {"measured": tuple(measured), "left_out": _summary(unseen, parts)}
+    return with_factors(fit.base, factors).model_copy(update=found)
+
+
+def with_factors(base: Profile, factors: Factors) -> Profile:
+    """Return a profile whose efficiencies are multiplied by fitted factors.
+
+    It says nothing of the runs that were fitted.
+    """
+    user_time = _rounded(base.user_time * np.exp(factors.user_log))
     return Profile(
         gpus=_times(base.gpus, factors, "gpus"),
         kernels=_times(base.kernels, factors, "kernels"),
         frameworks=_times(base.frameworks, factors, "frameworks"),
-        user_time=_rounded(base.user_time * np.exp(factors.user_log)),
-        measured=tuple(measured),
-        left_out=_summary(unseen, parts),
+        user_time=user_time,
+        switches=base.switches,
     )
 
 

@@ -18,7 +18,14 @@ from meshwright.cost.profile import Profile, RunClass
 from meshwright.evidence.gauss_newton import minimum
 from meshwright.evidence.tangents import NAMES, Tangents, times_exp
 from meshwright.evidence.timed_runs import TimedRuns
-from meshwright.evidence.unknowns import SOURCE, USER, Unknowns, unknowns
+from meshwright.evidence.unknowns import (
+    SITE,
+    SOURCE,
+    USER,
+    USERS,
+    Unknowns,
+    unknowns,
+)
 from meshwright.plans.columns import Bools, Floats
 
 NOISE = 0.1
@@ -81,8 +88,7 @@ class Fit:
         self._own = names if len(names) >= LEAST_SOURCES else []
         classes = np.array([" ".join(own) for own in cases.classes])
         self._unharmed = self.sources if self._own else classes
-        has_users = bool(self._own) and len(set(cases.by_user.tolist())) > 1
-        self.unknowns = unknowns(self.classes, self._own, has_users)
+        self.unknowns = unknowns(self.classes, self._own, self._users())
         start = {c: base.efficiency_of(c, "vendor") for c in self.classes}
         self._tangents = Tangents(cases, start)
         nowhere = {c: np.zeros(len(NAMES)) for c in self.classes}
@@ -97,6 +103,16 @@ class Fit:
         self._tries: Counter[str] = Counter()
         everything = np.ones(len(cases), dtype=bool)
         self._start, self._tries = self._harmless(self._tangents, everything)
+
+    def _users(self) -> tuple[float, float] | None:
+        """Return the prior of what multiplies the times of users' runs, if anything.
+
+        Somebody's own runs are of one site; among publications, users are told from
+        vendors.
+        """
+        if not self._own:
+            return SITE if self.cases.by_user.any() else None
+        return USERS if len(set(self.cases.by_user.tolist())) > 1 else None
 
     def before(self) -> Floats:
         """Return ln(predicted / measured) of every run under the base profile."""

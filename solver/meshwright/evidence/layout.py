@@ -92,7 +92,7 @@ def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     if zero is None and run.config.fsdp is not None:
         return assumed.value("config.zero_stage", 3)
     if zero is None and ranks > 1:
-        has_optimizer = run.date >= DISTRIBUTED_OPTIMIZER_YEAR
+        has_optimizer = run.era >= DISTRIBUTED_OPTIMIZER_YEAR
         zero = assumed.value("config.zero_stage", int(has_optimizer))
     return zero or 0 if ranks > 1 else 0
 
@@ -121,5 +121,5 @@ def _sequence_parallel(run: Run, spec: Spec, assumed: Assumptions) -> bool:
     if run.config.sp is not None:
         return run.config.sp
     since = framework_of(spec).sequence_parallel_since
-    is_usual = since is not None and run.date >= since
+    is_usual = since is not None and run.era >= since
     return assumed.value("config.sp", is_usual)

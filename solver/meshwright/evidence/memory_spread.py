@@ -72,26 +72,39 @@ class MemoryRows:
         return np.array([min(1.0, most / counts[name]) for name in self.sources])
 
 
-def memory_rows(runs: Iterable[Priced]) -> MemoryRows:
+def memory_rows(runs: Iterable[Priced], are_own: bool = False) -> MemoryRows:
     """Return the rows of the runs that tell something of memory.
 
     A source that prints only what ran tells nothing by it: plans that did not fit are
-    left out. Its labels are not used, its peaks are.
+    left out. Its labels are not used, its peaks are. Of a user's own runs all labels
+    count, and one with a step time did fit.
     """
     sound = [one for one in runs if one.has_profile and not one.run.is_contradictory]
     fail = {_who(one) for one in sound if one.run.measured.fits is False}
-    told = [one for one in sound if _peak_gib(one) or _tells_fit(one, fail)]
-    peaks = [_peak_gib(one) for one in told]
-    values = [
-        np.log(peak / predicted_gib(one)) if peak else np.log(_card(one) / one.peak_gib)
-        for one, peak in zip(told, peaks, strict=True)
-    ]
+    if are_own:
+        told = [one for one in sound if _peak_gib(one) or _ran_or_failed(one)]
+    else:
+        told = [one for one in sound if _peak_gib(one) or _tells_fit(one, fail)]
+    is_peak = [_peak_gib(one) is not None for one in told]
+    values = [row_value(one, own) for one, own in zip(told, is_peak, strict=True)]
     return MemoryRows(
         tuple(told),
-        np.array([peak is not None for peak in peaks], dtype=bool),
+        np.array(is_peak, dtype=bool),
         np.array(values, dtype=np.float64),
         np.array([one.run.measured.fits is not False for one in told], dtype=bool),
     )
+
+
+def row_value(one: Priced, is_peak: bool) -> float:
+    """Return `MemoryRows.value` of a run, of its peak or of its label."""
+    if is_peak:
+        peak = one.run.measured.peak_memory_gb or np.nan
+        return float(np.log(peak / predicted_gib(one)))
+    return float(np.log(_card(one) / one.peak_gib))
+
+
+def _ran_or_failed(one: Priced) -> bool:
+    return one.run.measured.fits is not None or one.run.step_s is not None
 
 
 def _who(one: Priced) -> tuple[str, str]:
@@ -173,9 +186,12 @@ def with_calibrated_memory(
     """
     calibrated = {
         name: fit_spread(
-            memory_rows(own), base.memory_spread(name), "calibrated", np.inf
+            memory_rows(own, are_own=True),
+            base.memory_spread(name),
+            "calibrated",
+            np.inf,
         )
-        for name, own in _by_framework(memory_rows(runs).runs).items()
+        for name, own in _by_framework(memory_rows(runs, are_own=True).runs).items()
     }
     return profile.model_copy(update={"memory": {**base.memory, **calibrated}})
 

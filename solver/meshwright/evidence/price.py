@@ -29,12 +29,16 @@ from meshwright.evidence.published_terms import (
     tuned_of,
 )
 from meshwright.evidence.run import Run
+from meshwright.evidence.spec_runs import plan_of, spec_of, with_published_fields
 from meshwright.evidence.switches import (
     cuda_graphs_of,
     fused_of,
     is_compiled,
     overlap_of,
+    said_by,
 )
+from meshwright.frameworks.base.registry import GENERIC
+from meshwright.frameworks.base.switches import said_switches
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import StageMemory
 from meshwright.spec.card import card_gib, needed_gib
@@ -61,6 +65,8 @@ class Priced:
     allocated_gib: float
     """Memory of the fullest stage without CUDA context and communication buffers."""
     assumed: dict[str, object]
+    said: frozenset[str] = frozenset()
+    """Switches that the run says itself; others are as usual in its code base."""
 
     @property
     def reserved_gib(self) -> float:
@@ -111,12 +117,14 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     Raises:
         Unpriced: a field is missing, or its value is not modelled.
     """
+    if run.spec is not None:
+        return _price_spec_run(run, profile)
     assumed = Assumptions()
     refuse(run)
     run = _with_batch(run, assumed)
-    spec = _spec(run, assumed)
+    spec, said = _spec(run, assumed), said_by(run)
     if profile is not None:
-        spec = profile.with_spread(spec)
+        spec = profile.applied_to(spec, said)
     job = make_job(spec, _efficiency(run, spec, profile))
     whole_gib = spec.cluster.topology.gpu.memory_gib
     for candidate in candidates(run, spec, assumed):
@@ -124,14 +132,43 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         fullest = max(stages, key=lambda stage: stage.total_gib)
         if _needed_gib(fullest) <= card_gib(whole_gib):
             break
+    noted = {**assumed.fields, **candidate.noted}
+    return _priced(run, spec, candidate.plan, step_s, fullest, noted, said)
+
+
+def _price_spec_run(run: Run, profile: Profile | None) -> Priced:
+    """Return the prediction for a run of a spec and a plan."""
+    asked = spec_of(run)
+    said = said_switches(asked)
+    if profile is not None:
+        asked = profile.applied_to(asked, said)
+    plan = plan_of(asked)
+    run, spec = with_published_fields(run, asked, plan), asked.at(plan.precision)
+    step_s, stages = predict(make_job(spec, _efficiency(run, spec, profile)), plan)
+    fullest = max(stages, key=lambda stage: stage.total_gib)
+    is_generic = spec.framework == GENERIC
+    assumed: dict[str, object] = {FRAMEWORK_FIELD: GENERIC} if is_generic else {}
+    return _priced(run, spec, plan, step_s, fullest, assumed, said)
+
+
+def _priced(
+    run: Run,
+    spec: Spec,
+    plan: Plan,
+    step_s: float,
+    fullest: StageMemory,
+    assumed: dict[str, object],
+    said: frozenset[str],
+) -> Priced:
     return Priced(
         run=run,
         spec=spec,
-        plan=candidate.plan,
+        plan=plan,
         step_s=step_s,
         peak_gib=fullest.total_gib,
         allocated_gib=fullest.total_gib - fullest.parts["overhead"],
-        assumed={**assumed.fields, **candidate.noted},
+        assumed=assumed,
+        said=said,
     )
 
 
@@ -179,6 +216,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "lora": lora_of(run, framework, assumed),
         "loss_bytes": loss_bytes_of(run, assumed),
         "loss_chunks": loss_chunks_of(run),
+        "loss_parallel": run.config.loss_parallel,
         "context_exchange": context_exchange_of(run.config),
     }
     spec = {

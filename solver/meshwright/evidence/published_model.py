@@ -84,7 +84,7 @@ def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:
         is_gated = assumed.value("model.gated_mlp", False)
     if model.tied is None and not preset:
         assumed.value("model.tied", not is_gated)
-    is_gpt = not is_gated and run.date < GPT_UNTIL
+    is_gpt = not is_gated and run.era < GPT_UNTIL
     if is_gpt and not preset:
         assumed.value("model.dropout", is_gpt)
     is_learned = is_gpt and model.pos_emb is None

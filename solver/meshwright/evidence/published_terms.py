@@ -149,6 +149,8 @@ def gradients_of(config: RunConfig) -> str | None:
     NeMo and the recipes of Megatron-Bridge set grad_reduce_in_fp32 to false; PURE in
     LLM Foundry reduces in 16 bits, and so does bfSixteen, the policy of fms-fsdp.
     """
+    if config.gradients is not None:
+        return config.gradients
     words = ("nemo", "megatron-bridge", "fms-fsdp")
     is_pure = config.mixed_precision_mode == "PURE"
     is_low = is_pure or any(word in config.framework.lower() for word in words)
@@ -163,6 +165,8 @@ def dispatch_of(run: Run, assumed: Assumptions) -> str:
     GPUs whose experts cross the network (perf_recipes). Megatron-LM and NeMo send
     every copy on its own.
     """
+    if run.config.expert_dispatch is not None:
+        return run.config.expert_dispatch
     is_bridge = "megatron-bridge" in run.config.framework.lower()
     is_qwen = run.model.name.lower().startswith("qwen")
     if run.model.moe is None or not is_bridge or is_qwen:
@@ -217,7 +221,7 @@ def loss_chunks_of(run: Run) -> int | None:
     and Paxml, which are priced like it, do not.
     """
     name = run.config.framework.lower()
-    is_whole = run.date < LOSS_IS_CHUNKED or any(word in name for word in XLA)
+    is_whole = run.era < LOSS_IS_CHUNKED or any(word in name for word in XLA)
     return 1 if is_whole else None
 
 

@@ -11,7 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.run import Run
 from meshwright.reading.csv_columns import read_table
 from meshwright.reading.document import Document, Where
-from meshwright.reading.files import is_folder
+from meshwright.reading.files import is_file, is_folder
 from meshwright.reading.guard import Limits
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_text import read_yaml
@@ -48,9 +48,20 @@ def _runs_of(path: Path) -> Iterator[tuple[Run, Where]]:
         raise SpecError(f"{document.where(())}: expected a list of runs")
     for index, row in enumerate(document.data):
         try:
-            yield Run.model_validate(row), document.where((index,))
+            yield _beside(path, Run.model_validate(row)), document.where((index,))
         except ValidationError as error:
             raise SpecError(explain(_row(document, index), error, Run)) from None
+
+
+def _beside(path: Path, run: Run) -> Run:
+    """Return a run whose spec and plan are files beside that of the run, if there."""
+    named = {"spec": run.spec, "plan": run.plan}
+    found = {
+        name: str(path.parent / text)
+        for name, text in named.items()
+        if isinstance(text, str) and is_file(path.parent / text)
+    }
+    return run.model_copy(update=found)
 
 
 def _row(document: Document, index: int) -> Document:

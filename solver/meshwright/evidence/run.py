@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
-from meshwright.spec.training import LossBytes
+from meshwright.spec.training import ExpertDispatch, FusedOperations, LossBytes
 
 Words = Annotated[str, Field(max_length=400)]
 """A name, or other words of a publication."""
+
+PlanText = Annotated[str, Field(max_length=10_000)]
 
 Parameters = Annotated[int, Field(gt=0, le=10**15)]
 
@@ -127,6 +129,22 @@ class RunConfig(RunPart):
     layers_per_stage: tuple[LayerCount, ...] | None = Field(
         None, description="Where stages are uneven."
     )
+    gradients: Literal["bf16", "fp32"] | None = Field(
+        None, description="In which they are summed; as `training.gradients`."
+    )
+    fused: FusedOperations | None = Field(
+        None, description="What is one kernel; as `training.fused`."
+    )
+    cuda_graphs: Flag | None = Field(None, description="Graphs replay the kernels.")
+    loss_parallel: Flag | None = Field(
+        None, description="The loss is of logits that tensor parallelism has split."
+    )
+    loss_chunks: Count | None = Field(
+        None, description="Parts of the sequence that the loss takes one by one."
+    )
+    expert_dispatch: ExpertDispatch | None = Field(
+        None, description="How tokens get to experts; as `training.expert_dispatch`."
+    )
 
 
 class Measured(RunPart):
@@ -161,6 +179,16 @@ class Run(RunPart):
     date: Annotated[str, BeforeValidator(str)] = Field(
         "", description="Of publication."
     )
+    spec: Words | None = Field(
+        None,
+        description="In place of model, hardware and config: a spec, as `solve` takes "
+        "it; a file beside this one, or a bundled name.",
+    )
+    plan: PlanText | dict[str, Any] | None = Field(
+        None,
+        description="Beside spec: the plan that was run, as `--plan` takes it, or its "
+        "fields; what it leaves open is chosen.",
+    )
     model: RunModel
     hardware: RunHardware
     config: RunConfig
@@ -168,10 +196,24 @@ class Run(RunPart):
     check: RunCheck | None = None
     notes: str | None = Field(None, description="For the reader.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_spec(cls, data: Any) -> Any:
+        """Return the fields of a run whose spec stands for model and hardware."""
+        if not isinstance(data, dict) or data.get("spec") is None:
+            return data
+        parts: dict[str, Any] = {"model": {}, "hardware": {}, "config": {}}
+        return parts | {name: own for name, own in data.items() if own is not None}
+
     @property
     def is_contradictory(self) -> bool:
         """Return whether the published values contradict each other."""
         return bool(self.check and self.check.issues)
+
+    @property
+    def era(self) -> str:
+        """Return the date by which usual code is known; runs without one are new."""
+        return self.date or "9999"
 
     @property
     def step_s(self) -> float | None:

@@ -6,6 +6,7 @@ from meshwright.evidence.assumptions import Assumptions
 from meshwright.evidence.published_terms import XLA
 from meshwright.evidence.run import Run
 from meshwright.frameworks.base.registry import framework as framework_named
+from meshwright.frameworks.base.switches import SWITCHES
 from meshwright.spec.training import Overlap
 
 _WORDS = {"grad": "gradients", "param": "parameters", "tp ": "tp", "p2p": "pp"}
@@ -34,11 +35,13 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
 
     LLM Foundry has flash-attention's cross-entropy beside what FSDP has.
     """
+    if run.config.fused is not None:
+        return list(run.config.fused)
     own = framework_named(framework)
     usual = own.fused
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
     is_plain = own.has_plain_norm and not is_compiled(run)
-    if is_plain and run.date < FUSED_NORM_SINCE:
+    if is_plain and run.era < FUSED_NORM_SINCE:
         fused -= {"norm"}
     return None if fused == usual else sorted(fused)
 
@@ -48,8 +51,10 @@ GRAPHS_SINCE = "2026-08"
 
 
 def cuda_graphs_of(run: Run) -> bool | None:
-    """Return False where a run is older than the graphs of any framework."""
-    return None if run.date >= GRAPHS_SINCE else False
+    """Return whether graphs replayed a run: not before any framework had them."""
+    if run.config.cuda_graphs is not None:
+        return run.config.cuda_graphs
+    return None if run.era >= GRAPHS_SINCE else False
 
 
 def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:
@@ -72,7 +77,21 @@ def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool
     elif "zero-3" in code or run.config.zero_stage == 3:
         on = {"gradients", "parameters"}
     else:
-        on = {"pp"} & own.overlap if run.date >= "2023" else set()
+        on = {"pp"} & own.overlap if run.era >= "2023" else set()
     text = ", ".join(sorted(on)) or "none"
     assumed.value("config.overlap", text)
     return {kind: kind in on for kind in Overlap.model_fields}
+
+
+_SAID_AS = {"context_exchange": "cp_comm_type"}
+"""By the field of `training`, the field of a run that says it under another name."""
+
+
+def said_by(run: Run) -> frozenset[str]:
+    """Return the names of the switches that a run says itself."""
+    said = (
+        switch.name
+        for switch in SWITCHES
+        if getattr(run.config, _SAID_AS.get(switch.field, switch.field)) is not None
+    )
+    return frozenset(said)

@@ -76,7 +76,10 @@ def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
 
 def _measured_cells(fit: Measured) -> tuple[str, ...]:
     out = fit.left_out
-    left_out = (f"{out.mape:.1%}", f"{out.p90:.1%}") if out else ("-", "-")
+    about = "" if out and out.is_measured else "~"
+    left_out = (
+        (f"{about}{out.mape:.1%}", f"{about}{out.p90:.1%}") if out else ("-",) * 2
+    )
     errors = (f"{fit.mape_before:.1%}", f"{fit.mape_fitted:.1%}", *left_out)
     return (fit.gpu, fit.framework, str(fit.rows), *errors)
 

@@ -41,8 +41,12 @@ ONE_CLUSTER: Spreads = {**OWN, "latency": 0.5}
 SOURCE_SPREAD = 0.1
 """Standard deviation of what multiplies all times of a source, as a logarithm."""
 
-USER_MEAN, USER_SPREAD = 0.12, 0.08
-"""Prior of the log time of users' runs over that of vendors', all else equal."""
+USERS = (0.12, 0.08)
+"""Prior of the log time of users' runs over that of vendors', all else equal: mean and
+standard deviation."""
+
+SITE = (0.0, 0.12)
+"""That of the log time of one user's runs over what a profile says of users' runs."""
 
 USER, SOURCE = "user", "source"
 
@@ -102,12 +106,14 @@ PARTS = ("gpus", "kernels", "frameworks")
 
 
 def unknowns(
-    classes: Iterable[RunClass], sources: Collection[str], has_users: bool
+    classes: Iterable[RunClass],
+    sources: Collection[str],
+    users: tuple[float, float] | None,
 ) -> Unknowns:
     """Return the unknowns of a fit to runs of some classes.
 
     `sources` are those that have a factor of their own, none if the runs are somebody's
-    own; `has_users` says whether users have one.
+    own; `users` is the prior of that of all users' runs, None where they have none.
     """
     found: dict[Key, tuple[float, float]] = {}
     spreads = (HARDWARE, KERNELS, OWN if sources else ONE_CLUSTER)
@@ -115,7 +121,7 @@ def unknowns(
         for part, name, of_part in zip(PARTS, run_class, spreads, strict=True):
             found |= {(part, name, p): (0.0, spread) for p, spread in of_part.items()}
     found |= {(SOURCE, source, ""): (0.0, SOURCE_SPREAD) for source in sources}
-    if has_users:
-        found[USER, USER, ""] = USER_MEAN, USER_SPREAD
+    if users is not None:
+        found[USER, USER, ""] = users
     means, spreads_ = np.array(list(found.values())).T
     return Unknowns(tuple(found), means, spreads_)

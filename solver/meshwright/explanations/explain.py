@@ -68,7 +68,7 @@ class Explainer:
 
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
-        spec = self._options.profile.with_spread(spec)
+        spec = self._options.profile.applied_to(spec)
         is_mixed = bool(spec.cluster.parts)
         prepared = None if is_mixed else prepare(self._options.profile.job(spec))
         options = replace(self._options, is_by_kind=True, is_safety=True)
@@ -111,7 +111,7 @@ class Explainer:
 
         Fields that the plan leaves open are optimised.
         """
-        spec = self._options.profile.with_spread(spec)
+        spec = self._options.profile.applied_to(spec)
         asked, best = with_pins(spec, plan), self._solve(spec)
         outcome = self._solve(asked)
         priced = outcome.best

@@ -24,6 +24,11 @@ def is_folder(path: str | Path) -> bool:
     return os.path.isdir(path)
 
 
+def is_file(path: str | Path) -> bool:
+    """Return whether there is such a file; no name is too long to ask."""
+    return os.path.isfile(path)
+
+
 def read_bytes(path: Path, most: int, expected: str) -> bytes:
     """Return the content of a file that may hold text.
 

@@ -67,10 +67,12 @@ def _speed(best: PricedPlan) -> str:
 
 def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]:
     low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
+    told = "of {} runs of {} that were measured, nine in ten lay within {:.0%}"
+    if not band.is_measured:
+        told = "calibrated on {} runs of {}, nine in ten are expected within {:.0%}"
     yield (
-        f"Between {seconds_text(low)} and {seconds_text(high)}: of {band.runs} runs of "
-        f"{band.runs_of} that were measured, nine in ten lay within "
-        f"{math.expm1(band.p90):.0%}."
+        f"Between {seconds_text(low)} and {seconds_text(high)}: "
+        f"{told.format(band.runs, band.runs_of, math.expm1(band.p90))}."
     )
     next_best = outcome.runner_up
     if outcome.fastest:

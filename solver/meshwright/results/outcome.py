@@ -74,6 +74,11 @@ class Band(SpecModel):
     runs: int
     median: float = Field(description="Median of |ln(predicted / measured)|.")
     p90: float = Field(description="Its 90th percentile.")
+    is_measured: bool = Field(
+        True,
+        description="False where the runs are the user's own and too few to leave any "
+        "out: errors are then those that calibration lets expect.",
+    )
 
 
 class RunnerUp(SpecModel):

@@ -43,7 +43,7 @@ def solve(
         InternalError: the checker disagrees with the solver about a plan.
     """
     options = options or Options()
-    spec = options.profile.with_spread(spec)
+    spec = options.profile.applied_to(spec)
     deadline = Deadline(options.time_limit_s, options.interrupt)
     if spec.cluster.parts:
         outcome = _best_arrangement(spec, options, deadline)

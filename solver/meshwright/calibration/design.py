@@ -1,0 +1,224 @@
+"""Which runs tell most: greedy choice by the information that each is expected to give.
+
+Log times, log needs of memory and switches are taken as jointly normal, which leaves
+covariances alone: a switch has the variance of its prior. A measured time or peak
+conditions them in closed form. A run out of memory has no time, and of its need says
+only that it is more than the card: its expected gain is that of a truncated normal.
+What counts is the mutual information with quantities that decisions hang on (Lindley
+1956; greedy as in Krause, Singh and Guestrin 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+
+from meshwright.calibration.hypotheses import LEAST_GIB, LEAST_RATIO, departures
+from meshwright.calibration.responses import Alternative, Response, alternatives
+from meshwright.calibration.step_times import NOISE, prior_covariance
+from meshwright.evidence.memory_spread import BIAS_SD
+from meshwright.plans.columns import Floats
+
+_NORMAL = NormalDist()
+
+FAR = 6.0
+"""Standard deviations from which on a tail has nothing to tell."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A run that was picked."""
+
+    index: int
+    nats: float
+    """Expected information about all quantities that count."""
+    fits: float
+    """How likely it fits, before any run."""
+    tells_of: tuple[Alternative, ...]
+    """Switches of which it takes away most of the doubt that was left."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed of plans before any is run: all of it normal."""
+
+    responses: tuple[Response, ...]
+    sigma: float
+    """Standard deviation of ln(need / prediction) of memory."""
+    bias: float
+    card_gib: float
+
+    @cached_property
+    def switches(self) -> tuple[Alternative, ...]:
+        """Return the positions of switches that matter to some plan."""
+        return alternatives(self.responses)
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """Return that of log times, log needs and switches, in this order."""
+        count = len(self.responses)
+        chances = departures(self.switches)
+        effects = np.concatenate(
+            [self._on_times(), self._on_needs(), np.eye(len(self.switches))], axis=1
+        )
+        variances = chances * (1 - chances)
+        result = effects.T @ (variances[:, None] * effects)
+        result[:count, :count] += prior_covariance(self.responses)
+        result[count : 2 * count, count : 2 * count] += BIAS_SD**2
+        return np.asarray(result)
+
+    @cached_property
+    def noise(self) -> Floats:
+        """Return the variance of what is measured around what is believed."""
+        count = len(self.responses)
+        return np.repeat([NOISE**2, self.sigma**2], count)
+
+    @cached_property
+    def log_room(self) -> Floats:
+        """Return ln(card / need), as expected, of every plan."""
+        needs = [one.allocated_gib + one.overhead_gib for one in self.responses]
+        return np.asarray(math.log(self.card_gib) - np.log(needs) - self.bias)
+
+    @cached_property
+    def fits(self) -> Floats:
+        """Return how likely each plan fits."""
+        count = len(self.responses)
+        variance = np.diag(self.covariance)[count : 2 * count] + self.sigma**2
+        scaled = self.log_room / np.sqrt(variance)
+        return np.array([_NORMAL.cdf(own) for own in scaled.tolist()])
+
+    def _on_times(self) -> Floats:
+        """Return what every switch adds to log times, (switches, plans)."""
+        ratios = [
+            [max(1 + one.slower.get(own, 0.0), LEAST_RATIO) for one in self.responses]
+            for own in self.switches
+        ]
+        return np.asarray(np.log(np.reshape(ratios, (-1, len(self.responses)))))
+
+    def _on_needs(self) -> Floats:
+        """Return what every switch adds to log needs of memory, (switches, plans)."""
+        needs = [one.allocated_gib + one.overhead_gib for one in self.responses]
+        more = [
+            [
+                max(need + one.more_gib.get(own, 0.0), LEAST_GIB) / need
+                for one, need in zip(self.responses, needs, strict=True)
+            ]
+            for own in self.switches
+        ]
+        return np.asarray(np.log(np.reshape(more, (-1, len(self.responses)))))
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What decisions hang on: sums of log times and log needs, with weights."""
+
+    sums: Floats
+    """(quantities, 2 x plans): coefficients of log times, then of log needs."""
+    weights: Floats
+
+    def variances(self, covariance: Floats, noise: Floats) -> Floats:
+        """Return the variance of each, if it were measured."""
+        inner = covariance[: len(noise), : len(noise)] + np.diag(noise)
+        return np.asarray(np.einsum("qi,ij,qj->q", self.sums, inner, self.sums))
+
+
+def decisions(
+    prior: Prior, steps: Sequence[float], rivals: Sequence[int]
+) -> Quantities:
+    """Return the quantities on which it hangs which of some plans is best, and fits.
+
+    They are the step times of the rivals relative to the fastest of them, its own step
+    time, and the needs of memory of the rivals, those in most doubt weighing most.
+    """
+    count = len(prior.responses)
+    best = min(rivals, key=lambda own: steps[own])
+    sums, weights = [], []
+    for rival in rivals:
+        time = np.zeros(2 * count)
+        time[rival] = 1.0
+        if rival != best:
+            time[best] -= 1.0
+        need = np.zeros(2 * count)
+        need[count + rival] = 1.0
+        doubt = 4 * prior.fits[rival] * (1 - prior.fits[rival])
+        sums += [time, need]
+        weights += [1.0, doubt]
+    return Quantities(np.array(sums), np.array(weights))
+
+
+def predictions(prior: Prior) -> Quantities:
+    """Return the step times of all plans as the quantities that count."""
+    count = len(prior.responses)
+    return Quantities(np.eye(count, 2 * count), np.ones(count))
+
+
+def choose(
+    prior: Prior, wanted: Quantities, candidates: Sequence[int], count: int
+) -> list[Choice]:
+    """Return up to `count` candidates, each the one that tells most beside the others.
+
+    Of equal candidates the first is picked.
+    """
+    covariance, left, found = prior.covariance, list(candidates), list[Choice]()
+    while left and len(found) < count:
+        before = wanted.variances(covariance, prior.noise)
+        after = [measured(prior, covariance, index) for index in left]
+        nats = [
+            float(wanted.weights @ np.log(before / wanted.variances(one, prior.noise)))
+            for one in after
+        ]
+        place = int(np.argmax(np.round(nats, 9)))
+        index = left.pop(place)
+        told = _told(prior, covariance, after[place])
+        fits = float(prior.fits[index])
+        found.append(Choice(index, nats[place] / 2, fits, told))
+        covariance = after[place]
+    return found
+
+
+def measured(prior: Prior, covariance: Floats, index: int) -> Floats:
+    """Return the covariance that is expected after a plan was run."""
+    count = len(prior.responses)
+    fits = float(prior.fits[index])
+    covariance = _conditioned(covariance, index, prior.noise[index], fits)
+    need = count + index
+    variance = covariance[need, need] + prior.noise[need]
+    share = fits + (1 - fits) * _told_by_failure(
+        float(prior.log_room[index] / math.sqrt(variance))
+    )
+    return _conditioned(covariance, need, prior.noise[need], share)
+
+
+def _conditioned(covariance: Floats, index: int, noise: float, share: float) -> Floats:
+    """Return a covariance after a measurement, of whose information a share comes."""
+    column = covariance[:, index]
+    gain = share / (covariance[index, index] + noise)
+    return np.asarray(covariance - gain * np.outer(column, column))
+
+
+def _told_by_failure(scaled_room: float) -> float:
+    """Return by which share a variance falls when a value is known to be above a bound.
+
+    The bound is in standard deviations from the mean.
+    """
+    if abs(scaled_room) > FAR:
+        return 0.0 if scaled_room < 0 else 1.0
+    hazard = _NORMAL.pdf(scaled_room) / (1 - _NORMAL.cdf(scaled_room))
+    return hazard * (hazard - scaled_room)
+
+
+MOST_TOLD = 3
+LEAST_TOLD = 0.25
+"""Share of its variance that a switch must lose to be named."""
+
+
+def _told(prior: Prior, before: Floats, after: Floats) -> tuple[Alternative, ...]:
+    first = 2 * len(prior.responses)
+    lost = 1 - np.diag(after)[first:] / np.maximum(np.diag(before)[first:], 1e-12)
+    order = np.argsort(-lost, kind="stable")[:MOST_TOLD]
+    return tuple(prior.switches[i] for i in order if lost[i] > LEAST_TOLD)

@@ -1,0 +1,65 @@
+"""A calibration as a whole: the profile predicts what the beliefs do, and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshwright.calibration.calibrate import calibrate
+from meshwright.calibration.tables import calibration_sections
+from meshwright.cost.profile import load_profile
+from meshwright.evidence.price import price_runs
+from meshwright.report.render import sections_as_text
+from tests.calibration.synthetic import PROFILE, planted
+from tests.helpers.command import run
+
+
+@pytest.mark.slow
+def test_the_profile_has_the_switch_and_predicts_as_was_believed() -> None:
+    runs = [one.run for one in planted(("gradients", "bf16"), factor=1.1)]
+    found = calibrate(runs, PROFILE)
+    assert found.profile.switches == {"megatron": {"gradients": "bf16"}}
+    (band,) = found.bands
+    assert band.step_after < band.step_before / 2
+    assert band.memory_after.sigma <= band.memory_before.sigma
+    again, _ = price_runs(runs, found.profile)
+    assert {one.spec.training.gradients for one in again} == {"bf16"}
+    steps = np.log([one.step_s for one in again])
+    believed = found.code_bases["megatron"].log_steps
+    assert np.abs(steps - believed).max() < 0.06
+    text = sections_as_text(calibration_sections(found))
+    assert "training.gradients: bf16" in text
+    assert "Nine in ten measurements" in text
+
+
+@pytest.mark.slow
+def test_runs_that_nothing_explains_leave_a_wide_band_and_are_doubted() -> None:
+    found = calibrate([one.run for one in planted(factor=0.1)], PROFILE)
+    (band,) = found.bands
+    assert band.step_after > 0.4
+    assert "Hardly to be believed" in sections_as_text(calibration_sections(found))
+
+
+def test_a_spec_that_says_a_switch_keeps_it() -> None:
+    (one, *_) = planted()
+    profile = PROFILE.model_copy(
+        update={"switches": {"megatron": {"gradients": "bf16", "fused.norm": False}}}
+    )
+    assert profile.applied_to(one.spec, ()).training.gradients == "bf16"
+    kept = profile.applied_to(one.spec, {"gradients"})
+    assert kept.training.gradients == one.spec.training.gradients
+    assert "norm" not in (kept.training.fused or ())
+
+
+@pytest.mark.parametrize(
+    "switches", ["{a: 1}", "{gradients: fp8}", "{compile: 1}", "{overlap.tp: 'on'}"]
+)
+def test_what_is_no_switch_is_refused_by_line(switches: str, tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    path.write_text(f"switches:\n  megatron: {switches}\n")
+    result = run("solve", "gpt-1.3b-2xh100-nvlink", "--profile", str(path))
+    assert (result.code, result.stdout) == (2, "")
+    assert "profile.yaml:" in result.stderr
+    assert load_profile("unfitted").switches == {}
