@@ -31,6 +31,7 @@ The way through the house, each room importing only those above it:
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference
     exports/      plans as files that start a training framework
+    traces/       traces of profilers, beside the modelled step
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and calibration

@@ -16,6 +16,7 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome
 from meshwright.results.printed_serving import PrintedServing
 from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec
@@ -33,6 +34,7 @@ RESULTS = (
     | ServingExplanation
     | Comparison
     | PrintedSearch
+    | TraceComparison
 )
 """The results that `--format json` prints."""
 

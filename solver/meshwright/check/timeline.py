@@ -12,6 +12,7 @@ from meshwright.check.check import stage_memory
 from meshwright.check.scored import Scored, chunk_parts, score
 from meshwright.cost.job import Job
 from meshwright.cost.schedule_tasks import Span
+from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Parts
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules.table import schedule_named
@@ -53,6 +54,7 @@ def timeline(job: Job, plan: Plan) -> Timeline:
         step_s=sum(scored.step_parts.values()),
         schedule_s=pipeline_s + scored.sync_s,
         pipeline_s=pipeline_s,
+        context_exchange=context_exchange_of(job.spec),
         stages=tuple(_stages(scored, spans)),
         fold=fold,
     )

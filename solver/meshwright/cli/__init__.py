@@ -15,6 +15,7 @@ from meshwright import __version__
 from meshwright.cli import (
     calibrate,
     compare,
+    compare_trace,
     evidence,
     explain,
     export,
@@ -75,6 +76,7 @@ VERBS = (
 
 for verb in VERBS:
     app.command()(verb)
+app.command("compare-trace")(compare_trace.compare_trace)
 app.command("import")(imports.import_files)
 
 

@@ -53,6 +53,7 @@ def _about(timeline: Timeline) -> dict[str, Any]:
         "producer": "meshwright",
         "title": timeline.title,
         "plan": str(timeline.plan),
+        "context_exchange": timeline.context_exchange,
         "step_s": timeline.step_s,
         "schedule_s": timeline.schedule_s,
         "microbatches_folded": timeline.fold.microbatches if timeline.fold else 0,

@@ -92,5 +92,7 @@ class Timeline:
     """By the task graph: the end of this timeline."""
     pipeline_s: float
     """When the last micro-batch ends, and the end of the step begins."""
+    context_exchange: str
+    """How context parallelism communicates."""
     stages: tuple[StageTimeline, ...]
     fold: Fold | None = None
