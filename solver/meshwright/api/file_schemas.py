@@ -16,6 +16,7 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome
 from meshwright.results.printed_serving import PrintedServing
 from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
@@ -35,6 +36,7 @@ RESULTS = (
     | Comparison
     | PrintedSearch
     | TraceComparison
+    | Simulation
 )
 """The results that `--format json` prints."""
 

@@ -23,6 +23,7 @@ from meshwright.cli import (
     imports,
     schema,
     search,
+    simulate,
     solve,
     topology,
 )
@@ -67,6 +68,7 @@ VERBS = (
     export.export,
     compare.compare,
     search.search,
+    simulate.simulate,
     gemm.gemm,
     topology.topology,
     evidence.evidence,
