@@ -9,7 +9,12 @@ from typing import Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.options import ProfileOption, check_writable, write
+from meshwright.cli.options import (
+    ProfileOption,
+    check_writable,
+    section_text,
+    write,
+)
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
@@ -32,7 +37,6 @@ def calibrate(
     from meshwright.evidence.price import price_runs
     from meshwright.evidence.read_runs import read_runs
     from meshwright.evidence.tables import profile_sections
-    from meshwright.report.render import sections_as_text
 
     with Progress() as progress:
         priced, unpriced = price_runs(read_runs(runs))
@@ -43,4 +47,5 @@ def calibrate(
         raise SpecError(f"{printable(str(runs))}: no run with a time can be priced")
     data = fitted.model_dump(mode="json")
     write(yaml.safe_dump(data, sort_keys=False), output)
-    sys.stdout.write(sections_as_text(profile_sections(fitted, len(unpriced))))
+    sections = profile_sections(fitted, len(unpriced))
+    sys.stdout.write(section_text(sections, sys.stdout))
