@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import OF_STATUS
 from meshwright.cli.interrupts import interruptible
-from meshwright.cli.options import ProfileOption, check_folder, tell, write
+from meshwright.cli.options import ProfileOption, check_folder, folded, tell, write
 from meshwright.exports.target_names import TargetName
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def export(
             raise typer.Exit(OF_STATUS[outcome.status])
         files = export_plan(loaded, outcome, to=to)
         write_files(files, output, "--output")
-    print(f"plan: {outcome.best.plan}")
+    for line in folded(f"plan: {outcome.best.plan}", sys.stdout):
+        print(line)
     for file in files.files:
         print(f"wrote {file.name}")
 

@@ -122,6 +122,14 @@ def section_text(sections: list[Section], stream: TextIO) -> str:
     return sections_as_text(sections, seen.width, seen.is_coloured)
 
 
+def folded(line: str, stream: TextIO) -> list[str]:
+    """Return a line in pieces that fit the screen that a stream is shown on."""
+    from meshwright.report.narrow import wrapped
+
+    width = screen(stream).width
+    return [line] if width is None else wrapped(line, width)
+
+
 def tell(notes: Iterable[str]) -> None:
     """Print notes on stderr."""
     for note in notes:

@@ -71,9 +71,11 @@ def _loss_table(told: Simulation) -> Table:
     rows = [
         ("the schedule, undisturbed", losses.undisturbed_s),
         (f"{told.lockstep_gpus:,} GPUs of a stage in lockstep", losses.pipeline_s),
-        (f"the slowest of {told.replicas:,} pipelines", losses.replicas_s),
         ("mean step", mean_s),
     ]
+    if told.replicas > 1:
+        slowest = f"the slowest of {told.replicas:,} pipelines"
+        rows.insert(2, (slowest, losses.replicas_s))
     cells = tuple((name, _or_none(s, mean_s), f"{s / mean_s:.1%}") for name, s in rows)
     return Table("Where the time goes", ("cause", "time", "of the step"), cells)
 
