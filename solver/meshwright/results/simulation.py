@@ -85,8 +85,8 @@ class Simulation(Result):
 
     title: str
     plan: Plan
-    samples: int
-    seed: int
+    samples: int = Field(description="Steps that were simulated.")
+    seed: int = Field(description="Of the random numbers.")
     disturbance: Disturbance
     lockstep_gpus: int = Field(
         description="GPUs of a stage that wait for each other in every task."
