@@ -31,6 +31,8 @@ The way through the house, each room importing only those above it:
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference
     exports/      plans as files that start a training framework
+    simulation/   steps with jitter, slow GPUs and failures
+    traces/       traces of profilers, beside the modelled step
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and fits to them
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
     from meshwright.api.search import search as search
+    from meshwright.api.simulate import simulate as simulate
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
     from meshwright.exports.files import Export as Export
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from meshwright.results.serving_explanation import (
         ServingExplanation as ServingExplanation,
     )
+    from meshwright.results.simulation import Simulation as Simulation
     from meshwright.spec.serving import ServingSpec as ServingSpec
     from meshwright.spec.spec import Spec as Spec
     from meshwright.sweeps.summary import SearchResult as SearchResult
@@ -79,6 +83,7 @@ _ROOMS = {
     "export": "api.export",
     "compare": "api.compare",
     "search": "api.search",
+    "simulate": "api.simulate",
     "price": "api.price",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
@@ -89,6 +94,7 @@ _ROOMS = {
     "Explanation": "results.explanation",
     "ServingExplanation": "results.serving_explanation",
     "Comparison": "results.comparison",
+    "Simulation": "results.simulation",
     "SearchResult": "sweeps.summary",
     "Export": "exports.files",
     "SpecError": "errors",

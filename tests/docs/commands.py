@@ -19,6 +19,9 @@ SHIPPED = ("benchmarks", "profiles", "specs", "tests", "topologies")
 INSTALLS = ("pip install ", "git clone ", "cd ", ".ci/run", "lint-imports")
 """What is not run: it would change the environment that the tests run in."""
 
+WRITES = {"-o", "--output", "--ranks", "--export", "--plot", "--trace"}
+"""Options that name a file or a folder to write."""
+
 EXIT = re.compile(r"# exit (\d+)")
 
 
@@ -77,7 +80,7 @@ def prepare(block: Block, folder: Path) -> None:
 def result_of(command: Command, folder: Path) -> Result:
     """Return what a command does in a folder; the same of bundled specs runs once."""
     words = command.words[1:]
-    is_pure = words[0] != "search" and not {"-o", "--ranks", "--plot"} & set(words)
+    is_pure = words[0] != "search" and not WRITES & set(words)
     if is_pure and not any((folder / word).exists() for word in words):
         return _run_once(words)
     return run(*words)

@@ -98,9 +98,9 @@ def test_the_band_is_20_percent_around_the_diagonal(runs: Path) -> None:
 
 
 def test_paths_that_cannot_be_written_are_refused_first(runs: Path) -> None:
-    absent = runs.parent / "absent" / "plot"
-    told = refused(runs, absent)
-    assert f"--plot {absent}.png: no such file or directory" in told
+    (runs.parent / "file").write_text("")
+    told = refused(runs, runs.parent / "file" / "plot")
+    assert f"--plot {runs.parent}/file/plot.png: not a directory" in told
     (runs.parent / "taken.html").mkdir()
     told = refused(runs, runs.parent / "taken")
     assert "taken.html: is a directory" in told

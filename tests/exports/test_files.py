@@ -102,7 +102,9 @@ def refusal(*arguments: str) -> str:
 
 def test_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    assert "no such folder" in refusal("gpt-1.3b-dgx-1v", "-o", "/nowhere")
+    (tmp_path / "taken").write_text("")
+    told = refusal("gpt-1.3b-dgx-1v", "-o", str(tmp_path / "taken"))
+    assert "not a directory" in told
     said = refusal("gpt-1.3b-dgx-1v", "--to", "torchtitan", "-o", folder)
     assert "launches plans of torchtitan" in said
     said = refusal("serve-llama3-8b-1xa100", "-o", folder)

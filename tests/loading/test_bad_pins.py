@@ -169,7 +169,7 @@ def test_pins_that_no_plan_meets_together_are_an_answer(
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        ("no/answer.txt", "--output no/answer.txt: no such file or directory"),
+        ("spec.yaml/answer", "--output spec.yaml/answer: not a directory"),
         (".", "--output .: is a directory"),
     ],
 )

@@ -183,8 +183,17 @@ def test_solve_writes_ranks(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_folder_for_ranks_must_exist(tmp_path: Path) -> None:
-    missing = tmp_path / "nowhere"
+def test_a_folder_for_ranks_is_made(tmp_path: Path) -> None:
+    missing = tmp_path / "not" / "there"
     result = run("solve", "gpt-1.3b-2x3090-nvlink", "--ranks", str(missing))
-    assert result.code == 2
-    assert result.stderr == f"error: --ranks {missing}: no such folder\n"
+    assert (result.code, result.stderr) == (0, "")
+    assert (missing / "ranks.csv").is_file()
+
+
+def test_a_file_is_no_folder_for_ranks(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    for folder in (taken, taken / "more"):
+        result = run("solve", "gpt-1.3b-2x3090-nvlink", "--ranks", str(folder))
+        assert result.code == 2
+        assert result.stderr == f"error: --ranks {folder}: not a directory\n"

@@ -16,6 +16,8 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome
 from meshwright.results.printed_serving import PrintedServing
 from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.results.simulation import Simulation
+from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.serving import ServingSpec
@@ -33,6 +35,8 @@ RESULTS = (
     | ServingExplanation
     | Comparison
     | PrintedSearch
+    | TraceComparison
+    | Simulation
 )
 """The results that `--format json` prints."""
 

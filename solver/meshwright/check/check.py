@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.check.rule_values import PlanValues, broken_user_rules
-from meshwright.check.schedule_time import schedule_seconds
-from meshwright.check.scored import Scored, score, seconds_by_part
+from meshwright.check.scored import Scored, score
 from meshwright.cost.job import Job
 from meshwright.cost.price import (
     stage_bytes,
@@ -57,15 +56,15 @@ def checked(job: Job, plan: Plan) -> tuple[PricedPlan, list[BrokenRule]]:
 
 
 def _priced(scored: Scored) -> PricedPlan:
-    plan, time_parts = scored.plan, seconds_by_part(scored)
+    plan, time_parts = scored.plan, scored.step_parts
     step_s = sum(time_parts.values())
     rates, loads = _rates(scored, step_s), _link_loads(scored, step_s)
     return PricedPlan(
         plan=plan,
         step_s=step_s,
         time_parts=time_parts,
-        schedule_s=schedule_seconds(scored),
-        stages=_stage_memory(scored),
+        schedule_s=scored.schedule_s,
+        stages=stage_memory(scored),
         links=_bottlenecks(loads),
         all_links=tuple(loads),
         link_utilisation=float(scored.busy_s.max() / step_s),
@@ -88,7 +87,7 @@ def _rates(scored: Scored, step_s: float) -> dict[str, float]:
 
 def values_of(scored: Scored) -> PlanValues:
     """Return the values of a scored plan that rules of the user compare."""
-    spec, split, parts = scored.job.spec, scored.split, seconds_by_part(scored)
+    spec, split, parts = scored.job.spec, scored.split, scored.step_parts
     step_s = sum(parts.values())
     rates = _rates(scored, step_s)
     stages = {
@@ -123,12 +122,12 @@ def _peak_flops(job: Job, plan: Plan) -> float:
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
     """Return what runs measure of a plan: its step time in seconds, and its memory."""
     scored = score(job, plan)
-    return sum(seconds_by_part(scored).values()), _stage_memory(scored)
+    return sum(scored.step_parts.values()), stage_memory(scored)
 
 
 def schedule_s(job: Job, plan: Plan) -> float:
     """Return the step time of a plan on the task graph of its schedule, seconds."""
-    return schedule_seconds(score(job, plan))
+    return score(job, plan).schedule_s
 
 
 def _broken(scored: Scored) -> list[BrokenRule]:
@@ -141,7 +140,8 @@ def _broken(scored: Scored) -> list[BrokenRule]:
     return found + (broken_user_rules(values_of(scored)) if spec.rules else [])
 
 
-def _stage_memory(scored: Scored) -> tuple[StageMemory, ...]:
+def stage_memory(scored: Scored) -> tuple[StageMemory, ...]:
+    """Return the memory of a GPU of every stage."""
     parts = _gib(stage_bytes(scored.prices, scored.split))
     usable = usable_gib(scored.job, scored.plan.pp)
     kinds = _gpu_kind_specs(scored.job, scored.plan.pp)
@@ -211,7 +211,7 @@ def _limit_rules(scored: Scored) -> list[BrokenRule]:
         fullest = int(on_host_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
     share, busy_s = limits.max_link_utilisation, scored.busy_s
-    used = float(busy_s.max()) / sum(seconds_by_part(scored).values())
+    used = float(busy_s.max()) / sum(scored.step_parts.values())
     if share is not None and used > share:
         busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]
         result.append(link_share_rule(used, share, busiest))

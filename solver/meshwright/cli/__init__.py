@@ -6,6 +6,7 @@ needed, so that help and errors answer at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from meshwright import __version__
 from meshwright.cli import (
     calibrate,
     compare,
+    compare_trace,
     evidence,
     explain,
     export,
@@ -24,6 +26,7 @@ from meshwright.cli import (
     probe,
     schema,
     search,
+    simulate,
     solve,
     topology,
 )
@@ -38,7 +41,6 @@ app = typer.Typer(
     help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
     epilog=IN_WORDS,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -69,6 +71,7 @@ VERBS = (
     export.export,
     compare.compare,
     search.search,
+    simulate.simulate,
     gemm.gemm,
     topology.topology,
     evidence.evidence,
@@ -82,11 +85,24 @@ EPILOGS: dict[object, str] = {calibrate.calibrate: calibrate.FIELDS}
 
 for verb in VERBS:
     app.command(epilog=EPILOGS.get(verb))(verb)
+app.command("compare-trace")(compare_trace.compare_trace)
 app.command("import")(imports.import_files)
+
+
+COMPLETION = "_MESHWRIGHT_COMPLETE"
+"""Set by shells that ask for completions, or for the script that does."""
+
+
+def _as_typer_asks() -> None:
+    """Turn click's way to ask for completion, `bash_source`, into typer's."""
+    shell, _, instruction = os.environ.get(COMPLETION, "").partition("_")
+    if instruction in {"source", "complete"}:
+        os.environ[COMPLETION] = f"{instruction}_{shell}"
 
 
 def main() -> None:
     """Run the command line; errors become one message and an exit code."""
+    _as_typer_asks()
     try:
         app()
     except InternalError as error:

@@ -9,7 +9,12 @@ from typing import Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.options import ProfileOption, check_writable, write
+from meshwright.cli.options import (
+    ProfileOption,
+    check_writable,
+    section_text,
+    write,
+)
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
@@ -62,7 +67,6 @@ def calibrate(
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.read_runs import read_runs
-    from meshwright.report.render import sections_as_text
 
     with Progress() as progress:
         found = calibrated(read_runs(runs), load_profile(profile), progress.say)
@@ -70,4 +74,5 @@ def calibrate(
         raise SpecError(f"{printable(str(runs))}: no run can be priced")
     data = found.profile.model_dump(mode="json", exclude_none=True)
     write(yaml.safe_dump(data, sort_keys=False), output)
-    sys.stdout.write(sections_as_text(calibration_sections(found)))
+    sections = calibration_sections(found)
+    sys.stdout.write(section_text(sections, sys.stdout))

@@ -16,6 +16,7 @@ from meshwright.cli.options import (
     check_plot,
     check_writable,
     formatted,
+    make_folder_of,
     write,
 )
 
@@ -50,6 +51,7 @@ def evidence(
         board = judge(read_runs(runs), weak or (), fitted)
         if plot:
             progress.say("drawing")
+            make_folder_of(plot, "--plot")
             save_plot(board.priced, plot)
     text = formatted(
         output_format, lambda: evidence_sections(board), lambda: evidence_data(board)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.exit_codes import OF_STATUS
 from meshwright.cli.interrupts import interruptible
-from meshwright.cli.options import ProfileOption, check_folder, tell, write
+from meshwright.cli.options import ProfileOption, check_folder, folded, tell, write
 from meshwright.exports.target_names import TargetName
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def _export_asked(
 
 
 def _print_written(plan: Plan | ServingPlan, files: Export) -> None:
-    print(f"plan: {plan}")
+    for line in folded(f"plan: {plan}", sys.stdout):
+        print(line)
     for file in files.files:
         print(f"wrote {file.name}")
 

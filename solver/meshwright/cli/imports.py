@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from meshwright.cli.options import OutputOption, check_writable, tell, write
+from meshwright.cli.options import (
+    OutputOption,
+    check_writable,
+    section_text,
+    tell,
+    write,
+)
 
 MOST_RANKS = 1_000_000
 
@@ -39,11 +45,10 @@ def import_files(
     """Make a topology of what other tools print, or a plan of what starts training."""
     check_writable(output)
     from meshwright.cli.import_files import Options, run
-    from meshwright.report.render import sections_as_text
 
     made = run(words or [], Options(gpu, machine, onto, op, ranks))
     tell(made.notes)
     write(made.text, output)
     if made.sections:
         stream = sys.stdout if output else sys.stderr
-        stream.write(sections_as_text(made.sections))
+        stream.write(section_text(made.sections, stream))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any
 
+from meshwright.cli.time_left import TimeLeft, duration_text
 from meshwright.escape import printable
 
 DELAY_S = 1.0
@@ -13,11 +15,16 @@ DELAY_S = 1.0
 
 
 class Progress:
-    """A spinner on a terminal, single lines elsewhere; silent for the first second."""
+    """A spinner on a terminal, single lines elsewhere; silent for the first second.
+
+    Where what is done is counted, the spinner says how much time is left.
+    """
 
     def __init__(self) -> None:
         """Prepare the timer that starts to show progress."""
         self._text = ""
+        self._left = TimeLeft()
+        self._left_s: float | None = None
         self._status: Any = None
         self._is_late = False
         self._is_over = False
@@ -29,6 +36,7 @@ class Progress:
         """Set the text that says what is being done."""
         with self._lock:
             self._text = printable(text)
+            self._left_s = self._left.seconds(self._text, time.monotonic())
             if self._status is not None:
                 self._status.update(self._shown)
             elif self._is_late:
@@ -36,10 +44,11 @@ class Progress:
 
     @property
     def _shown(self) -> Any:
-        """Return the text as rich shows it; rich reads markup in a plain string."""
+        """Return the text for rich, which reads markup in a plain string."""
         from rich.text import Text
 
-        return Text(self._text)
+        told = "" if self._left_s is None else f", {duration_text(self._left_s)} left"
+        return Text(self._text + told)
 
     def _start(self) -> None:
         """Begin to show progress, unless the command has ended."""

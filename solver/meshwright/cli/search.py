@@ -17,6 +17,7 @@ from meshwright.cli.options import (
     ProfileOption,
     check_writable,
     formatted,
+    make_folder_of,
     tell,
     write,
 )
@@ -101,6 +102,9 @@ def search(
     store = store or Path(f"{Path(sweep).stem or 'search'}.sqlite")
     specs = read_search(sweep)
     tell(specs.notes)
+    for path in output or ():
+        make_folder_of(path, "--output")
+    make_folder_of(store, "--store")
     found = search_specs(
         specs,
         store=store,

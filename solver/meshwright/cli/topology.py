@@ -14,6 +14,7 @@ from meshwright.cli.options import (
     check_plot,
     check_writable,
     formatted,
+    make_folder_of,
     tell,
     write,
 )
@@ -50,5 +51,6 @@ def topology(
         output_format, lambda: topology_sections(loaded), lambda: topology_data(loaded)
     )
     if plot is not None:
+        make_folder_of(plot, "--plot")
         draw_topology(loaded, plot)
     write(text, output)

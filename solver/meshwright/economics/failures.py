@@ -56,11 +56,11 @@ def _with_checkpoints(
     write_s, mtbf_s = size / (checkpoint.gb_s * 1e9), mtbf_hours * HOUR_S
     is_async = checkpoint.is_async
     stall_s = _copy_to_host_s(run, size) if is_async else write_s
-    restart_s = checkpoint.restart_s + write_s + (write_s if is_async else 0.0)
+    again_s = restart_s(checkpoint, write_s)
     asked_s = daly_s(stall_s, mtbf_s)
     interval_s = max(asked_s, write_s) if is_async else asked_s
-    useful = goodput(interval_s, stall_s, restart_s, mtbf_s)
-    gain = useful - goodput(SHORT_S, stall_s, restart_s, mtbf_s)
+    useful = goodput(interval_s, stall_s, again_s, mtbf_s)
+    gain = useful - goodput(SHORT_S, stall_s, again_s, mtbf_s)
     is_short = interval_s < SHORT_S
     is_needless = is_short and gain < LITTLE
     return Failures(
@@ -77,6 +77,15 @@ def _with_checkpoints(
         storage_tb_h=size / 1e12 * HOUR_S / (interval_s + stall_s),
         short_gains=gain if is_short else None,
     )
+
+
+def restart_s(checkpoint: Checkpoint, write_s: float) -> float:
+    """Return the seconds from a failure until training goes on where it was saved.
+
+    Reading a checkpoint takes as long as writing it. What was being written behind
+    the training is lost, and with it as much work again.
+    """
+    return checkpoint.restart_s + write_s + (write_s if checkpoint.is_async else 0.0)
 
 
 def _copy_to_host_s(run: PlannedRun, size: float) -> float:

@@ -18,7 +18,8 @@ def compare_sections(comparison: Comparison) -> list[Section]:
     comparison = with_short_names(comparison)
     fitting = [one for one in comparison.plans if one.plan is not None]
     plans = [(one.name, one.plan) for one in comparison.plans if one.plan is not None]
-    lines = [f"{name}: {plan.plan}" for name, plan in plans]
+    lines = [_verdict(plans)] if plans else ["None of these plans fits."]
+    lines += [f"{name}: {plan.plan}" for name, plan in plans]
     lines += [_misfit_line(one) for one in comparison.plans if one.plan is None]
     parts: list[Section] = [Lines(comparison.title, tuple(lines))]
     if plans:
@@ -33,6 +34,28 @@ def compare_sections(comparison: Comparison) -> list[Section]:
     if comparison.note:
         parts.append(Lines("Where the order turns", (comparison.note,)))
     return parts
+
+
+def _verdict(named: NamedPlans) -> str:
+    """Return which plan wins, by how much, and what makes the difference."""
+    (name, best), *others = named
+    step = f"{name} wins: {seconds_text(best.step_s)} a step"
+    if not others:
+        return f"{step}; nothing else fits."
+    other_name, other = others[0]
+    gap_s = other.step_s - best.step_s
+    if gap_s < 1e-9 * best.step_s:
+        return f"{step}, as {other_name} does."
+    parts = {**best.time_parts, **other.time_parts}
+    more_s = {
+        part: other.time_parts.get(part, 0.0) - best.time_parts.get(part, 0.0)
+        for part in parts
+    }
+    part = max(more_s, key=more_s.__getitem__)
+    return (
+        f"{step}; {other_name} takes {gap_s / best.step_s:.1%} more, most of it in "
+        f"{part} (+{seconds_text(more_s[part])})."
+    )
 
 
 def _misfit_line(compared: ComparedPlan) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
+from meshwright.report.bars import gauge
 from meshwright.report.framework_limits import framework_limit_sections
+from meshwright.report.narrow import fits, least_widths, records, turned, wrapped
 from meshwright.report.solve import solve_sections
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.training_run import run_sections
 from meshwright.results.outcome import Outcome
 
 WIDTH = 120
-"""Columns of text: what a wide terminal shows, the same everywhere."""
+"""Columns of tables in files and pipes: what a wide terminal shows."""
 
 
 def as_text(outcome: Outcome) -> str:
@@ -31,46 +34,90 @@ def outcome_sections(outcome: Outcome) -> list[Section]:
     ]
 
 
-def sections_as_text(parts: list[Section]) -> str:
-    """Return sections as aligned tables."""
+def sections_as_text(
+    parts: list[Section], width: int | None = None, is_coloured: bool = False
+) -> str:
+    """Return sections as aligned tables.
+
+    Args:
+        parts: The sections.
+        width: Columns that nothing is wider than: tables that do not fit are folded.
+            Without, tables have at most `WIDTH` columns, and lines are not broken.
+        is_coloured: Whether titles stand out by the codes of terminals.
+    """
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
+    console = Console(
+        file=io.StringIO(),
+        width=width or WIDTH,
+        color_system="standard" if is_coloured else None,
+        force_terminal=is_coloured,
+        no_color=False,
+    )
     for section in parts:
-        _print(console, section)
+        _print(console, section, width)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n"
 
 
-def _print(console: Any, section: Section) -> None:
-    from rich import box
-    from rich.table import Table as RichTable
-
-    console.print(_plain(section.title))
+def _print(console: Any, section: Section, width: int | None) -> None:
+    _print_lines(console, [section.title], width, "bold")
     if isinstance(section, Lines):
-        for line in section.lines:
-            console.print(_plain("  " + line), soft_wrap=True)
-        console.print()
-        return
-    table = RichTable(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True
-    )
-    for index, name in enumerate(section.heading):
-        is_text = index == 0 or _is_text(section, index)
-        table.add_column(
-            _plain(name), justify="left" if is_text else "right", overflow="fold"
-        )
-    for row in section.rows:
-        table.add_row(*map(_plain, row))
-    console.print(table)
+        _print_lines(console, ["  " + line for line in section.lines], width)
+    elif width is None or fits(section, width):
+        console.print(_rich_table(section, width))
+    elif fits(turned(section), width):
+        console.print(_rich_table(turned(section), width))
+    else:
+        _print_lines(console, list(records(section, width)), width)
+    if isinstance(section, Table) and section.shares and width is not None:
+        _print_lines(console, list(_bars(section, width)), width)
     console.print()
 
 
-def _plain(text: str) -> Any:
+def _print_lines(
+    console: Any, lines: list[str], width: int | None, style: str = ""
+) -> None:
+    for line in lines:
+        for piece in [line] if width is None else wrapped(printable(line), width):
+            console.print(_plain(piece, style), soft_wrap=True)
+
+
+def _bars(table: Table, width: int) -> Iterator[str]:
+    """Yield a bar for each row of a table that has shares: how full it is."""
+    names = [row[0] for row in table.rows]
+    yield ""
+    room, longest = min(width - 20, 50), max(map(len, names))
+    for name, share in zip(names, table.shares, strict=True):
+        yield f"{name:>{longest}}  {gauge(share, room)} {share:.0%}"
+
+
+def _rich_table(section: Table, width: int | None) -> Any:
+    from rich import box
+    from rich.table import Table as RichTable
+
+    table = RichTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True
+    )
+    least = least_widths(section) if width else [None] * len(section.heading)
+    for index, name in enumerate(section.heading):
+        is_text = index == 0 or _is_text(section, index)
+        table.add_column(
+            _plain(name),
+            justify="left" if is_text else "right",
+            overflow="fold",
+            min_width=least[index],
+        )
+    for row in section.rows:
+        table.add_row(*map(_plain, row))
+    return table
+
+
+def _plain(text: str, style: str = "") -> Any:
     """Return text in which rich looks for neither markup nor emoji names."""
     from rich.text import Text
 
-    return Text(printable(text))
+    return Text(printable(text), style=style)
 
 
 def _is_text(table: Table, column: int) -> bool:

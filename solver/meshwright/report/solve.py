@@ -104,14 +104,17 @@ def _memory_table(best: PricedPlan) -> Table:
     # A column that is empty in every stage is left out.
     shown = [i for i, column in enumerate(zip(*cells, strict=True)) if any(column)]
     heading = ("GPU", "layers", "redone", *names, "total", "free", "host")
-    rows = []
+    rows, shares = [], []
     for same_cells, group in groupby(range(len(cells)), key=lambda e: cells[e]):
         members = list(group)
+        fullest = best.stages[members[0]]
+        shares.append(fullest.total_gib / fullest.usable_gib)
         first, last = members[0], members[-1]
         stage = f"{first}" if first == last else f"{first}-{last}"
         rows.append((stage, *(same_cells[i] for i in shown)))
     columns = tuple(heading[i] for i in shown)
-    return Table(_memory_title(best), ("stage", *columns), tuple(rows))
+    heading = ("stage", *columns)
+    return Table(_memory_title(best), heading, tuple(rows), tuple(shares))
 
 
 def _memory_title(best: PricedPlan) -> str:

@@ -14,6 +14,8 @@ class Table:
     title: str
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    shares: tuple[float, ...] = ()
+    """How full what each row is about is; terminals draw bars of it."""
 
 
 @dataclass(frozen=True)

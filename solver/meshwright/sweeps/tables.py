@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.sweeps.metrics import METRICS
@@ -55,10 +55,37 @@ def _text(row: Row, metric: str) -> str:
     return "-" if value is None else METRICS[metric].text(value)
 
 
-def _axes(row: Row, but: str | None = None) -> str:
+def _axes(row: Row, but: Collection[str] = ()) -> str:
     """Return where a row lies, in the last words of its axes."""
-    axes = {name: value for name, value in row.axes.items() if name != but}
+    axes = {name: value for name, value in row.axes.items() if name not in but}
     return " ".join(f"{name.rsplit('.')[-1]}={value}" for name, value in axes.items())
+
+
+class _Cases:
+    """The cases of a table, named by the axes in which they differ."""
+
+    def __init__(self, rows: Sequence[Row], group: str | None) -> None:
+        names = rows[0].axes if rows else {}
+        is_same = len(rows) > 1
+        self._rows, self._group = rows, {group} if group else set()
+        self._same = {
+            name
+            for name in names
+            if is_same and len({str(row.axes.get(name)) for row in rows}) == 1
+        }
+
+    def name(self, row: Row) -> str:
+        """Return what tells a case from the others of its table."""
+        return _axes(row, self._same | self._group) or "-"
+
+    @property
+    def shared(self) -> str:
+        """Return what all cases of the table have in common, for its title."""
+        if not self._rows:
+            return ""
+        others = set(self._rows[0].axes) - (self._same - self._group)
+        told = _axes(self._rows[0], others)
+        return f", all with {told}" if told else ""
 
 
 def _plan(row: Row) -> str:
@@ -67,24 +94,26 @@ def _plan(row: Row) -> str:
 
 def _best_table(summary: SearchResult) -> Table:
     metrics = _metrics(summary.metric)
+    cases = _Cases(list(summary.best.values()), summary.group)
     rows = tuple(
-        (str(group), _axes(row, summary.group), *_cells(row, metrics), _plan(row))
+        (str(group), cases.name(row), *_cells(row, metrics), _plan(row))
         for group, row in summary.best.items()
     )
     heading = (summary.group or "of", "case", *metrics, "plan")
-    return Table(f"Best {summary.metric}", heading, rows)
+    return Table(f"Best {summary.metric}{cases.shared}", heading, rows)
 
 
 def _front_tables(summary: SearchResult) -> Iterator[Table]:
     metrics = _metrics(*summary.front_metrics)
     names = " and ".join(summary.front_metrics)
     for group, front in summary.fronts.items():
+        cases = _Cases(front, summary.group)
         rows = tuple(
-            (_axes(row, summary.group), *_cells(row, metrics), _plan(row))
+            (cases.name(row), *_cells(row, metrics), _plan(row))
             for row in front[:MOST_POINTS]
         )
         more = len(front) - len(rows)
-        title = f"Front of {names}: {group}"
+        title = f"Front of {names}: {group}{cases.shared}"
         title += f" ({more:,} more points in --format json and -o)" if more else ""
         yield Table(title, ("case", *metrics, "plan"), rows)
 

@@ -1,0 +1,196 @@
+"""Compares a modelled trace with a measured one, phase by phase."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.plans.columns import Floats
+from meshwright.results.trace_comparison import (
+    KernelKind,
+    PhaseTimes,
+    TraceComparison,
+)
+from meshwright.traces.intervals import NONE, clipped, length, lengths_in_turn, merged
+from meshwright.traces.kinds import PHASE_OF, PHASES, Phase
+from meshwright.traces.read_trace import Trace, read_trace
+from meshwright.traces.work import Measured, Window, Work, measured
+
+PHASE_OF_PART: dict[str, Phase] = {
+    "compute": "compute",
+    "recompute": "compute",
+    "optimizer": "optimizer",
+    "tp": "collectives",
+    "zero": "collectives",
+    "dp": "collectives",
+    "ep": "all-to-all",
+    "pp": "send-recv",
+    "offload": "copies",
+    "host": "idle",
+}
+"""The phase of a part of the modelled step."""
+
+CONTEXT: dict[str, Phase] = {
+    "ring": "send-recv",
+    "gather": "collectives",
+    "ulysses": "all-to-all",
+}
+"""The phase of context parallelism, by how it communicates."""
+
+BUSY = [phase for phase in PHASES if phase != "idle"]
+NAMES = 2
+"""Kernels of a kind that are named."""
+
+
+def compare_traces(
+    modelled: Path, real: Path, stage: int | None = None
+) -> TraceComparison:
+    """Return the phases of a modelled step and of a measured one side by side.
+
+    Args:
+        modelled: A trace that `solve --trace` wrote.
+        real: A trace of `torch.profiler`, of one rank.
+        stage: The pipeline stage of that rank; without, the busiest one.
+
+    Raises:
+        SpecError: a file is no trace, or not of that kind, or has no such stage.
+    """
+    own = _modelled(read_trace(modelled), modelled)
+    chosen = _stage(own, stage, modelled)
+    model = own.phases[chosen]
+    told = measured(read_trace(real).slices)
+    if not told.work or not told.windows:
+        wanted = "expected kernels of a GPU, or operators, as torch.profiler writes"
+        raise SpecError(f"{printable(str(real))}: has no work in it; {wanted}")
+    return TraceComparison(
+        title=own.title,
+        stage=chosen,
+        stages=len(own.phases),
+        steps=len(told.windows),
+        is_gpu=told.is_gpu,
+        modelled_s=own.end_s,
+        measured_s=_mean([w.end_s - w.start_s for w in told.windows]),
+        phases=tuple(_phases(model, own.end_s, told)),
+        kernels=tuple(_kernels(told)),
+        notes=tuple(_notes(told)),
+    )
+
+
+class _Model:
+    """A trace of Meshwright's: the seconds of each stage by phase."""
+
+    def __init__(self, trace: Trace) -> None:
+        exchange = CONTEXT[str(trace.about.get("context_exchange", "ring"))]
+        self.title = str(trace.about.get("title", ""))
+        self.phases: dict[int, dict[Phase, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
+        self.end_s = max(own.end_s for own in trace.slices)
+        for own in trace.slices:
+            phase = exchange if own.category == "cp" else None
+            phase = phase or PHASE_OF_PART.get(own.category)
+            if phase is not None:
+                seconds = own.end_s - own.start_s
+                self.phases[int(own.thread[0])][phase] += seconds
+
+
+def _modelled(trace: Trace, path: Path) -> _Model:
+    where = printable(str(path))
+    if trace.about.get("producer") != "meshwright":
+        raise SpecError(f"{where}: not a modelled trace; `solve --trace` writes one")
+    try:
+        own = _Model(trace)
+    except (KeyError, ValueError):
+        raise SpecError(f"{where}: a modelled trace that was changed") from None
+    if not own.phases:
+        raise SpecError(f"{where}: a modelled trace that was changed")
+    return own
+
+
+def _stage(own: _Model, stage: int | None, path: Path) -> int:
+    if stage is None:
+        return max(own.phases, key=lambda e: (sum(own.phases[e].values()), -e))
+    if stage not in own.phases:
+        has = f"{printable(str(path))} has stages 0 to {max(own.phases)}"
+        raise SpecError(f"--stage {stage}: no such stage; {has}")
+    return stage
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _phases(
+    model: Mapping[Phase, float], modelled_s: float, told: Measured
+) -> Iterator[PhaseTimes]:
+    """Yield the phases of a step; idle is what is left of it."""
+    sets = [
+        _intervals([own for own in told.work if PHASE_OF[own.kind] == phase])
+        for phase in BUSY
+    ]
+    per_step = [_in_window(sets, window) for window in told.windows]
+    busy_s = sum(model.get(phase, 0.0) for phase in BUSY)
+    for index, phase in enumerate(BUSY):
+        yield PhaseTimes(
+            phase=phase,
+            modelled_s=model.get(phase, 0.0),
+            measured_s=_mean([seen[index] for seen, _ in per_step]),
+            busy_s=_mean([busy[index] for _, busy in per_step]),
+        )
+    rest = [
+        window.end_s - window.start_s - sum(seen)
+        for window, (seen, _) in zip(told.windows, per_step, strict=True)
+    ]
+    idle_s = max(_mean(rest), 0.0)
+    yield PhaseTimes(
+        phase="idle", modelled_s=modelled_s - busy_s, measured_s=idle_s, busy_s=idle_s
+    )
+
+
+def _intervals(work: list[Work]) -> Floats:
+    spans = [(own.start_s, own.end_s) for own in work]
+    return merged(np.array(spans)) if spans else NONE
+
+
+def _in_window(sets: list[Floats], window: Window) -> tuple[list[float], list[float]]:
+    """Return what is seen of each phase in a step, and all of it."""
+    inside = [clipped(own, *window) for own in sets]
+    return lengths_in_turn(inside), [length(own) for own in inside]
+
+
+def _kernels(told: Measured) -> Iterator[KernelKind]:
+    """Yield the measured work by kind, in one step."""
+    counts: Counter[str] = Counter()
+    names: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for own in told.work:
+        if any(w.start_s <= own.start_s < w.end_s for w in told.windows):
+            counts[own.kind] += 1
+            names[own.kind][own.name] += own.end_s - own.start_s
+    steps = len(told.windows)
+    for kind, phase in PHASE_OF.items():
+        if counts[kind]:
+            by_time = sorted(names[kind], key=names[kind].__getitem__, reverse=True)
+            yield KernelKind(
+                kind=kind,
+                phase=phase,
+                count=counts[kind] / steps,
+                seconds=sum(names[kind].values()) / steps,
+                names=tuple(map(printable, by_time[:NAMES])),
+            )
+
+
+def _notes(told: Measured) -> Iterator[str]:
+    if not told.is_gpu:
+        yield "The trace has no kernels of a GPU; operators of the CPU stand for them."
+    if told.others:
+        yield f"{told.others} more devices of the trace are left out: a rank has one."
+    known = sum(own.end_s - own.start_s for own in told.work if own.kind == "other")
+    whole = sum(own.end_s - own.start_s for own in told.work)
+    if known > 0.05 * whole:
+        share = f"{known / whole:.0%} of the work"
+        yield f"The names of {share} say nothing of its kind; it counts as compute."
