@@ -23,7 +23,7 @@ from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import best_of_groups, summarise
 from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.techniques import PLAIN
+from meshwright.plans.plan_techniques import PLAIN
 from meshwright.sweeps.trade_off import (
     Solve,
     TradeOff,

@@ -18,7 +18,7 @@ from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.spec.base import Count, CountOrNone
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.techniques import techniques
+from meshwright.plans.plan_techniques import techniques
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.search_run import OnRow, SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.techniques import PLAIN, techniques
+from meshwright.plans.plan_techniques import PLAIN, techniques
 
 Solve = Callable[[Case], Row]
 """Returns the row of a case."""
