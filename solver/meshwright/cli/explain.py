@@ -14,14 +14,17 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    TraceOption,
     check_writable,
     formatted,
     tell,
     write,
 )
+from meshwright.cli.trace import write_trace
 from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
+    from meshwright.plans.plan import Plan
     from meshwright.report.tables import Section
     from meshwright.results.explanation import Explanation
     from meshwright.results.serving_explanation import ServingExplanation
@@ -54,11 +57,13 @@ def explain(
         typer.Option("--collectives", help="Add the ledger of the plan's collectives."),
     ] = False,
     profile: ProfileOption = DEFAULT_PROFILE,
+    trace: TraceOption = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
     """Say why a plan does not fit, what would mend it, and at what price."""
     check_writable(output)
+    check_writable(trace, "--trace")
     if rules:
         write(_rules(spec, output_format), output)
         return
@@ -67,8 +72,10 @@ def explain(
     with interruptible() as interrupt:
         loaded, pins = _loaded(spec, plan)
         from meshwright.api.explain import explain as explain_spec
+        from meshwright.api.options import refuse_beside_inference
         from meshwright.cli.progress import Progress
 
+        refuse_beside_inference(loaded, {"--trace": trace is not None})
         with Progress() as progress:
             progress.say("solving what is asked, and what is near it")
             told = explain_spec(
@@ -81,6 +88,8 @@ def explain(
             )
             text = formatted(output_format, lambda: _sections(told), told.to_dict)
         write(text, output)
+        if trace is not None:
+            write_trace(loaded, _plan(told), profile, trace)
     if interrupt.is_asked:
         tell(["stopped by Ctrl-C; what was not worked out is left out"])
     raise typer.Exit(UNDECIDED if interrupt.is_asked else _exit_code(told))
@@ -105,6 +114,15 @@ def _sections(told: Explanation | ServingExplanation) -> list[Section]:
     if isinstance(told, ServingExplanation):
         return explanation_sections(told)
     return explain_sections(told)
+
+
+def _plan(told: Explanation | ServingExplanation) -> Plan | None:
+    """Return the plan that is explained, or the one that comes closest to fitting."""
+    from meshwright.results.explanation import Explanation
+
+    if not isinstance(told, Explanation):
+        return None
+    return told.plan.plan if told.plan else told.nearest
 
 
 def _exit_code(told: Explanation | ServingExplanation) -> int:

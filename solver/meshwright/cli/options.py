@@ -42,6 +42,14 @@ ProfileOption = Annotated[
     ),
 ]
 
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the modelled step here as a trace that Perfetto opens "
+        "(https://ui.perfetto.dev); see `meshwright compare-trace`."
+    ),
+]
+
 
 def check_folder(folder: Path | None, option: str) -> None:
     """Refuse a folder that is not there, before any work.

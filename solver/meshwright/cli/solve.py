@@ -16,15 +16,18 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    TraceOption,
     check_folder,
     check_writable,
     formatted,
     tell,
     write,
 )
+from meshwright.cli.trace import write_trace
 
 if TYPE_CHECKING:
     from meshwright.deadline import Interrupt
+    from meshwright.plans.plan import Plan
     from meshwright.report.tables import Section
     from meshwright.results.outcome import Outcome
     from meshwright.results.serving import ServingOutcome
@@ -82,6 +85,7 @@ def solve(
             "`meshwright export`. A folder."
         ),
     ] = None,
+    trace: TraceOption = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -89,6 +93,7 @@ def solve(
     check_writable(output)
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
+    check_writable(trace, "--trace")
     with interruptible() as interrupt:
         loaded = _loaded(spec, pin)
         from meshwright.api.options import refuse_beside_inference
@@ -98,7 +103,7 @@ def solve(
         is_fitted = profile != DEFAULT_PROFILE
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
         given["--ideal"] = ideal
-        given["--export"] = export is not None
+        given |= {"--export": export is not None, "--trace": trace is not None}
         refuse_beside_inference(loaded, given)
         with Progress() as progress:
             outcome = solve_spec(
@@ -119,6 +124,8 @@ def solve(
             _write_ranks(outcome, ranks)
         if export is not None and outcome.best is not None:
             _export(loaded, outcome, export)
+        if trace is not None:
+            write_trace(loaded, _plan(outcome), profile, trace)
     raise typer.Exit(_exit_code(outcome, interrupt))
 
 
@@ -149,6 +156,14 @@ def _exit_code(outcome: Outcome | ServingOutcome, interrupt: Interrupt) -> int:
     if outcome.status == "feasible" and outcome.is_stopped:
         return UNDECIDED
     return OF_STATUS[outcome.status]
+
+
+def _plan(outcome: Outcome | ServingOutcome) -> Plan | None:
+    from meshwright.results.outcome import Outcome
+
+    if not isinstance(outcome, Outcome) or outcome.best is None:
+        return None
+    return outcome.best.plan
 
 
 def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:

@@ -136,25 +136,33 @@ class StageTimes:
 
     seconds: Parts
     """Per micro-batch, by part."""
-    forward_s: Floats
-    """The forward part of `seconds`."""
+    forward: Parts
+    """The forward's share of `seconds`, by part."""
     weight_s: Floats
     """The part of `seconds` in weight gradients that may wait."""
     sync: Parts
     """At the end of the step, by part."""
 
+    @property
+    def forward_s(self) -> Floats:
+        """Return the seconds of the forward per micro-batch."""
+        return total(self.forward)
+
 
 def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     """Return the times of stages; `rows` and `time` have one row."""
-    vpp, forward_s = int(rows.vpp[0]), split.layers * total(time.forward)
+    vpp, ends = int(rows.vpp[0]), _Ends(len(split.layers))
     # Sends onward belong to the forward, and so does a third of the ends.
     onward, _ = sends(len(split.layers), vpp)
-    at_ends = onward * float(time.send_s[0])
-    at_ends[-1] += float(total(time.last)[0]) / 3
-    at_ends[0] += float(total(time.first)[0]) / 3
+    forward = [
+        scaled(time.forward, split.layers),
+        scaled(where(ends.last, time.last), 1 / 3),
+        scaled(where(ends.first, time.first), 1 / 3),
+        {"pp": onward * time.send_s},
+    ]
     return StageTimes(
         seconds=stage_seconds(time, split, vpp),
-        forward_s=forward_s + at_ends,
+        forward=added(forward),
         weight_s=stage_weight_seconds(time, split),
         sync=stage_sync_seconds(time, split),
     )
@@ -177,7 +185,7 @@ def times_on_kinds(kinds: Sequence[StageTimes], kind: Ints) -> StageTimes:
 
     return StageTimes(
         seconds=chosen_parts([times.seconds for times in kinds]),
-        forward_s=chosen([times.forward_s for times in kinds]),
+        forward=chosen_parts([times.forward for times in kinds]),
         weight_s=chosen([times.weight_s for times in kinds]),
         sync=chosen_parts([times.sync for times in kinds]),
     )

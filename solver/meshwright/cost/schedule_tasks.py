@@ -4,17 +4,69 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from meshwright.plans.schedules.schedule import Schedule
 from meshwright.plans.schedules.table import SCHEDULES
-from meshwright.plans.schedules.tasks import KINDS, Tasks
+from meshwright.plans.schedules.tasks import KINDS, Task, Tasks
 
 ChunkParts = Sequence[Sequence[float]]
 """For every stage, how often the seconds of each chunk are in those of the stage."""
 
 
-def longest_path_s(
+class Span(NamedTuple):
+    """When a stage runs a task, seconds from the start of the step."""
+
+    stage: int
+    task: Task
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class TaskGraph:
+    """The tasks of a step, the order of every stage's, and how long they take."""
+
+    tasks: Tasks
+    orders: list[list[int]]
+    """The tasks of every stage as it runs them, by number."""
+    seconds: list[float]
+    """What a task takes, by its number over the micro-batches."""
+
+    @cached_property
+    def ends_s(self) -> list[float]:
+        """Return when every task ends; see `end_times_s`."""
+        return end_times_s(self.tasks, self.orders, self.seconds)
+
+    @property
+    def longest_path_s(self) -> float:
+        """Return when the last task ends."""
+        return max(self.ends_s[order[-1]] for order in self.orders)
+
+    @property
+    def spans(self) -> list[Span]:
+        """Return when every task runs, those of a stage in their order."""
+        spans = []
+        for stage, order in enumerate(self.orders):
+            clock_s = 0.0
+            for number in order:
+                start_s = max(self.ends_s[self.tasks.source(number)], clock_s)
+                clock_s = self.ends_s[number]
+                spans.append(Span(stage, self.tasks.task(number), start_s, clock_s))
+        return spans
+
+    @property
+    def in_order(self) -> list[int]:
+        """Return the tasks of all stages, each after those that it waits for."""
+        depth = end_times_s(self.tasks, self.orders, [1.0] * len(self.seconds))
+        every = [number for order in self.orders for number in order]
+        return sorted(every, key=depth.__getitem__)
+
+
+def task_graph(
     forward_s: Sequence[float],
     backward_s: Sequence[float],
     weight_s: Sequence[float],
@@ -22,8 +74,8 @@ def longest_path_s(
     schedule: int,
     vpp: int,
     parts: ChunkParts | None = None,
-) -> float:
-    """Return the longest path through the schedule's task graph, seconds.
+) -> TaskGraph:
+    """Return the schedule's task graph.
 
     `forward_s`, `backward_s` (for inputs) and `weight_s` are each stage's seconds per
     micro-batch, all chunks together; `parts` is as in `chunk_seconds`.
@@ -31,8 +83,7 @@ def longest_path_s(
     tasks, rules = Tasks(len(forward_s), microbatches, vpp), SCHEDULES[schedule]
     seconds = chunk_seconds(forward_s, backward_s, weight_s, rules, vpp, parts)
     orders = [rules.order(tasks, stage) for stage in range(tasks.stages)]
-    ends_s = end_times_s(tasks, orders, seconds)
-    return max(ends_s[order[-1]] for order in orders)
+    return TaskGraph(tasks, orders, seconds)
 
 
 def end_times_s(

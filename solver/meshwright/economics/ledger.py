@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from meshwright.check.check import rows_by_kind
+from meshwright.check.scored import rows_by_kind
 from meshwright.cost import host, traffic
 from meshwright.cost.blocks import Block, Operations, blocks
 from meshwright.cost.job import Job

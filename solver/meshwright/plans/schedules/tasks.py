@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from meshwright.spec.microbatch_groups import group_size
 
@@ -12,6 +12,14 @@ Kind = Literal["F", "B", "W"]
 """Forward; backward, only for inputs where W is a task; weight gradients."""
 
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
+
+
+class Task(NamedTuple):
+    """One micro-batch's pass through one chunk of a stage's layers."""
+
+    kind: Kind
+    microbatch: int
+    chunk: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,17 @@ class Tasks:
             for chunk in range(self.vpp)
             for index in range(first, min(first + group, m))
         ]
+
+    def task(self, number: int) -> Task:
+        """Return a task by its number."""
+        kind, index = divmod(number, self.per_kind)
+        place, microbatch = divmod(index, self.microbatches)
+        chunk = place // self.stages
+        return Task(KINDS[kind], microbatch, self.vpp - 1 - chunk if kind else chunk)
+
+    def source(self, number: int) -> int:
+        """Return the task that a task waits for; negative where there is none."""
+        return number - self.sources[number // self.per_kind]
 
     def forwards(self, stage: int) -> list[int]:
         """Return the forwards of a stage in order."""

@@ -1,0 +1,96 @@
+"""The modelled step on a clock: what every stage does when, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from meshwright.plans.plan import Plan
+
+
+class TaskSpan(NamedTuple):
+    """When a stage runs a task, seconds from the start of the step."""
+
+    kind: str
+    """F, B or W: forward, backward, gradients of weights."""
+    microbatch: int
+    chunk: int
+    start_s: float
+    end_s: float
+
+
+class Held(NamedTuple):
+    """What a GPU of a stage holds of micro-batches in flight, from a time on."""
+
+    at_s: float
+    activations_gib: float
+    logits_gib: float
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Micro-batches in the middle of a long step that are not shown one by one."""
+
+    start_s: float
+    seconds: float
+    microbatches: int
+
+
+@dataclass(frozen=True)
+class StageTimeline:
+    """One pipeline stage of the step: all its GPUs do the same."""
+
+    layers: int
+    gpu: str
+    """Name of its GPUs, where those of stages differ."""
+    tasks: tuple[TaskSpan, ...]
+    """In the order in which they run."""
+    parts: Mapping[tuple[str, int], Mapping[str, float]]
+    """Of a kind of task and a chunk, the seconds by part, as they follow each other."""
+    folded: Mapping[str, float]
+    """Seconds by part of the micro-batches that are not shown."""
+    sync: Mapping[str, float]
+    """Seconds by part at the end of the step, after all micro-batches."""
+    fixed_gib: Mapping[str, float]
+    """Memory that does not change over the step, by part."""
+    held: tuple[Held, ...]
+    usable_gib: float
+
+    @property
+    def busy_s(self) -> dict[str, float]:
+        """Return the seconds of the whole step by part."""
+        busy = dict(self.folded)
+        for task in self.tasks:
+            for name, seconds in self.parts[task.kind, task.chunk].items():
+                busy[name] = busy.get(name, 0.0) + seconds
+        for name, seconds in self.sync.items():
+            busy[name] = busy.get(name, 0.0) + seconds
+        return busy
+
+    @property
+    def microbatches_s(self) -> float:
+        """Return the seconds of all micro-batches, without the end of the step."""
+        return sum(self.busy_s.values()) - sum(self.sync.values())
+
+    @property
+    def peak_gib(self) -> float:
+        """Return the most memory at any time."""
+        moving = max(own.activations_gib + own.logits_gib for own in self.held)
+        return sum(self.fixed_gib.values()) + moving
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The step of a plan, by the task graph of its schedule."""
+
+    title: str
+    plan: Plan
+    step_s: float
+    """By the closed form, which plans are chosen by."""
+    schedule_s: float
+    """By the task graph: the end of this timeline."""
+    pipeline_s: float
+    """When the last micro-batch ends, and the end of the step begins."""
+    stages: tuple[StageTimeline, ...]
+    fold: Fold | None = None
