@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from meshwright.api.export import export as export
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
+    from meshwright.api.report import report as report
     from meshwright.api.search import search as search
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
@@ -79,6 +80,7 @@ _ROOMS = {
     "compare": "api.compare",
     "search": "api.search",
     "price": "api.price",
+    "report": "api.report",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
     "Plan": "plans.plan",
