@@ -58,7 +58,8 @@ def report(
     """
     efficiencies = read_profile(profile)
     drawn = [_drawn(spec, own, efficiencies) for own in _named_plans(answer)]
-    return answer_page(told_of(answer, _near(spec, answer, efficiencies)), drawn)
+    near = _near(spec, answer, efficiencies)
+    return answer_page(told_of(answer, near, spec.limits.risk), drawn)
 
 
 def _drawn(spec: Spec, named: Named, profile: Profile) -> DrawnPlan:
@@ -70,7 +71,7 @@ def _drawn(spec: Spec, named: Named, profile: Profile) -> DrawnPlan:
         timeline=timeline(job, plan),
         capacity_gib=_capacity_gib(job, plan),
         cluster=job.spec.cluster,
-        launch=_launch(job.spec, plan),
+        launch=_launch(job.spec, plan) if not note else Launch(),
         note=note,
     )
 
@@ -137,8 +138,9 @@ def _known_plans(answer: Answer) -> Iterator[tuple[Plan, str]]:
             if compared.plan is not None:
                 yield compared.plan.plan, compared.name
     elif isinstance(answer, Explanation):
-        if answer.plan is not None:
-            yield answer.plan.plan, "asked about"
+        is_best = answer.best is not None and answer.best.best == answer.plan
+        if answer.plan is not None and not is_best:
+            yield answer.plan.plan, "the plan asked about"
         if answer.best is not None:
             yield from _plans_of_outcome(answer.best)
         for axis in answer.degrees.axes if answer.degrees else ():

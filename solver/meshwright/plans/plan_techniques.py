@@ -19,9 +19,6 @@ def techniques(plan: Plan) -> frozenset[str]:
 
 
 def technique_names(plan: Plan) -> str:
-    """Return what a plan does in the words of the field, such as 'TP + PP, offload'."""
+    """Return what a plan does in the words of the field, such as 'TP + PP'."""
     degrees = {"TP": plan.tp, "PP": plan.pp, "DP/ZeRO": plan.dp, "CP": plan.cp}
-    used = " + ".join(name for name, degree in degrees.items() if degree > 1)
-    more = {"recompute": plan.recompute, "offload": plan.offload}
-    words = [name for name, mode in more.items() if mode != "none"]
-    return ", ".join([used or "one GPU", *words])
+    return " + ".join(name for name, n in degrees.items() if n > 1) or "one GPU"

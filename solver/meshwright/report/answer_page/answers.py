@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.plans.plan_techniques import technique_names
@@ -35,12 +35,22 @@ class Told:
     groups: Sequence[Group]
     near: Sequence[dict[str, Any]] = ()
     worth: Sequence[dict[str, Any]] = field(default_factory=list)
+    has_plan: bool = True
+    """Whether a plan fits; if none does, the reasons come first."""
     is_comparison: bool = False
+    risk: float = 0.0
+    """The risk of running out of memory that the spec accepts."""
 
 
-def told_of(answer: Answer, near: Iterable[NearPlan]) -> Told:
-    """Return what the page tells of an answer, and of plans near the best."""
-    known = [_near(plan) for plan in near]
+def told_of(answer: Answer, near: Iterable[NearPlan], risk: float) -> Told:
+    """Return what the page tells of an answer, and of plans near the best.
+
+    `risk` is that of running out of memory which the spec accepts.
+    """
+    return replace(_told(answer, [_near(plan) for plan in near]), risk=risk)
+
+
+def _told(answer: Answer, known: list[dict[str, Any]]) -> Told:
     if isinstance(answer, Outcome):
         return _of_outcome(answer, known)
     if isinstance(answer, Explanation):
@@ -54,7 +64,7 @@ def told_of(answer: Answer, near: Iterable[NearPlan]) -> Told:
 def _of_outcome(outcome: Outcome, near: list[dict[str, Any]]) -> Told:
     best = outcome.best
     if best is None:
-        return Told(outcome.title, answer_lines(outcome).lines, ())
+        return Told(outcome.title, answer_lines(outcome).lines, (), has_plan=False)
     limits = framework_limit_sections(outcome.framework_limits, best.step_s)
     groups: list[Group] = [
         ("choices", "What else was found", [*choice_sections(outcome), *limits]),
@@ -91,7 +101,8 @@ def _of_explanation(explanation: Explanation, near: list[dict[str, Any]]) -> Tol
             )
         )
     lines = first.lines if hasattr(first, "lines") else ()
-    return Told(explanation.title, lines, groups, near, list(_worth(explanation)))
+    worth = list(_worth(explanation))
+    return Told(explanation.title, lines, groups, near, worth, explanation.fits)
 
 
 def _worth(explanation: Explanation) -> Iterator[dict[str, Any]]:

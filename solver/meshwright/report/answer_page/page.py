@@ -33,6 +33,8 @@ def answer_page(told: Told, plans: Sequence[DrawnPlan]) -> str:
         "verdict": [line.strip() for line in told.verdict],
         "isComparison": told.is_comparison,
         "plans": [plan_data(plan, i, each) for i, plan in enumerate(plans)],
+        "hasPlan": told.has_plan,
+        "risk": told.risk,
         "near": told.near,
         "worth": told.worth,
         "sections": [

@@ -49,9 +49,11 @@ def _facts(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     yield "Fits with probability", probability_text(priced.fit_probability)
 
 
-def _launch(launch: Launch) -> dict[str, Any]:
+def _launch(launch: Launch) -> dict[str, Any] | None:
     if launch.refused:
         return {"refused": launch.refused}
+    if not launch.files:
+        return None
     texts = dict(launch.files)
     name = "launch.sh" if "launch.sh" in texts else next(iter(texts))
     lines = texts[name].rstrip().splitlines()

@@ -59,15 +59,10 @@ function pointMark([name, kind, count], at, width, points) {
   const own = shape(kind === "gpu" ? "rect" : "circle", { ...mark, fill: POINTS[kind], stroke: "var(--ground)", "stroke-width": 1.5 }, tip);
   const short = room < 44 ? name.replace(/^\D+/, "") : fitted(label, room);
   const isBeside = kind === "switch" && room > 300;
-  const told = isBeside ? text(x + size + 6, y + 4, label) : text(x, y + size + 14, short, { anchor: "middle" });
-  return room < 16 ? [own] : [own, halo(told), told];
-}
-
-/** Return text as a ground on which the same text can be read above lines. */
-function halo(told) {
-  const own = told.cloneNode(true);
-  own.setAttribute("style", "stroke: var(--ground); stroke-width: 4; stroke-linejoin: round");
-  return own;
+  const told = isBeside
+    ? text(x + size + 6, y + 4, label, { kind: "halo" })
+    : text(x, y + size + 14, short, { anchor: "middle", kind: "halo" });
+  return room < 16 ? [own] : [own, told];
 }
 
 function toldOfBottleneck(plan, phase) {

@@ -73,7 +73,7 @@ function stackedBars(width, rows, colourOf, limit, format, marks = []) {
   const totals = rows.map((row, i) => toldOf(row, scale(limit) + 8, top + i * ROW_PX + 19));
   const lines = marks.flatMap(({ at, name, colour }, i) => [
     shape("line", { x1: scale(at), x2: scale(at), y1: 15 * i + 10, y2: bottom, stroke: colour, "stroke-width": 1.6, "stroke-dasharray": i ? "none" : "5 3" }),
-    text(scale(at) - 5, 15 * i + 14, name, { anchor: "end" }),
+    text(scale(at) - 5, 15 * i + 14, name, { anchor: "end", kind: "halo" }),
   ]);
   const across = ticks(limit, width < 500 ? 3 : 6);
   return canvas(width, bottom + 22, ...gridX(across, scale, top, bottom, format), ...drawn, ...totals, ...lines);

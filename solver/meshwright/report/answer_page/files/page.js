@@ -65,9 +65,10 @@ function draw() {
   const several = PAGE.plans.length > 1;
   document.getElementById("main").replaceChildren(
     ...(PAGE.isComparison && several ? [heading("side", "Side by side", sideBySideFigure(PAGE.plans).element)] : []),
+    ...(PAGE.hasPlan ? [] : answerParts()),
     ...(several ? [chooser()] : []),
     ...(chosen ? planParts(chosen) : []),
-    ...answerParts(),
+    ...(PAGE.hasPlan ? answerParts() : []),
   );
   const titles = [...document.querySelectorAll("h2")].map((own) => make("a", { href: `#${own.id}` }, own.textContent));
   document.getElementById("contents").replaceChildren(...titles);
