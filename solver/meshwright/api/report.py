@@ -20,7 +20,6 @@ from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
-from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.spec import Spec
 
 MOST_DRAWN = 8

@@ -24,7 +24,11 @@ POLICY = f"{STRICT_POLICY} 'unsafe-eval'"
 
 
 def filled_page(
-    template: str, title: str, json: str, scripts: Sequence[str], style: str = "",
+    template: str,
+    title: str,
+    json: str,
+    scripts: Sequence[str],
+    style: str = "",
     policy: str = POLICY,
 ) -> str:
     """Return a page: the template filled with title, data, style and scripts.

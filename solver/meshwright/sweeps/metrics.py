@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from meshwright.economics import prices
+from meshwright.plans.plan_techniques import techniques
 from meshwright.report.tables import seconds_text
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.spec.base import Count, CountOrNone
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.plans.plan_techniques import techniques
 
 
 @dataclass(frozen=True)

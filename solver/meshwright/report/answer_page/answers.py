@@ -55,8 +55,8 @@ def _told(answer: Answer, known: list[dict[str, Any]]) -> Told:
         return _of_outcome(answer, known)
     if isinstance(answer, Explanation):
         return _of_explanation(answer, known)
-    first, *others = compare_sections(answer)
-    groups = [("compared", "The comparison in full", others)]
+    sections = compare_sections(answer)[1:]
+    groups = [("compared", "The comparison in full", sections)]
     lines = tuple(_comparison_lines(answer))
     return Told(answer.title, lines, groups, known, is_comparison=True)
 
@@ -84,7 +84,10 @@ def _outcome_lines(outcome: Outcome) -> tuple[str, ...]:
         return (speed,)
     if outcome.status == "optimal":
         count = certificate.counts.skeletons
-        return speed, f"Proven: none of {count:,} legal skeletons is faster in the model."
+        return (
+            speed,
+            f"Proven: none of {count:,} legal skeletons is faster in the model.",
+        )
     least = seconds_text(certificate.bound_s)
     return speed, f"Not proven: none takes less than {least} ({certificate.gap:.2%})."
 
@@ -128,15 +131,14 @@ def _worth(explanation: Explanation) -> Iterator[dict[str, Any]]:
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
-    fitting = [one for one in comparison.plans if one.plan is not None]
+    fitting = [(own.name, own.plan) for own in comparison.plans if own.plan]
     if not fitting:
         yield "None of the plans fits."
-    for one, next_one in zip(fitting[:1], fitting[1:2] or [None], strict=True):
-        assert one.plan is not None
-        yield f"{one.name} is the fastest: {seconds_text(one.plan.step_s)} a step."
-        if next_one is not None and next_one.plan is not None:
-            loss = next_one.plan.step_s / one.plan.step_s - 1
-            yield f"Next is {next_one.name}, {loss:.1%} slower."
+    for rank, (name, plan) in enumerate(fitting[:2]):
+        if rank == 0:
+            yield f"{name} is the fastest: {seconds_text(plan.step_s)} a step."
+        else:
+            yield f"Next is {name}, {plan.step_s / fitting[0][1].step_s - 1:.1%} slower."
     for one in comparison.plans:
         if one.plan is None:
             yield f"{one.name} does not fit: {'; '.join(map(str, one.broken_rules))}"

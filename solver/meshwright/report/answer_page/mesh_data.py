@@ -29,7 +29,7 @@ DOES = {
 
 
 def mesh_data(cluster: Cluster, plan: Plan) -> dict[str, Any]:
-    """Return the hosts to draw, with the rank of each GPU and its place on each axis."""
+    """Return the hosts to draw, and the place of each of their GPUs on each axis."""
     ranks = rank_map(cluster, plan)
     used = [axis for axis in AXES if int(np.prod(plan.mesh[axis])) > 1]
     notes = _hosts(ranks, used)

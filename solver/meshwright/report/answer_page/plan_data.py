@@ -80,7 +80,7 @@ def _memory(drawn: DrawnPlan) -> dict[str, Any]:
     for alike, group in groupby(range(len(cells)), key=lambda index: cells[index]):
         members = list(group)
         first, last = members[0], members[-1]
-        span = f"stage {first}" if first == last else f"stages {first}–{last}"
+        span = f"stage {first}" if first == last else f"stages {first}-{last}"
         groups.append({"label": span, **alike})
     fullest = max(stages, key=lambda stage: stage.total_gib - stage.usable_gib)
     left = fullest.usable_gib - fullest.total_gib

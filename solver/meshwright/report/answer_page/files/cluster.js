@@ -61,8 +61,13 @@ function pointMark([name, kind, count], at, width, points) {
   const isBeside = kind === "switch" && room > 300;
   const told = isBeside
     ? text(x + size + 6, y + 4, label, { kind: "halo" })
-    : text(x, y + size + 14, short, { anchor: "middle", kind: "halo" });
+    : text(x, y + size + 14, short, { anchor: anchorAt(x, width), kind: "halo" });
   return room < 16 ? [own] : [own, told];
+}
+
+/** Return how text is set so that it keeps within a drawing. */
+function anchorAt(x, width) {
+  return x < 40 ? "start" : x > width - 40 ? "end" : "middle";
 }
 
 function toldOfBottleneck(plan, phase) {
