@@ -49,7 +49,7 @@ def test_every_chart_is_drawn_and_has_its_data(
 ) -> None:
     opened = open_file(written(name, tmp_path), WIDE)
     figures = opened.locator("figure")
-    assert figures.count() >= 6
+    assert figures.count() >= 5
     for figure in figures.all():
         marks = figure.locator("svg rect, svg path, svg circle, svg line")
         assert marks.count() > 2

@@ -18,9 +18,28 @@ PLAN_FIELDS = tuple(
 """Plan fields that hold a single value."""
 
 
-def page_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return columns with a value per case, and the details of every case."""
-    return {"columns": list(_columns(rows)), "cases": [_case(row) for row in rows]}
+def page_data(rows: Sequence[Row], front: Sequence[str] = ()) -> dict[str, Any]:
+    """Return columns with a value per case, and the details of every case.
+
+    `front` names the metrics on whose front the page opens; only two can be drawn.
+    """
+    return {
+        "columns": list(_columns(rows)),
+        "cases": [_case(row) for row in rows],
+        "labels": _labels([row.name for row in rows]),
+        "front": front[:2],
+    }
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return names without the words, between commas, that all of them share.
+
+    Names stay as they are where nothing would be left to tell them apart.
+    """
+    words = [name.split(", ") for name in names]
+    shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    labels = [", ".join(word for word in own if word not in shared) for own in words]
+    return labels if len(set(labels)) == len(set(names)) and all(labels) else [*names]
 
 
 def _columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:

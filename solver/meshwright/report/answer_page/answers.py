@@ -138,7 +138,8 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
         if rank == 0:
             yield f"{name} is the fastest: {seconds_text(plan.step_s)} a step."
         else:
-            yield f"Next is {name}, {plan.step_s / fitting[0][1].step_s - 1:.1%} slower."
+            loss = plan.step_s / fitting[0][1].step_s - 1
+            yield f"Next is {name}, {loss:.1%} slower."
     for one in comparison.plans:
         if one.plan is None:
             yield f"{one.name} does not fit: {'; '.join(map(str, one.broken_rules))}"

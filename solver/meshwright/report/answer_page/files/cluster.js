@@ -60,7 +60,7 @@ function pointMark([name, kind, count], at, width, points) {
   const short = room < 44 ? name.replace(/^\D+/, "") : fitted(label, room);
   const isBeside = kind === "switch" && room > 300;
   const told = isBeside
-    ? text(x + size + 6, y + 4, label, { kind: "halo" })
+    ? text(x > width * 0.7 ? x - size - 6 : x + size + 6, y + 4, label, { anchor: x > width * 0.7 ? "end" : "start", kind: "halo" })
     : text(x, y + size + 14, short, { anchor: anchorAt(x, width), kind: "halo" });
   return room < 16 ? [own] : [own, told];
 }
