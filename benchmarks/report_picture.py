@@ -26,7 +26,7 @@ def main() -> None:
     path = shutil.which("chromium")
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "answer.html"
-        file.write_text(mw.report(spec, mw.solve(spec)), encoding="utf-8")
+        file.write_text(mw.html_report(spec, mw.solve(spec)), encoding="utf-8")
         browser = playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox"]
         )

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from meshwright.api.compare import compare as compare
     from meshwright.api.explain import explain as explain
     from meshwright.api.export import export as export
+    from meshwright.api.html_report import html_report as html_report
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
-    from meshwright.api.report import report as report
     from meshwright.api.search import search as search
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
@@ -80,7 +80,7 @@ _ROOMS = {
     "compare": "api.compare",
     "search": "api.search",
     "price": "api.price",
-    "report": "api.report",
+    "html_report": "api.html_report",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
     "Plan": "plans.plan",

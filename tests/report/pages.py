@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import meshwright as mw
-from meshwright.api.report import report
+from meshwright import html_report
 
 PIPELINE = "gpt-1.3b-2xh100-nvlink"
 POD = "llama3-405b-16384xh100"
@@ -25,16 +25,16 @@ def page(name: str) -> str:
     kind, _, what = name.partition(" ")
     if kind == "pod":
         spec = mw.load(POD, mw.Spec, pins=list(POD_PINS))
-        return report(spec, mw.solve(spec))
+        return html_report(spec, mw.solve(spec))
     if kind == "pipeline":
         spec = mw.load(PIPELINE, mw.Spec, pins=["pp=2"])
-        return report(spec, mw.solve(spec, top=3))
+        return html_report(spec, mw.solve(spec, top=3))
     if kind == "compare":
         spec = mw.load("llama2-13b-8xa100", mw.Spec)
         plans = ["tp=8", "tp=4,pp=2", "zero=3,tp=1,pp=1"]
-        return report(spec, mw.compare(spec, plans))
+        return html_report(spec, mw.compare(spec, plans))
     spec = mw.load(what, mw.Spec)
-    return report(spec, mw.explain(spec) if kind == "explain" else mw.solve(spec))
+    return html_report(spec, mw.explain(spec) if kind == "explain" else mw.solve(spec))
 
 
 SOLVED = "solve gpt-1.3b-2xh100-nvlink"

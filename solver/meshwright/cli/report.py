@@ -22,11 +22,12 @@ def write_report(
     """Write the page of an answer about training, if one is asked for."""
     if path is None:
         return
-    from meshwright.api.report import report
+    from meshwright.api.html_report import html_report
     from meshwright.spec.spec import Spec
 
     assert isinstance(spec, Spec), "refused before"
-    write(report(spec, _training(answer), profile=profile), path, "--report")
+    page = html_report(spec, _training(answer), profile=profile)
+    write(page, path, "--report")
 
 
 def _training(answer: Result) -> Outcome | Explanation | Comparison:

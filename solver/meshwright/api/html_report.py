@@ -1,4 +1,4 @@
-"""Writes an answer as one HTML page: `meshwright.report`."""
+"""Writes an answer as one HTML page: `meshwright.html_report`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Named = tuple[str, Plan, str]
 """Name, plan, and what to know of it first."""
 
 
-def report(
+def html_report(
     spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
 ) -> str:
     """Return an answer as one HTML page that needs no network.
@@ -51,7 +51,7 @@ def report(
     Example:
         >>> import meshwright as mw
         >>> spec = mw.load("gpt-1.3b-2xh100-nvlink")
-        >>> page = mw.report(spec, mw.solve(spec))
+        >>> page = mw.html_report(spec, mw.solve(spec))
         >>> page.startswith("<!doctype html>")
         True
     """
