@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,6 +12,9 @@ from meshwright.report.plan_text import plan_lines
 from meshwright.report.solve import claim_lines
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
+
+_BETWEEN = re.compile(r", | on (?=\d)|(?: \(|\)$|\)(?=,))")
+"""What stands between the words of the name of a case: model, GPUs, machine, ..."""
 
 PLAN_FIELDS = tuple(
     name for name in Plan.model_fields if name not in ("stages", "mesh", "seats")
@@ -32,11 +36,11 @@ def page_data(rows: Sequence[Row], front: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _labels(names: Sequence[str]) -> list[str]:
-    """Return names without the words, between commas, that all of them share.
+    """Return names without the words that all of them share.
 
     Names stay as they are where nothing would be left to tell them apart.
     """
-    words = [name.split(", ") for name in names]
+    words = [[word for word in _BETWEEN.split(name) if word] for name in names]
     shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
     labels = [", ".join(word for word in own if word not in shared) for own in words]
     return labels if len(set(labels)) == len(set(names)) and all(labels) else [*names]
