@@ -8,7 +8,7 @@ from typing import Any
 
 from meshwright.report.answer_page.numbers import rounded
 from meshwright.results.priced_plan import LinkLoad, PricedPlan
-from meshwright.spec.cluster import Cluster
+from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.topology.diagram import Diagram, draw_cluster
 
 MOST_LOADS = 200
@@ -49,7 +49,9 @@ def cluster_data(cluster: Cluster, priced: PricedPlan) -> dict[str, Any]:
 
 
 def _told(cluster: Cluster, sketch: Diagram) -> str:
-    whole = f"{cluster.gpus:,} x {cluster.topology.gpu.name}"
+    kinds = cluster.kinds if isinstance(cluster, StagedCluster) else [cluster.topology]
+    names = " and ".join(dict.fromkeys(kind.gpu.name for kind in kinds))
+    whole = f"{cluster.gpus:,} x {names}"
     return f"{whole}, drawn: {sketch.part}." if sketch.part else f"{whole}."
 
 

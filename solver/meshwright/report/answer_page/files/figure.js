@@ -62,7 +62,11 @@ function gridX(values, scale, top, bottom, format) {
   ]);
 }
 
-/** Return rows of stacked bars over an axis: rows of `{label, parts: [[name, value]], told}`. */
+/**
+ * Return stacked bars over an axis, of rows `{label, parts: [[name, value]], told, marks}`.
+ *
+ * Marks of a row cross it alone, those of the chart all rows.
+ */
 function stackedBars(width, rows, colourOf, limit, format, marks = []) {
   const left = Math.min(150, Math.max(70, width * 0.24));
   const right = 78;
@@ -79,14 +83,17 @@ function stackedBars(width, rows, colourOf, limit, format, marks = []) {
   return canvas(width, bottom + 22, ...gridX(across, scale, top, bottom, format), ...drawn, ...totals, ...lines);
 }
 
-function rowOfBars({ label, parts }, y, left, scale, colourOf, format) {
+function rowOfBars({ label, parts, marks = [] }, y, left, scale, colourOf, format) {
   let from = 0;
   const bars = parts.map(([name, value]) => {
     const own = bar(scale(from), y + 5, scale(from + value) - scale(from), ROW_PX - 10, colourOf(name), `${label}: ${name} ${format(value)}`);
     from += value;
     return own;
   });
-  return [text(0, y + 19, fitted(label, left - 8)), ...bars];
+  const lines = marks.map(({ at, colour, name }) =>
+    shape("line", { x1: scale(at), x2: scale(at), y1: y + 1, y2: y + ROW_PX - 1, stroke: colour, "stroke-width": 1.6 }, shape("title", {}, name)),
+  );
+  return [text(0, y + 19, fitted(label, left - 8)), ...bars, ...lines];
 }
 
 function toldOf({ told, isAlarm }, x, y) {

@@ -8,21 +8,21 @@ function memoryFigure(plan) {
   const gib = (value) => `${show(value)} GiB`;
   const alike = new Set(groups.map((own) => `${own.usable} ${own.capacity}`)).size === 1;
   const [first] = groups;
-  const marks = alike
-    ? [
-        { at: first.usable, name: `usable ${gib(first.usable)}`, colour: "var(--alarm)" },
-        { at: first.capacity, name: `GPU ${gib(first.capacity)}`, colour: "var(--ink)" },
-      ]
-    : [];
+  const marksOf = (own) => [
+    { at: own.usable, name: `usable ${gib(own.usable)}`, colour: "var(--alarm)" },
+    { at: own.capacity, name: `GPU ${gib(own.capacity)}`, colour: "var(--ink)" },
+  ];
+  const marks = alike ? marksOf(first) : [];
   const rows = groups.map((own) => ({
     label: own.label,
     parts: names.map((name) => [name, own.parts[name]]).filter(([, value]) => value > 0),
     told: `${show(own.total)} GiB`,
     isAlarm: own.total > own.usable,
+    marks: alike ? [] : marksOf(own),
   }));
   return figure({
     label: `Memory of a GPU by stage of ${plan.name}`,
-    caption: `${plan.memory.told} A plan may use what is left of the line "usable"; the rest is kept for what the prediction may be off.`,
+    caption: `${plan.memory.told} A plan may use what is left of the red line; the rest of the GPU is kept for what the prediction may be off.`,
     draw: (width) => stackedBars(width, rows, (name) => colours.get(name), most * 1.02, show, marks),
     heading: ["stage", "GPU", "layers", "recomputed", ...names, "total, GiB", "usable", "of the GPU", ...(hasHost ? ["on the host"] : []), "fits with probability"],
     rows: () =>
