@@ -42,6 +42,8 @@ def _labels(names: Sequence[str]) -> list[str]:
     """
     words = [[word for word in _BETWEEN.split(name) if word] for name in names]
     shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    if not shared:
+        return [*names]
     labels = [", ".join(word for word in own if word not in shared) for own in words]
     return labels if len(set(labels)) == len(set(names)) and all(labels) else [*names]
 
