@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from meshwright.api.compare import compare as compare
     from meshwright.api.explain import explain as explain
     from meshwright.api.export import export as export
+    from meshwright.api.html_report import html_report as html_report
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
     from meshwright.api.search import search as search
@@ -85,6 +86,7 @@ _ROOMS = {
     "search": "api.search",
     "simulate": "api.simulate",
     "price": "api.price",
+    "html_report": "api.html_report",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
     "Plan": "plans.plan",

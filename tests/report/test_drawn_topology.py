@@ -130,7 +130,7 @@ def test_a_drawing_is_a_picture_and_a_page(name: str, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     found = re.search(r'<script type="application/json" id="data">(.*)</script>', text)
     assert found
-    spec = json.loads(found[1])
+    spec = json.loads(found[1])["chart"]
     links = spec["datasets"][spec["layer"][0]["data"]["name"]]
     sketch = draw_cluster(CLUSTERS[name])
     assert sorted(row["GB/s"] for row in links) == sorted(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_memory
 from meshwright.loading.load import load_spec
+from meshwright.plans.plan_techniques import PLAIN
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.spec import Spec
@@ -23,7 +24,6 @@ from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import best_of_groups, summarise
 from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.techniques import PLAIN
 from meshwright.sweeps.trade_off import (
     Solve,
     TradeOff,

@@ -13,11 +13,13 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    ReportOption,
     check_writable,
     formatted,
     tell,
     write,
 )
+from meshwright.cli.report import write_report
 
 
 def compare(
@@ -37,11 +39,13 @@ def compare(
         ),
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
+    report: ReportOption = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
     """Put plans side by side, part by part."""
     check_writable(output)
+    check_writable(report, "--report")
     from meshwright.api.load import load
     from meshwright.loading.plan_text import read_plan
     from meshwright.loading.vary import varied
@@ -62,4 +66,5 @@ def compare(
         )
     text = formatted(output_format, lambda: compare_sections(found), found.to_dict)
     write(text, output)
+    write_report(loaded, found, profile, report)
     raise typer.Exit(FOUND if found.fits else NONE_FITS)

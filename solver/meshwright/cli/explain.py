@@ -14,12 +14,14 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    ReportOption,
     TraceOption,
     check_writable,
     formatted,
     tell,
     write,
 )
+from meshwright.cli.report import write_report
 from meshwright.cli.trace import write_trace
 from meshwright.errors import SpecError
 
@@ -57,12 +59,14 @@ def explain(
         typer.Option("--collectives", help="Add the ledger of the plan's collectives."),
     ] = False,
     profile: ProfileOption = DEFAULT_PROFILE,
+    report: ReportOption = None,
     trace: TraceOption = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
     """Say why a plan does not fit, what would mend it, and at what price."""
     check_writable(output)
+    check_writable(report, "--report")
     check_writable(trace, "--trace")
     if rules:
         write(_rules(spec, output_format), output)
@@ -75,7 +79,8 @@ def explain(
         from meshwright.api.options import refuse_beside_inference
         from meshwright.cli.progress import Progress
 
-        refuse_beside_inference(loaded, {"--trace": trace is not None})
+        given = {"--report": report is not None, "--trace": trace is not None}
+        refuse_beside_inference(loaded, given)
         with Progress() as progress:
             progress.say("solving what is asked, and what is near it")
             told = explain_spec(
@@ -88,6 +93,7 @@ def explain(
             )
             text = formatted(output_format, lambda: _sections(told), told.to_dict)
         write(text, output)
+        write_report(loaded, told, profile, report)
         if trace is not None:
             write_trace(loaded, _plan(told), profile, trace)
     if interrupt.is_asked:

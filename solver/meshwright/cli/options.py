@@ -44,6 +44,14 @@ ProfileOption = Annotated[
     ),
 ]
 
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the answer here as one HTML page with charts: step time, pipeline, "
+        "memory, mesh, links, near plans, proof."
+    ),
+]
+
 TraceOption = Annotated[
     Path | None,
     typer.Option(

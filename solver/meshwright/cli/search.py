@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,10 @@ from meshwright.cli.options import (
 
 if TYPE_CHECKING:
     from meshwright.sweeps.summary import SearchResult
+
+
+MOST_PAGE_BYTES = 2_000_000
+"""Size up to which nothing is said of a page."""
 
 
 class Backend(StrEnum):
@@ -124,10 +129,20 @@ def search(
     )
     text = formatted(output_format, lambda: search_sections(found), found.to_dict)
     write(text, None)
-    tell([f"results are in {store}"])
+    tell([f"results are in {store}", *_large(output or (), len(found.rows))])
     if found.left:
         tell([f"interrupted: {found.left} cases left; run it again to go on"])
     raise typer.Exit(exit_code(found))
+
+
+def _large(outputs: Sequence[Path], cases: int) -> list[str]:
+    """Return why pages are larger than what is sent along without a thought."""
+    return [
+        f"{path} has {path.stat().st_size / 1e6:.1f} MB: 1.9 draw charts, the rest "
+        f"are {cases:,} cases"
+        for path in outputs
+        if path.suffix == ".html" and path.stat().st_size > MOST_PAGE_BYTES
+    ]
 
 
 def exit_code(found: SearchResult) -> int:

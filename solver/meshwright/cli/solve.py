@@ -29,6 +29,7 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    ReportOption,
     TraceOption,
     check_folder,
     check_writable,
@@ -36,6 +37,7 @@ from meshwright.cli.options import (
     tell,
     write,
 )
+from meshwright.cli.report import write_report
 from meshwright.cli.trace import write_trace
 
 if TYPE_CHECKING:
@@ -124,6 +126,7 @@ def solve(
             "`meshwright export`. A folder."
         ),
     ] = None,
+    report: ReportOption = None,
     trace: TraceOption = None,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -134,6 +137,7 @@ def solve(
     check_folder(export, "--export")
     check_writable(save, "--save")
     asked = (model, cluster, gpu, machine, count, framework, seq_len, batch, precision)
+    check_writable(report, "--report")
     check_writable(trace, "--trace")
     with interruptible() as interrupt:
         loaded = load_asked(spec, asked, pin, save)
@@ -145,6 +149,7 @@ def solve(
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
         given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
         given |= {"--export": export is not None, "--trace": trace is not None}
+        given["--report"] = report is not None
         refuse_beside_inference(loaded, given)
         with Progress() as progress:
             outcome = solve_spec(
@@ -167,6 +172,7 @@ def solve(
             _write_ranks(outcome, ranks)
         if export is not None and outcome.best is not None:
             _export(loaded, outcome, export)
+        write_report(loaded, outcome, profile, report)
         if trace is not None:
             write_trace(loaded, _plan(outcome), profile, trace)
     raise typer.Exit(_exit_code(outcome, interrupt))

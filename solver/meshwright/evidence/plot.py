@@ -35,7 +35,7 @@ def save_plot(priced: list[Priced], path: Path) -> list[Path]:
     if not timed:
         raise SpecError("--plot: no run with a time can be priced")
     title = f"{len(timed):,} runs; dashed: {BAND:.0%} off"
-    paths = save_chart(_chart(timed, title), title, path)
+    paths = save_chart(lambda width: _chart(timed, title, width), title, path)
     return [*paths, *_save_reliability(priced, path)]
 
 
@@ -47,10 +47,14 @@ def _save_reliability(priced: list[Priced], path: Path) -> list[Path]:
         return []
     points = [{"stated": own.high, "observed": own.peaks_below} for own in deciles]
     beside = path.with_name(f"{path.stem}_fits{path.suffix}")
-    return save_chart(_reliability_chart(points, title), title, beside)
+    return save_chart(
+        lambda width: _reliability_chart(points, title, width), title, beside
+    )
 
 
-def _reliability_chart(points: list[dict[str, float | None]], title: str) -> Any:
+def _reliability_chart(
+    points: list[dict[str, float | None]], title: str, width: int
+) -> Any:
     alt = plot_library()
     ends = [{"stated": at, "observed": at} for at in (0, 1)]
     x = alt.X("stated:Q", title="stated probability")
@@ -58,15 +62,16 @@ def _reliability_chart(points: list[dict[str, float | None]], title: str) -> Any
     right = alt.Chart(alt.InlineData(values=ends)).mark_line(color="gray")
     seen = alt.Chart(alt.InlineData(values=points)).mark_line(point=True)
     chart = alt.layer(right.encode(x=x, y=y), seen.encode(x=x, y=y))
-    return chart.properties(title=title, width=SIZE_PX // 2, height=SIZE_PX // 2)
+    size_px = min(SIZE_PX // 2, width)
+    return chart.properties(title=title, width=size_px, height=size_px)
 
 
-def _chart(timed: list[Priced], title: str) -> altair.LayerChart:
+def _chart(timed: list[Priced], title: str, width: int) -> altair.LayerChart:
     alt = plot_library()
     points = [_point(one) for one in timed]
     chart = alt.layer(_band(alt, points), _runs(alt, points)).properties(
         title=title,
-        width=SIZE_PX,
+        width=min(SIZE_PX, width + 60),
         height=SIZE_PX,
         autosize=alt.AutoSizeParams(type="fit", contains="padding"),
     )

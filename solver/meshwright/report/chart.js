@@ -1,10 +1,20 @@
 "use strict";
-// Draws the chart. Of the menu only the pictures are offered: the views of the source
-// write it as HTML, and the editor sends it elsewhere.
+// Shows the picture that fits the screen. What marks say of themselves is their tip.
 
-const CHART = JSON.parse(document.getElementById("data").textContent);
-const ACTIONS = { export: true, source: false, compiled: false, editor: false };
+const PICTURES = JSON.parse(document.getElementById("data").textContent);
+const IS_NARROW = matchMedia("(max-width: 640px)");
 
-vegaEmbed("#chart", CHART, { mode: "vega-lite", actions: ACTIONS }).catch(
-  console.error,
-);
+function showPicture() {
+  const source = IS_NARROW.matches ? PICTURES.narrow : PICTURES.wide;
+  const picture = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
+  for (const mark of picture.querySelectorAll("[aria-roledescription]:not(g)")) {
+    const tip = document.createElementNS(picture.namespaceURI, "title");
+    const told = (mark.getAttribute("aria-label") ?? "").split("; ");
+    tip.textContent = told.filter((part) => !/^(x|y|x2|y2|label): /.test(part)).join("; ");
+    mark.prepend(tip);
+  }
+  document.getElementById("chart").replaceChildren(document.importNode(picture, true));
+}
+
+IS_NARROW.addEventListener("change", showPicture);
+showPicture();

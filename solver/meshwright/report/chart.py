@@ -1,35 +1,44 @@
-"""Writes charts as PNG and as HTML."""
+"""Writes charts as PNG and as HTML.
+
+The page holds the chart drawn twice, for screens and for phones, and its data.
+"""
 
 from __future__ import annotations
 
 import json
-from io import BytesIO
+from collections.abc import Callable
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.report.html_page import filled_page
+from meshwright.report.html_page import STRICT_POLICY, filled_page
 
 SUFFIXES = (".png", ".html")
 
 FILES = Path(__file__).parent
 
-EXPORTED = "window.vegaEmbed = vegaEmbed;"
-"""Makes the library's function known to the script of the page."""
+WIDE_PX, NARROW_PX = 900, 290
+"""Widths of the space in the axes, on screens and on phones."""
+
+LETTERS = 48
+"""Letters of a line of the title on phones."""
+
+Draw = Callable[[int], Any]
+"""Returns the chart of some width."""
 
 
-def save_chart(chart: Any, title: str, path: Path) -> list[Path]:
+def save_chart(draw: Draw, title: str, path: Path) -> list[Path]:
     """Write `path`.png and `path`.html and return both paths.
 
-    The page holds its scripts and its data, and loads nothing when it is viewed.
+    The page holds its script, pictures and data, and loads nothing when it is viewed.
 
     Raises:
         SpecError: a file is not writable.
     """
-    picture = BytesIO()
-    chart.save(picture, format="png")
-    contents = (picture.getvalue(), _page(chart, title).encode())
+    wide, version = draw(WIDE_PX).to_dict(), _vega_lite_version()
+    contents = (_picture(wide, version), _page(draw, wide, title, version).encode())
     paths = plot_paths(path)
     for target, content in zip(paths, contents, strict=True):
         try:
@@ -40,15 +49,50 @@ def save_chart(chart: Any, title: str, path: Path) -> list[Path]:
     return paths
 
 
-def _page(chart: Any, title: str) -> str:
-    from vl_convert import javascript_bundle
+def _vega_lite_version() -> str:
+    """Return the version of Vega-Lite that Altair writes for: v6.1 of v6.1.0."""
+    version: str = plot_library().SCHEMA_VERSION
+    return version.rpartition(".")[0]
 
-    # The version of Vega-Lite that Altair writes for: v6.1 of v6.1.0.
-    version = plot_library().SCHEMA_VERSION.rpartition(".")[0]
-    template = (FILES / "chart.html").read_text("utf-8")
-    script = (FILES / "chart.js").read_text("utf-8")
-    scripts = [javascript_bundle(EXPORTED, version), script]
-    return filled_page(template, title, json.dumps(chart.to_dict()), scripts)
+
+def _picture(chart: dict[str, Any], version: str) -> bytes:
+    from vl_convert import vegalite_to_png
+
+    return vegalite_to_png(chart, vl_version=version)
+
+
+def _page(draw: Draw, wide: dict[str, Any], title: str, version: str) -> str:
+    from vl_convert import vegalite_to_svg
+
+    drawn = {"wide": wide, "narrow": _on_phones(draw(NARROW_PX)).to_dict()}
+    data = {
+        name: vegalite_to_svg(chart, vl_version=version)
+        for name, chart in drawn.items()
+    }
+    template, script = (_file(f"chart.{kind}") for kind in ("html", "js"))
+    content = json.dumps(data | {"chart": wide})
+    return filled_page(template, title, content, [script], policy=STRICT_POLICY)
+
+
+def _file(name: str) -> str:
+    return (FILES / name).read_text("utf-8")
+
+
+def _on_phones(chart: Any) -> Any:
+    """Return a chart with its legend below it, and its title in short lines."""
+    told = chart.to_dict()["title"]
+    whole = told if isinstance(told, dict) else {"text": told, "subtitle": []}
+    lines = {
+        name: [part for line in _listed(text) for part in wrap(line, LETTERS)]
+        for name, text in whole.items()
+    }
+    legend = {"orient": "bottom", "direction": "vertical", "columns": 2}
+    title = {**lines, "anchor": "start"}
+    return chart.properties(title=title).configure_legend(**legend)
+
+
+def _listed(text: str | list[str]) -> list[str]:
+    return [text] if isinstance(text, str) else text
 
 
 def plot_paths(path: Path) -> list[Path]:

@@ -13,15 +13,23 @@ from string import Template
 
 from meshwright.escape import in_html, in_script
 
-POLICY = (
+STRICT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'; script-src 'unsafe-eval'"
+    "base-uri 'none'; form-action 'none'; script-src"
 )
+"""Only the scripts of the page run."""
+
+POLICY = f"{STRICT_POLICY} 'unsafe-eval'"
 """The drawing libraries compile code at run time, hence unsafe-eval."""
 
 
 def filled_page(
-    template: str, title: str, json: str, scripts: Sequence[str], style: str = ""
+    template: str,
+    title: str,
+    json: str,
+    scripts: Sequence[str],
+    style: str = "",
+    policy: str = POLICY,
 ) -> str:
     """Return a page: the template filled with title, data, style and scripts.
 
@@ -32,10 +40,11 @@ def filled_page(
         json: the data as JSON; it is escaped.
         scripts: the libraries and the script of the page, in the order of execution.
         style: CSS.
+        policy: what the page may load and run, beside these scripts.
     """
     stripped = [script.strip() for script in scripts]
     return Template(template).substitute(
-        policy=" ".join([POLICY, *map(_fingerprint, stripped)]),
+        policy=" ".join([policy, *map(_fingerprint, stripped)]),
         title=in_html(title),
         style=style,
         data=in_script(json),

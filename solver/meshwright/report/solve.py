@@ -24,33 +24,53 @@ from meshwright.results.priced_plan import PricedPlan
 
 def solve_sections(outcome: Outcome) -> list[Section]:
     """Return an outcome as sections: plan, time, memory, links, rivals, certificate."""
-    if outcome.best is None:
-        return [Lines(outcome.title, _no_plan(outcome))]
-    best, fastest = outcome.best, outcome.fastest or outcome.best
-    parts: list[Section] = [
-        Lines(
-            outcome.title,
-            (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best)),
-        ),
+    best = outcome.best
+    if best is None:
+        return [answer_lines(outcome)]
+    return [
+        answer_lines(outcome),
         *simplicity_sections(outcome),
         _time_table(best),
         _memory_table(best),
         safety_lines(best, outcome.safety, outcome.fastest),
+        *([_link_table(best)] if best.links else []),
+        *choice_sections(outcome),
+        *proof_sections(outcome),
     ]
-    if best.links:
-        parts.append(_link_table(best))
+
+
+def answer_lines(outcome: Outcome) -> Lines:
+    """Return the best plan and its speed, or why there is none."""
+    best = outcome.best
+    if best is None:
+        return Lines(outcome.title, _no_plan(outcome))
+    lines = (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best))
+    return Lines(outcome.title, lines)
+
+
+def choice_sections(outcome: Outcome) -> Iterator[Section]:
+    """Yield the plans that were found beside the best one."""
+    fastest = outcome.optimum
+    if fastest is None:
+        return
     if outcome.arrangements:
-        parts.append(_arrangement_table(fastest, outcome))
+        yield _arrangement_table(fastest, outcome)
     if outcome.by_kind:
-        parts.append(kind_table(fastest, outcome.by_kind))
+        yield kind_table(fastest, outcome.by_kind)
     if outcome.others:
-        parts.append(_plans_table(fastest, outcome.others))
-    parts += near_sections(outcome.near)
+        yield _plans_table(fastest, outcome.others)
+    yield from near_sections(outcome.near)
+
+
+def proof_sections(outcome: Outcome) -> Iterator[Section]:
+    """Yield how far the answer may be off, and its certificate."""
+    best, fastest = outcome.best, outcome.optimum
+    if best is None or fastest is None:
+        return
     if outcome.band:
-        parts.append(Lines("How sure", tuple(_band_lines(outcome, best, outcome.band))))
+        yield Lines("How sure", tuple(_band_lines(outcome, best, outcome.band)))
     if outcome.certificate:
-        parts.append(Lines("Certificate", tuple(_certificate(outcome, best, fastest))))
-    return parts
+        yield Lines("Certificate", tuple(_certificate(outcome, best, fastest)))
 
 
 def size_lines(model: ModelSize | None) -> tuple[str, ...]:

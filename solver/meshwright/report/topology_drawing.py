@@ -11,7 +11,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.topology.diagram import Diagram, Line, Point, draw_cluster
 from meshwright.topology.host_summary import summarise_hosts
 
-WIDTH_PX, HEIGHT_PX = 900, 520
+HEIGHT_PX = 520
 WIDEST_PX = 7.0
 
 MOST_INCOMPLETE = 4
@@ -47,17 +47,18 @@ def draw_topology(cluster: Cluster, path: Path) -> list[Path]:
         SpecError: a library is missing, or a file is not writable.
     """
     title = f"{cluster.topology.name}: {cluster.gpus:,} x {cluster.topology.gpu.name}"
-    return save_chart(_chart(cluster, title), title, path)
+    return save_chart(lambda width: _chart(cluster, title, width), title, path)
 
 
-def _chart(cluster: Cluster, title: str) -> Any:
+def _chart(cluster: Cluster, title: str, width: int) -> Any:
     alt = plot_library()
     sketch = draw_cluster(cluster)
-    chart = alt.layer(_links(alt, sketch), _points(alt, sketch), _names(alt, sketch))
+    names = _names(alt, sketch, width)
+    chart = alt.layer(_links(alt, sketch), _points(alt, sketch), names)
     return (
         chart.properties(
             title={"text": title, "subtitle": _subtitle(cluster, sketch)},
-            width=WIDTH_PX,
+            width=width,
             height=HEIGHT_PX,
         )
         .configure_view(stroke=None)
@@ -156,12 +157,12 @@ def _label(point: Point) -> str:
     return point.name
 
 
-def _names(alt: Any, sketch: Diagram) -> Any:
+def _names(alt: Any, sketch: Diagram, width: int) -> Any:
     """Write each name beside its switch or below its point, on a white ground."""
     rows = Counter(point.y for point in sketch.points)
     places: dict[str, list[Point]] = {"beside": [], "below": [], "aslant": []}
     for point in sketch.points:
-        room_px = WIDTH_PX / rows[point.y]
+        room_px = width / rows[point.y]
         is_crowded = len(_label(point)) * LETTER_PX > room_px
         is_switch = point.kind == "switch" and not is_crowded
         place = "beside" if is_switch else "aslant" if is_crowded else "below"

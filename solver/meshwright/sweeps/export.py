@@ -13,7 +13,7 @@ from meshwright.escape import in_csv, printable
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
 
-Write = Callable[[Sequence[Row], Path], None]
+Write = Callable[[Sequence[Row], Path, Sequence[str]], None]
 
 
 def check_kind(path: Path) -> None:
@@ -33,14 +33,16 @@ def check_kind(path: Path) -> None:
         page_library()
 
 
-def export(rows: Sequence[Row], path: Path) -> None:
+def export(rows: Sequence[Row], path: Path, front: Sequence[str] = ()) -> None:
     """Write rows to a file, of the kind that the suffix of its name says.
+
+    A page opens on the front of these metrics; the other kinds are columns alone.
 
     Raises:
         SpecError: the file cannot be written.
     """
     try:
-        _WRITERS[path.suffix](rows, path)
+        _WRITERS[path.suffix](rows, path, front)
     except OSError as error:
         reason = (error.strerror or "cannot be written").lower()
         raise SpecError(f"--output {printable(str(path))}: {reason}") from None
@@ -71,7 +73,7 @@ def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
     return list(dict.fromkeys(name for cells in flats for name in cells)), flats
 
 
-def _csv(rows: Sequence[Row], path: Path) -> None:
+def _csv(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
     names, flats = _columns(rows)
     lines = _Lines()
     writer = csv.writer(lines)
@@ -93,7 +95,7 @@ class _Lines:
         self.written.append(row.removesuffix("\r\n") + "\n")
 
 
-def _json(rows: Sequence[Row], path: Path) -> None:
+def _json(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
     data = [row.model_dump(mode="json") for row in rows]
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
@@ -108,7 +110,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _parquet(rows: Sequence[Row], path: Path) -> None:
+def _parquet(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
     pyarrow = _pyarrow()
     names, flats = _columns(rows)
     columns = {
@@ -125,10 +127,10 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
     return [None if value is None else str(value) for value in values]
 
 
-def _html(rows: Sequence[Row], path: Path) -> None:
+def _html(rows: Sequence[Row], path: Path, front: Sequence[str]) -> None:
     from meshwright.sweeps.page import write_page
 
-    write_page(rows, path)
+    write_page(rows, path, front=front)
 
 
 _WRITERS: dict[str, Write] = {

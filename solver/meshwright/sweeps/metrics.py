@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from meshwright.plans.plan_techniques import techniques
 from meshwright.report.tables import seconds_text
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan, StageMemory
@@ -18,7 +19,6 @@ from meshwright.spec import prices
 from meshwright.spec.base import Count, CountOrNone
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.techniques import techniques
 
 
 @dataclass(frozen=True)

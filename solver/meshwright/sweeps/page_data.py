@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -12,15 +13,39 @@ from meshwright.report.solve import claim_lines
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
 
+_BETWEEN = re.compile(r", | on (?=\d)|(?: \(|\)$|\)(?=,))")
+"""What stands between the words of the name of a case: model, GPUs, machine, ..."""
+
 PLAN_FIELDS = tuple(
     name for name in Plan.model_fields if name not in ("stages", "mesh", "seats")
 )
 """Plan fields that hold a single value."""
 
 
-def page_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return columns with a value per case, and the details of every case."""
-    return {"columns": list(_columns(rows)), "cases": [_case(row) for row in rows]}
+def page_data(rows: Sequence[Row], front: Sequence[str] = ()) -> dict[str, Any]:
+    """Return columns with a value per case, and the details of every case.
+
+    `front` names the metrics on whose front the page opens; only two can be drawn.
+    """
+    return {
+        "columns": list(_columns(rows)),
+        "cases": [_case(row) for row in rows],
+        "labels": _labels([row.name for row in rows]),
+        "front": front[:2],
+    }
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all of them share.
+
+    Names stay as they are where nothing would be left to tell them apart.
+    """
+    words = [[word for word in _BETWEEN.split(name) if word] for name in names]
+    shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    if not shared:
+        return [*names]
+    labels = [", ".join(word for word in own if word not in shared) for own in words]
+    return labels if len(set(labels)) == len(set(names)) and all(labels) else [*names]
 
 
 def _columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:

@@ -96,7 +96,7 @@ def run_search(search: Search, asked: SearchOptions) -> SearchResult:
         solve = _follow_trade_off if is_stepwise(asked.within) else _solve_cases
         rows, left = solve(search, asked, summary, store)
     for path in asked.outputs:
-        export(rows, path)
+        export(rows, path, summary.front)
     return summarise(
         search.title, rows, summary.best, summary.group, summary.front, left
     )

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from meshwright.bounds.integer_costs import CHUNK_BYTES
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_memory
+from meshwright.plans.plan_techniques import PLAIN, techniques
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.pins import Range
 from meshwright.spec.spec import Spec, with_risk
@@ -27,7 +28,6 @@ from meshwright.sweeps.search_case import Case, SolveSettings
 from meshwright.sweeps.search_run import OnRow, SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.techniques import PLAIN, techniques
 
 Solve = Callable[[Case], Row]
 """Returns the row of a case."""

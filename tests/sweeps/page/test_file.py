@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
+from meshwright.sweeps.export import export
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.page import write_page
+from meshwright.sweeps.page_data import page_data
 from meshwright.sweeps.row import Row
 from tests.sweeps.page.rows import HOSTILE, planned, rows
 
@@ -164,3 +166,38 @@ def test_missing_library_is_named(
     with pytest.raises(SpecError, match=r"pip install 'meshwright\[html\]'"):
         write_page(rows(), tmp_path / "out.html")
     assert not (tmp_path / "out.html").exists()
+
+
+def test_pages_open_on_the_front_of_the_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    export(rows(), path, ("headroom_gib", "mfu", "gpus"))
+    parts = Parts()
+    parts.feed(path.read_text(encoding="utf-8"))
+    assert json.loads(parts.data)["front"] == ["headroom_gib", "mfu"]
+
+
+def test_pages_are_small(tmp_path: Path) -> None:
+    write_page(rows(), tmp_path / "out.html")
+    assert (tmp_path / "out.html").stat().st_size <= 2_000_000
+
+
+SHARED = "llama3-8b on {} x h100 (dgx-h100), megatron, sequence {}, batch 512"
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["a, b", "a, c"], ["b", "c"]),
+        (["a, b", "a, b"], ["a, b", "a, b"]),
+        (["a", "a, b"], ["a", "a, b"]),
+        (["only one"], ["only one"]),
+        ([], []),
+        (
+            [SHARED.format(8, "8,192"), SHARED.format(16, "4,096")],
+            ["8 x h100, sequence 8,192", "16 x h100, sequence 4,096"],
+        ),
+    ],
+)
+def test_cases_are_named_by_what_differs(names: list[str], labels: list[str]) -> None:
+    some = [rows()[0].model_copy(update={"name": name}) for name in names]
+    assert page_data(some)["labels"] == labels

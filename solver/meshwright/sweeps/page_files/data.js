@@ -1,7 +1,7 @@
 "use strict";
 // What the page was written with, what its reader has chosen, and how values read.
 
-const { columns: COLUMNS, cases: CASES } = JSON.parse(
+const { columns: COLUMNS, cases: CASES, labels: LABELS, front: FRONT } = JSON.parse(
   document.getElementById("data").textContent,
 );
 const ROWS = [...CASES.keys()];

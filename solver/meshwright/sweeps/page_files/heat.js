@@ -64,7 +64,7 @@ function valueCells(cells, x, y, metric) {
 
 function heatTrace(cells, x, y, value) {
   const told = ({ rows, best }) =>
-    plain(`${show(rows.length)} cases${best === undefined ? "" : `; best: ${NAMES[best]}`}`);
+    plain(`${show(rows.length)} cases${best === undefined ? "" : `; best: ${LABELS[best]}`}`);
   const isFew = x.groups.length * y.groups.length <= CELLS;
   return {
     type: "heatmap",

@@ -70,8 +70,9 @@ function offerColumns() {
   const axes = CROSSED.filter((column) => column.kind === "axis");
   const across = axes[0] ?? CROSSED[0];
   const down = axes[1] ?? CROSSED.find((column) => column !== across);
-  const x = firstVarying(["gpus", "peak_gib", "usd_per_mtoken"]) ?? METRICS[0];
-  const y = firstVarying(["tokens_per_s", "step_s", "mfu"]) ?? METRICS[0];
+  const asked = FRONT.map((name) => METRICS.find((column) => column.name === name));
+  const x = asked[0] ?? firstVarying(["gpus", "peak_gib", "usd_per_mtoken"]) ?? METRICS[0];
+  const y = asked[1] ?? firstVarying(["tokens_per_s", "step_s", "mfu"]) ?? METRICS[0];
   offer("scatter-x", METRICS, x);
   offer("scatter-y", METRICS, y);
   offer("scatter-colour", grouped, grouped.find(({ kind }) => kind === "axis"), "none");
@@ -130,4 +131,4 @@ function start() {
   update();
 }
 
-start();
+runLibrary().then(start);

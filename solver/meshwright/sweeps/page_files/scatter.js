@@ -82,7 +82,7 @@ function points(rows, x, y, look, name) {
 
 function hoverText(row, columns) {
   const values = columns.map((own) => `${own.name} ${show(own.values[row])}`);
-  return [NAMES[row], ...values].map(plain).join("<br>");
+  return [LABELS[row], ...values].map(plain).join("<br>");
 }
 
 function selectedPoint(rows, x, y) {

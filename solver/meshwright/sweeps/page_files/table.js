@@ -58,7 +58,7 @@ function drawTable() {
 }
 
 function tableRow(row, isOnFront) {
-  const name = make("button", { type: "button" }, NAMES[row]);
+  const name = make("button", { type: "button" }, LABELS[row]);
   const first = make("th", { scope: "row", title: NAMES[row] }, name);
   const cells = COLUMNS.slice(1).map((column) => tableCell(column, row));
   const line = make("tr", { "data-row": row }, first, ...cells);

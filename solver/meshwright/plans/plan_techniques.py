@@ -16,3 +16,9 @@ def techniques(plan: Plan) -> frozenset[str]:
     return frozenset(
         name for name, plain in PLAIN.items() if getattr(plan, name) != plain
     )
+
+
+def technique_names(plan: Plan) -> str:
+    """Return what a plan does in the words of the field, such as 'TP + PP'."""
+    degrees = {"TP": plan.tp, "PP": plan.pp, "DP/ZeRO": plan.dp, "CP": plan.cp}
+    return " + ".join(name for name, n in degrees.items() if n > 1) or "one GPU"

@@ -1,0 +1,168 @@
+"""Writes an answer as one HTML page: `meshwright.html_report`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.api.options import read_profile
+from meshwright.api.price import job_of
+from meshwright.check.check import check
+from meshwright.check.timeline import timeline
+from meshwright.cost.job import Job
+from meshwright.cost.profile import Profile
+from meshwright.errors import SpecError
+from meshwright.exports.table import export_plan, target_of
+from meshwright.plans.plan import Plan
+from meshwright.report.answer_page.answers import Answer, told_of
+from meshwright.report.answer_page.page import answer_page
+from meshwright.results.comparison import Comparison
+from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
+from meshwright.results.explanation import Explanation
+from meshwright.results.outcome import Outcome
+from meshwright.spec.spec import Spec
+
+MOST_DRAWN = 8
+"""Most plans of a comparison that are drawn."""
+
+MISS = "This plan does not fit: it is the one that comes closest."
+
+Named = tuple[str, Plan, str]
+"""Name, plan, and what to know of it first."""
+
+
+def html_report(
+    spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
+) -> str:
+    """Return an answer as one HTML page that needs no network.
+
+    It has the plan with its launch line, memory and step time by part, the timeline of
+    the pipeline, the mesh on the hosts, the loads of links, plans near the best, what
+    limits are worth where the answer says so, and the certificate.
+
+    Args:
+        spec: The model, the cluster and the job, from `meshwright.load`.
+        answer: What `solve`, `explain` or `compare` said of the spec.
+        profile: The profile of that answer.
+
+    Raises:
+        SpecError: the answer is of another spec.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("gpt-1.3b-2xh100-nvlink")
+        >>> page = mw.html_report(spec, mw.solve(spec))
+        >>> page.startswith("<!doctype html>")
+        True
+    """
+    efficiencies = read_profile(profile)
+    drawn = [_drawn(spec, own, efficiencies) for own in _named_plans(answer)]
+    near = _near(spec, answer, efficiencies)
+    return answer_page(told_of(answer, near, spec.limits.risk), drawn)
+
+
+def _drawn(spec: Spec, named: Named, profile: Profile) -> DrawnPlan:
+    name, plan, note = named
+    job = job_of(spec, plan, profile)
+    return DrawnPlan(
+        name=name,
+        priced=check(job, plan),
+        timeline=timeline(job, plan),
+        capacity_gib=_capacity_gib(job, plan),
+        cluster=job.spec.cluster,
+        launch=_launch(job.spec, plan) if not note else Launch(),
+        note=note,
+    )
+
+
+def _capacity_gib(job: Job, plan: Plan) -> tuple[float, ...]:
+    """Return the memory of a GPU, of every stage."""
+    kinds = [kind.spec.cluster.topology.gpu for kind in job.gpu_kinds or (job,)]
+    places = job.gpu_kind_of_stage(plan.pp).tolist()
+    return tuple(kinds[kind].memory_gib for kind in places)
+
+
+def _launch(spec: Spec, plan: Plan) -> Launch:
+    try:
+        exported = export_plan(spec, plan, target_of(spec.framework))
+    except SpecError as error:
+        return Launch(refused=str(error))
+    files = tuple((file.name, file.text) for file in exported.files)
+    return Launch(exported.target, exported.version, files)
+
+
+def _named_plans(answer: Answer) -> Sequence[Named]:
+    """Return the plans of an answer that are drawn, the one asked about first."""
+    if isinstance(answer, Outcome):
+        return list(_outcome_plans(answer))
+    if isinstance(answer, Comparison):
+        plans = [(own.name, own.plan) for own in answer.plans if own.plan is not None]
+        return [(name, priced.plan, "") for name, priced in plans[:MOST_DRAWN]]
+    return list(_explained_plans(answer))
+
+
+def _outcome_plans(outcome: Outcome) -> Iterator[Named]:
+    miss = outcome.near_miss
+    if outcome.best is not None:
+        yield "the best plan", outcome.best.plan, ""
+    elif miss is not None and miss.plan is not None and not miss.is_asked:
+        yield "the nearest miss", miss.plan, MISS
+
+
+def _explained_plans(explanation: Explanation) -> Iterator[Named]:
+    own = explanation.plan.plan if explanation.plan else None
+    best = explanation.best.best if explanation.best else None
+    if own is not None and (best is None or own != best.plan):
+        yield "the plan asked about", own, ""
+    elif own is None and explanation.nearest is not None:
+        yield "the nearest miss", explanation.nearest, MISS
+    if best is not None:
+        yield "the best plan", best.plan, ""
+
+
+def _near(spec: Spec, answer: Answer, profile: Profile) -> list[NearPlan]:
+    """Return the plans that an answer knows, the fastest first, each once."""
+    found: dict[str, NearPlan] = {}
+    for plan, why in _known_plans(answer):
+        key = plan.model_dump_json()
+        if key not in found:
+            priced = check(job_of(spec, plan, profile), plan)
+            found[key] = NearPlan(priced, why, is_first=not found)
+    return sorted(found.values(), key=lambda near: near.priced.step_s)
+
+
+def _known_plans(answer: Answer) -> Iterator[tuple[Plan, str]]:
+    if isinstance(answer, Comparison):
+        for compared in answer.plans:
+            if compared.plan is not None:
+                yield compared.plan.plan, compared.name
+    elif isinstance(answer, Explanation):
+        is_best = answer.best is not None and answer.best.best == answer.plan
+        if answer.plan is not None and not is_best:
+            yield answer.plan.plan, "the plan asked about"
+        if answer.best is not None:
+            yield from _plans_of_outcome(answer.best)
+        for axis in answer.degrees.axes if answer.degrees else ():
+            for other in axis.others:
+                if other.plan is not None:
+                    yield other.plan, f"{axis.axis} {other.degree}"
+    else:
+        yield from _plans_of_outcome(answer)
+
+
+def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
+    if outcome.best is None:
+        return
+    yield outcome.best.plan, "the best plan"
+    for rank, other in enumerate(outcome.others, 2):
+        yield other.plan, f"rank {rank}"
+    for kind in outcome.by_kind:
+        if kind.best is not None:
+            yield kind.best.plan, f"best of {kind.kind}"
+    for choice in outcome.safety:
+        if choice.plan is not None:
+            yield choice.plan, f"best at a risk of {choice.oom_risk:g}"
+    if outcome.runner_up is not None:
+        yield outcome.runner_up.plan, "next best that was met"
+    if outcome.rival is not None:
+        yield outcome.rival.plan, "faster by the task graph"

@@ -1,0 +1,82 @@
+"use strict";
+// The step time as a waterfall: each part starts where the one before ended.
+
+const PART_NAMES = {
+  compute: "compute", recompute: "recompute", bubble: "pipeline bubble", tp: "tensor-parallel traffic",
+  cp: "context-parallel traffic", ep: "expert traffic", zero: "ZeRO gathers", dp: "gradients (dp)",
+  pp: "sends between stages", offload: "copies to the host", optimizer: "optimizer update", host: "host",
+};
+const PARTS = Object.keys(PART_NAMES);
+const PART_COLOURS = {
+  compute: 1, recompute: 2, bubble: 8, tp: 4, cp: 5, ep: 6, zero: 7, dp: 3, pp: 6, offload: 5, optimizer: 7, host: 8,
+};
+
+function partName(part) {
+  return PART_NAMES[part] ?? part;
+}
+
+function partColour(part) {
+  return `var(--c${PART_COLOURS[part] ?? 8})`;
+}
+
+function waterfallFigure(plan) {
+  const steps = [];
+  let from = 0;
+  for (const [part, value] of plan.time) {
+    steps.push({ part, value, from });
+    from += value;
+  }
+  return figure({
+    label: `Step time by part of ${plan.name}`,
+    caption: "Parts of the slowest stage; traffic is what no compute hides. The bubble is the rest of the step.",
+    draw: (width) => waterfall(width, steps, plan.stepS),
+    heading: ["part", "seconds", "share of the step"],
+    rows: () => [
+      ...plan.time.map(([part, value]) => [partName(part), value, percent(value / plan.stepS)]),
+      ["step", plan.stepS, percent(1)],
+    ],
+  });
+}
+
+function waterfall(width, steps, stepS) {
+  const left = width < 500 ? 72 : 170;
+  const right = width < 500 ? 74 : 120;
+  const height = (steps.length + 1) * 26;
+  const scale = (value) => left + (value / stepS) * (width - left - right);
+  const row = ({ part, value, from }, i) => {
+    const [y, end] = [i * 26 + 4, scale(from + value)];
+    const told = width < 500 ? seconds(value) : `${seconds(value)} · ${percent(value / stepS)}`;
+    return [
+      shape("line", { x1: end, x2: end, y1: y, y2: y + 26, class: "axis" }),
+      bar(scale(from), y + 3, Math.max(end - scale(from), 1.5), 17, part ? partColour(part) : "var(--ink)", `${partName(part ?? "step")}: ${seconds(value)}`),
+      text(0, y + 16, fitted(part ? (width < 500 ? part : partName(part)) : "step", left - 8)),
+      text(end + 6, y + 16, told),
+    ];
+  };
+  const rows = [...steps, { part: null, value: stepS, from: 0 }];
+  const across = ticks(stepS, width < 500 ? 3 : 6);
+  return canvas(width, height + 26, ...gridX(across, scale, 0, height + 4, seconds), ...rows.flatMap(row));
+}
+
+/** Return the step times of several plans, one bar of parts each. */
+function sideBySideFigure(plans) {
+  const longest = Math.max(...plans.map((plan) => plan.stepS));
+  const names = PARTS.filter((part) => plans.some((plan) => plan.time.some(([own]) => own === part)));
+  const rows = plans.map((plan) => ({
+    label: plan.name,
+    parts: names.map((part) => [part, partOf(plan, part)]).filter(([, value]) => value > 0),
+    told: seconds(plan.stepS),
+  }));
+  return figure({
+    label: "Step time of each plan by part",
+    caption: "The fastest first.",
+    draw: (width) => stackedBars(width, rows, partColour, longest, seconds),
+    heading: ["plan", ...names.map((part) => `${partName(part)}, s`), "step, s"],
+    rows: () => plans.map((plan) => [plan.name, ...names.map((part) => partOf(plan, part)), plan.stepS]),
+    above: [legend(names.map((part) => [partName(part), partColour(part)]))],
+  });
+}
+
+function partOf(plan, part) {
+  return plan.time.find(([own]) => own === part)?.[1] ?? 0;
+}

@@ -1,0 +1,106 @@
+"""The data of the charts of one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from meshwright.report.answer_page.cluster_data import cluster_data
+from meshwright.report.answer_page.mesh_data import mesh_data
+from meshwright.report.answer_page.numbers import rounded
+from meshwright.report.answer_page.timeline_data import timeline_data
+from meshwright.report.plan_text import plan_lines
+from meshwright.report.safety import probability_text
+from meshwright.report.tables import seconds_text
+from meshwright.results.drawn_plan import DrawnPlan, Launch
+from meshwright.results.priced_plan import PricedPlan
+
+
+def plan_data(drawn: DrawnPlan, number: int, most_spans: int) -> dict[str, Any]:
+    """Return all that the page tells and draws of a plan."""
+    priced = drawn.priced
+    least = 1e-9 * priced.step_s
+    return {
+        "id": number,
+        "name": drawn.name,
+        "note": drawn.note,
+        "words": plan_lines(priced.plan),
+        "facts": list(_facts(priced)),
+        "launch": _launch(drawn.launch),
+        "stepS": rounded(priced.step_s),
+        "time": [
+            (name, rounded(seconds))
+            for name, seconds in priced.time_parts.items()
+            if seconds > least
+        ],
+        "timeline": timeline_data(drawn.timeline, most_spans),
+        "memory": _memory(drawn),
+        "mesh": mesh_data(drawn.cluster, priced.plan),
+        "cluster": cluster_data(drawn.cluster, priced),
+    }
+
+
+def _facts(priced: PricedPlan) -> Iterator[tuple[str, str]]:
+    yield "Step", seconds_text(priced.step_s)
+    yield "MFU", f"{priced.mfu:.1%}"
+    yield "Tokens/s/GPU", f"{priced.tokens_per_s_per_gpu:,.0f}"
+    yield "Fullest GPU", f"{priced.peak_gib:.2f} GiB"
+    yield "Fits with probability", probability_text(priced.fit_probability)
+
+
+def _launch(launch: Launch) -> dict[str, Any] | None:
+    if launch.refused:
+        return {"refused": launch.refused}
+    if not launch.files:
+        return None
+    texts = dict(launch.files)
+    name = "launch.sh" if "launch.sh" in texts else next(iter(texts))
+    lines = texts[name].rstrip().splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("exec ")]
+    return {
+        "target": launch.target,
+        "version": launch.version,
+        "file": name,
+        "line": "\n".join(lines[starts[-1] if starts else -1 :]),
+        "text": texts[name],
+        "others": [other for other in texts if other != name],
+    }
+
+
+def _memory(drawn: DrawnPlan) -> dict[str, Any]:
+    stages = drawn.priced.stages
+    names = [
+        name
+        for name in stages[0].parts
+        if any(stage.parts[name] > 0 for stage in stages)
+    ]
+    cells = [_stage(drawn, index, names) for index in range(len(stages))]
+    groups = []
+    for alike, group in groupby(range(len(cells)), key=lambda index: cells[index]):
+        members = list(group)
+        first, last = members[0], members[-1]
+        span = f"stage {first}" if first == last else f"stages {first}-{last}"
+        groups.append({"label": span, **alike})
+    fullest = max(stages, key=lambda stage: stage.total_gib - stage.usable_gib)
+    left = fullest.usable_gib - fullest.total_gib
+    told = f"The fullest GPU has {left:.2f} GiB left of what a plan may use."
+    if left < 0:
+        told = f"The fullest GPU lacks {-left:.2f} GiB."
+    has_host = any(stage.host_gib > 0 for stage in stages)
+    return {"names": names, "groups": groups, "told": told, "hasHost": has_host}
+
+
+def _stage(drawn: DrawnPlan, index: int, names: list[str]) -> dict[str, Any]:
+    memory, stage = drawn.priced.stages[index], drawn.priced.plan.stages[index]
+    return {
+        "gpu": stage.gpu or drawn.cluster.topology.gpu.name,
+        "layers": stage.layers,
+        "recomputed": stage.recompute_layers,
+        "parts": {name: rounded(memory.parts[name]) for name in names},
+        "total": rounded(memory.total_gib),
+        "usable": rounded(memory.usable_gib),
+        "capacity": rounded(drawn.capacity_gib[index]),
+        "host": rounded(memory.host_gib),
+        "fits": probability_text(memory.fit_probability),
+    }

@@ -1,0 +1,207 @@
+"""Pages of answers, opened in a browser: charts, keys, sizes, print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers.browsing import OpenFile, watched
+from tests.report.pages import (
+    COMPARED,
+    EXPLAINED,
+    NONE_FITS,
+    PAGES,
+    SOLVED,
+    data_of,
+    page,
+    written,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+WIDE, NARROW, A4 = (1280, 900), (390, 800), (690, 1000)
+
+each_page = pytest.mark.parametrize("name", PAGES)
+
+
+@pytest.fixture
+def open_file(browser: Browser) -> Iterator[OpenFile]:
+    with watched(browser) as own:
+        yield own
+
+
+def parts(page: Page) -> list[str]:
+    """Return the parts of a page, by the ids of their headings."""
+    found: list[str] = page.locator("h2").evaluate_all("all => all.map(e => e.id)")
+    return found
+
+
+@pytest.mark.slow
+@each_page
+def test_every_chart_is_drawn_and_has_its_data(
+    name: str, tmp_path: Path, open_file: OpenFile
+) -> None:
+    opened = open_file(written(name, tmp_path), WIDE)
+    figures = opened.locator("figure")
+    assert figures.count() >= 5
+    for figure in figures.all():
+        marks = figure.locator("svg rect, svg path, svg circle, svg line")
+        assert marks.count() > 2
+        figure.locator("summary").click()
+        rows = figure.locator("details tbody tr")
+        rows.first.wait_for(state="attached")
+        assert figure.locator("details thead th").count() >= 3
+        label = figure.locator(".chart").get_attribute("aria-label")
+        assert label
+        assert label in (figure.locator("summary").text_content() or "")
+
+
+@pytest.mark.slow
+def test_parts_follow_the_answer(tmp_path: Path, open_file: OpenFile) -> None:
+    drawn = ["plan", "time", "timeline", "memory", "mesh", "links"]
+    solved = parts(open_file(written(SOLVED, tmp_path), WIDE))
+    assert solved == [*drawn, "near", "choices", "safety", "proof"]
+    explained = parts(open_file(written(EXPLAINED, tmp_path), WIDE))
+    assert explained == [*drawn, "near", "worth", "why", "proof"]
+    none_fits = parts(open_file(written(NONE_FITS, tmp_path), WIDE))
+    assert none_fits == ["why", *drawn], "the reasons come before the nearest miss"
+    compared = parts(open_file(written(COMPARED, tmp_path), WIDE))
+    assert compared == ["side", *drawn, "near", "compared"]
+
+
+@pytest.mark.slow
+@each_page
+@pytest.mark.parametrize("size", [WIDE, NARROW, A4])
+def test_nothing_reaches_beyond_the_page(
+    name: str, size: tuple[int, int], tmp_path: Path, open_file: OpenFile
+) -> None:
+    opened = open_file(written(name, tmp_path), size)
+    if size == A4:
+        opened.emulate_media(media="print")
+        assert not opened.locator("nav").is_visible()
+        assert not opened.locator(".controls").first.is_visible()
+    width = opened.evaluate("document.documentElement.scrollWidth")
+    assert width <= size[0]
+    # Drawings keep within their box: only titles of axes may hang over by a letter.
+    outside = opened.evaluate(
+        "[...document.querySelectorAll('svg text')].filter(e => "
+        "e.getBoundingClientRect().right > innerWidth || "
+        "e.getBoundingClientRect().left < 0).map(e => e.textContent)"
+    )
+    assert outside == []
+
+
+@pytest.mark.slow
+@each_page
+def test_everything_has_a_name(name: str, tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written(name, tmp_path), WIDE)
+    nameless = opened.evaluate(
+        "[...document.querySelectorAll('button, select, [role=img], [role=group], "
+        "[role=region], pre')].filter(e => !(e.getAttribute('aria-label') || "
+        "e.textContent.trim() && e.tagName === 'BUTTON' || e.labels?.length))"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert nameless == []
+    ids = opened.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    levels = opened.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].map(e => Number(e.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    described = opened.evaluate(
+        "[...document.querySelectorAll('[aria-describedby], [aria-labelledby]')]"
+        ".every(e => document.getElementById(e.getAttribute('aria-describedby') ?? "
+        "e.getAttribute('aria-labelledby')))"
+    )
+    assert described
+
+
+@pytest.mark.slow
+def test_keys_reach_everything_in_order(tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written(COMPARED, tmp_path), WIDE)
+    wanted = opened.evaluate(
+        "[...document.querySelectorAll('a[href], button, select, summary, "
+        '[tabindex="0"]\')].filter(e => e.checkVisibility()).length'
+    )
+    opened.evaluate("window.places = []")
+    for _ in range(wanted):
+        opened.keyboard.press("Tab")
+        opened.evaluate(
+            "(() => { const all = [...document.querySelectorAll('*')];"
+            "places.push(all.indexOf(document.activeElement)); })()"
+        )
+    places: list[int] = opened.evaluate("places")
+    assert places == sorted(places), "in the order of the page"
+    assert len(set(places)) == wanted
+
+
+@pytest.mark.slow
+def test_keys_zoom_and_walk_the_timeline(tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written("pipeline", tmp_path), WIDE)
+    chart = opened.locator("[aria-labelledby=timeline] .chart")
+    told = opened.locator("[aria-labelledby=timeline] [role=status]")
+    whole = chart.locator("path[data-work=forward]").get_attribute("d")
+    chart.focus()
+    opened.keyboard.press("+")
+    assert chart.locator("path[data-work=forward]").get_attribute("d") != whole
+    opened.keyboard.press("0")
+    assert chart.locator("path[data-work=forward]").get_attribute("d") == whole
+    opened.keyboard.press("ArrowRight")
+    assert (told.text_content() or "").startswith("stage 0: forward of micro-batch 0")
+    opened.keyboard.press("ArrowDown")
+    assert (told.text_content() or "").startswith("stage 1: forward of micro-batch 0")
+    box = chart.bounding_box()
+    assert box is not None
+    opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + 12)
+    assert (told.text_content() or "").startswith("stage 0: ")
+
+
+@pytest.mark.slow
+def test_another_gpu_talks_to_others(tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written("pod", tmp_path), WIDE)
+    mesh = opened.locator("[aria-labelledby=mesh]")
+    assert "Rank 0 talks to:" in (mesh.locator("ul.lines").text_content() or "")
+    mesh.locator("[data-rank='1024']").click()
+    told = mesh.locator("ul.lines").text_content() or ""
+    assert "Rank 1,024 talks to:" in told
+    assert "rank" in told.partition("pp (16")[2]
+
+
+@pytest.mark.slow
+def test_links_of_one_phase_are_lit(tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written("pod", tmp_path), WIDE)
+    links = opened.locator("[aria-labelledby=links]")
+    lit = links.locator("[data-bottleneck]")
+    assert lit.count() >= 1
+    links.locator("select").select_option("tp")
+    tips = lit.locator("title").all_text_contents()
+    assert tips
+    assert all(tip.startswith("gpu") for tip in tips)
+    assert "gpu0 -> nvlink0" in (links.locator("p[role=status]").text_content() or "")
+
+
+@pytest.mark.slow
+def test_the_plan_that_is_chosen_is_drawn(tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written(COMPARED, tmp_path), WIDE)
+    first = opened.locator("[aria-labelledby=plan]").text_content()
+    opened.get_by_label("Draw the plan").select_option(index=2)
+    assert opened.locator("[aria-labelledby=plan]").text_content() != first
+    names: list[Any] = data_of(page(COMPARED))["plans"]
+    label = opened.locator("[aria-labelledby=time] .chart").get_attribute("aria-label")
+    assert label == f"Step time by part of {names[2]['name']}"
+
+
+@pytest.mark.slow
+@each_page
+def test_pages_are_small_and_load_nothing(name: str) -> None:
+    assert len(page(name).encode()) < 400_000
+    assert "unsafe-eval" not in page(name)
+    loads = r"(src|href)=.?http|url\(|@import|fetch\(|XMLHttpRequest|WebSocket"
+    assert not re.search(loads, page(name))
