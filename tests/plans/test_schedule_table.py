@@ -15,7 +15,6 @@ from meshwright.plans.schedules.table import SCHEDULES, by_schedule, schedule_na
 from meshwright.plans.schedules.tasks import Tasks
 from meshwright.plans.schedules.zero_bubble_h1 import ZeroBubbleH1
 from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
-from tests.helpers.timeline import task_of
 
 STAGES = range(1, 5)
 
@@ -52,7 +51,7 @@ def test_what_is_in_flight_is_what_the_tasks_hold(
     columns = np.array([microbatches]), np.array([1])
     for stage in range(stages):
         held = most = 0
-        order = [task_of(tasks, number) for number in own.order(tasks, stage)]
+        order = [tasks.task(number) for number in own.order(tasks, stage)]
         assert len({*order}) == len(order)
         for task in order:
             held += (task.kind == "F") - (task.kind == last)
