@@ -6,6 +6,7 @@ A kernel takes the longest of its FLOPs, its bytes and its launch (Williams et a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ class Machine:
     def __init__(self, case: Case) -> None:
         self.case, self.rates, self.element = case, case.rates, case.element
         gpu = self._gpu = case.spec.cluster.topology.gpu
+        limit_w, tdp_w = gpu.power_limit_w or 1.0, gpu.tdp_w or 1.0
+        self.clock = math.cbrt(limit_w / tdp_w) if gpu.power_limit_w else 1.0
         self.peak = self._peak(gpu, "bf16" if case.precision == "fp8" else None)
         self.matmul_rate = self.peak * gpu.matmul_share * case.rates["gemm"]
         self.fp8_rate = 0.0
@@ -61,7 +64,8 @@ class Machine:
         self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
 
     def _peak(self, gpu: Gpu, name: str | None) -> float:
-        return float(getattr(gpu.peak_tflops, name or self.case.precision)) * 1e12
+        peak = float(getattr(gpu.peak_tflops, name or self.case.precision))
+        return peak * 1e12 * self.clock
 
     def stream(self, numbers: float) -> float:
         return max(numbers * self.element / self.byte_rate, self.rates["launch_s"])
@@ -105,12 +109,13 @@ class Machine:
         of a larger one's no less, and no more than on H100.
         """
         share, narrow, is_old = KERNELS[self._kernel()]
-        rate = self.peak
+        rate = rated = self.peak / self.clock
         if is_old:
-            rate = min(self.peak, max(500e12, 0.63 * min(self.peak, 989e12)))
+            rate = min(rated, max(500e12, 0.63 * min(rated, 989e12)))
         width = min(128, self.case.model.head_dim)
         rate *= share * width / 128 * (128 + narrow) / (width + narrow)
         rate *= length / (length + 300)
+        rate *= self.clock
         return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
 
     def _kernel(self) -> str:

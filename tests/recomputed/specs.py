@@ -195,6 +195,8 @@ def _topology(random: Random, sizes: list[int]) -> dict[str, Any]:
         "matmul_share": 0.75,
         "matmul_share_fp8": 0.65,
     }
+    if gpu["memory_gb_s"] == 900.0:
+        gpu |= {"tdp_w": 700.0, "power_limit_w": 500.0}
     return {"gpu": gpu, "levels": levels}
 
 

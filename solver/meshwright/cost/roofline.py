@@ -113,14 +113,18 @@ class Work:
 def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRates:
     """Return the rates of a GPU in a precision that it has."""
     form, is_fp8 = FORMATS[precision], precision == "fp8"
-    peak_flops = gpu.peak_tflops.flops(form.core)
+    peak_flops = gpu.peak_tflops.flops(form.core) * gpu.clock_share
+    fp8_flops = None
+    if is_fp8:
+        fp8_flops = gpu.peak_tflops.flops("fp8") * gpu.clock_share
+        fp8_flops *= gpu.matmul_share_fp8
     return GpuRates(
         peak_flops,
         peak_flops * gpu.matmul_share,
         gpu.memory_gb_s * 1e9,
         form.element,
         efficiency,
-        gpu.peak_tflops.flops("fp8") * gpu.matmul_share_fp8 if is_fp8 else None,
+        fp8_flops,
     )
 
 

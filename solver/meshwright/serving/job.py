@@ -101,8 +101,9 @@ def _machine(spec: ServingSpec, efficiency: Efficiency) -> GpuRates:
     FlashAttention-3 and FlashInfer on Hopper, so fused attention has the whole peak.
     """
     gpu, precision = spec.cluster.topology.gpu, spec.matmul_precision
-    peaks = gpu.peak_tflops
-    peak_flops = peaks.flops(FORMATS[precision].core)
+    peaks, clock = gpu.peak_tflops, gpu.clock_share
+    peak_flops = peaks.flops(FORMATS[precision].core) * clock
+    fp8_flops = peaks.flops("fp8") * clock if peaks.fp8 is not None else 0.0
     is_fp8 = precision == "fp8"
     return GpuRates(
         attention_flops=peak_flops,
@@ -110,5 +111,5 @@ def _machine(spec: ServingSpec, efficiency: Efficiency) -> GpuRates:
         memory_bytes_per_s=gpu.memory_gb_s * 1e9,
         element=ACTIVATION_BYTES,
         efficiency=efficiency,
-        fp8_flops=peaks.flops("fp8") * gpu.matmul_share_fp8 if is_fp8 else None,
+        fp8_flops=fp8_flops * gpu.matmul_share_fp8 if is_fp8 else None,
     )

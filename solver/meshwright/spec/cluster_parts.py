@@ -156,7 +156,12 @@ def _least_gpu(gpus: Sequence[Gpu]) -> Gpu:
     peaks: dict[str, Any] = {}
     for precision in PRECISIONS:
         known = [getattr(gpu.peak_tflops, precision) for gpu in gpus]
-        peaks[precision] = None if None in known else min(known)
+        reached = zip(known, gpus, strict=True)
+        peaks[precision] = (
+            None
+            if None in known
+            else min(peak * gpu.clock_share for peak, gpu in reached)
+        )
     least = {
         name: min(getattr(gpu, name) for gpu in gpus)
         for name in ("memory_gib", "memory_gb_s", "matmul_share", "matmul_share_fp8")

@@ -63,6 +63,32 @@ class Gpu(SpecModel):
         None, description="What copies over its PCIe port reach, per direction."
     )
     tdp_w: Positive | None = Field(None, description="Board power limit.")
+    power_limit_w: Positive | None = Field(
+        None, description="Power limit that is set below `tdp_w`; clocks fall with it."
+    )
     hour_usd: Positive | None = Field(
         None, description="A list price of one GPU for an hour, where one is public."
     )
+
+    @property
+    def power_w(self) -> float | None:
+        """Return the power that the GPU takes at most, watts."""
+        return self.power_limit_w or self.tdp_w
+
+    @property
+    def clock_share(self) -> float:
+        """Return the share of its clock that the GPU keeps under its power limit.
+
+        Power grows with the cube of the clock, since the voltage follows the clock
+        (Mudge 2001, Power: A First-Class Architectural Design Constraint).
+        """
+        if self.power_limit_w is None or self.tdp_w is None:
+            return 1.0
+        return float((self.power_limit_w / self.tdp_w) ** (1 / 3))
+
+    @model_validator(mode="after")
+    def _check_power(self) -> Gpu:
+        limit_w = self.power_limit_w
+        if limit_w is not None and not (self.tdp_w and limit_w <= self.tdp_w):
+            raise ValueError("expected tdp_w, and a power_limit_w that is no higher")
+        return self

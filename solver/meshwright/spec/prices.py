@@ -20,7 +20,7 @@ def usd_per_hour(cluster: Cluster, gpu_hour_price: float | None) -> float | None
 
 def watts(cluster: Cluster) -> float | None:
     """Return the power of all GPUs at their limit; None if a limit is not known."""
-    return _total(cluster, lambda gpu: gpu.tdp_w)
+    return _total(cluster, lambda gpu: gpu.power_w)
 
 
 def per_mtoken(per_hour: float, tokens_per_s: float) -> float:
