@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import Phase, settings
 
 from tests.helpers.browsing import browser as browser
@@ -16,3 +20,12 @@ settings.register_profile(
     "quick", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def any_width() -> Iterator[None]:
+    """Let commands print as for a pipe: workers of pytest-xdist have a width."""
+    width = os.environ.pop("COLUMNS", None)
+    yield
+    if width is not None:
+        os.environ["COLUMNS"] = width

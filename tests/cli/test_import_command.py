@@ -109,7 +109,7 @@ def test_imports_are_machines_too(tmp_path: Path) -> None:
 def test_other_kinds_are_facts(kind: str, key: str, value: Any, tmp_path: Path) -> None:
     result = imported(tmp_path, kind, IMPORTS[kind][0])
     assert result.code == 0
-    (note,) = notes_of(result)
+    note, *_ = notes_of(result)
     assert note == "Facts, no topology: the file does not say how GPUs are joined."
     assert content(tmp_path)[1][key] == value
 
@@ -137,10 +137,10 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     lone.write_text("{name: lone, gpu: H100, nodes: [{name: a}]}", encoding="utf-8")
     smi, slurm, logs = ["nvidia_smi", topo], ["slurm", str(tree)], ["nccl_tests"]
     return {
-        "nothing": ([], "KIND: missing; accepted: hwloc, nccl_xml, "),
+        "nothing": ([], "KIND: missing; accepted: amd_smi, hwloc, "),
         "no kind": ([topo], f"this looks like nvidia_smi: meshwright import nvidia_smi "
-                    f"{topo}; accepted: hwloc, "),
-        "odd kind": (["nvidia"], "KIND: 'nvidia' is not known; accepted: hwloc, "),
+                    f"{topo}; accepted: amd_smi, hwloc, "),
+        "odd kind": (["nvidia"], "KIND: 'nvidia' is not known; accepted: amd_smi, hwloc, "),
         "no file": (["slurm"], "FILE: missing; expected meshwright import slurm FILE"),
         "two files": ([*smi, topo], "FILE: 2 given; nvidia_smi takes one"),
         "other kind": (["nvidia_smi", str(tree), "--gpu", GPU],

@@ -60,6 +60,7 @@ COMMANDS: dict[str, list[str]] = {
                "a100-sxm-80gb", "-o", "topology.yaml"],
     "export": ["export", FITS, "-o", "files"],
     "search": ["search", "sweep.yaml"],
+    "probe": ["probe", FITS, "-k", "2"],
     "compare-trace": ["compare-trace", "trace.json", str(DATA / "kineto-cpu.json")],
 }  # fmt: skip
 
@@ -70,8 +71,8 @@ def test_every_command_is_among_them() -> None:
         for own in app.registered_commands
         if own.callback
     }
-    # A schema is JSON, which no terminal folds.
-    assert verbs - {"schema"} == {words[0] for words in COMMANDS.values()}
+    # A schema is JSON, which no terminal folds; init asks, and writes a file.
+    assert verbs - {"schema", "init"} == {words[0] for words in COMMANDS.values()}
 
 
 @pytest.mark.slow

@@ -200,8 +200,7 @@ def test_bad_input_names_file_line_field_and_value(
     [
         (["dgx-1w"], "'dgx-1w' is neither a file nor a bundled name; did you mean dgx"),
         (["absent.yaml"], "'absent.yaml': no such file; expected a YAML file"),
-        (["dgx-1v", "-o", "absent/told"], "--output absent/told: no such file or"),
-        (["dgx-1v", "--plot", "absent/it"], "--plot absent/it.png: no such file or"),
+        (["dgx-1v", "-o", "/dev/null/x"], "--output /dev/null/x: "),
     ],
 )
 def test_names_and_paths_that_are_not_there(arguments: list[str], message: str) -> None:

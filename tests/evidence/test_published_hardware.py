@@ -17,8 +17,14 @@ from meshwright.spec.links import USUAL_BUS_SHARE
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"
 
-NODELESS = {"mi250x"}
-"""Its two dies share a package: no one rate tells how they reach each other."""
+NODELESS = {
+    "mi250x", "mi210-64gb", "mi300a-128gb", "gaudi3-128gb", "gb10-128gb", "l40-48gb",
+    "a800-pcie-80gb", "h20-sxm-96gb", "h800-sxm-80gb", "h200-nvl-141gb", "gh200-96gb",
+    "gh200-144gb", "rtx-pro-6000-96gb", "rtx-pro-6000-max-q-96gb",
+    "rtx-pro-6000-server-96gb",
+}  # fmt: skip
+"""No run of them is published here. Two dies of an MI250X share a package, so that no
+one rate tells how they reach each other."""
 
 
 @pytest.mark.parametrize(

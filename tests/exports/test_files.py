@@ -115,7 +115,7 @@ def test_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     path.write_text(spec.model_copy(update={"training": training}).model_dump_json())
     said = refusal(str(path), "-o", folder)
     assert "torchtitan/components/optimizer.py: default_adamw" in said
-    assert [*tmp_path.iterdir()] == [path]
+    assert sorted(tmp_path.iterdir()) == [path, tmp_path / "taken"]
 
 
 def test_plans_of_other_frameworks_are_refused() -> None:
