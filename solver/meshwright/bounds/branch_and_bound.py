@@ -30,17 +30,16 @@ from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
+from meshwright.bounds.order_bounds import OrderBound, order_bound
 from meshwright.bounds.state_fit import state_fits
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import FindAll, OrderSearch
-from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
-from meshwright.topology.fabric import PathCosts
 
 FIRST_PART = 256
 """Families in the first part."""
@@ -70,9 +69,6 @@ a plan found in one part spares the next."""
 
 FindPlan = Callable[[Candidates], float]
 """Returns the ticks of a plan among candidates, infinite where none is found."""
-
-OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
-"""Lower bound on step time, for an index of degrees, ep, and what groups pay."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +233,7 @@ class _Search:
 
     def _place(self, batch: FittingSkeletons, part: Ints) -> None:
         """Place a batch on its meshes; GPU orders are searched for the whole part."""
-        ticks = _order_bound(self._job, self._lattice, part)
+        ticks = order_bound(self._job, self._lattice, part)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)
         self._add(batch, self._order_search(ticks, Placer.placements, self.best))
@@ -288,27 +284,6 @@ class _Search:
         wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
         orders = np.array([lattice.table.open_bound(key) for key in wanted])
         return float(np.maximum(bound, orders[which]).min(initial=np.inf))
-
-
-def _order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
-    """Return a lower bound on the skeletons of a part, by what their groups pay.
-
-    The bound is for those of given degrees, one value for each entry of the costs.
-    """
-    degrees = lattice.take(part).degree
-
-    def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
-        rows = lattice.take(part[degrees == degree]).rows
-        rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
-        trials, count = len(paths.latency_s), len(rows)
-        rows = rows.take(np.tile(np.arange(count), trials))
-        paths = paths.take(np.repeat(np.arange(trials), count))
-        placed = rows.on_meshes(paths, np.arange(len(rows)))
-        costs = with_times(job, zero_costs(placed))
-        bound = time_only_bound(costs, job.spec.model.n_layers)
-        return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
-
-    return ticks
 
 
 def _with_best_degrees(

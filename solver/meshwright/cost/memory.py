@@ -14,15 +14,13 @@ from meshwright.cost.activation_bytes import (
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.adapters import dequantised_bytes
 from meshwright.cost.gradient_buffers import (
     head_gradients,
-    layer_gradients,
     leading_gradients,
 )
 from meshwright.cost.job import Job
 from meshwright.cost.loss import loss_memory
-from meshwright.cost.parameters_and_flops import mlp_inputs
+from meshwright.cost.memory_in_backward import bytes_at_work, bytes_in_transit
 from meshwright.cost.state import (
     fp8_weight_bytes,
     sharded_bytes,
@@ -31,7 +29,6 @@ from meshwright.cost.state import (
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.cost.weights import (
     Weights,
-    by_state,
     dense_layer_weights,
     embedding_weights,
     head_weights,
@@ -40,10 +37,9 @@ from meshwright.cost.weights import (
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
-from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import MLP
 from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import FULL, GRADIENTS, Skeletons
+from meshwright.plans.skeletons import FULL, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 
@@ -90,7 +86,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     bits = recomputed_bits(spec, rows)
     saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
     held = held_state(job, rows)
-    working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
+    working = bytes_at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
     loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
@@ -147,7 +143,7 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
         layer=layer,
         first=added([lead, _state(job, rows, embedding)]),
         last=added([_state(job, rows, head), head_gradients(job, rows)]),
-        in_transit=_in_transit(job, rows, weights),
+        in_transit=bytes_in_transit(job, rows, weights),
         host_layer=host_layer,
         host_first=offload.host_bytes(rows, embedding) + lead_host,
         host_last=offload.host_bytes(rows, head),
@@ -262,41 +258,3 @@ def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:
     They are those of one layer, or of all layers of a segment, without its input.
     """
     return rows.recompute_segment * (saved - kept)
-
-
-def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
-    """Return the bytes of recomputed layers and of gradients in the backward."""
-    spec, model = job.spec, job.spec.model
-    tokens = rows.shards.tokens(spec.training.seq_len)
-    inner = mlp_inputs(model) * model.d_ff
-    if model.mixer == "state_space" and model.state_space is not None:
-        inner = max(inner, model.state_space.input_width)
-    widest = model.d_model + inner / rows.tp
-    return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]
-
-
-def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
-    """Return the bytes of gathered weights, and of gradients of one layer.
-
-    ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
-    gradients of one layer wait to be reduced; PyTorch's FSDP keeps what a layer passes
-    on, in the precision of the reduction, beside the gradients of the next one
-    (distributed/fsdp/_fully_shard/_fsdp_param_group.py, `reduce_scatter_state`). The
-    same holds for state on the host. Of quantised weights one matrix at a time is there
-    in 16 bits, too.
-    """
-    framework = framework_of(job.spec)
-    visits = rows.sharding.shards_weights | offload.streams_weights(rows)
-    visits = visits & ~sums_whole_gradients(job.spec, rows)
-    passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
-    element = ELEMENT_BYTES[job.spec.training.precision]
-    result = dequantised_bytes(job.spec, rows.tp)
-    result = result + np.where(passes, 0.0, layer_gradients(job, rows, held))
-    for state, blocks in by_state(held):
-        params = sum(block.params for block in blocks)
-        ahead = np.minimum(params, framework.prefetched_params)
-        gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
-        is_cast = framework.has_cast_weights and not state.is_frozen
-        waiting = element + state.reduced if is_cast else state.gradients
-        result = result + gathered + np.where(passes, params * waiting, 0.0)
-    return result

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import groupby
 
 from meshwright.report.near_plans import near_sections
 from meshwright.report.plan_text import plan_lines
+from meshwright.report.proof import proof_sections
 from meshwright.report.safety import safety_lines
-from meshwright.report.simplicity import simplest_lines, simplicity_sections
+from meshwright.report.simplicity import simplicity_sections
 from meshwright.report.tables import (
     Lines,
     Section,
@@ -18,7 +18,7 @@ from meshwright.report.tables import (
     short_rule_text,
 )
 from meshwright.results.model_size import ModelSize
-from meshwright.results.outcome import Band, Certificate, KindResult, NearMiss, Outcome
+from meshwright.results.outcome import KindResult, NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
 
 
@@ -62,17 +62,6 @@ def choice_sections(outcome: Outcome) -> Iterator[Section]:
     yield from near_sections(outcome.near)
 
 
-def proof_sections(outcome: Outcome) -> Iterator[Section]:
-    """Yield how far the answer may be off, and its certificate."""
-    best, fastest = outcome.best, outcome.optimum
-    if best is None or fastest is None:
-        return
-    if outcome.band:
-        yield Lines("How sure", tuple(_band_lines(outcome, best, outcome.band)))
-    if outcome.certificate:
-        yield Lines("Certificate", tuple(_certificate(outcome, best, fastest)))
-
-
 def size_lines(model: ModelSize | None) -> tuple[str, ...]:
     """Return the size of the model in a line, where it is known."""
     return () if model is None else (model.text,)
@@ -83,25 +72,6 @@ def _speed(best: PricedPlan) -> str:
         f"step {seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
         f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     )
-
-
-def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]:
-    low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
-    told = "of {} runs of {} that were measured, nine in ten lay within {:.0%}"
-    if not band.is_measured:
-        told = "calibrated on {} runs of {}, nine in ten are expected within {:.0%}"
-    yield (
-        f"Between {seconds_text(low)} and {seconds_text(high)}: "
-        f"{told.format(band.runs, band.runs_of, math.expm1(band.p90))}."
-    )
-    next_best = outcome.runner_up
-    if outcome.fastest:
-        # The plan is compared with the fastest one already.
-        return
-    if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
-        loss = next_best.step_s / best.step_s - 1
-        simpler = "simpler, " if next_best.is_simpler else ""
-        yield f"Within that error ({simpler}{loss:+.1%}): {next_best.plan.brief}"
 
 
 def _time_table(best: PricedPlan) -> Table:
@@ -243,47 +213,6 @@ def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
         for rank, plan in enumerate((best, *others), 1)
     )
     return Table("Best plans", ("rank", "step", "loses", "plan"), rows)
-
-
-def _certificate(
-    outcome: Outcome, best: PricedPlan, fastest: PricedPlan
-) -> Iterator[str]:
-    certificate = outcome.certificate
-    if certificate is None:
-        return
-    if certificate.levels:
-        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
-    yield from claim_lines(outcome.status, certificate, fastest.step_s)
-    yield from simplest_lines(outcome)
-    if best.plan.pp > 1:
-        gap = best.schedule_s / best.step_s - 1
-        difference = f"{abs(gap):.2%} {'more' if gap > 0 else 'less'}"
-        yield (
-            f"What was minimised: {certificate.objective}. The schedule's task graph "
-            f"takes {seconds_text(best.schedule_s)}, "
-            f"{difference if abs(gap) > 5e-5 else 'the same'}."
-        )
-    if outcome.rival:
-        yield (
-            f"By the task graph {outcome.rival.plan} is faster: "
-            f"{seconds_text(outcome.rival.schedule_s)}."
-        )
-
-
-def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
-    """Yield what was proven of a plan, and how all other skeletons were ruled out."""
-    least = f"no plan takes less than {certificate.bound_s:.6f} s"
-    if status == "optimal":
-        yield f"Proven optimal in the model: {least} (gap 0)."
-    else:
-        gap = f"(gap {certificate.gap:.2%})"
-        yield f"Not proven: {least}, this one {step_s:.6f} s {gap}."
-        yield certificate.left_open
-    counts = certificate.counts
-    yield (
-        f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
-        f"{counts.no_memory:,} others cannot fit, {counts.survivors:,} left to CP-SAT."
-    )
 
 
 def _no_plan(outcome: Outcome) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from meshwright.plans.plan import Plan
 from meshwright.report.plan_text import plan_lines
-from meshwright.report.solve import claim_lines
+from meshwright.report.proof import claim_lines
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.row import Row
 

@@ -11,8 +11,9 @@ from meshwright.report.answer_page.numbers import rounded
 from meshwright.report.compare import compare_sections
 from meshwright.report.explain import explain_sections
 from meshwright.report.framework_limits import framework_limit_sections
+from meshwright.report.proof import proof_sections
 from meshwright.report.safety import safety_lines
-from meshwright.report.solve import answer_lines, choice_sections, proof_sections
+from meshwright.report.solve import answer_lines, choice_sections
 from meshwright.report.tables import Section, seconds_text
 from meshwright.report.training_run import run_sections
 from meshwright.results.comparison import Comparison
