@@ -38,7 +38,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "solve": (SPEC,),
     "init": ("-o", "asked.yaml"),
     "explain": (SPEC,),
-    "compare": (SPEC,),
+    "compare": (SPEC, "--plan", "tp=1"),
     "search": ("sweep.yaml",),
     "simulate": (SPEC, "--samples", "10"),
     "gemm": ("8", "8", "8"),

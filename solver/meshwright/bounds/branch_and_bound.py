@@ -30,7 +30,7 @@ from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
-from meshwright.bounds.order_bounds import OrderBound, order_bound
+from meshwright.bounds.order_bounds import OrderBound, order_bound, with_best_degrees
 from meshwright.bounds.state_fit import state_fits
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
@@ -246,7 +246,7 @@ class _Search:
         self._add(batch, None)
         if self._is_pruning:
             self._add(batch, self._order_search(ticks, Placer.quick_placements, 0.0))
-            same = batch.take(_with_best_degrees(self._lattice, batch, self.found))
+            same = batch.take(with_best_degrees(self._lattice, batch, self.found))
             self._add(same, self._order_search(ticks, Placer.placements, self.best))
 
     def _order_search(
@@ -284,14 +284,3 @@ class _Search:
         wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
         orders = np.array([lattice.table.open_bound(key) for key in wanted])
         return float(np.maximum(bound, orders[which]).min(initial=np.inf))
-
-
-def _with_best_degrees(
-    lattice: Lattice, batch: FittingSkeletons, found: list[Candidates]
-) -> Ints:
-    """Return which of a batch have the degrees of the best plan known."""
-    upper = np.concatenate([part.upper for part in found])
-    unplaced = np.concatenate([part.unplaced for part in found])
-    best = unplaced[np.argsort(upper)[:1]]
-    degree = lattice.take(batch.number).degree
-    return np.flatnonzero(np.isin(degree, lattice.take(best).degree))

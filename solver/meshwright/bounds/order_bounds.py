@@ -1,4 +1,4 @@
-"""Bounds on skeletons by what their groups pay, for each GPU order that is tried."""
+"""Bounds of orders of GPUs, where the order decides what groups pay."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from meshwright.bounds.candidates import (
+    Candidates,
+    FittingSkeletons,
+)
 from meshwright.bounds.integer_costs import zero_costs
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import with_times
@@ -38,3 +42,14 @@ def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
         return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
 
     return ticks
+
+
+def with_best_degrees(
+    lattice: Lattice, batch: FittingSkeletons, found: list[Candidates]
+) -> Ints:
+    """Return which of a batch have the degrees of the best plan known."""
+    upper = np.concatenate([part.upper for part in found])
+    unplaced = np.concatenate([part.unplaced for part in found])
+    best = unplaced[np.argsort(upper)[:1]]
+    degree = lattice.take(batch.number).degree
+    return np.flatnonzero(np.isin(degree, lattice.take(best).degree))

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.cost.blocks import EMBEDDING, HEAD, LAYER, Block, blocks, layer
+from meshwright.cost.held_state import HeldState, held_state
 from meshwright.cost.job import Job
-from meshwright.cost.memory import HeldState, MemoryCosts, held_state, memory_costs
+from meshwright.cost.memory import MemoryCosts, memory_costs
 from meshwright.cost.timing import BlockTimes, TimeCosts, block_times, time_costs
 from meshwright.plans.columns import Floats, Parts, added, scaled
 from meshwright.plans.skeletons import Skeletons

@@ -14,29 +14,15 @@ from meshwright.cost.activation_bytes import (
     layer_input_bytes,
     saved_bytes,
 )
-from meshwright.cost.gradient_buffers import (
-    head_gradients,
-    leading_gradients,
-)
+from meshwright.cost.held_state import held_state
 from meshwright.cost.job import Job
 from meshwright.cost.loss import loss_memory
-from meshwright.cost.memory_in_backward import bytes_at_work, bytes_in_transit
-from meshwright.cost.state import (
-    fp8_weight_bytes,
-    sharded_bytes,
-    sums_whole_gradients,
-)
+from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.traffic import hidden_bytes
-from meshwright.cost.weights import (
-    Weights,
-    dense_layer_weights,
-    embedding_weights,
-    head_weights,
-    layer_weights,
-)
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import recomputed_bits
-from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
+from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
+from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import MLP
 from meshwright.plans.shards import Shards
 from meshwright.plans.skeletons import FULL, Skeletons
@@ -86,7 +72,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     bits = recomputed_bits(spec, rows)
     saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
     held = held_state(job, rows)
-    working = bytes_at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
+    working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
     loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
@@ -111,83 +97,6 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         host_first=held.host_first + left,
         host_last=held.host_last,
     )
-
-
-@dataclass(frozen=True)
-class HeldState(Columns):
-    """The state, on the GPU and on the host; it does not depend on micro-batches."""
-
-    layer: Parts
-    first: Parts
-    last: Parts
-    in_transit: Floats
-    host_layer: Floats
-    host_first: Floats
-    host_last: Floats
-
-
-def held_state(job: Job, rows: Skeletons) -> HeldState:
-    """Return the bytes of state of a layer, and of the ends of the model beside it."""
-    distinct, inverse = rows.distinct_in_state()
-    return _held(job, distinct).take(inverse)
-
-
-def _held(job: Job, rows: Skeletons) -> HeldState:
-    weights = layer_weights(job, rows)
-    layer = _layer_state(job, rows, weights)
-    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
-    lead = _leading(job, rows, layer)
-    host_layer = offload.host_bytes(rows, weights)
-    lead_host = _leading_host(job, rows, host_layer)
-    return HeldState(
-        layer=layer,
-        first=added([lead, _state(job, rows, embedding)]),
-        last=added([_state(job, rows, head), head_gradients(job, rows)]),
-        in_transit=bytes_in_transit(job, rows, weights),
-        host_layer=host_layer,
-        host_first=offload.host_bytes(rows, embedding) + lead_host,
-        host_last=offload.host_bytes(rows, head),
-    )
-
-
-def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
-    """Return the bytes of weights, gradients and optimizer state on the GPU."""
-    has_cast, parts = framework_of(job.spec).has_cast_weights, []
-    is_whole = sums_whole_gradients(job.spec, rows)
-    for block in held:
-        state, shards = block.state, block.sharding
-        weights, gradients, optimizer = sharded_bytes(state, shards)
-        if has_cast and state.gathered < state.weights:
-            # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
-            cast = np.where(shards.shards_weights & ~is_whole, 0.0, state.gathered)
-            weights = state.weights / shards.gradients + cast
-        gradients = np.where(is_whole, state.reduced, gradients)
-        parts.append(
-            {
-                "weights": block.params * weights,
-                "gradients": block.params * gradients,
-                "optimizer": block.params * optimizer,
-            }
-        )
-    return offload.kept_state(rows, held, added(parts))
-
-
-def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
-    """Return the same for a layer, with the fp8 copies that stay on the GPU."""
-    stays = ~rows.sharding.shards_weights & ~offload.streams_weights(rows)
-    copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
-    cast = sum(block.params for block in held if not block.is_adapter) * copies
-    return added([_state(job, rows, held), {"weights": cast}])
-
-
-def _leading(job: Job, rows: Skeletons, layer: Parts) -> Parts:
-    """Return the difference in state of leading dense layers to repeated ones."""
-    count = job.spec.model.first_dense_layers
-    if not count:
-        return {}
-    dense = _layer_state(job, rows, dense_layer_weights(job, rows))
-    buffers = leading_gradients(job, rows)
-    return added([scaled(dense, count), scaled(layer, -count), buffers])
 
 
 class _Lead(NamedTuple):
@@ -225,15 +134,6 @@ def _leading_activations(
     return _Lead(tokens * count * more, {"workspace": tokens * working})
 
 
-def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
-    """Return the difference in bytes on the host to repeated layers."""
-    count = job.spec.model.first_dense_layers
-    if not count:
-        return np.zeros(len(rows))
-    dense = offload.host_bytes(rows, dense_layer_weights(job, rows))
-    return count * (dense - repeated)
-
-
 def _activation_bytes(
     job: Job,
     rows: Skeletons,
@@ -258,3 +158,14 @@ def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:
     They are those of one layer, or of all layers of a segment, without its input.
     """
     return rows.recompute_segment * (saved - kept)
+
+
+def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
+    """Return the bytes of recomputed layers and of gradients in the backward."""
+    spec, model = job.spec, job.spec.model
+    tokens = rows.shards.tokens(spec.training.seq_len)
+    inner = mlp_inputs(model) * model.d_ff
+    if model.mixer == "state_space" and model.state_space is not None:
+        inner = max(inner, model.state_space.input_width)
+    widest = model.d_model + inner / rows.tp
+    return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]

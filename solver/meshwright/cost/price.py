@@ -8,13 +8,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from meshwright.cost.held_state import HeldState
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import (
     mean_held_state,
     mean_memory_costs,
     mean_time_costs,
 )
-from meshwright.cost.memory import HeldState, MemoryCosts
+from meshwright.cost.memory import MemoryCosts
 from meshwright.cost.schedule import (
     closed_form_s,
     heads_in_flight,

@@ -1,4 +1,4 @@
-"""How sure an answer is as lines: the band of its step time, and its certificate."""
+"""How far an answer may be off, and what is proven of it, as lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import math
 from collections.abc import Iterator
 
 from meshwright.report.simplicity import simplest_lines
-from meshwright.report.tables import Lines, Section, seconds_text
+from meshwright.report.tables import (
+    Lines,
+    Section,
+    seconds_text,
+)
 from meshwright.results.outcome import Band, Certificate, Outcome
 from meshwright.results.priced_plan import PricedPlan
 

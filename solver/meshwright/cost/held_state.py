@@ -1,0 +1,146 @@
+"""Held state: weights, gradients, optimizer of a layer and of the ends of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost import offload
+from meshwright.cost.adapters import dequantised_bytes
+from meshwright.cost.gradient_buffers import (
+    head_gradients,
+    layer_gradients,
+    leading_gradients,
+)
+from meshwright.cost.job import Job
+from meshwright.cost.state import (
+    fp8_weight_bytes,
+    sharded_bytes,
+    sums_whole_gradients,
+)
+from meshwright.cost.weights import (
+    Weights,
+    by_state,
+    dense_layer_weights,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+)
+from meshwright.frameworks.base.registry import framework_of
+from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
+from meshwright.plans.precision import ELEMENT_BYTES
+from meshwright.plans.skeletons import GRADIENTS, Skeletons
+
+
+@dataclass(frozen=True)
+class HeldState(Columns):
+    """The state, on the GPU and on the host; it does not depend on micro-batches."""
+
+    layer: Parts
+    first: Parts
+    last: Parts
+    in_transit: Floats
+    host_layer: Floats
+    host_first: Floats
+    host_last: Floats
+
+
+def held_state(job: Job, rows: Skeletons) -> HeldState:
+    """Return the bytes of state of a layer, and of the ends of the model beside it."""
+    distinct, inverse = rows.distinct_in_state()
+    return _held(job, distinct).take(inverse)
+
+
+def _held(job: Job, rows: Skeletons) -> HeldState:
+    weights = layer_weights(job, rows)
+    layer = _layer_state(job, rows, weights)
+    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
+    lead = _leading(job, rows, layer)
+    host_layer = offload.host_bytes(rows, weights)
+    lead_host = _leading_host(job, rows, host_layer)
+    return HeldState(
+        layer=layer,
+        first=added([lead, _state(job, rows, embedding)]),
+        last=added([_state(job, rows, head), head_gradients(job, rows)]),
+        in_transit=_in_transit(job, rows, weights),
+        host_layer=host_layer,
+        host_first=offload.host_bytes(rows, embedding) + lead_host,
+        host_last=offload.host_bytes(rows, head),
+    )
+
+
+def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
+    """Return the bytes of weights, gradients and optimizer state on the GPU."""
+    has_cast, parts = framework_of(job.spec).has_cast_weights, []
+    is_whole = sums_whole_gradients(job.spec, rows)
+    for block in held:
+        state, shards = block.state, block.sharding
+        weights, gradients, optimizer = sharded_bytes(state, shards)
+        if has_cast and state.gathered < state.weights:
+            # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
+            cast = np.where(shards.shards_weights & ~is_whole, 0.0, state.gathered)
+            weights = state.weights / shards.gradients + cast
+        gradients = np.where(is_whole, state.reduced, gradients)
+        parts.append(
+            {
+                "weights": block.params * weights,
+                "gradients": block.params * gradients,
+                "optimizer": block.params * optimizer,
+            }
+        )
+    return offload.kept_state(rows, held, added(parts))
+
+
+def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
+    """Return the same for a layer, with the fp8 copies that stay on the GPU."""
+    stays = ~rows.sharding.shards_weights & ~offload.streams_weights(rows)
+    copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
+    cast = sum(block.params for block in held if not block.is_adapter) * copies
+    return added([_state(job, rows, held), {"weights": cast}])
+
+
+def _leading(job: Job, rows: Skeletons, layer: Parts) -> Parts:
+    """Return the difference in state of leading dense layers to repeated ones."""
+    count = job.spec.model.first_dense_layers
+    if not count:
+        return {}
+    dense = _layer_state(job, rows, dense_layer_weights(job, rows))
+    buffers = leading_gradients(job, rows)
+    return added([scaled(dense, count), scaled(layer, -count), buffers])
+
+
+def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
+    """Return the difference in bytes on the host to repeated layers."""
+    count = job.spec.model.first_dense_layers
+    if not count:
+        return np.zeros(len(rows))
+    dense = offload.host_bytes(rows, dense_layer_weights(job, rows))
+    return count * (dense - repeated)
+
+
+def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
+    """Return the bytes of gathered weights, and of gradients of one layer.
+
+    ZeRO-3 holds the weights of one layer and those prefetched. From ZeRO-2 on the
+    gradients of one layer wait to be reduced; PyTorch's FSDP keeps what a layer passes
+    on, in the precision of the reduction, beside the gradients of the next one
+    (distributed/fsdp/_fully_shard/_fsdp_param_group.py, `reduce_scatter_state`). The
+    same holds for state on the host. Of quantised weights one matrix at a time is there
+    in 16 bits, too.
+    """
+    framework = framework_of(job.spec)
+    visits = rows.sharding.shards_weights | offload.streams_weights(rows)
+    visits = visits & ~sums_whole_gradients(job.spec, rows)
+    passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
+    element = ELEMENT_BYTES[job.spec.training.precision]
+    result = dequantised_bytes(job.spec, rows.tp)
+    result = result + np.where(passes, 0.0, layer_gradients(job, rows, held))
+    for state, blocks in by_state(held):
+        params = sum(block.params for block in blocks)
+        ahead = np.minimum(params, framework.prefetched_params)
+        gathered = np.where(visits, (params + ahead) * state.gathered, 0.0)
+        is_cast = framework.has_cast_weights and not state.is_frozen
+        waiting = element + state.reduced if is_cast else state.gradients
+        result = result + gathered + np.where(passes, params * waiting, 0.0)
+    return result
