@@ -140,7 +140,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "nothing": ([], "KIND: missing; accepted: amd_smi, hwloc, "),
         "no kind": ([topo], f"this looks like nvidia_smi: meshwright import nvidia_smi "
                     f"{topo}; accepted: amd_smi, hwloc, "),
-        "odd kind": (["nvidia"], "KIND: 'nvidia' is not known; accepted: amd_smi, hwloc, "),
+        "odd kind": (["nvidia"], "KIND: 'nvidia' is not known; accepted: amd_smi, "),
         "no file": (["slurm"], "FILE: missing; expected meshwright import slurm FILE"),
         "two files": ([*smi, topo], "FILE: 2 given; nvidia_smi takes one"),
         "other kind": (["nvidia_smi", str(tree), "--gpu", GPU],

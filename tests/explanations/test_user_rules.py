@@ -25,7 +25,7 @@ def bound() -> Explanation:
 
 
 def test_the_price_of_a_rule_is_a_marginal_value(bound: Explanation) -> None:
-    free = mw.solve(mw.load(SPEC, mw.Spec))
+    free = mw.solve(mw.load(SPEC, mw.Spec), fastest=True)
     assert free.best is not None
     assert bound.plan is not None
     prices = {change.change: change.step_s for change in bound.marginal_values}
@@ -68,7 +68,7 @@ def test_conflicts_and_repairs_name_rules(rules: list[str], conflict: set[str]) 
         names = {own.rule for own in broken_rules(make_job(freed), repair.plan)}
         # The profile has another spread of memory than a bare job.
         assert names <= {"memory"}
-        best = mw.solve(freed, profile="unfitted").best
+        best = mw.solve(freed, profile="unfitted", fastest=True).best
         assert best is not None
         assert repair.step_s == best.step_s
 

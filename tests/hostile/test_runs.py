@@ -135,6 +135,7 @@ PROFILE_TEXTS = {
     ("measured", "*", "left_out", "parts"),
     ("measured", "*", "unidentified", "*"),
     ("left_out", "parts"),
+    ("switches", "*", "*"),
 }
 
 
@@ -151,7 +152,13 @@ def test_texts_of_a_profile_are_shown_or_refused(mark: str, tmp_path: Path) -> N
     if data.get("left_out"):
         data["left_out"]["parts"] = mark
     path = tmp_path / "own.yaml"
-    for fields in (data, {mark: 1}, {"efficiency": {mark: mark}}):
+    for fields in (
+        data,
+        {mark: 1},
+        {"efficiency": {mark: mark}},
+        {"switches": {mark: {mark: mark}}},
+        {"switches": {mark: {"attention": mark}}},
+    ):
         path.write_text(json.dumps(fields), encoding="utf-8")
         result = run("solve", "gpt-1.3b-2x3090-nvlink", "--profile", str(path))
         assert result.code in (0, 2)

@@ -36,15 +36,19 @@ WORDS = {
 SPEC = "gpt-1.3b-2x3090-nvlink"
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "solve": (SPEC,),
+    "init": ("-o", "asked.yaml"),
     "explain": (SPEC,),
-    "compare": (SPEC,),
+    "compare": (SPEC, "--plan", "tp=1"),
     "search": ("sweep.yaml",),
+    "simulate": (SPEC, "--samples", "10"),
     "gemm": ("8", "8", "8"),
     "topology": ("dgx-h100",),
     "evidence": ("runs.yaml",),
     "calibrate": ("runs.yaml", "-o", "own.yaml"),
+    "probe": (SPEC, "-k", "1"),
     "import": ("hostfile", "hosts"),
     "schema": ("spec",),
+    "compare-trace": ("modelled.json", "real.json"),
     "export": (SPEC, "-o", "files"),
 }
 
@@ -156,9 +160,11 @@ def test_files_that_cannot_be_written_are_told_in_a_line(
 ) -> None:
     (folder / name).mkdir()
     (folder / f"{name}.csv").mkdir()
+    written(folder, "", f"{name}2")
     for call in (
         ("solve", SPEC, "-o", name),
         ("solve", SPEC, "--ranks", f"{name}2"),
+        ("solve", SPEC, "--ranks", f"{name}2/{name}"),
         ("topology", "dgx-h100", "--plot", f"{name}2/{name}"),
         ("search", "sweep.yaml", "--store", name),
         ("search", "sweep.yaml", "-o", f"{name}.csv"),

@@ -152,7 +152,7 @@ def test_memory_fronts_are_those_of_every_plan(spec: Spec) -> None:
 
 
 @SOME
-@given(specs(most_layers=4))
+@given(specs(most_layers=3))
 def test_fronts_of_simplicity_are_those_of_every_plan(spec: Spec) -> None:
     assume(spec.limits.max_link_utilisation is None)
     check_equal(solved(by_techniques, spec, "ways"), brute(spec, ways_of))

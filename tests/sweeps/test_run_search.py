@@ -161,8 +161,9 @@ def test_front_within_one_spec(tmp_path: Path) -> None:
         (["--group", "model"], "--group: 'model': expected one of cluster.count, "),
         (["--within", "ways"], "--within: 6 cases; expected one spec"),
         (["-o", "rows.xls"], "--output rows.xls: expected NAME.csv, NAME.parquet, "),
-        (["-o", "/nowhere/rows.csv"], "--output /nowhere/rows.csv: no such file"),
-        (["--store", "/nowhere/x.sqlite"], "--store /nowhere/x.sqlite: unable to open"),
+        (["-o", "/dev/null/rows.csv"], "--output /dev/null/rows.csv: not a directory"),
+        (["--store", "/dev/null/x.sql"], "--store /dev/null/x.sql: not a directory"),
+        (["--store", "/proc/x.sqlite"], "--store /proc/x.sqlite: unable to open"),
         (["--address", "tcp://x:1"], "--address tcp://x:1: needs --backend dask"),
     ],
 )

@@ -160,6 +160,8 @@ def make_folder_of(path: Path, option: str) -> None:
     """Make the folder of a file that is about to be written, if it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise SpecError(f"{option} {printable(str(path))}: not a directory") from None
     except OSError as error:
         raise _unwritten(path, option, error) from None
 

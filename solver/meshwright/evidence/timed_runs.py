@@ -122,5 +122,7 @@ def _group_key(priced: Priced) -> Hashable:
     spec = priced.spec
     ignored = {"global_batch": 0, "tuned": "vendor"}
     training = spec.training.model_copy(update=ignored)
-    model = spec.model.model_copy(update={"n_layers": 0, "name": ""})
-    return model, training, class_of(priced)
+    # How often each kind of layer stands in a pattern depends on the layers.
+    layers = spec.model.n_layers if spec.model.kinds else 0
+    model = spec.model.model_copy(update={"n_layers": layers, "name": ""})
+    return model.model_dump_json(), training, class_of(priced)

@@ -51,8 +51,6 @@ def _certificate(
     certificate = outcome.certificate
     if certificate is None:
         return
-    if certificate.levels:
-        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
     yield from claim_lines(outcome.status, certificate, fastest.step_s)
     yield from simplest_lines(outcome)
     if best.plan.pp > 1:
@@ -72,6 +70,8 @@ def _certificate(
 
 def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
     """Yield what was proven of a plan, and how all other skeletons were ruled out."""
+    if certificate.levels:
+        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
     least = f"no plan takes less than {certificate.bound_s:.6f} s"
     if status == "optimal":
         yield f"Proven optimal in the model: {least} (gap 0)."

@@ -113,10 +113,6 @@ class Model(SpecModel):
         None, description="Parameters that the model's authors publish; for tests."
     )
 
-    def __hash__(self) -> int:
-        """Return a hash, in which `kinds`, a mapping, has no part."""
-        return hash(tuple(v for name, v in self if name != "kinds"))
-
     @model_validator(mode="before")
     @classmethod
     def _default_heads(cls, data: object) -> object:
