@@ -167,7 +167,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "facts": (["hostfile", str(tree), "--op", "x"], "--op: not for hostfile; accept"
                   "ed: none"),
         "cell": (["nvidia_smi", str(broken), "--gpu", GPU], "broken.txt:2: "),
-        "output": ([*smi, "--gpu", GPU, "-o", "/lost/x"], "--output /lost/x: no such"),
+        "output": ([*smi, "--gpu", GPU, "-o", "/dev/null/x"], "--output /dev/null/x: "),
     }  # fmt: skip
 
 

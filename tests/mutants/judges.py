@@ -55,6 +55,7 @@ JUDGES: dict[str, list[str]] = {
         "bounds/test_admissible.py",
     ],
     "bounds/branch_and_bound.py": ["bounds/test_branch_and_bound.py"],
+    "bounds/order_bounds.py": ["bounds/test_branch_and_bound.py"],
     "cpsat/group_cost.py": ORDERS,
     "cpsat/local_search.py": ORDERS,
     "cpsat/order_*.py": ORDERS,
