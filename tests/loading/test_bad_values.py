@@ -197,10 +197,13 @@ def test_a_wrong_value_is_named_with_its_line_and_what_is_accepted(
     assert len(message) < 800
 
 
-def test_every_error_has_its_own_line_up_to_ten(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(changed(FRAMEWORK, "\n".join(f"x{i}: 1" for i in range(13))))
-    lines = refusal(str(path)).splitlines()
+def test_every_error_has_its_own_line_up_to_ten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # long paths leave room for fewer lines
+    text = changed(FRAMEWORK, "\n".join(f"x{i}: 1" for i in range(13)))
+    Path("spec.yaml").write_text(text)
+    lines = refusal("spec.yaml").splitlines()
     assert [line.split(": ")[1] for line in lines[:10]] == [f"x{i}" for i in range(10)]
     assert lines[10:] == ["... and 3 more"]
 
