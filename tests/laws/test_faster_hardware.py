@@ -146,7 +146,8 @@ def test_a_plan_takes_no_longer(
         by_split(before, rows, most),
         strict=True,
     ):
-        assert (quick_s <= slow_s * (1 + slack)).all()
+        worst = float((quick_s / slow_s - 1 - slack).max(initial=-1.0))
+        assert worst <= 0, f"{worst:.2%} slower than allowed"
 
 
 SPEC = """
