@@ -26,6 +26,10 @@ FREE = ("id",), ("source_id",), ("source",), ("notes",)
 """Texts of a run that do not decide whether it can be priced."""
 
 
+FILE: FieldPath = ("spec",)
+"""The text that names a file."""
+
+
 def put(data: dict[str, Any], path: FieldPath, value: Any) -> None:
     """Put a value into a run, into a list where the path says so."""
     *parents, last = path
@@ -40,7 +44,7 @@ def put(data: dict[str, Any], path: FieldPath, value: Any) -> None:
 def marked_runs(mark: str) -> list[dict[str, Any]]:
     """Return runs with a mark in one text each, and one with all that are free."""
     found = []
-    for path in sorted(text_fields(Run)):
+    for path in sorted(text_fields(Run) - {FILE}):
         own = row(id=f"run-{'.'.join(path)}")
         put(own, path, mark)
         found.append(own)
@@ -55,6 +59,17 @@ def runs(mark: str, tmp_path: Path) -> Path:
     path = tmp_path / "runs.yaml"
     path.write_text(json.dumps(marked_runs(mark)), encoding="utf-8")
     return path
+
+
+@each_mark
+def test_specs_that_are_no_files_are_refused(mark: str, tmp_path: Path) -> None:
+    own = row()
+    put(own, FILE, mark)
+    path = tmp_path / "runs.yaml"
+    path.write_text(json.dumps([own]), encoding="utf-8")
+    result = run("evidence", str(path))
+    assert (result.code, result.stdout) == (2, "")
+    expect_seen(result.stderr)
 
 
 @pytest.mark.slow
@@ -123,7 +138,7 @@ def test_plot_has_the_elements_of_its_template(plots: dict[str, Path]) -> None:
     assert marked.elements == plain.elements
     texts = json.dumps(marked.data)
     expect_seen(texts)
-    points = [own for rows in marked.data["datasets"].values() for own in rows]
+    points = [own for rows in marked.data["chart"]["datasets"].values() for own in rows]
     shown = {own["id"] for own in points if "id" in own}
     assert shown == {printable(f"{mark}{i}") for i, mark in enumerate(MARKS.values())}
 
