@@ -39,6 +39,7 @@ MODELS = {
     "limits": "spec.limits:Limits",
     "pins": "spec.pins:Pins",
     "pins.mesh": "spec.pins:MeshPin",
+    "rules": "spec.user_rules:UserRule",
     "run": "spec.run:TrainingRun",
     "run.checkpoint": "spec.run:Checkpoint",
     "run.straggler": "spec.run:Straggler",
