@@ -20,9 +20,8 @@ def timeline(
     vpp: int,
 ) -> list[Span]:
     """Return when every task runs; the tasks of one stage are in their order."""
-    return task_graph(
-        forward_s, backward_s, weight_s, microbatches, schedule, vpp
-    ).spans
+    graph = task_graph(forward_s, backward_s, weight_s, microbatches, schedule, vpp)
+    return graph.spans(graph.ends_s)
 
 
 def stage_order(

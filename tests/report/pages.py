@@ -29,6 +29,10 @@ def page(name: str) -> str:
     if kind == "pipeline":
         spec = mw.load(PIPELINE, mw.Spec, pins=["pp=2"])
         return html_report(spec, mw.solve(spec, top=3))
+    if kind == "simulate":
+        spec = mw.load(PIPELINE, mw.Spec)
+        told = mw.simulate(spec, "pp=2", jitter=0.1, samples=200)
+        return html_report(spec, told)
     if kind == "compare":
         spec = mw.load("llama2-13b-8xa100", mw.Spec)
         plans = ["tp=8", "tp=4,pp=2", "zero=3,tp=1,pp=1"]
@@ -43,7 +47,9 @@ RINGS = "solve gpt-1.3b-dgx-1v"
 EXPLAINED = "explain gpt-1.3b-2xh100-nvlink"
 NONE_FITS = "explain llama3-8b-2x4090-pcie"
 COMPARED = "compare"
-PAGES = (SOLVED, MIXED, RINGS, EXPLAINED, NONE_FITS, COMPARED, "pipeline", "pod")
+SIMULATED = "simulate"
+SPECS = (SOLVED, MIXED, RINGS, EXPLAINED, NONE_FITS)
+PAGES = (*SPECS, COMPARED, SIMULATED, "pipeline", "pod")
 
 
 def written(name: str, folder: Path) -> Path:

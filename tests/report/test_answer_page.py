@@ -16,6 +16,7 @@ from tests.report.pages import (
     EXPLAINED,
     NONE_FITS,
     PAGES,
+    SIMULATED,
     SOLVED,
     data_of,
     page,
@@ -23,7 +24,7 @@ from tests.report.pages import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 WIDE, NARROW, A4 = (1280, 900), (390, 800), (690, 1000)
 
@@ -73,6 +74,8 @@ def test_parts_follow_the_answer(tmp_path: Path, open_file: OpenFile) -> None:
     assert none_fits == ["why", *drawn], "the reasons come before the nearest miss"
     compared = parts(open_file(written(COMPARED, tmp_path), WIDE))
     assert compared == ["side", *drawn, "near", "compared"]
+    simulated = parts(open_file(written(SIMULATED, tmp_path), WIDE))
+    assert simulated == ["steps", *drawn, "simulated"]
 
 
 @pytest.mark.slow
@@ -127,7 +130,7 @@ def test_everything_has_a_name(name: str, tmp_path: Path, open_file: OpenFile) -
 def test_keys_reach_everything_in_order(tmp_path: Path, open_file: OpenFile) -> None:
     opened = open_file(written(COMPARED, tmp_path), WIDE)
     wanted = opened.evaluate(
-        "[...document.querySelectorAll('a[href], button, select, summary, "
+        "[...document.querySelectorAll('a[href], button, select, summary, input, "
         '[tabindex="0"]\')].filter(e => e.checkVisibility()).length'
     )
     opened.evaluate("window.places = []")
@@ -145,7 +148,7 @@ def test_keys_reach_everything_in_order(tmp_path: Path, open_file: OpenFile) -> 
 @pytest.mark.slow
 def test_keys_zoom_and_walk_the_timeline(tmp_path: Path, open_file: OpenFile) -> None:
     opened = open_file(written("pipeline", tmp_path), WIDE)
-    chart = opened.locator("[aria-labelledby=timeline] .chart")
+    chart = opened.locator("[aria-labelledby=timeline] .chart").first
     told = opened.locator("[aria-labelledby=timeline] [role=status]")
     whole = chart.locator("path[data-work=forward]").get_attribute("d")
     chart.focus()
@@ -161,6 +164,49 @@ def test_keys_zoom_and_walk_the_timeline(tmp_path: Path, open_file: OpenFile) ->
     assert box is not None
     opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + 12)
     assert (told.text_content() or "").startswith("stage 0: ")
+
+
+@pytest.mark.slow
+def test_the_step_is_played(tmp_path: Path, open_file: OpenFile) -> None:
+    opened = open_file(written(SIMULATED, tmp_path), WIDE)
+    part = opened.locator("[aria-labelledby=timeline]")
+    told, clocks = part.locator("output"), part.locator("line.clock")
+    assert clocks.count() == 0
+    part.get_by_role("button", name="Play the step").click()
+    from playwright.sync_api import expect
+
+    expect(part.locator("input")).not_to_have_value("0")
+    part.get_by_role("button", name="Pause").click()
+    assert clocks.count() == 2, "on the timeline and on the memory"
+    at = clocks.evaluate_all("all => all.map(e => e.getAttribute('x1'))")
+    assert at[0] == at[1]
+    assert re.search(r"[012] of 2 stages work; stage \d holds most, ", _text(told))
+    part.locator("input").focus()
+    opened.keyboard.press("End")
+    timeline = data_of(page(SIMULATED))["plans"][0]["timeline"]
+    end_s = f"{timeline['stepS']:.4g}" if timeline["stepS"] >= 1 else None
+    assert end_s is None or _text(told).startswith(end_s)
+    assert "0 of 2 stages work" in _text(told)
+
+
+def _text(own: Locator) -> str:
+    return own.text_content() or ""
+
+
+@pytest.mark.slow
+def test_the_clock_keeps_its_place_when_zoomed(
+    tmp_path: Path, open_file: OpenFile
+) -> None:
+    opened = open_file(written("pod", tmp_path), WIDE)
+    part = opened.locator("[aria-labelledby=timeline]")
+    part.locator("input").focus()
+    opened.keyboard.press("ArrowRight")
+    before = part.locator("output").text_content()
+    part.get_by_role("button", name="Show the start of the step").click()
+    assert part.locator("line.clock").count() == 2
+    assert part.locator("output").text_content() == before
+    part.get_by_role("button", name="Show the end of the step").click()
+    assert part.locator("line.clock").count() == 0, "it is at the start"
 
 
 @pytest.mark.slow

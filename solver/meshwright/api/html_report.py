@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
@@ -14,12 +15,14 @@ from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.exports.table import export_plan, target_of
 from meshwright.plans.plan import Plan
-from meshwright.report.answer_page.answers import Answer, told_of
+from meshwright.report.answer_page.answers import Answer, Solved, told_of
 from meshwright.report.answer_page.page import answer_page
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
+from meshwright.results.simulation import Simulation
+from meshwright.simulation.drawn_step import drawn_step
 from meshwright.spec.spec import Spec
 
 MOST_DRAWN = 8
@@ -42,7 +45,7 @@ def html_report(
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
-        answer: What `solve`, `explain` or `compare` said of the spec.
+        answer: What `solve`, `explain`, `compare` or `simulate` said of the spec.
         profile: The profile of that answer.
 
     Raises:
@@ -56,9 +59,25 @@ def html_report(
         True
     """
     efficiencies = read_profile(profile)
-    drawn = [_drawn(spec, own, efficiencies) for own in _named_plans(answer)]
-    near = _near(spec, answer, efficiencies)
+    near: list[NearPlan] = []
+    if isinstance(answer, Simulation):
+        drawn = list(_simulated_steps(spec, answer, efficiencies))
+    else:
+        drawn = [_drawn(spec, own, efficiencies) for own in _named_plans(answer)]
+        near = _near(spec, answer, efficiencies)
     return answer_page(told_of(answer, near, spec.limits.risk), drawn)
+
+
+def _simulated_steps(
+    spec: Spec, told: Simulation, profile: Profile
+) -> Iterator[DrawnPlan]:
+    """Yield the plan with a disturbed step of one pipeline, and with a calm one."""
+    calm = _drawn(spec, ("the step, undisturbed", told.plan, ""), profile)
+    job = job_of(spec, told.plan, profile)
+    step = drawn_step(job, told.plan, told.disturbance, told.seed)
+    name = f"a step of one pipeline with jitter, drawn with seed {told.seed}"
+    yield replace(calm, name=name, timeline=step)
+    yield calm
 
 
 def _drawn(spec: Spec, named: Named, profile: Profile) -> DrawnPlan:
@@ -91,7 +110,7 @@ def _launch(spec: Spec, plan: Plan) -> Launch:
     return Launch(exported.target, exported.version, files)
 
 
-def _named_plans(answer: Answer) -> Sequence[Named]:
+def _named_plans(answer: Solved) -> Sequence[Named]:
     """Return the plans of an answer that are drawn, the one asked about first."""
     if isinstance(answer, Outcome):
         return list(_outcome_plans(answer))
@@ -120,7 +139,7 @@ def _explained_plans(explanation: Explanation) -> Iterator[Named]:
         yield "the best plan", best.plan, ""
 
 
-def _near(spec: Spec, answer: Answer, profile: Profile) -> list[NearPlan]:
+def _near(spec: Spec, answer: Solved, profile: Profile) -> list[NearPlan]:
     """Return the plans that an answer knows, the fastest first, each once."""
     found: dict[str, NearPlan] = {}
     for plan, why in _known_plans(answer):
@@ -131,7 +150,7 @@ def _near(spec: Spec, answer: Answer, profile: Profile) -> list[NearPlan]:
     return sorted(found.values(), key=lambda near: near.priced.step_s)
 
 
-def _known_plans(answer: Answer) -> Iterator[tuple[Plan, str]]:
+def _known_plans(answer: Solved) -> Iterator[tuple[Plan, str]]:
     if isinstance(answer, Comparison):
         for compared in answer.plans:
             if compared.plan is not None:

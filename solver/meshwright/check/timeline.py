@@ -6,7 +6,7 @@ parts of a stage add up to its seconds, and its memory peaks at `total_gib`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.check.check import stage_memory
 from meshwright.check.scored import Scored, chunk_parts, score
@@ -42,10 +42,22 @@ Kinds = Mapping[tuple[str, int], Mapping[str, float]]
 def timeline(job: Job, plan: Plan) -> Timeline:
     """Return when every stage does what in the step of a plan, and what it holds."""
     scored = score(job, plan)
-    spans, pipeline_s = scored.graph.spans, scored.graph.longest_path_s
+    return timeline_at(scored, scored.graph.ends_s)
+
+
+def timeline_at(scored: Scored, ends_s: Sequence[float]) -> Timeline:
+    """Return the timeline of a plan whose tasks end at given times.
+
+    `ends_s` is by number of a task, as `TaskGraph.ends_s`. The micro-batches that the
+    graph leaves out are slower by as much as the others together are.
+    """
+    job, plan, graph = scored.job, scored.plan, scored.graph
+    spans = graph.spans(ends_s)
+    pipeline_s = max(span.end_s for span in spans)
     fold = None
     if scored.left_out:
-        fold = Fold(pipeline_s / 2, scored.left_out_s, scored.left_out)
+        left_out_s = scored.left_out_s * (pipeline_s / graph.longest_path_s)
+        fold = Fold(pipeline_s / 2, left_out_s, scored.left_out)
         spans = [_after_fold(span, fold) for span in spans]
         pipeline_s += fold.seconds
     return Timeline(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from meshwright.results.explanation import Explanation
     from meshwright.results.outcome import Outcome
     from meshwright.results.result import Result
+    from meshwright.results.simulation import Simulation
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
@@ -30,10 +31,11 @@ def write_report(
     write(page, path, "--report")
 
 
-def _training(answer: Result) -> Outcome | Explanation | Comparison:
+def _training(answer: Result) -> Outcome | Explanation | Comparison | Simulation:
     from meshwright.results.comparison import Comparison
     from meshwright.results.explanation import Explanation
     from meshwright.results.outcome import Outcome
+    from meshwright.results.simulation import Simulation
 
-    assert isinstance(answer, Outcome | Explanation | Comparison)
+    assert isinstance(answer, Outcome | Explanation | Comparison | Simulation)
     return answer

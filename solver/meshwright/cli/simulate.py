@@ -14,11 +14,13 @@ from meshwright.cli.options import (
     FormatOption,
     OutputOption,
     ProfileOption,
+    ReportOption,
     check_writable,
     formatted,
     tell,
     write,
 )
+from meshwright.cli.report import write_report
 
 
 def simulate(
@@ -67,9 +69,11 @@ def simulate(
     profile: ProfileOption = DEFAULT_PROFILE,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
+    report: ReportOption = None,
 ) -> None:
     """Simulate steps of a plan with jitter, slow GPUs and failures."""
     check_writable(output)
+    check_writable(report, "--report")
     from meshwright.api.load import load
     from meshwright.loading.plan_text import read_plan
     from meshwright.spec.spec import Spec
@@ -100,5 +104,6 @@ def simulate(
     except NoPlanError as error:
         tell([str(error)])
         raise typer.Exit(NONE_FITS) from None
+    write_report(loaded, told, profile, report)
     text = formatted(output_format, lambda: simulation_sections(told), told.to_dict)
     write(text, output)

@@ -46,15 +46,17 @@ class TaskGraph:
         """Return when the last task ends."""
         return max(self.ends_s[order[-1]] for order in self.orders)
 
-    @property
-    def spans(self) -> list[Span]:
-        """Return when every task runs, those of a stage in their order."""
+    def spans(self, ends_s: Sequence[float]) -> list[Span]:
+        """Return when every task runs, those of a stage in their order.
+
+        `ends_s` is when every task ends, as `self.ends_s` or with disturbances.
+        """
         spans = []
         for stage, order in enumerate(self.orders):
             clock_s = 0.0
             for number in order:
-                start_s = max(self.ends_s[self.tasks.source(number)], clock_s)
-                clock_s = self.ends_s[number]
+                start_s = max(ends_s[self.tasks.source(number)], clock_s)
+                clock_s = ends_s[number]
                 spans.append(Span(stage, self.tasks.task(number), start_s, clock_s))
         return spans
 

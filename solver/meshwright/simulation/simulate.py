@@ -123,7 +123,7 @@ def _walk(
     graph = scored.graph
     tasks, stages = len(graph.in_order), graph.tasks.stages
     each = replicas if tasks * samples * replicas <= MOST_DRAWS else 1
-    compute, columns = _compute_shares(scored), samples * each
+    compute, columns = compute_shares(scored), samples * each
     at_once = max(MOST_AT_ONCE // tasks, 1)
     parts = []
     for first in range(0, columns, at_once):
@@ -139,7 +139,7 @@ def _walk(
     return Walked(ends_s, np.concatenate([own.busy_s for own in parts], axis=1)), each
 
 
-def _compute_shares(scored: Scored) -> list[float]:
+def compute_shares(scored: Scored) -> list[float]:
     """Return the share of compute in the tasks, in the order of the graph's seconds."""
     stages = timeline(scored.job, scored.plan).stages
     graph = scored.graph

@@ -21,13 +21,34 @@ class Walked(NamedTuple):
     """The seconds of the tasks of every stage, (stages, samples)."""
 
 
+class WalkedTasks(NamedTuple):
+    """What comes of a walk, task by task."""
+
+    ends_s: Floats
+    """When a task ends, by its number as in `TaskGraph.ends_s`, (tasks, samples)."""
+    busy_s: Floats
+    """The seconds of the tasks of every stage, (stages, samples)."""
+
+
 def walk(
     graph: TaskGraph,
     compute: Sequence[float],
     stage_factor: Floats,
     task_factor: Callable[[], Floats | float],
 ) -> Walked:
-    """Return how long a pipeline takes in every sample.
+    """Return how long a pipeline takes in every sample; see `walk_tasks`."""
+    walked = walk_tasks(graph, compute, stage_factor, task_factor)
+    last = [order[-1] for order in graph.orders]
+    return Walked(walked.ends_s[last].max(axis=0), walked.busy_s)
+
+
+def walk_tasks(
+    graph: TaskGraph,
+    compute: Sequence[float],
+    stage_factor: Floats,
+    task_factor: Callable[[], Floats | float],
+) -> WalkedTasks:
+    """Return when every task of a pipeline ends in every sample.
 
     Args:
         graph: The tasks; their seconds are those without disturbance.
@@ -50,7 +71,7 @@ def walk(
         start_s = np.maximum(ends_s[tasks.source(number)], clocks_s[stage])
         clocks_s[stage] = ends_s[number] = start_s + takes_s
         busy_s[stage] += takes_s
-    return Walked(clocks_s.max(axis=0), busy_s)
+    return WalkedTasks(ends_s, busy_s)
 
 
 def _stages(graph: TaskGraph) -> list[int]:

@@ -13,15 +13,19 @@ from meshwright.report.explain import explain_sections
 from meshwright.report.framework_limits import framework_limit_sections
 from meshwright.report.proof import proof_sections
 from meshwright.report.safety import safety_lines
+from meshwright.report.simulation import simulation_sections
 from meshwright.report.solve import answer_lines, choice_sections
-from meshwright.report.tables import Section, seconds_text
+from meshwright.report.tables import Lines, Section, seconds_text
 from meshwright.report.training_run import run_sections
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import NearPlan
 from meshwright.results.explanation import Change, Explanation
 from meshwright.results.outcome import Outcome
+from meshwright.results.simulation import Simulation
 
-Answer = Outcome | Explanation | Comparison
+Solved = Outcome | Explanation | Comparison
+
+Answer = Solved | Simulation
 
 Group = tuple[str, str, Sequence[Section]]
 """Id and title of a part of the page, and what stands in it."""
@@ -41,6 +45,8 @@ class Told:
     is_comparison: bool = False
     risk: float = 0.0
     """The risk of running out of memory that the spec accepts."""
+    histogram: dict[str, Any] | None = None
+    """The step times of a simulation."""
 
 
 def told_of(answer: Answer, near: Iterable[NearPlan], risk: float) -> Told:
@@ -56,6 +62,8 @@ def _told(answer: Answer, known: list[dict[str, Any]]) -> Told:
         return _of_outcome(answer, known)
     if isinstance(answer, Explanation):
         return _of_explanation(answer, known)
+    if isinstance(answer, Simulation):
+        return _of_simulation(answer)
     sections = compare_sections(answer)[1:]
     groups = [("compared", "The comparison in full", sections)]
     lines = tuple(_comparison_lines(answer))
@@ -107,6 +115,21 @@ def _of_explanation(explanation: Explanation, near: list[dict[str, Any]]) -> Tol
     lines = first.lines if hasattr(first, "lines") else ()
     worth = list(_worth(explanation))
     return Told(explanation.title, lines, groups, near, worth, explanation.fits)
+
+
+def _of_simulation(told: Simulation) -> Told:
+    first, *others = simulation_sections(told)
+    groups: list[Group] = [("simulated", "The simulation in full", others)]
+    histogram = {
+        "samples": told.samples,
+        "edges": [rounded(edge) for edge in told.histogram.edges],
+        "counts": told.histogram.counts,
+        "undisturbedS": rounded(told.schedule_s),
+        "medianS": rounded(told.step_s.median),
+        "p99S": rounded(told.step_s.p99),
+    }
+    lines = first.lines if isinstance(first, Lines) else ()
+    return Told(told.title, lines, groups, histogram=histogram)
 
 
 def _worth(explanation: Explanation) -> Iterator[dict[str, Any]]:

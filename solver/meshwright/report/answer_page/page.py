@@ -17,8 +17,8 @@ from meshwright.results.drawn_plan import DrawnPlan
 FILES = Path(__file__).with_name("files")
 
 SCRIPTS = (
-    *("dom", "figure", "memory", "waterfall", "timeline"),
-    *("cluster", "mesh", "near", "worth", "page"),
+    *("dom", "figure", "memory", "waterfall", "timeline", "playback"),
+    *("cluster", "mesh", "near", "worth", "histogram", "page"),
 )
 """Scripts in the order in which the page runs them."""
 
@@ -37,6 +37,7 @@ def answer_page(told: Told, plans: Sequence[DrawnPlan]) -> str:
         "risk": told.risk,
         "near": told.near,
         "worth": told.worth,
+        "histogram": told.histogram,
         "sections": [
             {"id": id_, "title": title, "sections": list(map(_section, sections))}
             for id_, title, sections in told.groups

@@ -90,7 +90,20 @@ def _stage(timeline: Timeline, index: int, fold: _Fold | None) -> dict[str, Any]
             (kind, microbatch, chunk, rounded(start_s), rounded(end_s))
             for kind, microbatch, chunk, start_s, end_s in _unfolded(stage, fold)
         ],
+        "held": list(_held(stage, fold)),
+        "usable": rounded(stage.usable_gib),
     }
+
+
+def _held(stage: StageTimeline, fold: _Fold | None) -> Iterator[tuple[float, float]]:
+    """Yield what a GPU holds from a time on, at every change that is drawn."""
+    fixed_gib, last_gib = sum(stage.fixed_gib.values()), -1.0
+    for at_s, activations_gib, logits_gib in stage.held:
+        gib = rounded(fixed_gib + activations_gib + logits_gib)
+        is_shown = fold is None or not fold.from_s < at_s < fold.to_s
+        if is_shown and gib != last_gib:
+            yield rounded(at_s), gib
+            last_gib = gib
 
 
 def _unfolded(stage: StageTimeline, fold: _Fold | None) -> Iterator[TaskSpan]:

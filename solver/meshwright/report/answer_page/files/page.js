@@ -32,7 +32,7 @@ function planParts(plan) {
   return [
     heading("plan", "The plan", ...note, words, facts(plan.facts), ...launchOf(plan)),
     heading("time", "Where the step goes", waterfallFigure(plan).element),
-    heading("timeline", "The pipeline over time", timelineFigure(plan).element),
+    heading("timeline", "The pipeline over time", ...playedFigures(plan)),
     heading("memory", "Memory", memoryFigure(plan).element),
     ...(plan.mesh ? [heading("mesh", "The mesh on the hosts", meshFigure(plan).element)] : []),
     ...(plan.cluster ? [heading("links", "Links and their loads", clusterFigure(plan).element)] : []),
@@ -66,6 +66,7 @@ function draw() {
   document.getElementById("main").replaceChildren(
     ...(PAGE.isComparison && several ? [heading("side", "Side by side", sideBySideFigure(PAGE.plans).element)] : []),
     ...(PAGE.hasPlan ? [] : answerParts()),
+    ...(PAGE.histogram ? [heading("steps", "How long steps take", histogramFigure(PAGE.histogram).element)] : []),
     ...(several ? [chooser()] : []),
     ...(chosen ? planParts(chosen) : []),
     ...(PAGE.hasPlan ? answerParts() : []),

@@ -11,11 +11,6 @@ const MAIN = { F: "forward", B: "backward", W: "weights" };
 const LEFT_PX = 74;
 const LABEL_PX = 17; // width from which a task carries the number of its micro-batch
 
-function timelineFigure(plan) {
-  const own = new TimelineView(plan);
-  return own.figure;
-}
-
 class TimelineView {
   constructor(plan) {
     this.data = plan.timeline;
@@ -24,6 +19,7 @@ class TimelineView {
     this.endS = this.shown(stepS);
     [this.fromS, this.toS] = [0, this.endS];
     this.chosen = null; // stage and index of a task
+    this.followers = []; // what is drawn anew after the timeline, on its axis
     this.rowPx = stages.length > 32 ? 12 : stages.length > 16 ? 16 : 24;
     this.told = make("p", { class: "hint", id: `task-${plan.id}`, role: "status" }, "");
     this.figure = figure(this.parts(plan));
@@ -100,11 +96,20 @@ class TimelineView {
     return fold.fromS + ((timeS - fold.fromS) / (fold.toS - fold.fromS)) * this.gapS;
   }
 
+  /** Return the time that stands at a place on the axis: the inverse of `shown`. */
+  time(shownS) {
+    const { fold } = this.data;
+    if (!fold || shownS <= fold.fromS) return shownS;
+    if (shownS >= fold.fromS + this.gapS) return shownS + (fold.toS - fold.fromS) - this.gapS;
+    return fold.fromS + ((shownS - fold.fromS) / this.gapS) * (fold.toS - fold.fromS);
+  }
+
   look(fromS, toS) {
     const span = Math.min(Math.max(toS - fromS, this.endS / 4000), this.endS);
     this.fromS = Math.min(Math.max(fromS, 0), this.endS - span);
     this.toS = this.fromS + span;
     this.figure.redraw();
+    for (const follow of this.followers) follow();
   }
 
   zoom(factor) {
