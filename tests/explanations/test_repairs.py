@@ -144,6 +144,14 @@ def test_larger_gpus_sit_in_the_same_socket(
     assert other not in names
 
 
+def test_a_slower_gpu_comes_last() -> None:
+    """An H20 has more memory than an A100, and half of its peak."""
+    names = [
+        gpu.name for gpu in larger_gpus(load_gpu("topologies/gpus", "a100-sxm-80gb"))
+    ]
+    assert names.index("h200-sxm-141gb") < names.index("h20-sxm-96gb")
+
+
 def test_no_gpu_is_swapped_for_itself() -> None:
     """A spec may give a GPU less memory than the product of that name has."""
     small = load_gpu("topologies/gpus", "h100-sxm-80gb").model_copy(

@@ -40,18 +40,27 @@ def larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[R
 def larger_gpus(present: Gpu) -> Iterator[Gpu]:
     """Yield the bundled GPUs with more memory that fit the same socket.
 
-    Those of the same family come first, then the smallest.
+    Those of the same family come first, then those that are not slower, each the
+    smallest first.
     """
     names = catalog.names("topologies/gpus")
     if present.name in names:
         names = [name for name in names if form(name) == form(present.name)]
     family = present.name.partition("-")[0]
-    relatives = [name for name in names if name.partition("-")[0] == family]
-    for group in (relatives, [name for name in names if name not in relatives]):
-        known = [_bundled(name) for name in group]
-        others = [gpu for gpu in known if gpu.name != present.name]
-        larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
-        yield from sorted(larger, key=lambda gpu: gpu.memory_gib)
+
+    def rank(gpu: Gpu) -> tuple[bool, bool, float]:
+        is_relative = gpu.name.partition("-")[0] == family
+        return not is_relative, is_slower(gpu, present), gpu.memory_gib
+
+    others = [_bundled(name) for name in names if name != present.name]
+    larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
+    yield from sorted(larger, key=rank)
+
+
+def is_slower(gpu: Gpu, than: Gpu) -> bool:
+    """Return whether a GPU has a lower peak in a precision that both have."""
+    own, other = dict(gpu.peak_tflops), dict(than.peak_tflops)
+    return any(own[name] < other[name] for name in own if own[name] and other[name])
 
 
 def form(name: str) -> str:
