@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.options import ProfileOption, check_folder, tell, write
+from meshwright.cli.options import (
+    ProfileOption,
+    check_folder,
+    section_text,
+    tell,
+    write,
+)
 
 
 def probe(
@@ -34,7 +40,6 @@ def probe(
     from meshwright.calibration.probe_files import probe_files
     from meshwright.calibration.probe_tables import probe_sections
     from meshwright.cli.progress import Progress
-    from meshwright.report.render import sections_as_text
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []
@@ -42,7 +47,7 @@ def probe(
     tell(notes)
     with Progress() as progress:
         found = probes(loaded, read_profile(profile), count, nodes, progress.say)
-    sys.stdout.write(sections_as_text(probe_sections(found, output)))
+    sys.stdout.write(section_text(probe_sections(found, output), sys.stdout))
     if output is not None:
         for file in probe_files(found):
             write(file.text, output / file.name)
