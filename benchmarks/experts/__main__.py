@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.experts.judge import Verdict, judge
+from benchmarks.experts.judge import FAR, Verdict, judge
 from benchmarks.experts.read import configurations, exceptions
 from meshwright.spec.limits import DEFAULT_OOM_RISK
-
-FAR = 0.1
-"""A claimed gain that asks for an explanation."""
 
 
 def main() -> None:
@@ -80,8 +78,8 @@ def recommendations(told: Iterable[Verdict]) -> Table:
     names = ("configuration", "techniques", "recommended", "its techniques")
     for name in names:
         result.add_column(name, overflow="fold")
-    for name in ("theirs s", "recommended s", "gain"):
-        result.add_column(name, justify="right")
+    for name in ("theirs s", "recommended s", "gain", "of it alone"):
+        result.add_column(name, justify="right", overflow="fold")
     for own in told:
         if own.recommended_s is None:
             continue
@@ -92,8 +90,15 @@ def recommendations(told: Iterable[Verdict]) -> Table:
             _joined(own.recommended_techniques),
             *map(_seconds, (own.step_s, own.recommended_s)),
             f"{own.gain or 0.0:.1%}",
+            _decision(own),
         )
     return result
+
+
+def _decision(own: Verdict) -> str:
+    if own.decision_gain is None:
+        return own.decision
+    return f"{own.decision} {own.decision_gain:.0%}"
 
 
 def _joined(techniques: tuple[str, ...]) -> str:
@@ -163,6 +168,10 @@ def _recommended(told: list[Verdict]) -> Iterator[str]:
     yield (
         f"claimed gain over theirs: median {statistics.median(gains):.1%}, p90 "
         f"{p90:.1%}; above {FAR:.0%}: {far} of {len(both)}"
+    )
+    causes = Counter(own.decision for own in both if own.decision)
+    yield "what gains most of these when it alone is left open: " + ", ".join(
+        f"{name} {count}" for name, count in causes.most_common()
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, computed_field
 
 import meshwright as mw
+from benchmarks.experts.freed import decisive
 from benchmarks.experts.read import Configuration
 from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
@@ -18,6 +19,10 @@ MEMORY = frozenset({"memory", "host_memory"})
 WHOLE = {"memory_margin": 0.0, "host_memory_margin": 0.0}
 """Limits under which a plan may take all memory, as teams that ran theirs chose to: the
 risk that they took is not published. The optimum may take as much."""
+
+
+FAR = 0.1
+"""A claimed gain that asks for an explanation."""
 
 
 class Verdict(BaseModel):
@@ -48,6 +53,10 @@ class Verdict(BaseModel):
     recommended_techniques: tuple[str, ...] = ()
     is_simpler: bool | None = None
     """Whether the recommended plan is as simple as the published one, or simpler."""
+    decision: str = ""
+    """Of a gain above `FAR`: the published decision that costs most on its own."""
+    decision_gain: float | None = None
+    """How much faster the plan is with that decision left open."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -104,6 +113,9 @@ def judge(own: Configuration) -> Verdict:
     if outcome.best is not None:
         facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
         facts["fit_probability"] = outcome.best.fit_probability
+        recommended_s = facts.get("recommended_s", outcome.best.step_s)
+        if outcome.best.step_s > (1 + FAR) * recommended_s:
+            facts |= _explained(asked, own.plan, outcome.best.step_s)
     else:
         facts |= _miss(outcome.near_miss)
     return told.model_copy(update=facts)
@@ -124,6 +136,15 @@ def _recommended(spec: mw.Spec, theirs: mw.Plan) -> dict[str, Any]:
         "recommended_techniques": names_of_techniques(own.best.plan),
         "is_simpler": ours <= complexity(spec, theirs, criteria),
     }
+
+
+def _explained(
+    asked: dict[str, Any], plan: dict[str, Any], step_s: float
+) -> dict[str, Any]:
+    freed = decisive(asked, plan, step_s)
+    if freed is None:
+        return {"decision": "none alone"}
+    return {"decision": freed.decision, "decision_gain": freed.gain}
 
 
 def _miss(miss: NearMiss | None) -> dict[str, Any]:
