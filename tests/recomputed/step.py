@@ -49,6 +49,8 @@ class Layer(NamedTuple):
     """The same in the MLP of a layer without experts."""
     whole_again: float
     """What full recomputation runs again, but for gathers of its input."""
+    left: float
+    """Of the forward: compute and waits that hide nothing."""
 
 
 class Step:
@@ -88,7 +90,7 @@ class Step:
         end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
         passes = forward.parts, backward.parts
         again = own.again, own.mlp_again, whole_again_s
-        return Layer(*passes, end, weights_s, *again)
+        return Layer(*passes, end, weights_s, *again, forward.left)
 
     def started(self, calls: Iterable[Call]) -> int:
         """How many collectives the host starts."""
@@ -229,13 +231,16 @@ class Step:
 
     @cached_property
     def seen_of_sends(self) -> float:
-        """Share of a send that interleaved stages see: what a layer leaves of it."""
+        """Share of a send that interleaved stages see: what a layer leaves of it.
+
+        A forward hides two sends by what it has left; a backward hides the step's end.
+        """
         if self.case.plan.vpp == 1 or "pp" not in self.case.overlap:
             return 1.0
         calls = [*traffic.onward(self.case), *traffic.received(self.case)]
         all_s = sum(self.network.seconds(call) for call in calls)
-        chunk_s = self.kinds[False].forward["compute"]
-        return 1 - min(self.case.rates["gather_overlap"], chunk_s / all_s)
+        each_s = self.kinds[False].left / 2
+        return 1 - min(self.case.rates["gather_overlap"], each_s / all_s)
 
     @property
     def pipeline_s(self) -> float:

@@ -227,10 +227,12 @@ def exposed_send_s(
 ) -> Floats:
     """Return what is seen of a send to a neighbouring stage.
 
-    Interleaved stages may send while they compute the next chunk, which takes at least
-    `chunk_s`.
+    Interleaved stages may send while they compute another chunk, or wait for their
+    host. At least `chunk_s` of the forward of a chunk hides no other traffic: half of
+    it is for each of the two sends of a chunk. What the backward has left hides the
+    end of the step.
     """
     if "pp" not in overlap_of(job.spec):
         return send_s
-    hidden = hidden_s(send_s, chunk_s, job.efficiency.gather_overlap)
+    hidden = hidden_s(send_s, chunk_s / 2, job.efficiency.gather_overlap)
     return np.where(rows.vpp > 1, send_s - hidden, send_s)

@@ -79,6 +79,8 @@ class BlockTimes:
     repeated_s: Floats
     """The collectives that selective recomputation repeats, or that gather the input
     of a layer for full recomputation."""
+    left_s: Floats
+    """Compute, and waits for the host, of a forward that hide no traffic yet."""
 
 
 def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
@@ -87,7 +89,7 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     times = _block_times(job, rows, seconds)
     repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
     count = job.spec.model.first_dense_layers
-    none = BlockTimes({}, {}, {}, *[np.zeros(len(rows))] * 3)
+    none = BlockTimes({}, {}, {}, *[np.zeros(len(rows))] * 4)
     bits = recomputed_bits(job.spec, rows)
     lead = _leading(times[DENSE_LAYER], repeated, count) if count else none
     lead_again = _leading_recompute(count, bits, seconds, lead) if count else {}
@@ -113,7 +115,7 @@ def _between_steps(job: Job, rows: Skeletons) -> Parts:
 def _send_s(job: Job, rows: Skeletons, layer: BlockTimes) -> Floats:
     """Return what is seen of a send; the least chunk of a stage has one layer."""
     send_s = traffic.seconds(job, rows, traffic.pipeline_send(job, rows))
-    seen_s = exposed_send_s(job, rows, send_s, layer.forward["compute"])
+    seen_s = exposed_send_s(job, rows, send_s, layer.left_s)
     return seen_s + host.send_s(job, rows)
 
 
@@ -178,6 +180,7 @@ def _layer(
         ),
         again_s=again_s,
         repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
+        left_s=forward.left_s,
     )
 
 
@@ -189,7 +192,8 @@ def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
     weight_s = count * (dense.weight_s - layer.weight_s)
     forward = added([*more, *less])
     again_s = count * (dense.again_s - layer.again_s)
-    return BlockTimes(forward, {}, sync, weight_s, again_s, count * dense.repeated_s)
+    repeated_s, left_s = count * dense.repeated_s, np.zeros(len(weight_s))
+    return BlockTimes(forward, {}, sync, weight_s, again_s, repeated_s, left_s)
 
 
 def _recompute_s(
@@ -233,7 +237,7 @@ def _end(
         "offload": copies_s,
     }
     none = np.zeros(len(rows))
-    return BlockTimes(both, {}, _sync(job, rows, block, none), none, none, none)
+    return BlockTimes(both, {}, _sync(job, rows, block, none), *[none] * 4)
 
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
