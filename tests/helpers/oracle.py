@@ -153,7 +153,8 @@ def every_split(spec: Spec, most_s: float = math.inf) -> Iterator[Splits]:
             fits &= _links_idle(job, one, place, *splits, fits, every)
         if spec.rules:
             fits &= keeping_user_rules(PlacedRow(job, one, place), *splits, fits, every)
-        yield Splits(one.rows, *(own[fits] for own in (*splits, peak_gib)))
+        kept = (layers[fits], recomputed[fits], step_s[fits], peak_gib[fits])
+        yield Splits(one.rows, *kept)
 
 
 def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Interrupt
@@ -27,6 +29,7 @@ from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.explanations.explained_conflict import explained_conflict
 from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.judged_plan import judged_miss, judged_plan
+from meshwright.explanations.known_plan import known_step_s
 from meshwright.explanations.marginal_values import bolder_plans, marginal_values
 from meshwright.explanations.nearest_plan import nearest_plan
 from meshwright.explanations.rank import rank
@@ -34,6 +37,7 @@ from meshwright.explanations.repairs import plan_repairs, with_prices
 from meshwright.explanations.slack import slack
 from meshwright.explanations.time_differences import gap_to_best
 from meshwright.explanations.training_repairs import training_repairs
+from meshwright.plans.plan import Plan
 from meshwright.results.explanation import (
     Change,
     Constraint,
@@ -95,13 +99,14 @@ class Explainer:
         best = outcome.best
         assert best is not None
         solve_at = solver_at(spec, prepared, self._solve_briefly)
-        freed = self._freed(spec)
+        solve_near = partial(self._solve_near, best.plan)
+        freed = self._freed(spec, solve_near)
         return {
             "degrees": degrees(spec, best, solve_at, self._say),
             "binding": tuple(_binding(freed, best)),
             "marginal_values": (
                 *_rule_prices(freed),
-                *marginal_values(spec, prepared, self._solve_briefly),
+                *marginal_values(spec, prepared, solve_near),
                 *bolder_plans(spec, outcome),
             ),
         }
@@ -169,6 +174,22 @@ class Explainer:
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         options = replace(self._options, is_brief=True, interrupt=Interrupt())
         return solve(spec, options, prepared)
+
+    def _solve_near(
+        self, plan: Plan, spec: Spec, prepared: Prepared | None = None
+    ) -> Outcome:
+        """Return the outcome of a changed spec; `plan` is the best before the change.
+
+        Where it still fits, plans slower than it need not be looked at.
+        """
+        if spec.cluster.parts:
+            return self._solve_briefly(spec)
+        start = prepared or prepare(self._options.profile.job(spec))
+        known_s = known_step_s(start.job, plan)
+        if prepared is not None and math.isfinite(known_s):
+            start = start.against(known_s)
+        options = replace(self._options, is_brief=True, known_s=known_s)
+        return solve(spec, replace(options, interrupt=Interrupt()), start)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -251,13 +272,13 @@ class Explainer:
                 changes.append(Change(change=edit, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
 
-    def _freed(self, spec: Spec) -> Freed:
+    def _freed(self, spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:
         """Return the best plan without each pin, rule and limit.
 
         Memory is left out: the marginal values have the gain of a tenth more.
         """
         return [
-            (own, self._solve_briefly(without_decisions(spec, [own.rule])).best)
+            (own, solve(without_decisions(spec, [own.rule])).best)
             for own in decisions_in(spec)
             if own.rule not in (MEMORY, HOST_MEMORY)
         ]
