@@ -10,11 +10,13 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
+from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.plan_fields import Value
 
 Verdict = Literal[
     "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
@@ -181,6 +183,20 @@ class Change(SpecModel):
     tokens_per_s_per_gpu: float | None = None
 
 
+class DecisionCost(SpecModel):
+    """What one decision of a plan costs, by all plans that are near the fastest."""
+
+    name: str
+    value: Value
+    loss: float | None = Field(
+        description="What the fastest plan with it takes over the fastest of all; "
+        "none where no near plan has it, so that it costs more than `near.within`."
+    )
+    otherwise: float | None = Field(
+        description="The same of the fastest plan with any other value."
+    )
+
+
 class Slack(SpecModel):
     """How far a plan is from breaking a rule; rules without numbers just hold."""
 
@@ -270,6 +286,12 @@ class Explanation(Result):
         (), description="The decisions without which the best plan would be faster."
     )
     marginal_values: tuple[Change, ...] = ()
+    near: NearPlans | None = Field(
+        None, description="All plans near the fastest; only for a plan that fits."
+    )
+    decisions: tuple[DecisionCost, ...] = Field(
+        (), description="What each decision of the plan costs, by those plans."
+    )
 
     def _caption(self) -> str:
         return self.title
