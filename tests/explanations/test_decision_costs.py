@@ -17,9 +17,15 @@ def costs(told: Explanation) -> dict[str, DecisionCost]:
     return {own.name: own for own in told.decisions}
 
 
+def explained(plan: str = "") -> Explanation:
+    told = mw.explain(mw.load(SPEC), plan=plan) if plan else mw.explain(mw.load(SPEC))
+    assert isinstance(told, Explanation)
+    return told
+
+
 @pytest.fixture(scope="module")
 def judged() -> Explanation:
-    return mw.explain(mw.load(SPEC), plan="tp=8")
+    return explained("tp=8")
 
 
 def test_a_decision_that_no_near_plan_has_costs_more(judged: Explanation) -> None:
@@ -31,7 +37,7 @@ def test_a_decision_that_no_near_plan_has_costs_more(judged: Explanation) -> Non
 
 
 def test_decisions_of_the_best_plan_cost_nothing() -> None:
-    told = mw.explain(mw.load(SPEC))
+    told = explained()
     assert {own.loss for own in told.decisions} == {0}
 
 
@@ -39,7 +45,7 @@ def test_decisions_of_the_best_plan_cost_nothing() -> None:
 def test_otherwise_is_the_best_plan_without_that_value(name: str) -> None:
     """Every other value is pinned in turn, and the fastest of those plans taken."""
     spec = mw.load(SPEC, mw.Spec)
-    told = mw.explain(spec)
+    told = explained()
     own = costs(told)[name]
     assert told.near is not None
     assert isinstance(told.plan and told.plan.plan, Plan)
