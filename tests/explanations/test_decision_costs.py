@@ -7,7 +7,8 @@ import pytest
 import meshwright as mw
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.plans.plan import Plan
-from meshwright.results.explanation import DecisionCost, Explanation
+from meshwright.results.explanation import Explanation
+from meshwright.results.near_plans import DecisionCost
 from meshwright.spec.pins import Pins
 
 SPEC = "llama2-13b-8xa100"

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from meshwright.deadline import Interrupt
 from meshwright.plans.plan import Plan
-from meshwright.results.explanation import DecisionCost
-from meshwright.results.near_plans import NearDecision, NearPlans
+from meshwright.results.near_plans import DecisionCost, NearDecision, NearPlans
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.candidate_plans import rounding_s
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared
+from meshwright.solver.tolerance import tolerance_of
 from meshwright.spec.objective import DEFAULT_OBJECTIVE
 from meshwright.spec.plan_fields import FIELD
 
@@ -36,7 +36,8 @@ def near_decisions(
     spec = prepared.job.spec
     if spec.limits.max_link_utilisation and prepared.lattice.table.has_choice:
         return {}
-    within = spec.objective.tolerance or DEFAULT_OBJECTIVE.tolerance
+    share = tolerance_of(spec, options.profile).share
+    within = share or DEFAULT_OBJECTIVE.tolerance
     rounded_s = 2 * rounding_s(prepared.job, fastest.plan)
     known_s = fastest.step_s * (1 + within) + rounded_s
     options = replace(options, near=within, known_s=known_s)

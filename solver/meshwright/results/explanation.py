@@ -10,13 +10,12 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
-from meshwright.results.near_plans import NearPlans
+from meshwright.results.near_plans import DecisionCost, NearPlans
 from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.plan_fields import Value
 
 Verdict = Literal[
     "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
@@ -181,20 +180,6 @@ class Change(SpecModel):
     change: str
     step_s: float | None = Field(description="None where no plan fits.")
     tokens_per_s_per_gpu: float | None = None
-
-
-class DecisionCost(SpecModel):
-    """What one decision of a plan costs, by all plans that are near the fastest."""
-
-    name: str
-    value: Value
-    loss: float | None = Field(
-        description="What the fastest plan with it takes over the fastest of all; "
-        "none where no near plan has it, so that it costs more than `near.within`."
-    )
-    otherwise: float | None = Field(
-        description="The same of the fastest plan with any other value."
-    )
 
 
 class Slack(SpecModel):

@@ -111,6 +111,7 @@ class LatticeProof:
                 seed=options.seed,
                 left_open="" if is_optimal else self._left_open(),
                 tolerance=self._tolerance,
+                tolerance_from=options.tolerance_from if self._tolerance else "",
                 is_simplest=is_simplest,
             ),
         )
