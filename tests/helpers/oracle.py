@@ -95,12 +95,13 @@ def _best_in_order(
         fits = _peak_bytes(one, layers, recomputed) <= spec.usable_gib * GIB
         fits &= step_s < best
         fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
+        # The fastest split is enough, unless a rule refuses it.
+        most = len(layers) + 1 if spec.rules else 1
+        splits_of = (layers, recomputed, step_s)
         if spec.limits.max_link_utilisation is not None:
-            fits &= _links_idle(job, one, place, layers, recomputed, step_s, fits)
+            fits &= _links_idle(job, one, place, *splits_of, fits, most)
         if spec.rules:
-            fits &= keeping_user_rules(
-                PlacedRow(job, one, place), layers, recomputed, step_s, fits
-            )
+            fits &= keeping_user_rules(PlacedRow(job, one, place), *splits_of, fits)
         splits += len(layers)
         best = min(best, step_s[fits].min(initial=math.inf))
     return Best(float(best), len(rows), splits)
@@ -111,7 +112,7 @@ def every_plan(
 ) -> Iterator[tuple[Skeletons, NDArray[np.float64], NDArray[np.float64]]]:
     """Yield every skeleton on a tree, with step time and peak GiB of each split.
 
-    Only of splits that fit; limits on links are not looked at.
+    Only of splits that fit and keep limits and rules.
     """
     for own in every_split(spec):
         yield own.rows, own.step_s, own.peak_gib
@@ -128,8 +129,8 @@ class Splits:
     peak_gib: NDArray[np.float64]
 
 
-def every_split(spec: Spec) -> Iterator[Splits]:
-    """Yield every skeleton on a tree; limits on links are not looked at."""
+def every_split(spec: Spec, most_s: float = math.inf) -> Iterator[Splits]:
+    """Yield every skeleton on a tree, with its splits that take no longer."""
     job = make_job(spec)
     meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
     rows = _every_row(spec, meshes)
@@ -143,15 +144,17 @@ def every_split(spec: Spec) -> Iterator[Splits]:
         one = _one(prices, row)
         layers, recomputed = _possible_splits(spec, one.rows)
         peak_gib = _peak_bytes(one, layers, recomputed) / GIB
-        fits = peak_gib <= spec.usable_gib
+        step_s = _step_s(one, layers, recomputed)
+        fits = (peak_gib <= spec.usable_gib) & (step_s <= most_s)
         fits &= _host_bytes(one, layers) <= _host_room_bytes(spec)
-        yield Splits(
-            one.rows,
-            layers[fits],
-            recomputed[fits],
-            _step_s(one, layers, recomputed)[fits],
-            peak_gib[fits],
-        )
+        splits = (layers, recomputed, step_s)
+        place, every = Place(meshes[rows.mesh[row]], ()), len(layers) + 1
+        if spec.limits.max_link_utilisation is not None:
+            fits &= _links_idle(job, one, place, *splits, fits, every)
+        if spec.rules:
+            fits &= keeping_user_rules(PlacedRow(job, one, place), *splits, fits, every)
+        kept = (layers[fits], recomputed[fits], step_s[fits], peak_gib[fits])
+        yield Splits(one.rows, *kept)
 
 
 def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
@@ -433,16 +436,16 @@ def _links_idle(
     recomputed: Ints,
     step_s: NDArray[np.float64],
     among: NDArray[np.bool_],
+    most: int,
 ) -> NDArray[np.bool_]:
+    """Return those of some splits that keep links idle: so many, the fastest first."""
     share = job.spec.limits.max_link_utilisation or 1.0
     result = np.zeros(len(layers), dtype=bool)
-    # The first idle one is the fastest: no other matters, but to rules of the user.
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         split = Split(layers[index], recomputed[index])
         busy_s = link_seconds(job, one.rows, split, place).sum(axis=1).max()
-        if busy_s <= share * step_s[index]:
-            result[index] = True
-            if not job.spec.rules:
-                break
+        result[index] = busy_s <= share * step_s[index]
+        if result.sum() == most:
+            break
     return result

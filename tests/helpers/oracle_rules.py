@@ -43,15 +43,19 @@ def keeping_user_rules(
     recomputed: Ints,
     step_s: Floats,
     among: NDArray[np.bool_],
+    most: int = 1,
 ) -> NDArray[np.bool_]:
-    """Return the fastest of some splits that keep the rules of the spec."""
+    """Return those of some splits that keep the rules of the spec.
+
+    No more than `most` are looked for, the fastest first.
+    """
     result = np.zeros(len(layers), dtype=bool)
     order = np.argsort(step_s, kind="stable")
     for index in order[among[order]]:
         named = values(row, layers[index], recomputed[index], float(step_s[index]))
         rules = row.job.spec.rules
-        if all(eval(rule.that, {**MODULES, **named}) for rule in rules):
-            result[index] = True
+        result[index] = all(eval(rule.that, {**MODULES, **named}) for rule in rules)
+        if result.sum() == most:
             break
     return result
 

@@ -43,10 +43,10 @@ class Everything:
         return {key for key, step_s in pairs if step_s <= most_s}
 
 
-def everything(spec: Spec) -> Everything:
-    """Return every plan of a spec on a tree, without a limit on links."""
+def everything(spec: Spec, most_s: float = math.inf) -> Everything:
+    """Return every plan of a spec on a tree that takes no longer than `most_s`."""
     result = Everything([], [], [])
-    for own in every_split(spec):
+    for own in every_split(spec, most_s):
         decisions = tuple(int(getattr(own.rows, name)[0]) for name in DECISIONS)
         for index in range(len(own.step_s)):
             result.decisions.append(decisions)
@@ -56,18 +56,19 @@ def everything(spec: Spec) -> Everything:
 
 
 def simplicity(spec: Spec, own: Splits, index: int) -> Key:
-    """Return how simple a split is, in the default order of criteria."""
+    """Return how simple a split is, in the order of the spec's criteria."""
     row: dict[str, Any] = {name: int(getattr(own.rows, name)[0]) for name in DECISIONS}
     degrees = sum(row[name] > 1 for name in ("tp", "pp", "vpp", "cp", "ep", "zero"))
     words = sum(row[name] != 0 for name in ("schedule", "recompute", "offload"))
     layers, recomputed = own.layers[index], own.recomputed[index]
     some = 0 < recomputed.sum() < layers.sum()
-    return (
-        degrees + words,
-        int(row["offload"] != 0),
-        int(row["cp"] > 1 and spec.training.seq_len < 32_768),
-        int(row["zero"] == 3 and row["pp"] > 1),
-        int(np.ptp(layers) > 0),
-        int(some),
-        int(not math.log2(row["micro_batch"]).is_integer()),
-    )
+    known = {
+        "techniques": degrees + words,
+        "offload": int(row["offload"] != 0),
+        "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),
+        "zero3_in_pipeline": int(row["zero"] == 3 and row["pp"] > 1),
+        "uneven_stages": int(np.ptp(layers) > 0),
+        "partial_recompute": int(some),
+        "odd_micro_batch": int(not math.log2(row["micro_batch"]).is_integer()),
+    }
+    return tuple(known[name] for name in spec.objective.criteria)

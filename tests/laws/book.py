@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.laws import (
     batches,
+    brute_force,
     certificate,
     conflicts,
     framework_limits,
@@ -18,6 +19,7 @@ from tests.laws import (
 )
 
 LAWS = (
+    brute_force.LAW,
     pins.LAW,
     user_rules.LAW,
     replans.LAW,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_memory
 from meshwright.loading.load import load_spec
-from meshwright.plans.plan_techniques import PLAIN
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.spec import Spec
@@ -139,8 +138,10 @@ def check_equal(own: Sequence[Point], every: Sequence[Point]) -> None:
 
 
 def ways_of(one: Skeletons) -> float:
-    off = dict.fromkeys(PLAIN, 0) | dict.fromkeys(("tp", "pp", "vpp", "cp", "ep"), 1)
-    return float(sum(int(getattr(one, name)[0]) != own for name, own in off.items()))
+    above_one = ("tp", "pp", "vpp", "cp", "ep", "zero")
+    above_none = ("schedule", "recompute", "offload")
+    used = sum(int(getattr(one, name)[0] > 1) for name in above_one)
+    return float(used + sum(int(getattr(one, name)[0] > 0) for name in above_none))
 
 
 @pytest.mark.slow

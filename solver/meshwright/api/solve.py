@@ -24,6 +24,7 @@ from meshwright.results.serving import ServingOutcome
 from meshwright.serving.solve import solve_serving
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve as solve_training
+from meshwright.solver.tolerance import Tolerance, tolerance_of
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -100,16 +101,21 @@ def solve(
     given |= {"framework_limits": framework_limits, "fastest": fastest}
     given["near"] = near > 0
     refuse_beside_inference(spec, given)
+    fitted = read_profile(profile)
+    tolerance = Tolerance(0.0, "")
+    if isinstance(spec, Spec) and not fastest:
+        tolerance = tolerance_of(spec, fitted)
     options = Options(
         time_limit_s=seconds(time_limit_s),
         seed=seed,
         workers=workers,
         top=top,
-        tolerance=0.0 if fastest else _tolerance(spec),
+        tolerance=tolerance.share,
+        tolerance_from=tolerance.source,
         near=_near(spec, near),
         is_by_kind=is_small if by_kind is None else by_kind,
         is_safety=True,
-        profile=read_profile(profile),
+        profile=fitted,
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),
     )
@@ -124,11 +130,6 @@ def model_size(spec: Spec | ServingSpec) -> ModelSize:
     """Return the parameters of the model of a spec."""
     total, active = total_params(spec.model), active_params(spec.model)
     return ModelSize(name=spec.model.name, params=total, active_params=active)
-
-
-def _tolerance(spec: Spec | ServingSpec) -> float:
-    """Return what a simpler plan may take more than the fastest, as a share."""
-    return 0.0 if isinstance(spec, ServingSpec) else spec.objective.tolerance
 
 
 def _near(spec: Spec | ServingSpec, near: float) -> float:

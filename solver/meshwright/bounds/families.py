@@ -5,7 +5,7 @@ The skeletons of a family share one lower bound on step time, which leaves memor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,6 +51,17 @@ class Families:
         count = self.count[kept]
         return Families(np.cumsum(count) - count, count, self.lower[kept])
 
+    def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
+        """Return the same with new bounds where the present ones are up to `most`.
+
+        They are those of a job on the same skeletons for which the present ones hold.
+        """
+        near = np.flatnonzero(self.lower <= most)
+        first = lattice.unplaced.take(self.start[near])
+        lower = self.lower.copy()
+        lower[near] = np.maximum(lower[near], _bounds_in_parts(job, first))
+        return replace(self, lower=lower)
+
     def rows(self, index: Ints) -> Ints:
         """Return the unplaced skeletons of some families."""
         return ranges(self.start[index], self.count[index])
@@ -69,9 +80,12 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         count = unplaced.legal.run_counts(unplaced.recompute_ways)
         first = unplaced.take(np.cumsum(count) - count)
+    return Families(np.cumsum(count) - count, count, _bounds_in_parts(job, first))
+
+
+def _bounds_in_parts(job: Job, first: UnplacedSkeletons) -> Floats:
     parts = np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1)
-    lower = [_bounds(job, first.take(part)) for part in parts]
-    return Families(np.cumsum(count) - count, count, np.concatenate(lower))
+    return np.concatenate([_bounds(job, first.take(part)) for part in parts])
 
 
 def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:

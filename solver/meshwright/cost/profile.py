@@ -102,6 +102,23 @@ class LeftOut(SpecModel):
         )
 
 
+class Ranking(SpecModel):
+    """How well predictions pick the fastest of runs that no fit had seen.
+
+    Runs are ranked in groups: of one source, on the same model, GPUs and batch.
+    """
+
+    framework: Name
+    has_experts: bool = Field(description="Whether the models have experts.")
+    groups: CountOrNone
+    sources: CountOrNone
+    regret: MeanError = Field(
+        description="Median over groups of what the run predicted fastest takes more "
+        "than the fastest, as a share."
+    )
+    mean_regret: MeanError = Field(description="Mean of the same.")
+
+
 class Measured(SpecModel):
     """One GPU with one framework: which runs were fitted, and how well."""
 
@@ -148,6 +165,9 @@ class Profile(SpecModel):
     )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
+    ranking: tuple[Ranking, ...] = Field(
+        (), description="Errors of order, by framework and kind of model."
+    )
 
     def efficiency(self, spec: Spec) -> Efficiency:
         """Return the efficiency for a spec; the default where nothing was fitted."""
@@ -202,6 +222,14 @@ class Profile(SpecModel):
             if found.left_out:
                 return f"{found.gpu} with {found.framework}", found.left_out
         return ("any GPU and framework", self.left_out) if self.left_out else None
+
+    def ranking_of(self, spec: Spec) -> Ranking | None:
+        """Return how well runs like those of a spec are ranked, if that is known."""
+        kind = (spec.framework, spec.model.moe is not None)
+        found = (
+            own for own in self.ranking if (own.framework, own.has_experts) == kind
+        )
+        return next(found, None)
 
     def _alike(self, own: RunClass) -> Iterator[Measured]:
         """Yield measured classes like one: the same, then those of its kernels."""

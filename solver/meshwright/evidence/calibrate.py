@@ -10,6 +10,7 @@ import numpy as np
 from meshwright.cost.profile import LeftOut, Measured, Profile, RunClass
 from meshwright.evidence.fit import LEAST_SOURCES, Factors, Fit
 from meshwright.evidence.price import Priced
+from meshwright.evidence.ranking import rankings
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Bools, Floats
 
@@ -54,7 +55,12 @@ def profile_of(fit: Fit, unseen: Floats, parts: str) -> Profile:
         _measured(run_class, fit, (before, after, unseen), parts)
         for run_class in fit.classes
     )
-    found = {"measured": tuple(measured), "left_out": _summary(unseen, parts)}
+    found: dict[str, object] = {
+        "measured": tuple(measured),
+        "left_out": _summary(unseen, parts),
+    }
+    if parts:
+        found["ranking"] = tuple(rankings(fit.cases.runs, unseen))
     return with_factors(fit.base, factors).model_copy(update=found)
 
 

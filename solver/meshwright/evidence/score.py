@@ -10,10 +10,8 @@ import numpy as np
 
 from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced, price_runs
+from meshwright.evidence.ranking import groups_of, regret
 from meshwright.evidence.run import Run
-
-LEAST_GROUP = 3
-"""Least number of runs of a group that is ranked."""
 
 
 @dataclass(frozen=True)
@@ -202,18 +200,12 @@ def _time(priced: list[Priced]) -> TimeScore:
 
 
 def _ranking(priced: list[Priced]) -> RankingScore | None:
-    groups: dict[object, list[Priced]] = defaultdict(list)
-    for one in priced:
-        run = one.run
-        key = (run.source_id, run.model, run.hardware, run.config.global_batch)
-        groups[str(key)].append(one)
     taus, regrets = [], []
-    for group in groups.values():
-        if len(group) >= LEAST_GROUP:
-            predicted = np.array([p.step_s for p in group])
-            measured = np.array([p.run.step_s for p in group])
-            taus.append(kendall_tau(predicted, measured))
-            regrets.append(float(measured[predicted.argmin()] / measured.min()))
+    for group in groups_of(priced):
+        predicted = np.array([priced[i].step_s for i in group])
+        measured = np.array([priced[i].run.step_s for i in group])
+        taus.append(kendall_tau(predicted, measured))
+        regrets.append(regret(measured, predicted))
     if not taus:
         return None
     return RankingScore(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Interrupt
+from meshwright.explanations.binding import (
+    FASTER,
+    binding,
+    rule_prices,
+    without_each,
+)
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.explanations.conflict import (
     Infeasibility,
@@ -14,12 +22,11 @@ from meshwright.explanations.conflict import (
     any_skeleton_fits,
     solve_only_decisions,
 )
+from meshwright.explanations.decision_costs import near_decisions
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
     LIMITS,
     MEMORY,
-    USER_RULE,
-    decisions_in,
     edit_to_plan,
     without_decisions,
 )
@@ -27,6 +34,7 @@ from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.explanations.explained_conflict import explained_conflict
 from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.judged_plan import judged_miss, judged_plan
+from meshwright.explanations.known_plan import known_step_s
 from meshwright.explanations.marginal_values import bolder_plans, marginal_values
 from meshwright.explanations.nearest_plan import nearest_plan
 from meshwright.explanations.rank import rank
@@ -34,9 +42,9 @@ from meshwright.explanations.repairs import plan_repairs, with_prices
 from meshwright.explanations.slack import slack
 from meshwright.explanations.time_differences import gap_to_best
 from meshwright.explanations.training_repairs import training_repairs
+from meshwright.plans.plan import Plan
 from meshwright.results.explanation import (
     Change,
-    Constraint,
     Explanation,
     NearestPlan,
     Repair,
@@ -51,12 +59,6 @@ from meshwright.solver.prepared import Prepared, prepare
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 
-Freed = list[tuple[Constraint, PricedPlan | None]]
-"""Decisions, each with the best plan without it."""
-
-FASTER = 1 - 1e-9
-"""A plan counts as faster below this share of a step time: less is rounding."""
-
 
 class Explainer:
     """Explains specs and plans with one profile and one seed."""
@@ -69,8 +71,7 @@ class Explainer:
     def spec(self, spec: Spec) -> Explanation:
         """Return why the best plan of a spec wins, or why there is none."""
         spec = self._options.profile.applied_to(spec)
-        is_mixed = bool(spec.cluster.parts)
-        prepared = None if is_mixed else prepare(self._options.profile.job(spec))
+        prepared = self._prepared(spec)
         options = replace(self._options, is_by_kind=True, is_safety=True)
         outcome = solve(spec, options, prepared)
         best = outcome.best
@@ -95,15 +96,17 @@ class Explainer:
         best = outcome.best
         assert best is not None
         solve_at = solver_at(spec, prepared, self._solve_briefly)
-        freed = self._freed(spec)
+        solve_near = partial(self._solve_near, best.plan)
+        freed = without_each(spec, solve_near)
         return {
             "degrees": degrees(spec, best, solve_at, self._say),
-            "binding": tuple(_binding(freed, best)),
+            "binding": tuple(binding(freed, best)),
             "marginal_values": (
-                *_rule_prices(freed),
-                *marginal_values(spec, prepared, self._solve_briefly),
+                *rule_prices(freed),
+                *marginal_values(spec, prepared, solve_near),
                 *bolder_plans(spec, outcome),
             ),
+            **near_decisions(self._options, best.plan, best, prepared),
         }
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
@@ -112,7 +115,8 @@ class Explainer:
         Fields that the plan leaves open are optimised.
         """
         spec = self._options.profile.applied_to(spec)
-        asked, best = with_pins(spec, plan), self._solve(spec)
+        prepared = self._prepared(spec)
+        asked, best = with_pins(spec, plan), solve(spec, self._options, prepared)
         outcome = self._solve(asked)
         priced = outcome.best
         if priced is None:
@@ -135,6 +139,7 @@ class Explainer:
             lambda: {
                 "standing": rank(self._job(spec), priced.step_s),
                 "helps": tuple(self._open_fields(asked, plan, priced)),
+                **near_decisions(self._options, priced.plan, best.best, prepared),
             },
         )
 
@@ -163,12 +168,33 @@ class Explainer:
             explanation.model_copy(update={"is_stopped": True}),
         )
 
+    def _prepared(self, spec: Spec) -> Prepared | None:
+        """Return the lattice of a spec, unless its parts are unlike."""
+        job = self._options.profile.job
+        return None if spec.cluster.parts else prepare(job(spec))
+
     def _solve(self, spec: Spec) -> Outcome:
         return solve(spec, self._options)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         options = replace(self._options, is_brief=True, interrupt=Interrupt())
         return solve(spec, options, prepared)
+
+    def _solve_near(
+        self, plan: Plan, spec: Spec, prepared: Prepared | None = None
+    ) -> Outcome:
+        """Return the outcome of a changed spec; `plan` is the best before the change.
+
+        Where it still fits, plans slower than it need not be looked at.
+        """
+        if spec.cluster.parts:
+            return self._solve_briefly(spec)
+        start = prepared or prepare(self._options.profile.job(spec))
+        known_s = known_step_s(start.job, plan)
+        if prepared is not None and math.isfinite(known_s):
+            start = start.against(known_s)
+        options = replace(self._options, is_brief=True, known_s=known_s)
+        return solve(spec, replace(options, interrupt=Interrupt()), start)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -250,39 +276,6 @@ class Explainer:
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
                 changes.append(Change(change=edit, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
-
-    def _freed(self, spec: Spec) -> Freed:
-        """Return the best plan without each pin, rule and limit.
-
-        Memory is left out: the marginal values have the gain of a tenth more.
-        """
-        return [
-            (own, self._solve_briefly(without_decisions(spec, [own.rule])).best)
-            for own in decisions_in(spec)
-            if own.rule not in (MEMORY, HOST_MEMORY)
-        ]
-
-
-def _binding(freed: Freed, best: PricedPlan) -> Iterator[Change]:
-    """Yield the pins, rules and limits without which the best plan would be faster."""
-    for decision, plan in freed:
-        if plan is not None and plan.step_s < best.step_s * FASTER:
-            yield Change(
-                change=f"{decision.rule} ({decision.sentence})",
-                step_s=plan.step_s,
-                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
-            )
-
-
-def _rule_prices(freed: Freed) -> Iterator[Change]:
-    """Yield the best step time without each rule of the user."""
-    for decision, plan in freed:
-        if plan is not None and decision.rule.startswith(USER_RULE):
-            yield Change(
-                change=f"without {decision.rule}",
-                step_s=plan.step_s,
-                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
-            )
 
 
 def _say_nothing(_text: str) -> None:

@@ -63,11 +63,32 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     job = make_job(relaxed)
     degrees = _degrees_within_pins(job)
     degrees = degrees[[_has_mesh(job, one) for one in degrees]]
+    if not kept & {MEMORY, HOST_MEMORY} and (rule := _refusing_all(relaxed, degrees)):
+        first = _skeletons_within_pins(job, degrees[:1])
+        if len(first):
+            return _told(relaxed, [rule], first.take(np.zeros(1, dtype=np.int64)).rows)
     lattice = _skeletons_within_pins(job, degrees)
     if kept & {MEMORY, HOST_MEMORY}:
         lattice = lattice.take(np.flatnonzero(MemoryFit(job, lattice).is_fitting()))
     rules = _legality_rules(relaxed)
     return _smallest_reason(relaxed, rules, lattice.rows)
+
+
+def _refusing_all(spec: Spec, degrees: Ints) -> Rule | None:
+    """Return the first rule on degrees that all degrees break, if it stands alone.
+
+    It is the smallest reason for all skeletons of these degrees, which need not be
+    listed then: a wide cluster has millions. Rules on whole skeletons may share a name
+    with a rule on degrees; then only the skeletons tell which of them is broken.
+    """
+    rules, rows = framework_degree_rules(spec), degree_rows(degrees)
+    names = [rule.name for rule in (*rules, *framework_rules(spec))]
+    for rule in rules if len(degrees) else ():
+        if names.count(rule.name) > 1:
+            return None
+        if not rule.holds(spec, rows).any():
+            return rule
+    return None
 
 
 def _broken_sums(spec: Spec) -> tuple[Constraint, ...]:

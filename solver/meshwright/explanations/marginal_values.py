@@ -27,6 +27,10 @@ MORE = 1.1
 """Factor by which memory and link bandwidth are raised."""
 
 
+Solve = Callable[[Spec, Prepared | None], Outcome]
+"""Solves a spec, from its prepared lattice if there is one."""
+
+
 class ChangedSpec(NamedTuple):
     """A spec in which one thing is raised, and the change in words."""
 
@@ -39,7 +43,7 @@ class ChangedSpec(NamedTuple):
 def marginal_values(
     spec: Spec,
     prepared: Prepared | None,
-    solve: Callable[[Spec, Prepared | None], Outcome],
+    solve: Solve,
 ) -> Iterator[Change]:
     """Yield the best step time after each change of hardware or training.
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from meshwright.plans.plan import Plan
-from meshwright.spec.plan_fields import FIELDS
-
-PLAIN: dict[str, Any] = {o.name: o.plain for o in FIELDS if o.is_technique}
-"""By technique, the value of its plan field where the technique is not used."""
+from meshwright.spec.plan_fields import TECHNIQUES, PlanField
 
 
 def techniques(plan: Plan) -> frozenset[str]:
-    """Return the techniques that a plan uses beyond plain data parallelism."""
-    return frozenset(
-        name for name, plain in PLAIN.items() if getattr(plan, name) != plain
-    )
+    """Return the fields by which a plan uses a technique."""
+    return frozenset(field.name for field in _used(plan))
+
+
+def names_of_techniques(plan: Plan) -> tuple[str, ...]:
+    """Return the techniques beyond data parallelism that a plan has."""
+    return tuple(field.technique for field in _used(plan))
+
+
+def _used(plan: Plan) -> list[PlanField]:
+    return [
+        own for own in TECHNIQUES if getattr(plan, own.name) not in own.plain_values
+    ]
 
 
 def technique_names(plan: Plan) -> str:

@@ -9,27 +9,19 @@ import numpy as np
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
+from meshwright.plans.skeletons import KEEPS_ALL, Skeletons
+from meshwright.spec.plan_fields import TECHNIQUES
 from meshwright.spec.simplicity import LONG_CONTEXT, Criterion
 from meshwright.spec.spec import Spec
 
 
 def used_techniques(rows: Skeletons) -> dict[str, Bools]:
-    """Return which techniques beyond data parallelism each row has, by name.
-
-    Sharded optimizer state (ZeRO-1) and sequence parallelism are not counted: the one
-    comes with data parallelism, the other with tensor parallelism.
-    """
+    """Return which techniques beyond data parallelism each row has, by name."""
     return {
-        "tensor parallelism": rows.tp > 1,
-        "pipeline": rows.pp > 1,
-        "interleaving": rows.vpp > 1,
-        "zero-bubble or GPipe": rows.schedule != ONE_F_ONE_B,
-        "context parallelism": rows.cp > 1,
-        "expert parallelism": rows.ep > 1,
-        "ZeRO-2 or 3": rows.zero > 1,
-        "recomputation": rows.recompute != NONE,
-        "offload": rows.offload != KEEPS_ALL,
+        field.technique: ~np.isin(
+            getattr(rows, field.name), list(map(field.encoded, field.plain_values))
+        )
+        for field in TECHNIQUES
     }
 
 
@@ -73,9 +65,3 @@ def complexity(
         else int(OF_ROWS[name](spec, row)[0])
         for name in criteria
     )
-
-
-def names_of_techniques(plan: Plan) -> tuple[str, ...]:
-    """Return the techniques beyond data parallelism that a plan has."""
-    used = used_techniques(to_unplaced_row(plan))
-    return tuple(name for name, is_used in used.items() if is_used[0])

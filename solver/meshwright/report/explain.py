@@ -11,6 +11,7 @@ from meshwright.report.judged_plan import (
     origin_text,
 )
 from meshwright.report.ledger import ledger_sections
+from meshwright.report.near_plans import cost_sections, near_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.safety import probability_text, safety_lines
 from meshwright.report.solve import kind_table
@@ -201,6 +202,8 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
     best = explanation.best.best if explanation.best else None
     if best and explanation.gap:
         yield _gap_table(plan, best, explanation.gap)
+    yield from cost_sections(explanation.decisions, explanation.near)
+    yield from near_sections(explanation.near)
     yield Lines("Slack", tuple(_slack_lines(explanation.slack)))
     is_best = best is not None and best.plan == plan.plan
     safety = explanation.best.safety if explanation.best and is_best else ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.results.near_plans import NearDecision, NearPlans
-from meshwright.spec.plan_fields import FIELD
+from meshwright.results.near_plans import DecisionCost, NearDecision, NearPlans
+from meshwright.spec.plan_fields import FIELD, Value
 
 FEW = 3
 """Most values of a decision that are listed in a line; the table has all."""
@@ -23,6 +23,28 @@ def near_sections(near: NearPlans | None) -> Iterator[Section]:
         rows = tuple((own.name, *_cells(own)) for own in free)
         heading = ("decision", "value: loss of the fastest plan with it, and plans")
         yield Table("What is left to choose among them", heading, rows)
+
+
+def cost_sections(
+    costs: tuple[DecisionCost, ...], near: NearPlans | None
+) -> Iterator[Section]:
+    """Yield what the decisions of a plan cost that is not the fastest."""
+    if near is None:
+        return
+    names = {own.name: own for own in near.decisions}
+    told = [own for own in costs if own.loss is None or own.loss > 0]
+    told.sort(key=lambda own: -(own.loss or near.within))
+    rows = tuple(
+        (
+            f"{own.name} {_word(own.name, own.value)}",
+            f"more than {near.within:.2%}" if own.loss is None else f"{own.loss:+.2%}",
+            _choice(names[own.name]),
+        )
+        for own in told
+    )
+    if rows:
+        title = f"What its decisions cost, by all plans within {near.within:.2%}"
+        yield Table(title, ("decision", "costs", "those have"), rows)
 
 
 def _lines(near: NearPlans) -> Iterator[str]:
@@ -47,14 +69,20 @@ def _choice(own: NearDecision) -> str:
     if len(own.values) > FEW:
         return "free"
     values = [_value(own, index) for index in range(len(own.values))]
+    if len(values) == 1:
+        return values[0]
     if not FIELD[own.name].words:
         values.sort(key=lambda value: (len(value), value))
     return ", ".join(values[:-1]) + " or " + values[-1]
 
 
 def _value(own: NearDecision, index: int) -> str:
+    return _word(own.name, own.values[index].value)
+
+
+def _word(name: str, value: Value) -> str:
     """Return a value as a user would write it."""
-    field, value = FIELD[own.name], own.values[index].value
+    field = FIELD[name]
     return str(value if field.words else field.dtype(value)).lower() or "-"
 
 

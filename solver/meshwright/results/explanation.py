@@ -10,6 +10,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
+from meshwright.results.near_plans import DecisionCost, NearPlans
 from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result
@@ -270,6 +271,12 @@ class Explanation(Result):
         (), description="The decisions without which the best plan would be faster."
     )
     marginal_values: tuple[Change, ...] = ()
+    near: NearPlans | None = Field(
+        None, description="All plans near the fastest; only for a plan that fits."
+    )
+    decisions: tuple[DecisionCost, ...] = Field(
+        (), description="What each decision of the plan costs, by those plans."
+    )
 
     def _caption(self) -> str:
         return self.title

@@ -47,3 +47,17 @@ class NearPlans(SpecModel):
     is_proven: bool = Field(description="Whether no other plan is within.")
     decisions: tuple[NearDecision, ...]
     plans: tuple[NearPlan, ...] = Field(description="The fastest first.")
+
+
+class DecisionCost(SpecModel):
+    """What one decision of a plan costs, by all plans that are near the fastest."""
+
+    name: str
+    value: Value
+    loss: float | None = Field(
+        description="What the fastest plan with it takes over the fastest of all; "
+        "none where no near plan has it, so that it costs more than `near.within`."
+    )
+    otherwise: float | None = Field(
+        description="The same of the fastest plan with any other value."
+    )

@@ -55,6 +55,7 @@ class Certificate(SpecModel):
         description="Share of the fastest step time that may be given up for a simpler "
         "plan.",
     )
+    tolerance_from: str = Field("", description="Where the tolerance comes from.")
     is_simplest: bool = Field(
         True, description="Whether no plan within the tolerance is simpler."
     )

@@ -42,6 +42,7 @@ class PrintedCertificate(SpecModel):
         0.0,
         description="Share of the fastest step given up for a simpler plan at most.",
     )
+    tolerance_from: str = Field("", description="Where the tolerance comes from.")
     is_simplest: bool = Field(
         True, description="Whether none within the tolerance is simpler."
     )

@@ -23,6 +23,8 @@ class Options:
     """How many plans to return, best first; they differ in more than the mesh."""
     tolerance: float = 0.0
     """Share of the fastest step time that may be given up for a simpler plan."""
+    tolerance_from: str = ""
+    """Where the tolerance comes from."""
     near: float = 0.0
     """Share of the fastest step time within which to find every plan; 0 for none."""
     is_by_kind: bool = False

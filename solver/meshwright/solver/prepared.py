@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from meshwright.bounds.families import Families, find_families
+from meshwright.bounds.integer_costs import TICK_S
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import MeshTable, has_mesh_rules
@@ -33,6 +34,15 @@ class Prepared:
         """
         spec = with_risk(self.job.spec, oom_risk)
         return replace(self, job=replace(self.job, spec=spec))
+
+    def against(self, known_s: float) -> Prepared:
+        """Return the same, its families that may beat a step time bounded again.
+
+        That is worth it after `on_better_hardware`, whose bounds are loose.
+        """
+        most = known_s / TICK_S
+        families = self.families.bounded_again(self.job, self.lattice, most)
+        return replace(self, families=families)
 
     def on_better_hardware(self, spec: Spec, speedup: float) -> Prepared | None:
         """Return the same for a spec with more memory, or with faster links.

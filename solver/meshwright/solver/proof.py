@@ -19,7 +19,8 @@ from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import Lattice
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import complexity, names_of_techniques
+from meshwright.plans.plan_techniques import names_of_techniques
+from meshwright.plans.simplicity import complexity
 from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import (
     Certificate,
@@ -110,6 +111,7 @@ class LatticeProof:
                 seed=options.seed,
                 left_open="" if is_optimal else self._left_open(),
                 tolerance=self._tolerance,
+                tolerance_from=options.tolerance_from if self._tolerance else "",
                 is_simplest=is_simplest,
             ),
         )

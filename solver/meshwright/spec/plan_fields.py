@@ -37,8 +37,10 @@ class PlanField:
     """
     plain: Value | None = None
     """Its value in the plainest plan; None where no value is plainer than others."""
-    is_technique: bool = True
-    """Whether any other value makes a technique beyond plain data parallelism."""
+    technique: str = ""
+    """The technique beyond data parallelism that other values make; empty for none."""
+    also_plain: tuple[Value, ...] = ()
+    """Further values that are no technique."""
     words: tuple[str, ...] = ()
     """The words that it accepts, in the order of their codes; empty for numbers."""
     beside: str = ""
@@ -53,6 +55,11 @@ class PlanField:
     def dtype(self) -> type:
         """Return the type of a column of this field."""
         return bool if isinstance(self.plain, bool) else int
+
+    @property
+    def plain_values(self) -> tuple[Value, ...]:
+        """Return the values that are no technique; none where no value is plain."""
+        return () if self.plain is None else (self.plain, *self.also_plain)
 
     def is_open(self, other: Value) -> bool:
         """Return whether this field may be anything, given the field `beside` it."""
@@ -70,23 +77,28 @@ class PlanField:
 
 
 FIELDS = (
-    PlanField("tp", rank=6, plain=1),
-    PlanField("pp", rank=5, plain=1),
-    PlanField("vpp", rank=11, plain=1, beside="pp"),
-    PlanField("cp", rank=8, plain=1, beside="cp"),
-    PlanField("ep", rank=9, plain=1),
-    PlanField("dp_replicate", rank=7, plain=1, is_technique=False),
-    PlanField("dp_shard", rank=None, plain=1, is_technique=False),
-    PlanField("zero", rank=4, plain=0),
-    PlanField("micro_batch", rank=14, is_technique=False, prefers_large=True),
-    PlanField("microbatches", rank=None, is_technique=False),
+    PlanField("tp", rank=6, plain=1, technique="tensor parallelism"),
+    PlanField("pp", rank=5, plain=1, technique="pipeline"),
+    PlanField("vpp", rank=11, plain=1, beside="pp", technique="interleaving"),
+    PlanField("cp", rank=8, plain=1, beside="cp", technique="context parallelism"),
+    PlanField("ep", rank=9, plain=1, technique="expert parallelism"),
+    PlanField("dp_replicate", rank=7, plain=1),
+    PlanField("dp_shard", rank=None, plain=1),
+    PlanField("zero", rank=4, plain=0, technique="ZeRO-2 or 3", also_plain=(1,)),
+    PlanField("micro_batch", rank=14, prefers_large=True),
+    PlanField("microbatches", rank=None),
     PlanField("sequence_parallel", rank=12, plain=False, beside="tp"),
-    PlanField("recompute", rank=1, plain="none", words=RECOMPUTE_MODES),
+    PlanField(
+        "recompute",
+        rank=1,
+        plain="none",
+        words=RECOMPUTE_MODES,
+        technique="recomputation",
+    ),
     PlanField(
         "recompute_modules",
         rank=2,
         plain="",
-        is_technique=False,
         words=WRITTEN_SETS,
         beside="recompute",
         beside_word="selective",
@@ -95,17 +107,30 @@ FIELDS = (
         "recompute_segment",
         rank=3,
         plain=1,
-        is_technique=False,
         beside="recompute",
         beside_word="full",
     ),
-    PlanField("schedule", rank=10, plain="1f1b", words=SCHEDULES, beside="pp"),
-    PlanField("offload", rank=0, plain="none", words=OFFLOADS),
-    PlanField("precision", rank=13, plain="bf16", is_technique=False, words=PRECISIONS),
+    PlanField(
+        "schedule",
+        rank=10,
+        plain="1f1b",
+        words=SCHEDULES,
+        beside="pp",
+        technique="zero-bubble or GPipe",
+    ),
+    PlanField("offload", rank=0, plain="none", words=OFFLOADS, technique="offload"),
+    PlanField("precision", rank=13, plain="bf16", words=PRECISIONS),
 )
 """All fields, in the order in which plans are written."""
 
 FIELD = {field.name: field for field in FIELDS}
+
+TECHNIQUES = tuple(field for field in FIELDS if field.technique)
+"""The fields that make techniques beyond data parallelism.
+
+Sharded optimizer state (ZeRO-1) comes with data parallelism, and sequence parallelism
+with tensor parallelism: they are not counted.
+"""
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 """The axes of the mesh, innermost first where a level holds several."""

@@ -17,9 +17,11 @@ from pydantic import ValidationError
 from meshwright.bounds.integer_costs import CHUNK_BYTES
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_memory
-from meshwright.plans.plan_techniques import PLAIN, techniques
+from meshwright.plans.plan_techniques import techniques
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.pins import Range
+from meshwright.spec.plan_fields import FIELD, TECHNIQUES
+from meshwright.spec.plan_fields import Value as FieldValue
 from meshwright.spec.spec import Spec, with_risk
 from meshwright.spec.units import GIB
 from meshwright.sweeps.in_process_pool import InProcessPool
@@ -96,7 +98,7 @@ def by_techniques(spec: Spec, solve: Solve) -> Iterator[Row]:
     each of them. Answers are visited in the order of their times, so that a plan which
     is no slower than another and uses no further technique is visited before it.
     """
-    fewest, tried = len(PLAIN) + 1, {frozenset[str]()}
+    fewest, tried = len(TECHNIQUES) + 1, {frozenset[str]()}
     heap = [*_solved(spec, frozenset(), solve)]
     while heap and fewest:
         _, names, row = heapq.heappop(heap)
@@ -128,14 +130,18 @@ def _solved(
 
 def _plain_pin(spec: Spec, name: str) -> Any:
     """Return the pin that forbids a technique; None where the spec demands it."""
-    pinned, plain = getattr(spec.pins, name), PLAIN[name]
-    if isinstance(pinned, Range) and not pinned.accepts(plain):
+    pinned, field = getattr(spec.pins, name), FIELD[name]
+    plain = [own for own in field.plain_values if _accepts(pinned, own)]
+    if not plain:
         return None
-    if isinstance(pinned, tuple) and plain not in pinned:
-        return None
-    if isinstance(plain, bool):
-        return None if pinned else plain
-    return (plain,) if isinstance(plain, str) else Range(values=(plain,))
+    return tuple(plain) if field.words else Range(values=tuple(map(int, plain)))
+
+
+def _accepts(pinned: Any, value: FieldValue) -> bool:
+    """Return whether a pin, if any, leaves a value."""
+    if isinstance(pinned, Range):
+        return pinned.accepts(int(value))
+    return pinned is None or value in pinned
 
 
 _STEPS: dict[str, Callable[[Spec, Solve], Iterator[Row]]] = {

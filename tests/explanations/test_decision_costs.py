@@ -1,0 +1,69 @@
+"""What the decisions of a plan cost, by the plans near the fastest."""
+
+from __future__ import annotations
+
+import pytest
+
+import meshwright as mw
+from meshwright.explanations.changed_spec import with_pins
+from meshwright.plans.plan import Plan
+from meshwright.results.explanation import Explanation
+from meshwright.results.near_plans import DecisionCost
+from meshwright.spec.pins import Pins
+
+SPEC = "llama2-13b-8xa100"
+
+
+def costs(told: Explanation) -> dict[str, DecisionCost]:
+    return {own.name: own for own in told.decisions}
+
+
+def explained(plan: str = "") -> Explanation:
+    told = mw.explain(mw.load(SPEC), plan=plan) if plan else mw.explain(mw.load(SPEC))
+    assert isinstance(told, Explanation)
+    return told
+
+
+@pytest.fixture(scope="module")
+def judged() -> Explanation:
+    return explained("tp=8")
+
+
+def test_a_decision_that_no_near_plan_has_costs_more(judged: Explanation) -> None:
+    own = costs(judged)["tp"]
+    assert (own.value, own.loss) == (8, None)
+    assert own.otherwise == 0
+    assert judged.near is not None
+    assert all("tp=8" not in plan.plan for plan in judged.near.plans)
+
+
+def test_decisions_of_the_best_plan_cost_nothing() -> None:
+    told = explained()
+    assert {own.loss for own in told.decisions} == {0}
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "zero"])
+def test_otherwise_is_the_best_plan_without_that_value(name: str) -> None:
+    """Every other value is pinned in turn, and the fastest of those plans taken."""
+    spec = mw.load(SPEC, mw.Spec)
+    told = explained()
+    own = costs(told)[name]
+    assert told.near is not None
+    assert isinstance(told.plan and told.plan.plan, Plan)
+    best_s = told.plan.step_s if told.plan else 0.0
+    others = {"tp": (1, 4, 8), "pp": (2, 4, 8), "zero": (0, 1, 3)}[name]
+    found = []
+    for value in others:
+        pinned = with_pins(spec, Pins.model_validate({name: value}))
+        other = mw.solve(pinned, fastest=True).best
+        found += [other.step_s / best_s - 1] if other else []
+    least = min(found)
+    if own.otherwise is None:
+        assert least > told.near.within
+    else:
+        assert own.otherwise == pytest.approx(least, abs=1e-6)
+
+
+def test_the_near_set_comes_back_from_json(judged: Explanation) -> None:
+    again = mw.Explanation.from_json(judged.to_json())
+    assert (again.near, again.decisions) == (judged.near, judged.decisions)
