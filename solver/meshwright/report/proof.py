@@ -11,6 +11,7 @@ from meshwright.report.tables import (
     Section,
     seconds_text,
 )
+from meshwright.results.open_answer import ClosedChoices
 from meshwright.results.outcome import Band, Certificate, Outcome
 from meshwright.results.priced_plan import PricedPlan
 
@@ -71,7 +72,11 @@ def _certificate(
 def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
     """Yield what was proven of a plan, and how all other skeletons were ruled out."""
     if certificate.levels:
-        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
+        levels, closed = ", then ".join(certificate.levels), certificate.choices
+        among = f"{closed.all:,} choices" if closed else "uses of the parts"
+        yield f"Best by {levels} of all {among}."
+    if certificate.choices:
+        yield _closed_text(certificate.choices)
     least = f"no plan takes less than {certificate.bound_s:.6f} s"
     if status == "optimal":
         yield f"Proven optimal in the model: {least} (gap 0)."
@@ -84,3 +89,11 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
         f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
         f"{counts.no_memory:,} others cannot fit, {counts.survivors:,} left to CP-SAT."
     )
+
+
+def _closed_text(closed: ClosedChoices) -> str:
+    """Return how the choices of an open spec were closed, as a sentence."""
+    told = [f"{closed.solved:,} solved", f"{closed.bounded:,} no better by a bound"]
+    told += [f"{closed.none_fits:,} without a plan"] * bool(closed.none_fits)
+    told += [f"{closed.undecided:,} left open"] * bool(closed.undecided)
+    return f"Choices: {', '.join(told)}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -32,6 +33,22 @@ class Choice(SpecModel):
     )
 
 
+class ClosedChoices(SpecModel):
+    """How the choices of an open spec were closed."""
+
+    solved: int = Field(description="Choices whose fastest plan is proven.")
+    bounded: int = Field(
+        description="Choices that a lower bound shows to be no better."
+    )
+    none_fits: int = Field(description="Choices without a plan.")
+    undecided: int = Field(0, description="Choices that time ran out on.")
+
+    @property
+    def all(self) -> int:
+        """Return how many choices there were."""
+        return self.solved + self.bounded + self.none_fits + self.undecided
+
+
 class OpenAnswer(SpecModel):
     """The choice that a plan was found for, and what became of the others."""
 
@@ -44,6 +61,8 @@ class OpenAnswer(SpecModel):
     )
     why_impossible: str = Field("", description="What rules out the first of them.")
 
-    def count(self, verdict: Verdict) -> int:
-        """Return how many choices have a verdict."""
-        return sum(own.verdict == verdict for own in self.choices)
+    @property
+    def closed(self) -> ClosedChoices:
+        """Return how the choices were closed."""
+        verdicts = Counter(own.verdict for own in self.choices)
+        return ClosedChoices(**{name: verdicts[name] for name in get_args(Verdict)})

@@ -135,7 +135,7 @@ class OpenSearch:
             own.is_stopped = True
             return
         cluster, batch = own.spec.cluster, own.spec.training.global_batch
-        self.options.on_progress(f"{cluster.gpus:,} GPUs, batch {batch:,}")
+        self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
         profile = self.options.profile
         prepared = prepare(profile.job(profile.applied_to(own.spec)))
         bound = prepared.families.lower.min(initial=math.inf)
@@ -150,7 +150,9 @@ class OpenSearch:
             known_s=most_s,
             on_progress=lambda _: None,
         )
-        self._take(own, most_s, prepared, best_outcome(prepared, options, self.deadline))
+        self._take(
+            own, most_s, prepared, best_outcome(prepared, options, self.deadline)
+        )
 
     def _take(
         self, own: OpenChoice, most_s: float, prepared: Prepared, outcome: Outcome

@@ -109,7 +109,7 @@ def _certified(
     if best is None or outcome.certificate is None:
         return update | ({} if is_whole else {"status": "unknown"})
     names = tuple(level.metric for level in levels)
-    changed: dict[str, Any] = {"levels": names}
+    changed: dict[str, Any] = {"levels": names, "choices": answer.closed}
     if not is_whole:
         left = [own for own in choices if own.is_stopped]
         level, worth = levels[-1], best.value(levels[-1], best.best_s)
