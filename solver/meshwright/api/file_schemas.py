@@ -20,6 +20,7 @@ from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
+from meshwright.spec.open_values import OPEN_SCHEMA
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology
@@ -68,6 +69,7 @@ def _without_examples(schema: Any) -> Any:
 def _spec() -> Schema:
     """Return the schema of a spec, of training or of serving."""
     training, serving = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    _open_numbers(training["$defs"])
     properties = {**serving["properties"], **training["properties"]}
     optional = {
         name: {"anyOf": [properties[name], {"type": "null"}]}
@@ -88,6 +90,21 @@ def _spec() -> Schema:
         "$defs": {**serving["$defs"], **training["$defs"]},
     }
     return as_written(whole)
+
+
+def _open_numbers(definitions: Schema) -> None:
+    """Let the fields of a spec of training be open that `load` resolves to choices."""
+    for name, field in (("Cluster", "count"), ("Training", "global_batch")):
+        properties = definitions[name]["properties"]
+        told = {"description", "default"} & set(properties[field])
+        kept = {key: properties[field][key] for key in told}
+        properties[field] = {**OPEN_SCHEMA, **kept}
+    definitions["Cluster"]["properties"]["choices"] = {
+        "type": "array",
+        "description": "Clusters to choose from, each with its machine and count.",
+        "items": {"anyOf": [{"type": "string"}, ref("Cluster")]},
+        "minItems": 1,
+    }
 
 
 def _file_of(model: type[Gpu | Model | Topology]) -> Schema:

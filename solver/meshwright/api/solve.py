@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.open_question import refuse_beside_open
 from meshwright.api.options import (
     Effort,
     OnProgress,
@@ -31,8 +32,6 @@ from meshwright.spec.spec import Spec
 
 MOST_GPUS_BY_KIND = 8
 """Largest cluster for which the best plan of every kind is found by default."""
-
-FIXED = "for fixed numbers; the spec leaves machines or sequences open"
 
 MOST_NEAR = 0.25
 """Largest share of the step time within which every plan is listed."""
@@ -106,6 +105,7 @@ def solve(
     given |= {"framework_limits": framework_limits, "fastest": fastest}
     given["near"] = near > 0
     refuse_beside_inference(spec, given)
+    refuse_beside_open(spec, {"framework_limits": framework_limits})
     options = Options(
         time_limit_s=seconds(time_limit_s),
         seed=seed,
@@ -123,8 +123,6 @@ def solve(
     if isinstance(spec, ServingSpec):
         return solve_serving(spec, options).model_copy(update=size)
     if isinstance(spec, OpenSpec):
-        if framework_limits:
-            raise SpecError(f"framework_limits: {FIXED}")
         return solve_open(spec, options).model_copy(update=size)
     answer = solve_with_limits if framework_limits else solve_training
     return answer(spec, options).model_copy(update=size)

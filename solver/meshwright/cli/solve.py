@@ -142,7 +142,7 @@ def solve(
     check_writable(trace, "--trace")
     with interruptible() as interrupt:
         loaded = load_asked(spec, asked, pin, save)
-        from meshwright.api.open_question import fixed_spec
+        from meshwright.api.open_question import fixed_spec, refuse_beside_open
         from meshwright.api.options import refuse_beside_inference
         from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.progress import Progress
@@ -153,6 +153,7 @@ def solve(
         given |= {"--export": export is not None, "--trace": trace is not None}
         given["--report"] = report is not None
         refuse_beside_inference(loaded, given)
+        refuse_beside_open(loaded, {"--ideal": ideal})
         with Progress() as progress:
             outcome = solve_spec(
                 loaded,

@@ -247,7 +247,9 @@ def _resolve_cluster(document: Document) -> list[str]:
     resolve_machine(document, ("cluster",))
     for name in ("parts", "choices"):
         several = cluster.get(name)
-        for index in range(len(several) if isinstance(several, list) else 0):
+        for index, own in enumerate(several if isinstance(several, list) else ()):
+            if isinstance(own, str) and name == "choices":
+                cluster[name][index] = {"topology": own}
             resolve_machine(document, ("cluster", name, index))
     return fill(document, sources)
 

@@ -80,6 +80,7 @@ def open_spec(document: Document) -> OpenSpec:
         SpecError: a field is wrong, or every choice is ruled out by another field.
     """
     _refuse_parts(document)
+    _refuse_beside_choices(document)
     found = [_fixed(one) for one in _clusters(document)]
     specs = [spec for own in found for spec in own.specs]
     errors = [error for own in found for error in own.errors]
@@ -102,6 +103,26 @@ def _refuse_parts(document: Document) -> None:
         raise SpecError(f"{document.where(path)}: cluster.parts: {told}")
 
 
+def _refuse_beside_choices(document: Document) -> None:
+    """Refuse `cluster.choices` that is no list of clusters, or not alone.
+
+    Raises:
+        SpecError: names the field, its value and what is accepted.
+    """
+    cluster = _section(document, "cluster")
+    if "choices" not in cluster:
+        return
+    at, several = document.where(CHOICES), cluster["choices"]
+    is_list = isinstance(several, list) and several
+    if not is_list or not all(isinstance(own, dict) for own in several):
+        told = "expected a list of clusters, such as [{topology: dgx-h100, count: 4}]"
+        raise SpecError(f"{at}: cluster.choices: {shown(several)}: {told}")
+    for name in cluster:
+        if name != "choices":
+            told = "given beside cluster.choices; say it of each choice"
+            raise SpecError(f"{at}: cluster.{name}: {told}")
+
+
 def _clusters(document: Document) -> Iterator[Document]:
     """Yield the spec with each of the clusters of `cluster.choices`, or as it is."""
     cluster = _section(document, "cluster")
@@ -109,7 +130,7 @@ def _clusters(document: Document) -> Iterator[Document]:
         yield document
         return
     for index, chosen in enumerate(cluster["choices"]):
-        path = (*CHOICES, index)
+        path: FieldPath = (*CHOICES, index)
         data = {**document.data, "cluster": chosen}
         size = len(path)
         below = {
@@ -117,7 +138,7 @@ def _clusters(document: Document) -> Iterator[Document]:
             for own, where in document.places.items()
             if own[:size] == path
         }
-        renamed = {("cluster",): path}
+        renamed: dict[FieldPath, FieldPath] = {("cluster",): path}
         yield Document(data, {**document.places, **below}, renamed=renamed)
 
 

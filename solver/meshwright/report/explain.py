@@ -11,6 +11,7 @@ from meshwright.report.judged_plan import (
     origin_text,
 )
 from meshwright.report.ledger import ledger_sections
+from meshwright.report.open_answer import next_value_sections, open_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.safety import probability_text, safety_lines
 from meshwright.report.solve import kind_table
@@ -52,6 +53,8 @@ UNDECIDED = (
 def explain_sections(explanation: Explanation) -> list[Section]:
     """Return an explanation: the verdict, the reason and the best repair first."""
     parts: list[Section] = [Lines(explanation.title, _verdict(explanation))]
+    parts += open_sections(explanation.open)
+    parts += next_value_sections(explanation.next_values)
     if explanation.judged:
         parts.append(judged_lines(explanation))
     if explanation.broken_rules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.open_answer import Choice, OpenAnswer
+from meshwright.results.open_answer import Choice, NextValue, OpenAnswer
 
 MOST_SHOWN = 8
 """Choices in the table, the best ones."""
@@ -16,7 +16,9 @@ def open_sections(answer: OpenAnswer | None) -> Iterator[Section]:
     if answer is None:
         return
     chosen = answer.chosen
-    lines = [f"Best by {answer.level}: {_name(chosen)}"] if chosen else []
+    lines = (
+        [f"Best by {', then '.join(answer.levels)}: {_name(chosen)}"] if chosen else []
+    )
     if answer.impossible:
         lines.append(f"{answer.impossible:,} more cannot be: {answer.why_impossible}")
     if lines:
@@ -44,7 +46,7 @@ def _table(answer: OpenAnswer) -> Table:
             f"{own.gpus:,}",
             f"{own.global_batch:,}",
             seconds_text(own.step_s or 0.0),
-            _loss(own, own == answer.chosen),
+            _loss(own, answer),
         )
         for own in shown
     )
@@ -52,5 +54,46 @@ def _table(answer: OpenAnswer) -> Table:
     return Table(title, ("machine", "count", "GPUs", "batch", "step", "loses"), rows)
 
 
-def _loss(choice: Choice, is_chosen: bool) -> str:
-    return "wins" if is_chosen else f"{choice.loss or 0.0:+.2%}"
+def _loss(choice: Choice, answer: OpenAnswer) -> str:
+    if choice == answer.chosen:
+        return "wins"
+    return f"{choice.loss or 0.0:+.2%} {choice.level}"
+
+
+def next_value_sections(values: tuple[NextValue, ...]) -> Iterator[Section]:
+    """Yield what other values of open fields would give, and which range binds."""
+    rows = tuple(
+        (
+            own.field,
+            f"{own.value:,}",
+            "none fits" if own.step_s is None else seconds_text(own.step_s),
+            _change(own),
+        )
+        for own in values
+    )
+    if rows:
+        heading = ("field", "instead", "step", "loses")
+        yield Table("What is left open: the next values", heading, rows)
+
+
+def _change(own: NextValue) -> str:
+    allowed = "" if own.is_allowed else ", not allowed"
+    if own.loss is None:
+        return f"-{allowed}"
+    binds = ": the spec's range binds" if own.binds else ""
+    return f"{own.loss:+.2%} {own.level}{allowed}{binds}"
+
+
+def choice_lines(answer: OpenAnswer | None) -> Iterator[str]:
+    """Yield how the choices of an open spec were closed, as a sentence."""
+    if answer is None:
+        return
+    closed = answer.closed
+    told = [
+        f"{closed.solved:,} were solved",
+        f"{closed.bounded:,} no better by a bound",
+    ]
+    told += [f"{closed.none_fits:,} without a plan"] * bool(closed.none_fits)
+    told += [f"{closed.undecided:,} left open"] * bool(closed.undecided)
+    levels = ", then ".join(answer.levels)
+    yield f"Of {len(answer.choices):,} choices, by {levels}: {', '.join(told)}."

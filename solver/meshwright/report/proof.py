@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from meshwright.report.open_answer import choice_lines
 from meshwright.report.simplicity import simplest_lines
 from meshwright.report.tables import (
     Lines,
     Section,
     seconds_text,
 )
-from meshwright.results.open_answer import ClosedChoices
 from meshwright.results.outcome import Band, Certificate, Outcome
 from meshwright.results.priced_plan import PricedPlan
 
@@ -52,6 +52,7 @@ def _certificate(
     certificate = outcome.certificate
     if certificate is None:
         return
+    yield from choice_lines(outcome.open)
     yield from claim_lines(outcome.status, certificate, fastest.step_s)
     yield from simplest_lines(outcome)
     if best.plan.pp > 1:
@@ -72,11 +73,7 @@ def _certificate(
 def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
     """Yield what was proven of a plan, and how all other skeletons were ruled out."""
     if certificate.levels:
-        levels, closed = ", then ".join(certificate.levels), certificate.choices
-        among = f"{closed.all:,} choices" if closed else "uses of the parts"
-        yield f"Best by {levels} of all {among}."
-    if certificate.choices:
-        yield _closed_text(certificate.choices)
+        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
     least = f"no plan takes less than {certificate.bound_s:.6f} s"
     if status == "optimal":
         yield f"Proven optimal in the model: {least} (gap 0)."
@@ -89,11 +86,3 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
         f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
         f"{counts.no_memory:,} others cannot fit, {counts.survivors:,} left to CP-SAT."
     )
-
-
-def _closed_text(closed: ClosedChoices) -> str:
-    """Return how the choices of an open spec were closed, as a sentence."""
-    told = [f"{closed.solved:,} solved", f"{closed.bounded:,} no better by a bound"]
-    told += [f"{closed.none_fits:,} without a plan"] * bool(closed.none_fits)
-    told += [f"{closed.undecided:,} left open"] * bool(closed.undecided)
-    return f"Choices: {', '.join(told)}."

@@ -10,6 +10,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
+from meshwright.results.open_answer import NextValue, OpenAnswer
 from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result
@@ -270,6 +271,21 @@ class Explanation(Result):
         (), description="The decisions without which the best plan would be faster."
     )
     marginal_values: tuple[Change, ...] = ()
+    open: OpenAnswer | None = Field(
+        None, description="What was chosen of the machines and sequences left open."
+    )
+    next_values: tuple[NextValue, ...] = Field(
+        (), description="What the next values of what is left open would give."
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data that `--format json` prints.
+
+        What is told of open specs is left out where none is explained.
+        """
+        data = super().to_dict()
+        told = ("open", "next_values") if self.open is None else ()
+        return {name: own for name, own in data.items() if name not in told}
 
     def _caption(self) -> str:
         return self.title

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 from pydantic import Field
@@ -26,10 +27,12 @@ class Choice(SpecModel):
     )
     step_s: float | None = Field(None, description="Of its fastest plan, where solved.")
     bound_s: float = Field(0.0, description="No plan of it takes less.")
-    loss: float | None = Field(
+    level: str | None = Field(
         None,
-        description="How much worse than the chosen one it is at least, by the level "
-        "of the objective that decides, as a share.",
+        description="The level of the objective that sets it and the chosen apart.",
+    )
+    loss: float | None = Field(
+        None, description="How much worse it is by that level at least, as a share."
     )
 
 
@@ -43,26 +46,40 @@ class ClosedChoices(SpecModel):
     none_fits: int = Field(description="Choices without a plan.")
     undecided: int = Field(0, description="Choices that time ran out on.")
 
+    @classmethod
+    def of(cls, choices: Iterable[Choice]) -> ClosedChoices:
+        """Return how some choices were closed."""
+        verdicts = Counter(own.verdict for own in choices)
+        return cls(**{name: verdicts[name] for name in get_args(Verdict)})
+
+
+class NextValue(SpecModel):
+    """What another value of an open field would give."""
+
+    field: str = Field(description="cluster.count or training.global_batch.")
+    value: int
+    is_allowed: bool = Field(description="Whether the spec lets it be chosen.")
+    step_s: float | None = Field(description="Of its fastest plan; None without one.")
+    level: str | None = Field(None, description="The level that sets the two apart.")
+    loss: float | None = Field(
+        None, description="How much worse it is than the chosen value, as a share."
+    )
+
     @property
-    def all(self) -> int:
-        """Return how many choices there were."""
-        return self.solved + self.bounded + self.none_fits + self.undecided
+    def binds(self) -> bool:
+        """Return whether the answer would be better if the spec allowed the value."""
+        return not self.is_allowed and self.loss is not None and self.loss < 0
 
 
 class OpenAnswer(SpecModel):
     """The choice that a plan was found for, and what became of the others."""
 
     fields: tuple[str, ...] = Field(description="The fields that the spec leaves open.")
-    level: str = Field(description="What decides, the last level of the objective.")
+    levels: tuple[str, ...] = Field(description="What the choices are compared by.")
     chosen: Choice | None = Field(description="None where no choice has a plan.")
     choices: tuple[Choice, ...] = Field(description="All, the fewest GPUs first.")
+    closed: ClosedChoices = Field(description="How they were closed.")
     impossible: int = Field(
         0, description="Choices that another field of the spec rules out."
     )
     why_impossible: str = Field("", description="What rules out the first of them.")
-
-    @property
-    def closed(self) -> ClosedChoices:
-        """Return how the choices were closed."""
-        verdicts = Counter(own.verdict for own in self.choices)
-        return ClosedChoices(**{name: verdicts[name] for name in get_args(Verdict)})

@@ -12,7 +12,7 @@ from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
 from meshwright.results.model_size import ModelSize
 from meshwright.results.near_plans import NearPlans
-from meshwright.results.open_answer import ClosedChoices, OpenAnswer
+from meshwright.results.open_answer import OpenAnswer
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
 from meshwright.results.simplicity import Simplicity
@@ -50,9 +50,6 @@ class Certificate(SpecModel):
     )
     levels: tuple[str, ...] = Field(
         (), description="What decided, where that is not the step time."
-    )
-    choices: ClosedChoices | None = Field(
-        None, description="How choices of an open spec were closed."
     )
     tolerance: float = Field(
         0.0,
@@ -162,7 +159,9 @@ class Outcome(Result):
         (), description="Ways to use unlike parts, the fastest first."
     )
     open: OpenAnswer | None = Field(
-        None, description="What was chosen of the machines and sequences left open."
+        None,
+        exclude=True,
+        description="What was chosen of the machines and sequences left open.",
     )
     best: PricedPlan | None = None
     fastest: PricedPlan | None = Field(

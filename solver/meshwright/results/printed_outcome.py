@@ -10,7 +10,7 @@ from meshwright.plans.plan import Plan
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.model_size import ModelSize
 from meshwright.results.near_plans import NearPlans
-from meshwright.results.open_answer import ClosedChoices, OpenAnswer
+from meshwright.results.open_answer import OpenAnswer
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -38,9 +38,6 @@ class PrintedCertificate(SpecModel):
     left_open: str = Field("", description="Why it is no proof, where it is none.")
     levels: tuple[str, ...] = Field(
         (), description="What decided, where that is not the step time."
-    )
-    choices: ClosedChoices | None = Field(
-        None, description="How choices of an open spec were closed."
     )
     tolerance: float = Field(
         0.0,

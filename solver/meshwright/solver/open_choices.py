@@ -1,14 +1,15 @@
 """The choices of an open spec: bounds on the step of each, tightened until one is best.
 
 A choice is one number of machines and one batch. It is closed without a solve of its
-own where a lower bound on its step shows that it is not better than the best plan known:
-the bound of its families, or branch and bound against that plan as the cutoff.
+own where a lower bound on its step shows that it is not better than the best plan that
+is known: the bound of its families, or branch and bound with that plan as the cutoff.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from meshwright.bounds.integer_costs import seconds
@@ -74,6 +75,21 @@ class OpenChoice:
         return value / self.value(level, 1.0) * (1 + ROUNDING)
 
 
+def loss_of(
+    levels: list[Level], own: OpenChoice, best: OpenChoice
+) -> tuple[str, float]:
+    """Return how much worse a choice is than the best, and by which level, as a share.
+
+    That is the first level that tells them apart, or the last one.
+    """
+    for level in levels:
+        loss = own.value(level, own.best_s) / best.value(level, best.best_s) - 1
+        is_apart = loss > level.tolerance + ROUNDING or loss < -ROUNDING
+        if is_apart or level is levels[-1]:
+            break
+    return level.metric, loss
+
+
 class Found(NamedTuple):
     """The fastest plan of a choice, and the job as it was prepared."""
 
@@ -109,25 +125,15 @@ class OpenSearch:
         """Return the choice that is best by a level; of equals that with fewer GPUs."""
         best: OpenChoice | None = None
         least = math.inf
-        for own in sorted(choices, key=lambda own: self._order(level, own)):
+        for own in sorted(choices, key=partial(_order, level)):
             if best is not None and own.value(level, own.best_s) >= least:
                 continue
-            self._solve(own, min(own.most_s, own.step_within(level, least)))
+            self.solve(own, min(own.most_s, own.step_within(level, least)))
             if own.step_s is not None and own.value(level, own.step_s) < least:
                 best, least = own, own.value(level, own.step_s)
         return best
 
-    def _order(self, level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
-        """Return the place of a choice: likely good ones first, as the cutoff of others.
-
-        The estimate is that GPUs share the work without a loss.
-        """
-        gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
-        likely_s = max(own.best_s, batch / gpus)
-        known = own.value(level, own.best_s) if own.step_s is not None else 0.0
-        return known, own.value(level, likely_s), gpus, batch
-
-    def _solve(self, own: OpenChoice, most_s: float) -> None:
+    def solve(self, own: OpenChoice, most_s: float) -> None:
         """Prove the fastest plan of a choice, or that it takes longer than `most_s`."""
         if own.step_s is not None or own.least_s > most_s:
             return
@@ -168,3 +174,14 @@ class OpenSearch:
             own.least_s = math.nextafter(most_s, math.inf)
         else:
             own.is_stopped = True
+
+
+def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
+    """Return the place of a choice: likely good ones first, as cutoffs of others.
+
+    The estimate is that GPUs share the work without a loss.
+    """
+    gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
+    likely_s = max(own.best_s, batch / gpus)
+    known = own.value(level, own.best_s) if own.step_s is not None else 0.0
+    return known, own.value(level, likely_s), gpus, batch

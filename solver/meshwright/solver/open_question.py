@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from meshwright.deadline import Deadline
-from meshwright.results.open_answer import Choice, OpenAnswer
+from meshwright.results.open_answer import Choice, ClosedChoices, OpenAnswer
 from meshwright.results.outcome import Outcome
-from meshwright.solver.open_choices import OpenChoice, OpenSearch
+from meshwright.solver.open_choices import OpenChoice, OpenSearch, loss_of
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.objective import SIMPLEST, Level
 from meshwright.spec.open_spec import OpenSpec
 
 CHOICES_OPEN = "It was stopped before all choices of {} were looked at."
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The best of the choices of an open spec, and the search that proved it."""
+
+    question: OpenSpec
+    search: OpenSearch
+    choices: list[OpenChoice]
+    levels: list[Level]
+    best: OpenChoice | None
+    """None where no choice has a plan."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every choice was looked at to its end."""
+        return not any(own.is_stopped for own in self.choices)
+
+    @cached_property
+    def answer(self) -> OpenAnswer:
+        """Return the choice as data."""
+        told = [_told(own, self.levels, self.best) for own in self.choices]
+        return OpenAnswer(
+            fields=self.question.open_fields,
+            levels=tuple(level.metric for level in self.levels),
+            chosen=None if self.best is None else told[self.best.number],
+            choices=tuple(told),
+            closed=ClosedChoices.of(told),
+            impossible=self.question.impossible,
+            why_impossible=self.question.why_impossible,
+        )
+
+
+def choose(question: OpenSpec, options: Options, deadline: Deadline) -> Chosen:
+    """Return the best of the choices that a spec leaves open, by its objective.
+
+    Raises:
+        SpecError: a price that the objective needs is not known, or steps take days.
+    """
+    choices = [OpenChoice(i, spec) for i, spec in enumerate(question.choices)]
+    every = question.choices[0].objective.levels
+    levels = [level for level in every if level.metric != SIMPLEST]
+    search = OpenSearch(options, deadline)
+    with options.interrupt.heeded():
+        best = search.best(choices, levels)
+    return Chosen(question, search, choices, levels, best)
 
 
 def solve_open(question: OpenSpec, options: Options | None = None) -> Outcome:
@@ -29,60 +76,32 @@ def solve_open(question: OpenSpec, options: Options | None = None) -> Outcome:
     """
     options = options or Options()
     deadline = Deadline(options.time_limit_s, options.interrupt)
-    choices = [OpenChoice(i, spec) for i, spec in enumerate(question.choices)]
-    levels = [
-        level
-        for level in question.choices[0].objective.levels
-        if level.metric != SIMPLEST
-    ]
-    search = OpenSearch(options, deadline)
-    with options.interrupt.heeded():
-        best = search.best(choices, levels)
-    answer = _answer(question, choices, levels[-1], best)
-    outcome = _outcome(question, search, best, answer)
-    return outcome.model_copy(update=_certified(outcome, choices, levels, best, answer))
+    chosen = choose(question, options, deadline)
+    outcome = _outcome(chosen)
+    options.interrupt.is_heeded = True
+    return outcome.model_copy(update=_certified(chosen, outcome))
 
 
-def _outcome(
-    question: OpenSpec, search: OpenSearch, best: OpenChoice | None, answer: OpenAnswer
-) -> Outcome:
+def _outcome(chosen: Chosen) -> Outcome:
     """Return all that is told of the plan of the best choice.
 
     Where none has a plan, it is the nearest miss on the largest one.
     """
+    search, best = chosen.search, chosen.best
     options = replace(search.options, time_limit_s=search.deadline.left_s)
     if best is None:
-        return solve(question.choices[-1], options)
+        return solve(chosen.question.choices[-1], options)
     found = search.found
     if found is None or found.choice is not best:
         return solve(best.spec, options)
     if search.deadline.has_passed:
-        return found.outcome
+        return found.outcome.model_copy(update={"title": best.spec.title})
     return solve(best.spec, options, found.prepared)
 
 
-def _answer(
-    question: OpenSpec,
-    choices: list[OpenChoice],
-    level: Level,
-    best: OpenChoice | None,
-) -> OpenAnswer:
-    told = [_told(own, level, best) for own in choices]
-    return OpenAnswer(
-        fields=question.open_fields,
-        level=level.metric,
-        chosen=None if best is None else told[best.number],
-        choices=tuple(told),
-        impossible=question.impossible,
-        why_impossible=question.why_impossible,
-    )
-
-
-def _told(own: OpenChoice, level: Level, best: OpenChoice | None) -> Choice:
-    cluster, loss = own.spec.cluster, None
-    if best is not None and own.verdict != "none_fits":
-        loss = own.value(level, own.best_s) / best.value(level, best.best_s) - 1
-    has_bound = own.verdict != "none_fits"
+def _told(own: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:
+    cluster, fits = own.spec.cluster, own.verdict != "none_fits"
+    level, loss = loss_of(levels, own, best) if best and fits else (None, None)
     return Choice(
         number=own.number,
         machine=cluster.topology.name,
@@ -91,32 +110,29 @@ def _told(own: OpenChoice, level: Level, best: OpenChoice | None) -> Choice:
         global_batch=own.spec.training.global_batch,
         verdict=own.verdict,
         step_s=own.step_s,
-        bound_s=own.least_s if has_bound else 0.0,
+        bound_s=own.least_s if fits else 0.0,
+        level=level,
         loss=loss,
     )
 
 
-def _certified(
-    outcome: Outcome,
-    choices: list[OpenChoice],
-    levels: list[Level],
-    best: OpenChoice | None,
-    answer: OpenAnswer,
-) -> dict[str, Any]:
+def _certified(chosen: Chosen, outcome: Outcome) -> dict[str, Any]:
     """Return the answer's fields that tell of all choices, not of the best alone."""
+    answer, best, certificate = chosen.answer, chosen.best, outcome.certificate
     update: dict[str, Any] = {"open": answer}
-    is_whole = not any(own.is_stopped for own in choices)
-    if best is None or outcome.certificate is None:
-        return update | ({} if is_whole else {"status": "unknown"})
-    names = tuple(level.metric for level in levels)
-    changed: dict[str, Any] = {"levels": names, "choices": answer.closed}
-    if not is_whole:
-        left = [own for own in choices if own.is_stopped]
-        level, worth = levels[-1], best.value(levels[-1], best.best_s)
-        least = min(own.value(level, own.least_s) for own in left)
-        gap = max(outcome.certificate.gap, 1 - least / worth if worth else 0.0)
-        told = CHOICES_OPEN.format(" and ".join(answer.fields))
-        changed |= {"gap": gap, "left_open": outcome.certificate.left_open or told}
-        update |= {"status": "feasible", "is_stopped": True}
-    certificate = outcome.certificate.model_copy(update=changed)
-    return update | {"certificate": certificate}
+    if best is None or certificate is None:
+        return update | ({} if chosen.is_whole else {"status": "unknown"})
+    if chosen.is_whole:
+        return update
+    told = CHOICES_OPEN.format(" and ".join(answer.fields))
+    gap = max(certificate.gap, _gap(chosen, best))
+    changed = {"gap": gap, "left_open": certificate.left_open or told}
+    update |= {"status": "feasible", "is_stopped": chosen.search.deadline.has_passed}
+    return update | {"certificate": certificate.model_copy(update=changed)}
+
+
+def _gap(chosen: Chosen, best: OpenChoice) -> float:
+    """Return how much better a choice that was left open may be, as a share."""
+    left = [own for own in chosen.choices if own.is_stopped]
+    losses = [loss_of(chosen.levels, own, best)[1] for own in left]
+    return max(0.0, -min(losses))

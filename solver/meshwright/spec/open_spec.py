@@ -11,6 +11,10 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 
+CHOICES = "cluster.choices"
+COUNT = "cluster.count"
+BATCH = "training.global_batch"
+
 
 @dataclass(frozen=True)
 class OpenSpec:
@@ -59,9 +63,9 @@ class OpenSpec:
         """Return the fields that are open."""
         names = {own.cluster.topology.name for own in self.choices}
         is_open = {
-            "cluster.choices": len(names) > 1,
-            "cluster.count": len(self.counts) > 1,
-            "training.global_batch": len(self.batches) > 1,
+            CHOICES: len(names) > 1,
+            COUNT: len(self.counts) > 1,
+            BATCH: len(self.batches) > 1,
         }
         return tuple(name for name, own in is_open.items() if own)
 
