@@ -19,7 +19,7 @@ from meshwright.reading.expression import Function
 from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.spec.plan_fields import AXES, FIELD
-from meshwright.spec.prices import prices_per_mtoken
+from meshwright.spec.prices import per_token
 from meshwright.spec.rule_names import OF_SPEC, OF_STAGES
 from meshwright.spec.spec import Spec
 from meshwright.spec.user_rules import UserRule
@@ -125,7 +125,7 @@ class RowValues:
         """Return bounds on what follows from the time of the step."""
         training, least_s = self.spec.training, self.least_step_s
         tokens = training.seq_len * training.global_batch
-        priced = prices_per_mtoken(self.spec, tokens)
+        priced = per_token(self.spec, tokens)
         if name in priced:
             return between(priced[name] * least_s, ENDLESS)
         if not name.startswith("tokens_per_s"):
