@@ -27,13 +27,13 @@ DENSE: dict[str, Any] = {
     "training": {"seq_len": 4096, "global_batch": 512},
     "run": {"gpu_hour_price": 2, "tokens": 2e12},
 }
-DAYS = [{"that": "train_days <= 90"}]
+DAYS = [{"that": "train_days <= 120"}]
 
 CASES: dict[str, dict[str, Any]] = {
     "fastest": {**DENSE, "objective": "step_s"},
     "smallest that holds it": {**DENSE, "objective": ["gpus", "step_s"]},
     "cheapest": {**DENSE, "objective": "usd_per_mtoken"},
-    "cheapest within 90 days": {
+    "cheapest within 120 days": {
         **DENSE,
         "objective": "usd_per_mtoken",
         "rules": DAYS,

@@ -68,8 +68,14 @@ def _without_examples(schema: Any) -> Any:
 
 def _spec() -> Schema:
     """Return the schema of a spec, of training or of serving."""
-    training, serving = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    training = Spec.model_json_schema()
     _open_numbers(training["$defs"])
+    return _with_serving(training)
+
+
+def _with_serving(training: Schema) -> Schema:
+    """Return the schema of a spec from that of a spec of training."""
+    serving = ServingSpec.model_json_schema()
     properties = {**serving["properties"], **training["properties"]}
     optional = {
         name: {"anyOf": [properties[name], {"type": "null"}]}
@@ -126,7 +132,10 @@ def _gpu() -> Schema:
 
 
 def _sweep() -> Schema:
-    spec, fields = _spec(), SweepFields.model_json_schema()
+    spec, fields = (
+        _with_serving(Spec.model_json_schema()),
+        SweepFields.model_json_schema(),
+    )
     base = {name: spec[name] for name in ("type", "properties", "additionalProperties")}
     number = {"type": "integer", "minimum": 1}
     series = {

@@ -153,6 +153,7 @@ class OpenSearch:
             top=1,
             near=0.0,
             is_brief=True,
+            has_near_miss=False,
             known_s=most_s,
             on_progress=lambda _: None,
         )
@@ -184,4 +185,6 @@ def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
     gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
     likely_s = max(own.best_s, batch / gpus)
     known = own.value(level, own.best_s) if own.step_s is not None else 0.0
-    return known, own.value(level, likely_s), gpus, batch
+    # Values that differ by rounding alone are equal: the fewest GPUs come first.
+    likely = float(f"{own.value(level, likely_s):.9g}")
+    return known, likely, gpus, batch
