@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ def open_specs(draw: st.DrawFn) -> OpenSpec:
 
 def _is_small(data: dict[str, Any]) -> bool:
     sizes = [level["size"] for level in data["cluster"]["topology"]["levels"]]
-    return math.prod(sizes) <= MOST_GPUS // 2
+    return bool(math.prod(sizes) <= MOST_GPUS // 2)
 
 
 def walked(question: OpenSpec) -> list[WalkedChoice]:
@@ -87,7 +88,7 @@ def walked(question: OpenSpec) -> list[WalkedChoice]:
 
 
 def best_value(
-    choices: list[WalkedChoice], levels: list[tuple[str, float]], off: float
+    choices: list[WalkedChoice], levels: Sequence[tuple[str, float]], off: float
 ) -> float:
     """Return the least value of the last level among choices that the others leave.
 

@@ -271,18 +271,11 @@ class Explanation(Result):
         (), description="The decisions without which the best plan would be faster."
     )
     marginal_values: tuple[Change, ...] = ()
-    open: OpenAnswer | None = Field(
-        None, description="What was chosen of the machines and sequences left open."
-    )
-    next_values: tuple[NextValue, ...] = Field(
-        (), description="What the next values of what is left open would give."
-    )
+    open: OpenAnswer | None = Field(None, description="Of a spec with open numbers.")
+    next_values: tuple[NextValue, ...] = Field((), description="Of open numbers.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the data that `--format json` prints.
-
-        What is told of open specs is left out where none is explained.
-        """
+        """Return what `--format json` prints: of open numbers only where some are."""
         data = super().to_dict()
         told = ("open", "next_values") if self.open is None else ()
         return {name: own for name, own in data.items() if name not in told}
