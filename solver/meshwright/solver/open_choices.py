@@ -8,15 +8,19 @@ is known: the bound of its families, or branch and bound with that plan as the c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from meshwright.bounds.compute_bound import least_gpu_seconds
 from meshwright.bounds.integer_costs import seconds
+from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
 from meshwright.economics.objective import level_value
 from meshwright.results.open_answer import Verdict
 from meshwright.results.outcome import Outcome
+from meshwright.rules.user_rules import step_may_keep
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
@@ -96,6 +100,26 @@ class Found(NamedTuple):
     choice: OpenChoice
     prepared: Prepared
     outcome: Outcome
+
+
+def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
+    """Return specs as choices, with the bound on each that needs no lattice.
+
+    Specs that differ in the number of machines alone share it.
+    """
+    gpus = {own.cluster.gpus for own in specs}
+    work: dict[tuple[int, int], float] = {}
+    choices = []
+    for number, spec in enumerate(specs):
+        cluster, batch = spec.cluster, spec.training.global_batch
+        key = id(cluster.topology), batch
+        if key not in work:
+            job = profile.job(profile.applied_to(spec))
+            work[key] = least_gpu_seconds(job, gpus)
+        least_s = work[key] / cluster.gpus
+        fits = step_may_keep(spec, least_s)
+        choices.append(OpenChoice(number, spec, least_s if fits else math.inf))
+    return choices
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from meshwright.deadline import Deadline
 from meshwright.results.open_answer import Choice, ClosedChoices, OpenAnswer
 from meshwright.results.outcome import Outcome
-from meshwright.solver.open_choices import OpenChoice, OpenSearch, loss_of
+from meshwright.solver.open_choices import OpenChoice, OpenSearch, loss_of, open_choices
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.objective import SIMPLEST, Level
@@ -55,7 +55,7 @@ def choose(question: OpenSpec, options: Options, deadline: Deadline) -> Chosen:
     Raises:
         SpecError: a price that the objective needs is not known, or steps take days.
     """
-    choices = [OpenChoice(i, spec) for i, spec in enumerate(question.choices)]
+    choices = open_choices(question.choices, options.profile)
     every = question.choices[0].objective.levels
     levels = [level for level in every if level.metric != SIMPLEST]
     search = OpenSearch(options, deadline)
