@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.reading.document import Document, FieldPath
@@ -27,13 +27,13 @@ BATCH: FieldPath = ("training", "global_batch")
 class _OpenCluster(BaseModel):
     """The field of a cluster that may be open; others are ignored."""
 
-    count: OpenNumbers = (1,)
+    count: OpenNumbers = Field((1,), description="Copies of the topology.")
 
 
 class _OpenTraining(BaseModel):
     """The field of training that may be open; others are ignored."""
 
-    global_batch: OpenNumbers
+    global_batch: OpenNumbers = Field(description="Sequences per optimizer step.")
 
 
 class _OpenFields(BaseModel):
@@ -97,10 +97,17 @@ def _section(document: Document, name: str) -> dict[str, Any]:
 
 
 def _refuse_parts(document: Document) -> None:
-    path = ("cluster", "parts")
-    if "parts" in _section(document, "cluster"):
-        told = "given beside open numbers; unlike parts take fixed ones"
-        raise SpecError(f"{document.where(path)}: cluster.parts: {told}")
+    cluster = _section(document, "cluster")
+    chosen = cluster.get("choices")
+    paths: dict[FieldPath, Any] = {("cluster",): cluster}
+    for index, own in enumerate(chosen if isinstance(chosen, list) else ()):
+        paths[*CHOICES, index] = own
+    for path, own in paths.items():
+        if isinstance(own, dict) and "parts" in own:
+            path = (*path, "parts")
+            at, name = document.where(path), document.name(path)
+            told = "given beside open numbers; unlike parts take fixed ones"
+            raise SpecError(f"{at}: {name}: {told}")
 
 
 def _refuse_beside_choices(document: Document) -> None:

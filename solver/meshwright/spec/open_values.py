@@ -38,9 +38,8 @@ def _of_range(value: dict[Any, Any]) -> list[int]:
     assert isinstance(high, int), "checked above"
     if low > high:
         raise ValueError(f"min {low} is above max {high}")
-    numbers = range(low, high + 1, step)
-    _refuse_many(len(numbers))
-    return list(numbers)
+    _refuse_many((high - low) // step + 1)
+    return list(range(low, high + 1, step))
 
 
 def _refuse_many(count: int) -> None:
