@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command import refusal, run
+from tests.helpers.command import run
 
 SPEC = """\
 model: gpt-1.3b
@@ -91,4 +91,6 @@ def test_commands_about_one_plan_refuse_open_numbers(
     spec: str, arguments: tuple[str, ...], told: str
 ) -> None:
     named = [spec if own == "SPEC" else own for own in arguments]
-    assert told in refusal(*named)
+    result = run(*named)
+    assert (result.code, result.stdout) == (2, "")
+    assert told in result.stderr

@@ -16,9 +16,7 @@ def open_sections(answer: OpenAnswer | None) -> Iterator[Section]:
     if answer is None:
         return
     chosen = answer.chosen
-    lines = (
-        [f"Best by {', then '.join(answer.levels)}: {_name(chosen)}"] if chosen else []
-    )
+    lines = [f"Best by {_levels(answer)}: {_name(chosen)}"] if chosen else []
     if answer.impossible:
         lines.append(f"{answer.impossible:,} more cannot be: {answer.why_impossible}")
     if lines:
@@ -95,5 +93,13 @@ def choice_lines(answer: OpenAnswer | None) -> Iterator[str]:
     ]
     told += [f"{closed.none_fits:,} without a plan"] * bool(closed.none_fits)
     told += [f"{closed.undecided:,} left open"] * bool(closed.undecided)
-    levels = ", then ".join(answer.levels)
-    yield f"Of {len(answer.choices):,} choices, by {levels}: {', '.join(told)}."
+    among = f"{len(answer.choices):,} choices"
+    yield f"Of {among}, by {_levels(answer)}: {', '.join(told)}."
+
+
+def _levels(answer: OpenAnswer) -> str:
+    """Return what choices are compared by; batches, by the time of a sequence."""
+    names = list(answer.levels)
+    if "training.global_batch" in answer.fields and "step_s" in names:
+        names[names.index("step_s")] = "step_s of a sequence"
+    return ", then ".join(names)

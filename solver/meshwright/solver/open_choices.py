@@ -44,6 +44,8 @@ class OpenChoice:
     """The step of its fastest plan, where that is proven."""
     most_s: float = math.inf
     """Steps that take longer are outside the tolerance of a level before."""
+    outcome: Outcome | None = None
+    """Its fastest plan, with the certificate."""
     is_stopped: bool = False
     """Whether its solve ended before its end."""
 
@@ -94,12 +96,11 @@ def loss_of(
     return level.metric, loss
 
 
-class Found(NamedTuple):
-    """The fastest plan of a choice, and the job as it was prepared."""
+class PreparedChoice(NamedTuple):
+    """A choice with its job as it was prepared."""
 
     choice: OpenChoice
     prepared: Prepared
-    outcome: Outcome
 
 
 def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
@@ -128,8 +129,8 @@ class OpenSearch:
 
     options: Options
     deadline: Deadline
-    found: Found | None = None
-    """What was found on the best choice so far; the others are let go."""
+    last: PreparedChoice | None = None
+    """The last choice that had a plan; others are let go, for the memory they take."""
 
     def best(self, choices: list[OpenChoice], levels: list[Level]) -> OpenChoice | None:
         """Return the best choice, None where none has a plan."""
@@ -194,7 +195,8 @@ class OpenSearch:
             own.step_s = outcome.best.step_s
             own.least_s = max(own.least_s, min(proof.bound_s, own.step_s))
             own.is_stopped = outcome.status != "optimal"
-            self.found = Found(own, prepared, outcome)
+            own.outcome = outcome
+            self.last = PreparedChoice(own, prepared)
         elif outcome.status == "infeasible":
             own.least_s = math.nextafter(most_s, math.inf)
         else:

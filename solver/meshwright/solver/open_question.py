@@ -91,12 +91,11 @@ def _outcome(chosen: Chosen) -> Outcome:
     options = replace(search.options, time_limit_s=search.deadline.left_s)
     if best is None:
         return solve(chosen.question.choices[-1], options)
-    found = search.found
-    if found is None or found.choice is not best:
-        return solve(best.spec, options)
-    if search.deadline.has_passed:
-        return found.outcome.model_copy(update={"title": best.spec.title})
-    return solve(best.spec, options, found.prepared)
+    if search.deadline.has_passed and best.outcome is not None:
+        return best.outcome.model_copy(update={"title": best.spec.title})
+    last = search.last
+    is_prepared = last is not None and last.choice is best
+    return solve(best.spec, options, last.prepared if last and is_prepared else None)
 
 
 def _told(own: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:
