@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         ServingExplanation as ServingExplanation,
     )
     from meshwright.results.simulation import Simulation as Simulation
+    from meshwright.spec.open_spec import OpenSpec as OpenSpec
     from meshwright.spec.serving import ServingSpec as ServingSpec
     from meshwright.spec.spec import Spec as Spec
     from meshwright.sweeps.summary import SearchResult as SearchResult
@@ -89,6 +90,7 @@ _ROOMS = {
     "html_report": "api.html_report",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
+    "OpenSpec": "spec.open_spec",
     "Plan": "plans.plan",
     "PricedPlan": "results.priced_plan",
     "Outcome": "results.outcome",

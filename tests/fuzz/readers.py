@@ -111,7 +111,7 @@ def _spec(path: Path) -> None:
 
 def _foreign_spec(path: Path) -> None:
     path.with_name("good.txt").write_text(good.IMPORTS["nvidia_smi"][0])
-    assert load_question(str(path)).cluster.gpus
+    assert load_spec(str(path)).cluster.gpus
 
 
 def _pin(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.loading.load import load_question
+from meshwright.loading.load import load_question, load_spec
 from meshwright.report import render
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
@@ -132,7 +132,7 @@ def test_each_text_is_shown(mark: str, folder: Path) -> None:
 
 def test_long_names_of_parts_are_joined_to_one_that_is_cut(tmp_path: Path) -> None:
     marked = substituted(documents.PARTS, "n" * 89)
-    spec = load_question(written(tmp_path, marked))
+    spec = load_spec(written(tmp_path, marked))
     assert [
         len(own) for own in (spec.cluster.topology.name, spec.cluster.topology.gpu.name)
     ] == [100, 100]

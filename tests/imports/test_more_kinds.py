@@ -11,7 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.fabrics import ibnetdiscover, slurm
 from meshwright.imports.facts import kubernetes, ray, sinfo
 from meshwright.imports.machines import amd_smi, lspci, nvidia_smi_q, rocm_smi
-from meshwright.loading.load import load_gpu, load_question
+from meshwright.loading.load import load_gpu, load_spec
 from tests.helpers.command import run
 from tests.helpers.import_gpus import A100, MI300X, PCIE, links_of, names_of, validated
 from tests.imports.test_slurm import notes, sizes
@@ -109,7 +109,7 @@ def test_the_name_of_the_gpu_is_taken_from_the_file(tmp_path: Path) -> None:
         f"cluster: {{nvidia_smi_q: {DATA / 'nvidia_smi_q.1.txt'}}}\n"
         "training: {seq_len: 4096, global_batch: 64}\n"
     )
-    assert load_question(str(spec)).cluster.topology.gpu.name == "a100-sxm-80gb"
+    assert load_spec(str(spec)).cluster.topology.gpu.name == "a100-sxm-80gb"
 
 
 def test_kubernetes_nodes() -> None:

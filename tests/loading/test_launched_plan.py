@@ -239,7 +239,7 @@ def test_groups_of_micro_batches_are_named_where_stages_leave_a_rest(
 def test_another_framework_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mw.SpecError, match="framework: megatron; the spec has fsdp"):
         pins(tmp_path, MEGATRON, spec("fsdp"))
-    serving = mw.load("serve-llama3-8b-1xa100")
+    serving = mw.load("serve-llama3-8b-1xa100", mw.ServingSpec)
     path = tmp_path / "own.sh"
     path.write_text(MEGATRON)
     with pytest.raises(mw.SpecError, match="is of training"):

@@ -6,23 +6,26 @@ from dataclasses import replace
 from typing import overload
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.open_question import refuse_beside_open
 from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlanLike, pins_of
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.explanations.collectives import with_ledger
 from meshwright.explanations.explain import Explainer
+from meshwright.explanations.open_question import explain_open
 from meshwright.results.explanation import Explanation
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.serving.explain import explain_serving
 from meshwright.solver.options import Options
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 
 @overload
 def explain(
-    spec: Spec,
+    spec: Spec | OpenSpec,
     plan: PlanLike | None = None,
     *,
     collectives: bool = False,
@@ -47,7 +50,7 @@ def explain(
 
 
 def explain(
-    spec: Spec | ServingSpec,
+    spec: Spec | ServingSpec | OpenSpec,
     plan: PlanLike | None = None,
     *,
     collectives: bool = False,
@@ -59,7 +62,9 @@ def explain(
     """Return why a plan wins, loses or does not fit, and what would mend it.
 
     Args:
-        spec: The model, the cluster and the job, from `meshwright.load`.
+        spec: The model, the cluster and the job, from `meshwright.load`. Of a spec
+            that leaves machines or sequences open, the best choice is explained, and
+            which range binds it (`Explanation.next_values`).
         plan: The plan to judge: 'tp=8,pp=2', the name of a file of such fields, of an
             answer's JSON or of a framework's configuration, a mapping of fields, or a
             `Plan`. What it leaves open is chosen for it. Without a plan the spec
@@ -88,6 +93,10 @@ def explain(
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),
     )
+    if isinstance(spec, OpenSpec):
+        given = {"plan": plan is not None, "collectives": collectives}
+        refuse_beside_open(spec, given)
+        return explain_open(spec, options)
     pins = None if plan is None else pins_of(plan, spec, notes)
     if isinstance(spec, ServingSpec):
         return explain_serving(spec, pins, replace(options, is_by_kind=pins is None))

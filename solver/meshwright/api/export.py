@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.open_question import fixed_spec
 from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
 from meshwright.errors import SpecError
@@ -12,12 +13,13 @@ from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import ServingOutcome
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 
 def export(
-    spec: Spec | ServingSpec,
+    spec: Spec | ServingSpec | OpenSpec,
     plan: Plan | PricedPlan | Outcome | ServingOutcome,
     *,
     to: str | None = None,
@@ -44,6 +46,7 @@ def export(
         >>> "--micro-batch-size 8" in exported["launch.sh"]
         True
     """
+    spec = fixed_spec(spec, plan)
     if isinstance(spec, ServingSpec) or isinstance(plan, ServingOutcome):
         raise SpecError("spec: is of serving; only plans of training are exported")
     own = _plan_of(plan)

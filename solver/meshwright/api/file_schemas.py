@@ -20,6 +20,7 @@ from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
+from meshwright.spec.open_values import OPEN_SCHEMA
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology
@@ -67,7 +68,14 @@ def _without_examples(schema: Any) -> Any:
 
 def _spec() -> Schema:
     """Return the schema of a spec, of training or of serving."""
-    training, serving = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    training = Spec.model_json_schema()
+    _open_numbers(training["$defs"])
+    return _with_serving(training)
+
+
+def _with_serving(training: Schema) -> Schema:
+    """Return the schema of a spec from that of a spec of training."""
+    serving = ServingSpec.model_json_schema()
     properties = {**serving["properties"], **training["properties"]}
     optional = {
         name: {"anyOf": [properties[name], {"type": "null"}]}
@@ -90,6 +98,21 @@ def _spec() -> Schema:
     return as_written(whole)
 
 
+def _open_numbers(definitions: Schema) -> None:
+    """Let the fields of a spec of training be open that `load` resolves to choices."""
+    for name, field in (("Cluster", "count"), ("Training", "global_batch")):
+        properties = definitions[name]["properties"]
+        told = {"description", "default"} & set(properties[field])
+        kept = {key: properties[field][key] for key in told}
+        properties[field] = {**OPEN_SCHEMA, **kept}
+    definitions["Cluster"]["properties"]["choices"] = {
+        "type": "array",
+        "description": "Clusters to choose from, each with its machine and count.",
+        "items": {"anyOf": [{"type": "string"}, ref("Cluster")]},
+        "minItems": 1,
+    }
+
+
 def _file_of(model: type[Gpu | Model | Topology]) -> Schema:
     """Return the schema of a file of one model, without `preset`."""
     schema = model.model_json_schema()
@@ -109,7 +132,10 @@ def _gpu() -> Schema:
 
 
 def _sweep() -> Schema:
-    spec, fields = _spec(), SweepFields.model_json_schema()
+    spec, fields = (
+        _with_serving(Spec.model_json_schema()),
+        SweepFields.model_json_schema(),
+    )
     base = {name: spec[name] for name in ("type", "properties", "additionalProperties")}
     number = {"type": "integer", "minimum": 1}
     series = {

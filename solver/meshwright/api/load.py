@@ -7,6 +7,7 @@ from typing import overload
 from meshwright.errors import SpecError
 from meshwright.loading.load import PinList, RuleList, load_question, load_spec
 from meshwright.loading.source import Source
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -19,7 +20,7 @@ def load(
     pins: PinList | None = None,
     rules: RuleList = (),
     notes: list[str] | None = None,
-) -> Spec | ServingSpec: ...
+) -> Spec | ServingSpec | OpenSpec: ...
 
 
 @overload
@@ -51,7 +52,7 @@ def load(
     pins: PinList | None = None,
     rules: RuleList = (),
     notes: list[str] | None = None,
-) -> Spec | ServingSpec:
+) -> Spec | ServingSpec | OpenSpec:
     """Return the spec that a file, a bundled name, YAML text or plain data holds.
 
     Args:
@@ -66,7 +67,8 @@ def load(
             what was assumed instead.
 
     Returns:
-        A `Spec` of training, or a `ServingSpec`.
+        A `Spec` of training, or a `ServingSpec`; an `OpenSpec` where the spec of
+        training leaves machines or sequences open.
 
     Raises:
         SpecError: names the file, the line, the field, the value, and what is accepted.

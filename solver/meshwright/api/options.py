@@ -9,6 +9,7 @@ from typing import TypedDict
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -46,7 +47,7 @@ def seconds(time_limit_s: float | None) -> float:
 
 
 def refuse_beside_inference(
-    spec: Spec | ServingSpec, given: Mapping[str, bool]
+    spec: Spec | ServingSpec | OpenSpec, given: Mapping[str, bool]
 ) -> None:
     """Refuse options of training where a spec is about inference.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.open_question import refuse_beside_open
 from meshwright.api.options import (
     Effort,
     OnProgress,
@@ -22,9 +23,11 @@ from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
 from meshwright.serving.solve import solve_serving
+from meshwright.solver.open_question import solve_open
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve as solve_training
 from meshwright.solver.tolerance import Tolerance, tolerance_of
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -36,7 +39,7 @@ MOST_NEAR = 0.25
 
 
 @overload
-def solve(spec: Spec, **how: Unpack[Effort]) -> Outcome: ...
+def solve(spec: Spec | OpenSpec, **how: Unpack[Effort]) -> Outcome: ...
 
 
 @overload
@@ -44,7 +47,7 @@ def solve(spec: ServingSpec, **how: Unpack[Effort]) -> ServingOutcome: ...
 
 
 def solve(
-    spec: Spec | ServingSpec,
+    spec: Spec | ServingSpec | OpenSpec,
     *,
     time_limit_s: float | None = None,
     seed: int = 0,
@@ -64,7 +67,9 @@ def solve(
     `Outcome.fastest`, unless the `objective` of the spec is another.
 
     Args:
-        spec: The model, the cluster and the job, from `meshwright.load`.
+        spec: The model, the cluster and the job, from `meshwright.load`. Of a spec
+            that leaves machines or sequences open, the best choice is found too
+            (`Outcome.open`).
         time_limit_s: Stop after so many seconds, with the best plan so far, its lower
             bound and its gap.
         seed: The seed of CP-SAT.
@@ -96,15 +101,17 @@ def solve(
         >>> outcome.best.plan.dp_shard, outcome.fastest.plan.cp
         (2, 2)
     """
-    is_small = spec.cluster.gpus <= MOST_GPUS_BY_KIND
+    is_small = most_gpus(spec) <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
     given |= {"framework_limits": framework_limits, "fastest": fastest}
     given["near"] = near > 0
     refuse_beside_inference(spec, given)
+    refuse_beside_open(spec, {"framework_limits": framework_limits})
     fitted = read_profile(profile)
     tolerance = Tolerance(0.0, "")
-    if isinstance(spec, Spec) and not fastest:
-        tolerance = tolerance_of(spec, fitted)
+    if not isinstance(spec, ServingSpec) and not fastest:
+        one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
+        tolerance = tolerance_of(one, fitted)
     options = Options(
         time_limit_s=seconds(time_limit_s),
         seed=seed,
@@ -122,17 +129,25 @@ def solve(
     size = {"model": model_size(spec)}
     if isinstance(spec, ServingSpec):
         return solve_serving(spec, options).model_copy(update=size)
+    if isinstance(spec, OpenSpec):
+        return solve_open(spec, options).model_copy(update=size)
     answer = solve_with_limits if framework_limits else solve_training
     return answer(spec, options).model_copy(update=size)
 
 
-def model_size(spec: Spec | ServingSpec) -> ModelSize:
+def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:
+    """Return the GPUs of a spec, the most of those that are left open."""
+    fixed = spec.choices[-1] if isinstance(spec, OpenSpec) else spec
+    return fixed.cluster.gpus
+
+
+def model_size(spec: Spec | ServingSpec | OpenSpec) -> ModelSize:
     """Return the parameters of the model of a spec."""
     total, active = total_params(spec.model), active_params(spec.model)
     return ModelSize(name=spec.model.name, params=total, active_params=active)
 
 
-def _near(spec: Spec | ServingSpec, near: float) -> float:
+def _near(spec: Spec | ServingSpec | OpenSpec, near: float) -> float:
     """Return the share within which to find every plan.
 
     Raises:
@@ -140,6 +155,7 @@ def _near(spec: Spec | ServingSpec, near: float) -> float:
     """
     if not 0 <= near <= MOST_NEAR:
         raise SpecError(f"near: {near!r}: expected a share from 0 to {MOST_NEAR}")
-    if near and spec.cluster.parts:
+    has_parts = not isinstance(spec, OpenSpec) and spec.cluster.parts
+    if near and has_parts:
         raise SpecError("near: not for clusters of unlike parts")
     return near

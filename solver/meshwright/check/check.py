@@ -28,7 +28,7 @@ from meshwright.rules.legality import (
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
 from meshwright.rules.pins import degree_pins, plan_pins
 from meshwright.rules.splits import split_rules
-from meshwright.spec.prices import prices_per_mtoken
+from meshwright.spec.prices import per_token
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import GROUPS
@@ -104,7 +104,7 @@ def values_of(scored: Scored) -> PlanValues:
             "step_s": step_s,
             **{f"parts.{name}": part for name, part in parts.items()},
             **rates,
-            **prices_per_mtoken(spec, rates["tokens_per_s"]),
+            **per_token(spec, rates["tokens_per_s"]),
         },
         stages,
         scored.job.fabric.link_names,

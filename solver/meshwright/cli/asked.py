@@ -16,6 +16,7 @@ import typer
 from meshwright.cli.options import tell, write
 
 if TYPE_CHECKING:
+    from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
@@ -77,7 +78,7 @@ Words = tuple[
 
 def load_asked(
     spec: str | None, words: Words, pins: list[str] | None, save: Path | None
-) -> Spec | ServingSpec:
+) -> Spec | ServingSpec | OpenSpec:
     """Return the spec that a source and the options ask for, after telling notes."""
     from meshwright.api.load import load
     from meshwright.loading.asked import Asked, ask

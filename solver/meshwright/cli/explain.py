@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from meshwright.report.tables import Section
     from meshwright.results.explanation import Explanation
     from meshwright.results.serving_explanation import ServingExplanation
+    from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.pins import Pins
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
@@ -76,11 +77,13 @@ def explain(
     with interruptible() as interrupt:
         loaded, pins = _loaded(spec, plan)
         from meshwright.api.explain import explain as explain_spec
+        from meshwright.api.open_question import fixed_spec, refuse_beside_open
         from meshwright.api.options import refuse_beside_inference
         from meshwright.cli.progress import Progress
 
         given = {"--report": report is not None, "--trace": trace is not None}
         refuse_beside_inference(loaded, given)
+        refuse_beside_open(loaded, {"--collectives": collectives})
         with Progress() as progress:
             progress.say("solving what is asked, and what is near it")
             told = explain_spec(
@@ -93,21 +96,31 @@ def explain(
             )
             text = formatted(output_format, lambda: _sections(told), told.to_dict)
         write(text, output)
-        write_report(loaded, told, profile, report)
+        explained = fixed_spec(loaded, told) if told.fits else loaded
+        write_report(explained, told, profile, report)
         if trace is not None:
-            write_trace(loaded, _plan(told), profile, trace)
+            write_trace(explained, _plan(told), profile, trace)
     if interrupt.is_asked:
         tell(["stopped by Ctrl-C; what was not worked out is left out"])
     raise typer.Exit(UNDECIDED if interrupt.is_asked else _exit_code(told))
 
 
-def _loaded(name: str, plan: str | None) -> tuple[Spec | ServingSpec, Pins | None]:
+def _loaded(
+    name: str, plan: str | None
+) -> tuple[Spec | ServingSpec | OpenSpec, Pins | None]:
     from meshwright.api.load import load
+    from meshwright.api.open_question import refuse_beside_open
     from meshwright.loading.plan_text import read_plan
+    from meshwright.spec.open_spec import OpenSpec
 
     notes: list[str] = []
     loaded = load(name, notes=notes)
-    pins = read_plan(plan, loaded, notes) if plan is not None else None
+    if plan is None:
+        tell(notes)
+        return loaded, None
+    refuse_beside_open(loaded, {"--plan": True})
+    assert not isinstance(loaded, OpenSpec), "refused"
+    pins = read_plan(plan, loaded, notes)
     tell(notes)
     return loaded, pins
 

@@ -54,6 +54,7 @@ def export(
     with interruptible() as interrupt:
         from meshwright.api.export import export as export_plan
         from meshwright.api.load import load
+        from meshwright.api.open_question import fixed_spec
         from meshwright.api.options import refuse_beside_inference
         from meshwright.api.solve import solve
         from meshwright.cli.progress import Progress
@@ -74,7 +75,7 @@ def export(
         if outcome.best is None:
             tell([f"nothing is written: the answer is {outcome.status}"])
             raise typer.Exit(OF_STATUS[outcome.status])
-        files = export_plan(loaded, outcome, to=to)
+        files = export_plan(fixed_spec(loaded, outcome), outcome, to=to)
         write_files(files, output, "--output")
     _print_written(outcome.best.plan, files)
 

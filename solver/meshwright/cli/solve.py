@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from meshwright.report.tables import Section
     from meshwright.results.outcome import Outcome
     from meshwright.results.serving import ServingOutcome
+    from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
@@ -141,6 +142,7 @@ def solve(
     check_writable(trace, "--trace")
     with interruptible() as interrupt:
         loaded = load_asked(spec, asked, pin, save)
+        from meshwright.api.open_question import fixed_spec, refuse_beside_open
         from meshwright.api.options import refuse_beside_inference
         from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.progress import Progress
@@ -151,6 +153,7 @@ def solve(
         given |= {"--export": export is not None, "--trace": trace is not None}
         given["--report"] = report is not None
         refuse_beside_inference(loaded, given)
+        refuse_beside_open(loaded, {"--ideal": ideal})
         with Progress() as progress:
             outcome = solve_spec(
                 loaded,
@@ -168,13 +171,15 @@ def solve(
             )
             text = formatted(output_format, lambda: _sections(outcome), outcome.to_dict)
         write(text, output)
+        is_answered = outcome.best is not None
+        answered = fixed_spec(loaded, outcome) if is_answered else loaded
         if ranks is not None:
             _write_ranks(outcome, ranks)
         if export is not None and outcome.best is not None:
-            _export(loaded, outcome, export)
-        write_report(loaded, outcome, profile, report)
+            _export(answered, outcome, export)
+        write_report(answered, outcome, profile, report)
         if trace is not None:
-            write_trace(loaded, _plan(outcome), profile, trace)
+            write_trace(answered, _plan(outcome), profile, trace)
     raise typer.Exit(_exit_code(outcome, interrupt))
 
 
@@ -236,7 +241,9 @@ def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:
 
 
 def _export(
-    spec: Spec | ServingSpec, outcome: Outcome | ServingOutcome, to: Path
+    spec: Spec | ServingSpec | OpenSpec,
+    outcome: Outcome | ServingOutcome,
+    to: Path,
 ) -> None:
     from meshwright.api.export import export
     from meshwright.cli.export import write_files

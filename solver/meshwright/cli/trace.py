@@ -9,12 +9,16 @@ from meshwright.cli.options import tell, write
 
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan
+    from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
 
 def write_trace(
-    spec: Spec | ServingSpec, plan: Plan | None, profile: str, path: Path
+    spec: Spec | ServingSpec | OpenSpec,
+    plan: Plan | None,
+    profile: str,
+    path: Path,
 ) -> None:
     """Write the step of a plan of training; say so where there is no plan."""
     from meshwright.api.timeline import timeline

@@ -10,22 +10,24 @@ from meshwright.spec.spec import Spec
 
 
 def level_value(level: Level, spec: Spec, cluster: Cluster, step_s: float) -> float:
-    """Return what a level minimises, up to a factor that the spec alone decides.
+    """Return what a level minimises, up to a factor that no choice changes.
 
-    Every value but the number of GPUs is proportional to the step time: on one cluster
-    the fastest plan is the cheapest.
+    Every value but the number of GPUs is proportional to the time of a sequence: on one
+    cluster and batch the fastest plan is the cheapest. Batches are compared by that
+    time too, since a step of fewer sequences is no faster way to train.
 
     Raises:
         SpecError: a price or a power limit is not known.
     """
     if level.metric == "gpus":
         return float(cluster.gpus)
+    sequence_s = step_s / spec.training.global_batch
     if level.metric == "usd_per_mtoken":
         price = usd_per_hour(cluster, spec.run.gpu_hour_price)
-        return step_s * _known(price, "run.gpu_hour_price or hour_usd of the GPU")
+        return sequence_s * _known(price, "run.gpu_hour_price or hour_usd of the GPU")
     if level.metric == "kwh_per_mtoken":
-        return step_s * _known(watts(cluster), "tdp_w of the GPU")
-    return step_s
+        return sequence_s * _known(watts(cluster), "tdp_w of the GPU")
+    return sequence_s
 
 
 def _known(amount: float | None, missing: str) -> float:

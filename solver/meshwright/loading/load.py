@@ -13,6 +13,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.imported_cluster import fill, take_sources
 from meshwright.loading.imported_model import fill_model
+from meshwright.loading.open_question import open_fields, open_spec, refuse_open
 from meshwright.loading.presets import (
     require_mapping,
     resolve_field,
@@ -25,6 +26,7 @@ from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_text import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
@@ -39,6 +41,8 @@ _OPTIONAL = {"limits": dict, "pins": dict, "run": dict, "rules": list}
 """Sections that may be left empty, and what they then are."""
 
 NO_TRAINING = ": training: missing;"
+FIXED_HERE = "here it must be one number; solve and explain choose it"
+FIXED_IN_SERVING = "specs with inference take one number"
 OR_INFERENCE = "; or inference, to serve the model"
 
 
@@ -61,6 +65,7 @@ def load_spec(
     """
     document = read_spec(source, pins, notes, rules)
     refuse_inference(document)
+    refuse_open(document, FIXED_HERE)
     try:
         return Spec.model_validate(document.data)
     except ValidationError as error:
@@ -83,7 +88,7 @@ def load_question(
     pins: PinList | None = None,
     notes: list[str] | None = None,
     rules: RuleList = (),
-) -> Question:
+) -> Question | OpenSpec:
     """Return the spec of training or of serving that a source holds.
 
     Raises:
@@ -91,6 +96,10 @@ def load_question(
     """
     document = read_spec(source, pins, notes, rules)
     schema = _schema(document)
+    if schema is ServingSpec:
+        refuse_open(document, FIXED_IN_SERVING)
+    elif open_fields(document):
+        return open_spec(document)
     try:
         return schema.model_validate(document.data)
     except ValidationError as error:
@@ -236,9 +245,12 @@ def _resolve_cluster(document: Document) -> list[str]:
         return []
     sources = take_sources(document)
     resolve_machine(document, ("cluster",))
-    parts = cluster.get("parts")
-    for index in range(len(parts) if isinstance(parts, list) else 0):
-        resolve_machine(document, ("cluster", "parts", index))
+    for name in ("parts", "choices"):
+        several = cluster.get(name)
+        for index, own in enumerate(several if isinstance(several, list) else ()):
+            if isinstance(own, str) and name == "choices":
+                cluster[name][index] = {"topology": own}
+            resolve_machine(document, ("cluster", name, index))
     return fill(document, sources)
 
 

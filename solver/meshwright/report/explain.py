@@ -12,6 +12,7 @@ from meshwright.report.judged_plan import (
 )
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.near_plans import cost_sections, near_sections
+from meshwright.report.open_answer import next_value_sections, open_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.safety import probability_text, safety_lines
 from meshwright.report.solve import kind_table
@@ -53,6 +54,8 @@ UNDECIDED = (
 def explain_sections(explanation: Explanation) -> list[Section]:
     """Return an explanation: the verdict, the reason and the best repair first."""
     parts: list[Section] = [Lines(explanation.title, _verdict(explanation))]
+    parts += open_sections(explanation.open)
+    parts += next_value_sections(explanation.next_values)
     if explanation.judged:
         parts.append(judged_lines(explanation))
     if explanation.broken_rules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from meshwright.report.open_answer import choice_lines
 from meshwright.report.simplicity import simplest_lines
 from meshwright.report.tables import (
     Lines,
@@ -51,6 +52,7 @@ def _certificate(
     certificate = outcome.certificate
     if certificate is None:
         return
+    yield from choice_lines(outcome.open)
     yield from claim_lines(outcome.status, certificate, fastest.step_s)
     yield from simplest_lines(outcome)
     if best.plan.pp > 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from meshwright.report.near_plans import near_sections
+from meshwright.report.open_answer import open_sections
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.proof import proof_sections
 from meshwright.report.safety import safety_lines
@@ -26,9 +27,10 @@ def solve_sections(outcome: Outcome) -> list[Section]:
     """Return an outcome as sections: plan, time, memory, links, rivals, certificate."""
     best = outcome.best
     if best is None:
-        return [answer_lines(outcome)]
+        return [answer_lines(outcome), *open_sections(outcome.open)]
     return [
         answer_lines(outcome),
+        *open_sections(outcome.open),
         *simplicity_sections(outcome),
         _time_table(best),
         _memory_table(best),

@@ -11,6 +11,7 @@ from meshwright.plans.rule import BrokenRule
 from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
 from meshwright.results.near_plans import DecisionCost, NearPlans
+from meshwright.results.open_answer import NextValue, OpenAnswer
 from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result
@@ -277,6 +278,14 @@ class Explanation(Result):
     decisions: tuple[DecisionCost, ...] = Field(
         (), description="What each decision of the plan costs, by those plans."
     )
+    open: OpenAnswer | None = Field(None, description="Of a spec with open numbers.")
+    next_values: tuple[NextValue, ...] = Field((), description="Of open numbers.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--format json` prints: of open numbers only where some are."""
+        data = super().to_dict()
+        told = ("open", "next_values") if self.open is None else ()
+        return {name: own for name, own in data.items() if name not in told}
 
     def _caption(self) -> str:
         return self.title

@@ -12,6 +12,7 @@ from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
 from meshwright.results.model_size import ModelSize
 from meshwright.results.near_plans import NearPlans
+from meshwright.results.open_answer import OpenAnswer
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
 from meshwright.results.simplicity import Simplicity
@@ -157,6 +158,11 @@ class Outcome(Result):
     )
     arrangements: tuple[PricedArrangement, ...] = Field(
         (), description="Ways to use unlike parts, the fastest first."
+    )
+    open: OpenAnswer | None = Field(
+        None,
+        exclude=True,
+        description="What was chosen of the machines and sequences left open.",
     )
     best: PricedPlan | None = None
     fastest: PricedPlan | None = Field(

@@ -10,6 +10,7 @@ from meshwright.plans.plan import Plan
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.model_size import ModelSize
 from meshwright.results.near_plans import NearPlans
+from meshwright.results.open_answer import OpenAnswer
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -64,6 +65,9 @@ class PrintedOutcome(SpecModel):
 
     spec: str = Field(description="The question in one line.")
     status: Status
+    open: OpenAnswer | None = Field(
+        None, description="What was chosen of the machines and sequences left open."
+    )
     step_s: float | None = None
     plan: Plan | None = None
     time: PrintedTime | None = None
@@ -129,6 +133,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["simplicity"] = outcome.simplicity
     if outcome.framework_limits is not None:
         fields["framework_limits"] = outcome.framework_limits
+    if outcome.open is not None:
+        fields["open"] = outcome.open
     if outcome.model is not None:
         fields["model"] = outcome.model
     if outcome.run is not None:
@@ -169,6 +175,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "fastest": printed.fastest.priced if printed.fastest else None,
         "simplicity": printed.simplicity,
         "near": printed.near,
+        "open": printed.open,
         "others": tuple(own.priced for own in others),
         "by_kind": tuple(kinds),
         "safety": printed.safety,

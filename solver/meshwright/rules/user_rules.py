@@ -14,21 +14,24 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import NONE, Skeletons, plain_columns
 from meshwright.reading.expression import Function
 from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.spec.plan_fields import AXES, FIELD
-from meshwright.spec.prices import prices_per_mtoken
-from meshwright.spec.rule_names import OF_SPEC, OF_STAGES
+from meshwright.spec.prices import per_token
+from meshwright.spec.rule_names import OF_SPEC, OF_STAGES, OF_STEP
 from meshwright.spec.spec import Spec
 from meshwright.spec.user_rules import UserRule
+from meshwright.topology.fabric import free_paths
 
 SOURCE = "the spec"
 
 ON_DEGREES = {*AXES, "dp", *OF_SPEC, "layers"}
 """Values that degrees alone decide or bound."""
 
+ON_STEP = {*OF_STEP, *OF_SPEC}
+"""Values that the time of a step bounds, whatever the plan."""
 
 FREED = {
     "recompute",
@@ -72,6 +75,16 @@ def family_may_keep(spec: Spec, first: Skeletons, least_step_s: Floats) -> Bools
     """
     rules = [rule for rule in split_dependent(spec) if not rule.names & FREED]
     return _may_keep(rules, spec, first, least_step_s)
+
+
+def step_may_keep(spec: Spec, least_step_s: float) -> bool:
+    """Return whether any plan may keep the user's rules on the step alone.
+
+    No plan takes less than `least_step_s`.
+    """
+    rules = [rule for rule in spec.rules if rule.names <= ON_STEP]
+    one = Skeletons(**plain_columns(1), paths=free_paths(1, 0), mesh=np.array([-1]))
+    return bool(_may_keep(rules, spec, one, np.array([least_step_s])).all())
 
 
 def _may_keep(
@@ -125,7 +138,7 @@ class RowValues:
         """Return bounds on what follows from the time of the step."""
         training, least_s = self.spec.training, self.least_step_s
         tokens = training.seq_len * training.global_batch
-        priced = prices_per_mtoken(self.spec, tokens)
+        priced = per_token(self.spec, tokens)
         if name in priced:
             return between(priced[name] * least_s, ENDLESS)
         if not name.startswith("tokens_per_s"):

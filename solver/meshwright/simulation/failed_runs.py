@@ -14,9 +14,7 @@ from meshwright.economics.planned_run import PlannedRun
 from meshwright.plans.columns import Floats, Ints
 from meshwright.results.simulation import FailedRuns
 from meshwright.simulation.spread import spread
-from meshwright.spec.units import HOUR_S
-
-DAY_S = 24 * HOUR_S
+from meshwright.spec.units import DAY_S, HOUR_S
 
 MOST_LOST = 20_000_000
 """Most failures that are drawn, in all samples together."""

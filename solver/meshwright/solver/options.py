@@ -40,6 +40,8 @@ class Options:
     """Deterministic seconds that CP-SAT may take, equal on every machine."""
     is_brief: bool = False
     """Whether to leave out rival, error band, runner-up, simpler and near plans."""
+    has_near_miss: bool = True
+    """Whether to look for the nearest miss where no plan fits."""
     is_pruning: bool = True
     """Whether bounds exclude skeletons; else CP-SAT gets all that fit in memory."""
     profile: Profile = field(default_factory=Profile)

@@ -219,7 +219,7 @@ class LatticeProof:
     def _no_plan(self, left: Candidates, bound: float) -> Outcome:
         if np.isfinite(bound) and bound <= self.options.known_ticks:
             return self._outcome("unknown")
-        if np.isfinite(self.options.known_ticks):
+        if np.isfinite(self.options.known_ticks) or not self.options.has_near_miss:
             return self._outcome("infeasible")
         return self._outcome("infeasible", near_miss=self._near_miss(left))
 

@@ -19,7 +19,7 @@ from meshwright.plans.encoding import to_plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.solver.piecewise import Line, Piecewise, constant_line, extreme
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.prices import prices_per_mtoken
+from meshwright.spec.prices import per_token
 from meshwright.spec.rule_names import LINKS, OF_SPEC, OF_STAGES
 
 POINTS = ((1, 0), (2, 0), (1, 1))
@@ -77,7 +77,7 @@ class SplitLines:
             return self._part(name.removeprefix("parts."))
         training, step = self.values.spec.training, self.step
         tokens = training.seq_len * training.global_batch
-        priced = prices_per_mtoken(self.values.spec, tokens)
+        priced = per_token(self.values.spec, tokens)
         if name in priced:
             return step.times(priced[name]) if step else None
         known = self.values.numbers

@@ -48,7 +48,8 @@ def problems(spec: Spec) -> Iterable[Problem]:
 
 def _rules(spec: Spec) -> Iterable[Problem]:
     price = usd_per_hour(spec.cluster, spec.run.gpu_hour_price)
-    return rule_problems(spec.rules, has_price=price is not None)
+    has_tokens = spec.run.tokens is not None
+    return rule_problems(spec.rules, has_price=price is not None, has_tokens=has_tokens)
 
 
 def _precision(spec: Spec) -> Iterable[Problem]:

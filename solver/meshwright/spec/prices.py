@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.units import HOUR_S
+from meshwright.spec.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
@@ -41,6 +41,17 @@ def prices_per_mtoken(spec: Spec, tokens_per_s: float) -> dict[str, float]:
         for name, amount in per_hour.items()
         if amount is not None
     }
+
+
+def per_token(spec: Spec, tokens_per_s: float) -> dict[str, float]:
+    """Return the prices of a million tokens and the days of the run, where known.
+
+    All of them are proportional to the time of a token. Days leave failures out.
+    """
+    known = prices_per_mtoken(spec, tokens_per_s)
+    if spec.run.tokens is not None:
+        known["train_days"] = spec.run.tokens / tokens_per_s / DAY_S
+    return known
 
 
 def _total(cluster: Cluster, of: Callable[[Gpu], float | None]) -> float | None:

@@ -34,6 +34,7 @@ OF_STEP = (
     "tokens_per_s_per_gpu",
     "usd_per_mtoken",
     "kwh_per_mtoken",
+    "train_days",
 )
 """Numbers of the whole plan."""
 

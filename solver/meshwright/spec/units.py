@@ -14,6 +14,7 @@ from meshwright.spec.base import to_number
 GIB = 2.0**30
 
 HOUR_S = 3_600.0
+DAY_S = 24 * HOUR_S
 
 MEMORY_UNITS = {
     "B": 1 / GIB,

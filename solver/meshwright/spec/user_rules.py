@@ -106,8 +106,10 @@ def with_names(rules: Iterable[UserRule]) -> tuple[UserRule, ...]:
     )
 
 
-def rule_problems(rules: tuple[UserRule, ...], has_price: bool) -> Iterator[Problem]:
-    """Yield names that two rules have, and prices that are not known."""
+def rule_problems(
+    rules: tuple[UserRule, ...], has_price: bool, has_tokens: bool
+) -> Iterator[Problem]:
+    """Yield names that two rules have, and prices and runs that are not known."""
     if len(rules) > MOST_RULES:
         sentence = f"rules; expected at most {MOST_RULES}"
         yield Problem(("rules",), len(rules), sentence)
@@ -120,4 +122,8 @@ def rule_problems(rules: tuple[UserRule, ...], has_price: bool) -> Iterator[Prob
         if "usd_per_mtoken" in rule.names and not has_price:
             sentence = "compares usd_per_mtoken, and no price is known; expected "
             sentence += "run.gpu_hour_price beside it"
+            yield Problem(("rules", index, "that"), rule.that, sentence)
+        if "train_days" in rule.names and not has_tokens:
+            sentence = "compares train_days, and the run has no length; expected "
+            sentence += "run.tokens beside it"
             yield Problem(("rules", index, "that"), rule.that, sentence)

@@ -1,0 +1,216 @@
+"""The choices of an open spec: bounds on the step of each, tightened until one is best.
+
+A choice is one number of machines and one batch. It is closed without a solve of its
+own where a lower bound on its step shows that it is not better than the best plan that
+is known: the bound of its families, or branch and bound with that plan as the cutoff.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from meshwright.bounds.compute_bound import least_gpu_seconds
+from meshwright.bounds.integer_costs import seconds
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Deadline
+from meshwright.economics.objective import level_value
+from meshwright.results.open_answer import Verdict
+from meshwright.results.outcome import Outcome
+from meshwright.rules.user_rules import step_may_keep
+from meshwright.solver.options import Options
+from meshwright.solver.prepared import Prepared, prepare
+from meshwright.solver.relaxation import best_outcome
+from meshwright.spec.objective import Level
+from meshwright.spec.spec import Spec
+
+ROUNDING = 1e-6
+"""Share by which cutoffs are raised: whole ticks must not close a plan that is as good.
+"""
+
+
+@dataclass
+class OpenChoice:
+    """One choice, and what is proven of the step of its fastest plan."""
+
+    number: int
+    spec: Spec
+    least_s: float = 0.0
+    """No plan of it takes less; infinite where none fits."""
+    step_s: float | None = None
+    """The step of its fastest plan, where that is proven."""
+    most_s: float = math.inf
+    """Steps that take longer are outside the tolerance of a level before."""
+    outcome: Outcome | None = None
+    """Its fastest plan, with the certificate."""
+    is_stopped: bool = False
+    """Whether its solve ended before its end."""
+
+    @property
+    def best_s(self) -> float:
+        """Return the step of its fastest plan, or the lower bound on it."""
+        return self.least_s if self.step_s is None else self.step_s
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether it may have a plan within the levels before."""
+        return self.best_s <= self.most_s and not math.isinf(self.best_s)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what became of it."""
+        if self.step_s is not None:
+            return "solved"
+        if self.is_stopped:
+            return "undecided"
+        return "none_fits" if math.isinf(self.least_s) else "bounded"
+
+    def value(self, level: Level, step_s: float) -> float:
+        """Return what a level minimises, for a step time on this choice."""
+        if math.isinf(step_s):
+            return math.inf
+        return level_value(level, self.spec, self.spec.cluster, step_s)
+
+    def step_within(self, level: Level, value: float) -> float:
+        """Return the longest step with which a level is at most a value."""
+        if level.metric == "gpus":
+            return math.inf if self.spec.cluster.gpus <= value else -1.0
+        return value / self.value(level, 1.0) * (1 + ROUNDING)
+
+
+def loss_of(
+    levels: list[Level], own: OpenChoice, best: OpenChoice
+) -> tuple[str, float]:
+    """Return how much worse a choice is than the best, and by which level, as a share.
+
+    That is the first level that tells them apart, or the last one.
+    """
+    for level in levels:
+        loss = own.value(level, own.best_s) / best.value(level, best.best_s) - 1
+        is_apart = loss > level.tolerance + ROUNDING or loss < -ROUNDING
+        if is_apart or level is levels[-1]:
+            break
+    return level.metric, loss
+
+
+class PreparedChoice(NamedTuple):
+    """A choice with its job as it was prepared."""
+
+    choice: OpenChoice
+    prepared: Prepared
+
+
+def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
+    """Return specs as choices, with the bound on each that needs no lattice.
+
+    Specs that differ in the number of machines alone share it.
+    """
+    gpus = {own.cluster.gpus for own in specs}
+    work: dict[tuple[int, int], float] = {}
+    choices = []
+    for number, spec in enumerate(specs):
+        cluster, batch = spec.cluster, spec.training.global_batch
+        key = id(cluster.topology), batch
+        if key not in work:
+            job = profile.job(profile.applied_to(spec))
+            work[key] = least_gpu_seconds(job, gpus)
+        least_s = work[key] / cluster.gpus
+        fits = step_may_keep(spec, least_s)
+        choices.append(OpenChoice(number, spec, least_s if fits else math.inf))
+    return choices
+
+
+@dataclass
+class OpenSearch:
+    """Finds the best of choices by the levels of an objective."""
+
+    options: Options
+    deadline: Deadline
+    last: PreparedChoice | None = None
+    """The last choice that had a plan; others are let go, for the memory they take."""
+
+    def best(self, choices: list[OpenChoice], levels: list[Level]) -> OpenChoice | None:
+        """Return the best choice, None where none has a plan."""
+        best = None
+        for number, level in enumerate(levels):
+            is_last = number == len(levels) - 1
+            tolerance = 0.0 if is_last else level.tolerance
+            best = self._least(level, [own for own in choices if own.is_alive])
+            if best is None:
+                return None
+            most = best.value(level, best.best_s) * (1 + tolerance)
+            for own in choices:
+                own.most_s = min(own.most_s, own.step_within(level, most))
+        return best
+
+    def _least(self, level: Level, choices: list[OpenChoice]) -> OpenChoice | None:
+        """Return the choice that is best by a level; of equals that with fewer GPUs."""
+        best: OpenChoice | None = None
+        least = math.inf
+        for own in sorted(choices, key=partial(_order, level)):
+            if best is not None and own.value(level, own.best_s) >= least:
+                continue
+            self.solve(own, min(own.most_s, own.step_within(level, least)))
+            if own.step_s is not None and own.value(level, own.step_s) < least:
+                best, least = own, own.value(level, own.step_s)
+        return best
+
+    def solve(self, own: OpenChoice, most_s: float) -> None:
+        """Prove the fastest plan of a choice, or that it takes longer than `most_s`."""
+        if own.step_s is not None or own.least_s > most_s:
+            return
+        if self.deadline.has_passed:
+            own.is_stopped = True
+            return
+        cluster, batch = own.spec.cluster, own.spec.training.global_batch
+        self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
+        profile = self.options.profile
+        prepared = prepare(profile.job(profile.applied_to(own.spec)))
+        bound = prepared.families.lower.min(initial=math.inf)
+        own.least_s = max(own.least_s, seconds(bound))
+        if own.least_s > most_s:
+            return
+        options = replace(
+            self.options,
+            top=1,
+            near=0.0,
+            is_brief=True,
+            has_near_miss=False,
+            known_s=most_s,
+            on_progress=lambda _: None,
+        )
+        self._take(
+            own, most_s, prepared, best_outcome(prepared, options, self.deadline)
+        )
+
+    def _take(
+        self, own: OpenChoice, most_s: float, prepared: Prepared, outcome: Outcome
+    ) -> None:
+        """Note what a solve with a cutoff proved of a choice."""
+        proof = outcome.certificate
+        if outcome.best is not None and proof is not None:
+            own.step_s = outcome.best.step_s
+            own.least_s = max(own.least_s, min(proof.bound_s, own.step_s))
+            own.is_stopped = outcome.status != "optimal"
+            own.outcome = outcome
+            self.last = PreparedChoice(own, prepared)
+        elif outcome.status == "infeasible":
+            own.least_s = math.nextafter(most_s, math.inf)
+        else:
+            own.is_stopped = True
+
+
+def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
+    """Return the place of a choice: likely good ones first, as cutoffs of others.
+
+    The estimate is that GPUs share the work without a loss.
+    """
+    gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
+    likely_s = max(own.best_s, batch / gpus)
+    known = own.value(level, own.best_s) if own.step_s is not None else 0.0
+    # Values that differ by rounding alone are equal: the fewest GPUs come first.
+    likely = float(f"{own.value(level, likely_s):.9g}")
+    return known, likely, gpus, batch
