@@ -46,7 +46,7 @@ def test_a_slider_changes_the_answer(client: TestClient) -> None:
 
 def test_the_plan_before_is_told_first(client: TestClient) -> None:
     plan = of_kind(ask(client, SMALL), "answer")["plan"]
-    told = ask(client, SMALL, edits=[["training.global_batch", 96]], carried=plan)
+    told = ask(client, SMALL, edits=[["training.global_batch", 128]], carried=plan)
     kinds = [own["kind"] for own in told]
     assert kinds.index("carried") < kinds.index("answer")
     kept = of_kind(told, "carried")["plan"]
@@ -102,7 +102,7 @@ def test_files_are_made(client: TestClient, wanted: str, to: str, name: str) -> 
 @pytest.mark.parametrize(
     "more",
     [
-        {"wanted": "files", "to": "nobody"},
+        {"wanted": "files", "to": "nobody", "plan": {"tp": 1}},
         {"wanted": "files", "plan": {"tp": 1}},
         {"wanted": "files", "to": "trace", "plan": {}},
     ],

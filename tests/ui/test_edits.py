@@ -43,8 +43,7 @@ def test_repairs_are_read_as_edits() -> None:
         {},
         {"pins": {"tp": 4, "pp": 1, "zero": 0}},
         {"cluster": "h100-nvlink-2", "pins": {}},
-        {"rules": [{"that": "tp <= 1"}, {"that": "pp <= 1"}], "framework": "megatron"},
-        {"limits": {"max_link_utilisation": 0.0001}, "pins": {"tp": 8}},
+        {"rules": [{"that": "tp <= 1"}, {"that": "pp <= 1"}]},
     ],
 )
 def test_an_applied_repair_solves_as_it_says(change: Fields) -> None:

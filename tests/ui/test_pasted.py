@@ -15,9 +15,9 @@ from tests.ui.questions import SMALL
 DATA = Path(__file__).parents[1] / "data"
 
 
-def pasted(file: str, gpu: str | None = None) -> tuple[Pasted, Question]:
+def pasted(file: str, gpu: str | None = None, **change: str) -> tuple[Pasted, Question]:
     """Return what a file of the tests is read as, and the spec with it."""
-    present = read_question({"spec": SMALL})
+    present = read_question({"spec": {**SMALL, **change}})
     text = (DATA / file).read_text(encoding="utf-8")
     found = paste(text, present.fields, present.spec, gpu)
     return found, read_question({"spec": found.fields})
@@ -55,7 +55,7 @@ def test_a_fabric_joins_the_machine_that_is_there() -> None:
 
 
 def test_a_launch_is_framework_job_and_pins() -> None:
-    found, asked = pasted("pretrain.sh")
+    found, asked = pasted("pretrain.sh", model="llama2-70b")
     assert found.kind == "megatron"
     assert asked.spec.framework == "megatron"
     given = {name for name, value in asked.spec.pins if value is not None}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from meshwright.api.explain import explain
 from meshwright.api.export import export
 from meshwright.api.html_report import html_report, report_data
@@ -124,7 +126,10 @@ def _reasons(spec: Spec, told: Explanation) -> Message:
 
 def _files(spec: Spec, task: Mapping[str, Any]) -> dict[str, str]:
     """Return a plan as the files of a launcher, or its step as a trace."""
-    plan = Plan.model_validate(task["plan"])
+    try:
+        plan = Plan.model_validate(task["plan"])
+    except ValidationError:
+        raise SpecError("plan: expected the plan of an answer, whole") from None
     if task["to"] == "trace":
         return {"trace.json": trace_text(timeline(spec, plan))}
     exported = export(spec, plan, to=task["to"] or None)

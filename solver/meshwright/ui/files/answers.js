@@ -22,8 +22,7 @@ async function ask() {
     const body = { spec: state.spec, edits, carried: state.plan ?? undefined };
     const response = await post("api/solve", body, own.signal);
     if (!response.ok) {
-      pending.clear();
-      tell(await refusal(response), true);
+      await refuse(response);
       return;
     }
     await eachMessage(response, (message) => take(message, edits));
@@ -31,6 +30,17 @@ async function ask() {
     if (error.name !== "AbortError") tell(`The server does not answer: ${error.message}`, true);
   }
   if (controller === own) document.getElementById("stop").hidden = true;
+}
+
+/** Tell why an edit was refused, and show the spec as it still is. */
+async function refuse(response) {
+  const told = await refusal(response);
+  pending.clear();
+  if (state.knobs) {
+    showLists();
+    showSliders(state.knobs);
+  }
+  tell(told, true);
 }
 
 /** Call a function with every line of JSON that a response has. */
@@ -53,7 +63,7 @@ function take(message, edits) {
 
 function understood({ spec, yaml, title, knobs, gpus, job, notes: own }, edits) {
   for (const [path, value] of edits) if (pending.get(path) === value) pending.delete(path);
-  Object.assign(state, { spec, yaml, gpus, job });
+  Object.assign(state, { spec, yaml, gpus, job, knobs });
   notes = own;
   remember();
   document.title = `${title} - Meshwright`;
