@@ -55,10 +55,13 @@ function specOfAddress() {
   return pairs.some(([path]) => path.startsWith("model")) ? nested(pairs) : null;
 }
 
+let isOpened = false; // whether the address has been set since the page was opened
+
 /** Put the state into the address; a new entry of the history for a new question. */
 function remember() {
   const url = address(state.spec);
-  if (url === location.search + location.hash) return;
-  if (history.state === null) history.replaceState({}, "", url);
-  else history.pushState({}, "", url);
+  const isNew = url !== location.search + location.hash;
+  if (isNew && isOpened) history.pushState(null, "", url);
+  else if (isNew) history.replaceState(null, "", url);
+  isOpened = true;
 }
