@@ -79,7 +79,9 @@ def _tell_carried(spec: Spec, plan: Mapping[str, Any], tell: Tell) -> None:
         given = {name: value for name, value in spec.pins if value is not None}
         both = pins.model_copy(update=given)
         pinned = spec.model_copy(update={"pins": Pins.model_validate(dict(both))})
-        found = solve(pinned, by_kind=False, fastest=True, time_limit_s=CARRIED_S)
+        found = solve(
+            pinned, by_kind=False, fastest=True, safety=False, time_limit_s=CARRIED_S
+        )
     except (SpecError, ValueError):
         return
     if found.best is not None:

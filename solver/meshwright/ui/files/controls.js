@@ -1,7 +1,7 @@
 "use strict";
 // Lists and sliders: each is an edit of the spec.
 
-const SETTLE_MS = 90; // after which a moved slider asks
+const SETTLE_MS = 40; // after which a moved slider asks
 
 let settling = 0;
 
