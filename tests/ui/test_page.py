@@ -171,6 +171,11 @@ def test_nothing_reaches_beyond_the_page(
     page.wait_for_selector(PROVEN if query == SMALL else "#repairs li")
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= size[0]
+    outside = page.evaluate(
+        "[...document.querySelectorAll('svg text')].filter(e => "
+        "e.getBoundingClientRect().right > innerWidth).map(e => e.textContent)"
+    )
+    assert outside == []
 
 
 @pytest.mark.slow
