@@ -38,6 +38,7 @@ The way through the house, each room importing only those above it:
     evidence/     predictions against measured runs, and fits to them
     calibration/  a user's own runs: switches, efficiencies, and which runs to make
     api/          the functions of `import meshwright`, and JSON Schema of all files
+    ui/           the page to play with, and its server
     cli/          the commands
 """
 

@@ -101,12 +101,27 @@ def locate(kind: str, name: str, near: Path) -> Path:
     # os.path answers False for names that no file can have, where Path raises.
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
+    is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
+    return _file(known, _meant(kind, name, known, bool(is_folder)))
+
+
+def bundled(kind: str, name: str) -> str:
+    """Return the bundled name that `name` is a spelling of, without a look at files.
+
+    Raises:
+        SpecError: there is none; the message names the nearest ones.
+    """
+    known = _known(kind)
+    return name if name in known else _meant(kind, name, known, False)
+
+
+def _meant(kind: str, name: str, known: dict[str, str], is_folder: bool) -> str:
+    """Return the bundled name that `name` is another spelling or an alias of."""
     spellings = _spellings(kind, known)
     name = _without_cloud(kind, name)
     if meant := spellings.get(_folded(kind, name[:LONGEST])) or _gpu(kind, name, known):
-        return _file(known, meant)
-    is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
-    raise SpecError(_refusal(kind, name, spellings, bool(is_folder)))
+        return meant
+    raise SpecError(_refusal(kind, name, spellings, is_folder))
 
 
 def _without_cloud(kind: str, name: str) -> str:

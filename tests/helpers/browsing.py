@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 OpenFile = Callable[[Path, tuple[int, int]], "Page"]
+OpenAddress = Callable[[str, tuple[int, int]], "Page"]
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +31,37 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=flags)
         yield browser
         browser.close()
+
+
+@contextmanager
+def visiting(browser: Browser, site: str) -> Iterator[OpenAddress]:
+    """Open pages of a site; none may fail, or ask for anything of another site."""
+    wrong: list[str] = []
+    pages: list[Page] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        # A browser also prints refusals, which are answers that a page shows.
+        if message.type == "error" and "status of 422" not in message.text:
+            wrong.append(message.text)
+
+    def request(url: str) -> None:
+        if not url.startswith((site, "blob:", "data:")):
+            wrong.append(url)
+
+    def open_address(query: str, size: tuple[int, int]) -> Page:
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        pages.append(page)
+        page.on("console", listen)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda own: wrong.append(own.message))
+        page.on("request", lambda own: request(own.url))
+        page.goto(site + query)
+        return page
+
+    yield open_address
+    for page in pages:
+        page.close()
+    assert wrong == []
 
 
 @contextmanager

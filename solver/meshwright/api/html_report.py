@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
@@ -15,8 +16,8 @@ from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.exports.table import export_plan, target_of
 from meshwright.plans.plan import Plan
-from meshwright.report.answer_page.answers import Answer, Solved, told_of
-from meshwright.report.answer_page.page import answer_page
+from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
+from meshwright.report.answer_page.page import answer_data, answer_page
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
@@ -58,14 +59,31 @@ def html_report(
         >>> page.startswith("<!doctype html>")
         True
     """
-    efficiencies = read_profile(profile)
+    return answer_page(*_told_and_drawn(spec, answer, read_profile(profile)))
+
+
+def report_data(
+    spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
+) -> dict[str, Any]:
+    """Return what the page of an answer tells and draws, as data for its scripts.
+
+    Raises:
+        SpecError: the answer is of another spec.
+    """
+    return answer_data(*_told_and_drawn(spec, answer, read_profile(profile)))
+
+
+def _told_and_drawn(
+    spec: Spec, answer: Answer, profile: Profile
+) -> tuple[Told, list[DrawnPlan]]:
+    """Return what is told of an answer, and its plans, drawn."""
     near: list[NearPlan] = []
     if isinstance(answer, Simulation):
-        drawn = list(_simulated_steps(spec, answer, efficiencies))
+        drawn = list(_simulated_steps(spec, answer, profile))
     else:
-        drawn = [_drawn(spec, own, efficiencies) for own in _named_plans(answer)]
-        near = _near(spec, answer, efficiencies)
-    return answer_page(told_of(answer, near, spec.limits.risk), drawn)
+        drawn = [_drawn(spec, own, profile) for own in _named_plans(answer)]
+        near = _near(spec, answer, profile)
+    return told_of(answer, near, spec.limits.risk), drawn
 
 
 def _simulated_steps(

@@ -57,6 +57,7 @@ def solve(
     near: float = 0.0,
     by_kind: bool | None = None,
     framework_limits: bool = False,
+    safety: bool = True,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
@@ -82,6 +83,8 @@ def solve(
             their mixtures. Without: on clusters of up to 8 GPUs.
         framework_limits: Whether to say what the limits of the framework cost: each is
             lifted alone, and the spec solved again (`Outcome.framework_limits`).
+        safety: Whether to find what more or less risk of running out of memory would
+            change (`Outcome.safety`), for which the spec is solved twice more.
         profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
             (fitted to published runs) or `unfitted`.
         on_progress: Called with a line whenever something else is being done.
@@ -121,7 +124,7 @@ def solve(
         tolerance_from=tolerance.source,
         near=_near(spec, near),
         is_by_kind=is_small if by_kind is None else by_kind,
-        is_safety=True,
+        is_safety=safety,
         profile=fitted,
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),

@@ -29,6 +29,7 @@ from meshwright.cli import (
     simulate,
     solve,
     topology,
+    ui,
 )
 from meshwright.cli.error_messages import complain, complain_of_a_fault
 from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS
@@ -78,6 +79,7 @@ VERBS = (
     calibrate.calibrate,
     probe.probe,
     schema.schema,
+    ui.ui,
 )
 
 EPILOGS: dict[object, str] = {calibrate.calibrate: calibrate.FIELDS}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from meshwright.frameworks.base.registry import framework
+from meshwright.api.launched_spec import spec_fields
 from meshwright.imports.launch import Launch
 from meshwright.imports.launch_plan import Decided, decide
 from meshwright.imports.read_launch import read_launch
@@ -29,7 +28,7 @@ def launch_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     notes = (*launch.notes(), *_missing(launch, decided))
     plan = f"meshwright explain SPEC --plan '{plan_text(decided.pins)}'"
     made_from = f"{path} ({launch.kind}: {launch.title})"
-    return as_yaml(made_from, [*notes, plan], _fields(launch, decided)), notes
+    return as_yaml(made_from, [*notes, plan], spec_fields(launch, decided)), notes
 
 
 def plan_text(pins: dict[str, Any]) -> str:
@@ -62,29 +61,3 @@ def _missing(launch: Launch, decided: Decided) -> list[str]:
         f"{launch.name}: does not say, and a spec needs: {', '.join(names)}",
         f"{launch.name}: the plan leaves open: {left}",
     ]
-
-
-def _fields(launch: Launch, decided: Decided) -> dict[str, Any]:
-    """Return the sections of a spec that a launch says."""
-    sections: dict[str, Any] = {"framework": launch.framework}
-    for field, said in launch.said.items():
-        section, *path = field.split(".")
-        if section in ("model", "training"):
-            inner = sections.setdefault(section, {})
-            for name in path[:-1]:
-                inner = inner.setdefault(name, {})
-            inner[path[-1]] = said.value
-    training = sections.setdefault("training", {})
-    if "fused" in training:
-        kinds = framework(launch.framework).fused - training["fused"].keys()
-        one = {kind for kind, is_on in training["fused"].items() if is_on}
-        training["fused"] = sorted(kinds | one)
-    if decided.global_batch is not None:
-        training["global_batch"] = decided.global_batch
-    if (precision := launch.value("precision")) is not None:
-        first = precision[0] if isinstance(precision, list) else precision
-        training["precision"] = first
-    pins = {name: json.loads(json.dumps(own)) for name, own in decided.pins.items()}
-    order = ("model", "framework", "training")
-    ordered = {name: sections[name] for name in order if sections.get(name)}
-    return {**ordered, "pins": pins}

@@ -25,7 +25,7 @@ from meshwright.explanations.conflict import solve_only_decisions
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import legal_meshes
 from meshwright.plans.columns import Floats, Ints, representatives
-from meshwright.results.explanation import Rank
+from meshwright.results.rank import Rank
 from meshwright.topology.groups import price_groups
 
 

@@ -139,11 +139,11 @@ def cluster_of(asked: Asked) -> dict[str, Any]:
     gpu = gpu or _missing("gpu", "the file does not say which GPU it is")
     found = {kind: name, "gpu": gpu, **more}
     if (count or 1) > 1:
-        found["scale_out"] = _network(gpu)
+        found["scale_out"] = network_of(gpu)
     return found
 
 
-def _network(gpu: str) -> dict[str, Any]:
+def network_of(gpu: str) -> dict[str, Any]:
     """Return the network that joins copies of a machine: one port for every NIC.
 
     Machines of H100 and later have NICs of 400 Gbit/s, those of A100 of 200 (NVIDIA,

@@ -15,15 +15,20 @@ def saved(document: Document, to: Path) -> str:
 
     The document must not yet be resolved: names stand for what they name.
     """
-    import yaml
-
     data = {**document.data}
-    order = ("model", "cluster", "framework", "training")
-    data = {name: data[name] for name in order if name in data} | data
     if isinstance(model := data.get("model"), str):
         data["model"] = seen_from(to, model)
     if isinstance(cluster := data.get("cluster"), dict):
         data["cluster"] = _cluster(to, cluster)
+    return spec_text(data)
+
+
+def spec_text(fields: dict[str, Any]) -> str:
+    """Return the fields of a spec as YAML, the sections that all have first."""
+    import yaml
+
+    order = ("model", "cluster", "framework", "training")
+    data = {name: fields[name] for name in order if name in fields} | fields
     head = "# Every field: `meshwright schema spec`.\n"
     return head + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 

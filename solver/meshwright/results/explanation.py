@@ -14,6 +14,7 @@ from meshwright.results.near_plans import DecisionCost, NearPlans
 from meshwright.results.open_answer import NextValue, OpenAnswer
 from meshwright.results.outcome import Outcome, proof_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.results.rank import Rank
 from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -194,18 +195,6 @@ class Slack(SpecModel):
     where: str = Field(
         "", description="The stage or link that is closest to its capacity."
     )
-
-
-class Rank(SpecModel):
-    """The rank of a plan among all skeletons that fit; 1 is the fastest.
-
-    It is known to lie between two numbers.
-    """
-
-    first: int = Field(description="The best rank that is possible.")
-    last: int = Field(description="The worst rank that is possible.")
-    of: int = Field(description="Skeletons that fit, on their best mesh and split.")
-    beaten: float = Field(description="Least share of them that are slower.")
 
 
 class Explanation(Result):

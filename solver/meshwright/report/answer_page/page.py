@@ -16,11 +16,14 @@ from meshwright.results.drawn_plan import DrawnPlan
 
 FILES = Path(__file__).with_name("files")
 
-SCRIPTS = (
+CHARTS = (
     *("dom", "figure", "memory", "waterfall", "timeline", "playback"),
-    *("cluster", "mesh", "near", "worth", "histogram", "page"),
+    *("cluster", "mesh", "near", "worth", "histogram", "answer"),
 )
-"""Scripts in the order in which the page runs them."""
+"""Scripts that draw an answer, in the order in which a page runs them."""
+
+SCRIPTS = (*CHARTS, "page")
+"""Scripts of the page."""
 
 MOST_SPANS = 4_000
 """Most tasks that the timelines of a page draw, of all its plans together."""
@@ -28,8 +31,21 @@ MOST_SPANS = 4_000
 
 def answer_page(told: Told, plans: Sequence[DrawnPlan]) -> str:
     """Return the page of an answer: what is told of it, and its plans, drawn."""
+    return filled_page(
+        file_text("page.html"),
+        told.title,
+        to_json(answer_data(told, plans), inf_nan_mode="null").decode(),
+        [file_text(f"{name}.js") for name in SCRIPTS],
+        file_text("page.css"),
+        STRICT_POLICY,
+    )
+
+
+def answer_data(told: Told, plans: Sequence[DrawnPlan]) -> dict[str, Any]:
+    """Return the data that the scripts of the page draw."""
     each = MOST_SPANS // max(len(plans), 1)
-    data = {
+    return {
+        "title": told.title,
         "verdict": [line.strip() for line in told.verdict],
         "isComparison": told.is_comparison,
         "plans": [plan_data(plan, i, each) for i, plan in enumerate(plans)],
@@ -44,14 +60,6 @@ def answer_page(told: Told, plans: Sequence[DrawnPlan]) -> str:
             if sections
         ],
     }
-    return filled_page(
-        _file("page.html"),
-        told.title,
-        to_json(data, inf_nan_mode="null").decode(),
-        [_file(f"{name}.js") for name in SCRIPTS],
-        _file("page.css"),
-        STRICT_POLICY,
-    )
 
 
 def _section(section: Section) -> dict[str, Any]:
@@ -61,5 +69,6 @@ def _section(section: Section) -> dict[str, Any]:
     return {"title": section.title, "lines": section.lines}
 
 
-def _file(name: str) -> str:
+def file_text(name: str) -> str:
+    """Return the text of a file of the page."""
     return (FILES / name).read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 // The data of the page, and the elements that all its parts are made of. Text of the
 // data is set as text, never as HTML.
 
-const PAGE = JSON.parse(document.getElementById("data").textContent);
+let PAGE = JSON.parse(document.getElementById("data").textContent);
 
 const SVG = "http://www.w3.org/2000/svg";
 

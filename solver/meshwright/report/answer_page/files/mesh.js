@@ -76,9 +76,9 @@ function gpuCell(gpu, axes, chosen, x, y) {
   const cell = shape("rect", { x: x + 2, y: y + 2, width: CELL_PX - 4, height: CELL_PX - 4, rx: 4, fill, stroke: isLit ? "none" : "var(--line)" });
   const middle = { x: x + CELL_PX / 2, "text-anchor": "middle" };
   const name = shape("text", { ...middle, y: y + 20, class: axis ? "on" : null }, String(gpu.rank));
-  const under = shape("text", { ...middle, y: y + 35, class: axis ? "on" : "faint", style: "font-size: 10px" }, axis ? (SHORT[axis] ?? axis) : `gpu ${gpu.device}`);
+  const under = shape("text", { ...middle, y: y + 35, class: axis ? "small on" : "small faint" }, axis ? (SHORT[axis] ?? axis) : `gpu ${gpu.device}`);
   if (gpu === chosen) for (const own of [name, under]) own.style.fill = "var(--ground)";
-  return [shape("g", { "data-rank": gpu.rank, style: "cursor: pointer" }, tip, cell, name, under)];
+  return [shape("g", { "data-rank": gpu.rank }, tip, cell, name, under)];
 }
 
 function talkLines(axes, every, chosen) {

@@ -44,16 +44,18 @@ function drawNear(width, near, looks, first) {
   const across = [0, 0.5, 1].map((share) => low + share * (high - low));
   const gridAcross = high > low ? across : [low];
   const last = [...near.filter((plan) => plan !== first), first];
-  const marks = last.map((plan) => nearMark(plan, scaleX(plan.stepS), scaleY(plan.risk), looks.get(plan.techniques), first));
+  const marks = last.map((plan) => nearMark(plan, scaleX(plan.stepS), scaleY(plan.risk), looks.get(plan.techniques), first, width));
   return canvas(width, height, ...gridY, ...gridX(gridAcross, scaleX, top, height - 30, seconds), accepted, ...marks.flat());
 }
 
-function nearMark(plan, x, y, { fill, isSquare }, first) {
+function nearMark(plan, x, y, { fill, isSquare }, first, width) {
   const isFirst = plan === first;
   const tip = `${plan.plan}: ${seconds(plan.stepS)}, ${slower(plan, first)}, risk ${riskText(plan.risk)}, ${plan.techniques} (${plan.why})`;
   const r = isFirst ? 8 : 6;
   const place = isSquare ? { x: x - r, y: y - r, width: 2 * r, height: 2 * r } : { cx: x, cy: y, r };
   const look = { ...place, fill, stroke: isFirst ? "var(--ink)" : "var(--ground)", "stroke-width": isFirst ? 2.5 : 1 };
   const mark = shape(isSquare ? "rect" : "circle", { ...look, "data-plan": plan.plan }, shape("title", {}, tip));
-  return isFirst ? [mark, text(x + 12, y - 8, first.why, { kind: "halo" })] : [mark];
+  if (!isFirst) return [mark];
+  const isAtEnd = x > width - 110;
+  return [mark, text(isAtEnd ? x - 12 : x + 12, y - 8, first.why, { kind: "halo", anchor: isAtEnd ? "end" : "start" })];
 }

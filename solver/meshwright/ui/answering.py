@@ -1,0 +1,138 @@
+"""Answers one question, message by message: this runs in a process of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshwright.api.explain import explain
+from meshwright.api.export import export
+from meshwright.api.html_report import html_report, report_data
+from meshwright.api.load import load
+from meshwright.api.plans import pins_of
+from meshwright.api.solve import solve
+from meshwright.api.timeline import timeline
+from meshwright.deadline import Interrupt
+from meshwright.errors import SpecError
+from meshwright.loading.bundled_names import with_bundled_names
+from meshwright.plans.plan import Plan
+from meshwright.report.trace_events import trace_text
+from meshwright.results.explanation import Explanation
+from meshwright.results.outcome import Outcome
+from meshwright.spec.pins import Pins
+from meshwright.spec.spec import Spec
+from meshwright.ui.edits import edits_of
+
+Message = dict[str, Any]
+Tell = Callable[[Message], None]
+
+CARRIED = (
+    *("tp", "pp", "vpp", "cp", "ep", "zero", "schedule", "micro_batch"),
+    *("recompute", "recompute_layers", "offload", "sequence_parallel"),
+)
+"""Fields of the plan before that the first picture keeps; others are chosen anew."""
+
+CARRIED_S = 0.5
+"""Seconds after which no plan is carried over."""
+
+PINNABLE = (*CARRIED, "dp_replicate", "dp_shard", "microbatches")
+"""Fields of a plan that the page can pin."""
+
+
+def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
+    """Tell the answer to a task, which has the fields of a spec and what is wanted.
+
+    Raises:
+        SpecError: the spec or the plan of the task cannot be used.
+    """
+    spec = load(with_bundled_names(task["spec"]), Spec)
+    wanted = task["wanted"]
+    if wanted == "files":
+        tell({"kind": "files", "files": _files(spec, task)})
+        return
+    if plan := task.get("carried"):
+        _tell_carried(spec, plan, tell)
+    outcome = solve(
+        spec,
+        by_kind=False,
+        time_limit_s=task["limit_s"],
+        on_progress=lambda text: tell({"kind": "progress", "text": text}),
+        interrupt=interrupt,
+    )
+    if wanted == "report":
+        page = html_report(spec, outcome)
+        tell({"kind": "files", "files": {"report.html": page}})
+        return
+    tell(_answer(spec, outcome))
+    if outcome.status == "infeasible" and not interrupt.is_asked:
+        tell({"kind": "progress", "text": "looking for the conflict and repairs"})
+        tell(_reasons(spec, explain(spec, interrupt=interrupt)))
+
+
+def _tell_carried(spec: Spec, plan: Mapping[str, Any], tell: Tell) -> None:
+    """Tell the plan before on the changed spec, where it fits: that takes no search."""
+    kept = {name: plan[name] for name in CARRIED if plan.get(name) is not None}
+    try:
+        pins = pins_of(kept, spec)
+        given = {name: value for name, value in spec.pins if value is not None}
+        both = pins.model_copy(update=given)
+        pinned = spec.model_copy(update={"pins": Pins.model_validate(dict(both))})
+        found = solve(
+            pinned, by_kind=False, fastest=True, safety=False, time_limit_s=CARRIED_S
+        )
+    except (SpecError, ValueError):
+        return
+    if found.best is not None:
+        tell({**_answer(spec, found), "kind": "carried"})
+
+
+def _answer(spec: Spec, outcome: Outcome) -> Message:
+    best = outcome.best
+    return {
+        "kind": "answer",
+        "status": outcome.status,
+        "isStopped": outcome.is_stopped,
+        "page": report_data(spec, outcome),
+        "plan": None if best is None else best.plan.model_dump(mode="json"),
+        "pinnable": [] if best is None else list(_pinnable(spec, best.plan)),
+    }
+
+
+def _pinnable(spec: Spec, plan: Plan) -> Iterator[Message]:
+    """Yield the fields of a plan that can be pinned, and whether they are."""
+    for name in PINNABLE:
+        value = getattr(plan, name, None)
+        is_plain = isinstance(value, int | str)
+        if is_plain and name in Pins.model_fields:
+            is_pinned = getattr(spec.pins, name) is not None
+            yield {"name": name, "value": value, "isPinned": is_pinned}
+
+
+def _reasons(spec: Spec, told: Explanation) -> Message:
+    """Return the conflict, and the repairs with the edits that apply them."""
+    conflict = told.conflict
+    return {
+        "kind": "reasons",
+        "isStopped": told.is_stopped,
+        "page": report_data(spec, told),
+        "conflict": [str(rule) for rule in conflict.rules] if conflict else [],
+        "isMinimal": bool(conflict and conflict.is_minimal),
+        "repairs": [
+            {"sentence": repair.sentence, "edits": [*map(list, edits_of(repair))]}
+            for repair in told.repairs
+        ],
+    }
+
+
+def _files(spec: Spec, task: Mapping[str, Any]) -> dict[str, str]:
+    """Return a plan as the files of a launcher, or its step as a trace."""
+    try:
+        plan = Plan.model_validate(task["plan"])
+    except ValidationError:
+        raise SpecError("plan: expected the plan of an answer, whole") from None
+    if task["to"] == "trace":
+        return {"trace.json": trace_text(timeline(spec, plan))}
+    exported = export(spec, plan, to=task["to"] or None)
+    return {file.name: file.text for file in exported.files}

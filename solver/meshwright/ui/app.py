@@ -1,0 +1,229 @@
+"""The routes of the page: the page itself, its files, and the questions it asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from meshwright.errors import MeshwrightError, SpecError
+from meshwright.loading.saved_question import spec_text
+from meshwright.ui.bodies import json_object
+from meshwright.ui.guards import Guards
+from meshwright.ui.kept_answers import KeptAnswers
+from meshwright.ui.knobs import knobs
+from meshwright.ui.page_files import page_files
+from meshwright.ui.pasted import paste
+from meshwright.ui.pool import END, BusyError, Job, Pool
+from meshwright.ui.question import Question, read_question
+
+LIMIT_S = 30.0
+"""Seconds of a solve, after which the best plan so far is the answer."""
+
+WANTED = ("answer", "report", "files")
+"""What a question may want: the page's data, a report, or the files of a plan."""
+
+KEPT = ("answer", "reasons")
+"""Kinds of messages that make an answer."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much the server does at once."""
+
+    host: str = "127.0.0.1"
+    workers: int = 2
+    most_queued: int = 64
+
+
+@dataclass
+class _Server:
+    """What the routes share."""
+
+    pool: Pool
+    kept: KeptAnswers = field(default_factory=KeptAnswers)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """Jobs that can be stopped, by the number that their stream begins with."""
+    asked: int = 0
+
+
+def create_app(settings: Settings | None = None) -> Guards:
+    """Return the app, which starts its processes when the server starts."""
+    settings = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        pool = Pool(settings.workers, settings.most_queued)
+        app.state.server = _Server(pool)
+        yield
+        pool.close()
+
+    routes = [
+        Route("/", _file, methods=["GET"]),
+        Route("/files/{name}", _file, methods=["GET"]),
+        Route("/api/solve", _solve, methods=["POST"]),
+        Route("/api/stop", _stop, methods=["POST"]),
+        Route("/api/paste", _paste, methods=["POST"]),
+    ]
+    handlers: Any = {
+        MeshwrightError: _refused,
+        BusyError: _busy,
+        HTTPException: _wrong_request,
+    }
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    return Guards(app, settings.host)
+
+
+async def _file(request: Request) -> Response:
+    """Return a file of the page; only names in a table are known."""
+    found = page_files().get(request.path_params.get("name", "index.html"))
+    if found is None:
+        raise HTTPException(404, "no such file")
+    kind, content = found
+    return Response(content, media_type=kind)
+
+
+async def _solve(request: Request) -> Response:
+    """Answer a question with a stream of messages, one line of JSON each."""
+    body = await json_object(request)
+    wanted = body.get("wanted", "answer")
+    if wanted not in WANTED:
+        raise SpecError(f"wanted: expected one of {', '.join(WANTED)}")
+    question = await anyio.to_thread.run_sync(read_question, body)
+    task = {
+        "spec": question.fields,
+        "wanted": wanted,
+        "limit_s": LIMIT_S,
+        "carried": _mapping(body, "carried"),
+        "plan": _mapping(body, "plan"),
+        "to": body.get("to") if isinstance(body.get("to"), str) else "",
+    }
+    stream = _Stream(request.app.state.server, question, task)
+    return StreamingResponse(stream.lines(), media_type="application/x-ndjson")
+
+
+def _mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+class _Stream:
+    """The messages of one question, as they come from a process of the pool."""
+
+    def __init__(
+        self, server: _Server, question: Question, task: dict[str, Any]
+    ) -> None:
+        """Put the task into the queue, unless its answer is kept.
+
+        Raises:
+            BusyError: the queue is full.
+        """
+        self._server = server
+        self._question = question
+        self._is_answer = task["wanted"] == "answer"
+        self._kept = server.kept.get(question.fields) if self._is_answer else ()
+        self._lines: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._job = None if self._kept else server.pool.submit(task, self._tell)
+        server.asked += 1
+        self._number = str(server.asked)
+
+    def _tell(self, kind: str, line: bytes) -> None:
+        """Take a message in a thread of the pool."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, (kind, line))
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the question as it was understood, then what is told of its answer."""
+        yield _line(_understood(self._question, self._number))
+        for line in self._kept:
+            yield line
+        if self._job is None:
+            return
+        self._server.jobs[self._number] = self._job
+        told: list[tuple[str, bytes]] = []
+        try:
+            while (message := await self._lines.get())[0] != END:
+                told.append(message)
+                yield message[1]
+            if self._is_answer and self._job.stop_asked_s is None:
+                self._keep(told)
+        finally:
+            self._server.jobs.pop(self._number, None)
+            self._server.pool.drop(self._job)
+
+    def _keep(self, told: list[tuple[str, bytes]]) -> None:
+        """Keep an answer that came to its end."""
+        if any(kind == "failed" for kind, _ in told):
+            return
+        lines = tuple(line for kind, line in told if kind in KEPT)
+        self._server.kept.keep(self._question.fields, lines)
+
+
+def _understood(question: Question, number: str) -> dict[str, Any]:
+    return {
+        "kind": "question",
+        "job": number,
+        "title": question.spec.title,
+        "spec": question.fields,
+        "yaml": spec_text(question.fields),
+        "notes": question.notes,
+        "gpus": question.spec.cluster.gpus,
+        "knobs": [knob.to_dict() for knob in knobs(question.spec)],
+    }
+
+
+async def _stop(request: Request) -> Response:
+    """Let a solve end with the best plan so far."""
+    body = await json_object(request)
+    server: _Server = request.app.state.server
+    job = server.jobs.get(str(body.get("job")))
+    if job is not None:
+        server.pool.stop(job)
+    return JSONResponse({"stopped": job is not None})
+
+
+async def _paste(request: Request) -> Response:
+    """Return the spec with what a pasted text says."""
+    body = await json_object(request)
+    return JSONResponse(await anyio.to_thread.run_sync(_pasted, body))
+
+
+def _pasted(body: dict[str, Any]) -> dict[str, Any]:
+    text, gpu = body.get("text"), body.get("gpu")
+    if not isinstance(text, str) or not text.strip():
+        raise SpecError("text: missing; expected what is pasted")
+    present = read_question(body)
+    named = gpu if isinstance(gpu, str) and gpu else None
+    found = paste(text, present.fields, present.spec, named)
+    question = read_question({"spec": found.fields})
+    notes = [*found.notes, *question.notes]
+    return {"spec": question.fields, "read": found.kind, "notes": notes}
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    from pydantic_core import to_json
+
+    return to_json(message, inf_nan_mode="null") + b"\n"
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 422)
+
+
+def _busy(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 503, {"retry-after": "2"})
+
+
+def _wrong_request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)

@@ -1,0 +1,52 @@
+"use strict";
+// What can be saved, and the start of the page.
+
+function save(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+  const link = make("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Save the files that the server makes of the plan. */
+async function saveMade(wanted, to) {
+  const response = await post("api/solve", { spec: state.spec, wanted, to, plan: state.plan });
+  if (!response.ok) {
+    tell(await refusal(response), true);
+    return;
+  }
+  await eachMessage(response, ({ kind, files, text }) => {
+    if (kind === "failed") tell(text, true);
+    if (kind === "files") for (const [name, own] of Object.entries(files)) save(name, own);
+  });
+}
+
+function showExports(hasPlan) {
+  const button = (label, act) => {
+    const own = make("button", { type: "button" }, label);
+    own.addEventListener("click", act);
+    return own;
+  };
+  const always = [button("Save the spec", () => save("spec.yaml", state.yaml))];
+  const withPlan = [
+    button("Files to launch", () => saveMade("files", "")),
+    button("Report", () => saveMade("report", "")),
+    button("Trace", () => saveMade("files", "trace")),
+    button("Plan as JSON", () => save("plan.json", JSON.stringify(state.plan, null, 2))),
+  ];
+  document.getElementById("exports").replaceChildren(...always, ...(hasPlan ? withPlan : []));
+}
+
+document.getElementById("question").addEventListener("submit", (event) => event.preventDefault());
+document.getElementById("stop").addEventListener("click", () => post("api/stop", { job: state.job }));
+addEventListener("popstate", () => {
+  const spec = specOfAddress();
+  if (spec) begin(spec);
+});
+let shownPx = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== shownPx) drawAll();
+  shownPx = innerWidth;
+});
+drawLists();
+begin(specOfAddress() ?? CHOICES.specs[CHOICES.first]);

@@ -1,0 +1,173 @@
+"""The pool of processes that solve, and the queue before it; both are bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from meshwright.errors import MeshwrightError
+from meshwright.ui.worker import STOP, work
+
+Tell = Callable[[str, bytes], None]
+"""Takes the kind of a message, and the message as a line of JSON."""
+
+GRACE_S = 3.0
+"""Seconds that a task has to end by itself after it was told to stop."""
+
+MOST_S = 120.0
+"""Seconds after which a task is ended with its process."""
+
+END = "end"
+"""The kind of the last message of a task."""
+
+
+class BusyError(MeshwrightError):
+    """The queue is full."""
+
+
+class Job:
+    """A task in the queue, or under way."""
+
+    def __init__(self, task: dict[str, Any], tell: Tell) -> None:
+        """Keep a task and who is told its messages."""
+        self.task = task
+        self.tell = tell
+        self.stop_asked_s: float | None = None
+        """When it was told to stop; None while it was not."""
+        self.is_dropped = False
+        """Whether nobody waits for it any more."""
+
+
+class Pool:
+    """Processes that take jobs in turn, and the jobs that wait."""
+
+    def __init__(self, workers: int, most_queued: int) -> None:
+        """Start so many threads, each with a process of its own."""
+        self._most_queued = most_queued
+        self._queue: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._seats = [_Seat() for _ in range(workers)]
+        for seat in self._seats:
+            threading.Thread(target=self._serve, args=(seat,), daemon=True).start()
+
+    def submit(self, task: dict[str, Any], tell: Tell) -> Job:
+        """Put a task into the queue, and tell its place.
+
+        Raises:
+            BusyError: the queue is full.
+        """
+        with self._changed:
+            if len(self._queue) >= self._most_queued:
+                told = f"busy: {len(self._queue)} questions wait already; try again"
+                raise BusyError(told)
+            job = Job(task, tell)
+            self._queue.append(job)
+            tell("queued", _place(len(self._queue)))
+            self._changed.notify()
+        return job
+
+    def stop(self, job: Job) -> None:
+        """Let a job end with what it has found; one that waits ends without."""
+        with self._changed:
+            job.stop_asked_s = time.monotonic()
+            if job in self._queue:
+                self._queue.remove(job)
+                told = b'{"kind":"failed","text":"stopped before its turn came"}\n'
+                job.tell("failed", told)
+                job.tell(END, b"")
+
+    def drop(self, job: Job) -> None:
+        """Forget a job that nobody waits for any more."""
+        job.is_dropped = True
+        self.stop(job)
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._changed:
+            self._is_closed = True
+            self._queue.clear()
+            self._changed.notify_all()
+        for seat in self._seats:
+            seat.kill()
+
+    def _serve(self, seat: _Seat) -> None:
+        """Run one job after the other in a process."""
+        seat.start()
+        while (job := self._next()) is not None:
+            try:
+                seat.run(job)
+            except (EOFError, OSError):
+                told = b'{"kind":"failed","text":"the process of this solve ended"}\n'
+                job.tell("failed", told)
+                seat.kill()
+            job.tell(END, b"")
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while not self._queue and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                return None
+            job = self._queue.popleft()
+            for place, waiting in enumerate(self._queue, start=1):
+                waiting.tell("queued", _place(place))
+            return job
+
+
+class _Seat:
+    """A process, started anew where one was ended."""
+
+    def __init__(self) -> None:
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+
+    def start(self) -> Connection:
+        """Return the connection to the process, which is started where it is gone."""
+        if self._process is not None and self._process.is_alive():
+            assert self._connection is not None
+            return self._connection
+        context = get_context("spawn")
+        own, other = context.Pipe()
+        self._process = context.Process(target=work, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+        self._connection = own
+        return own
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+    def run(self, job: Job) -> None:
+        """Pass on the messages of a job until its end, or until it takes too long."""
+        connection = self.start()
+        connection.send(job.task)
+        end_s, is_told = time.monotonic() + MOST_S, False
+        while True:
+            if connection.poll(0.05):
+                kind, line = connection.recv()
+                if kind == END:
+                    return
+                if not job.is_dropped:
+                    job.tell(kind, line)
+            if job.stop_asked_s is not None and not is_told:
+                connection.send(STOP)
+                is_told, end_s = True, time.monotonic() + GRACE_S
+            if time.monotonic() > end_s:
+                self.kill()
+                told = b'{"kind":"failed","text":"stopped: it took too long"}\n'
+                job.tell("failed", told)
+                return
+
+
+def _place(number: int) -> bytes:
+    return f'{{"kind":"queued","position":{number}}}\n'.encode()

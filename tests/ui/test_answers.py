@@ -1,0 +1,165 @@
+"""Answers are those of the public functions, message by message."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from starlette.testclient import TestClient
+
+import meshwright as mw
+from meshwright.ui.app import Settings, create_app
+from meshwright.ui.kept_answers import KeptAnswers
+from tests.ui.questions import SMALL, TIGHT, Fields, ask, messages, of_kind
+
+SLOW = {**TIGHT, "model": "gpt3-175b", "pins": {}}
+SLOW |= {"cluster": {"topology": "dgx-a100", "count": 128}}
+SLOW |= {"training": {"seq_len": 2048, "global_batch": 1536}}
+
+
+def test_the_answer_is_that_of_solve(client: TestClient) -> None:
+    told = ask(client, SMALL)
+    answer = of_kind(told, "answer")
+    expected = mw.solve(mw.load(SMALL, mw.Spec), by_kind=False)
+    assert expected.best is not None
+    assert answer["plan"] == expected.best.plan.model_dump(mode="json")
+    plan = answer["page"]["plans"][0]
+    assert plan["stepS"] == pytest.approx(expected.best.step_s, rel=1e-6)
+    assert told[0]["kind"] == "question"
+    assert told[0]["title"] == mw.load(SMALL).title
+    assert mw.load(told[0]["yaml"]).title == mw.load(SMALL).title
+
+
+def test_a_slider_changes_the_answer(client: TestClient) -> None:
+    first = ask(client, SMALL)
+    knob = next(own for own in first[0]["knobs"] if own["name"] == "gpus")
+    more = knob["values"][knob["at"] + 3]
+    told = ask(client, SMALL, edits=[[knob["path"], more]])
+    assert told[0]["gpus"] == 8 * more
+    before, now = (of_kind(own, "answer")["plan"] for own in (first, told))
+    assert now["dp_replicate"] * now["dp_shard"] > (
+        before["dp_replicate"] * before["dp_shard"]
+    )
+
+
+def test_the_plan_before_is_told_first(client: TestClient) -> None:
+    plan = of_kind(ask(client, SMALL), "answer")["plan"]
+    told = ask(client, SMALL, edits=[["training.global_batch", 128]], carried=plan)
+    kinds = [own["kind"] for own in told]
+    assert kinds.index("carried") < kinds.index("answer")
+    kept = of_kind(told, "carried")["plan"]
+    assert (kept["tp"], kept["pp"], kept["zero"]) == (
+        plan["tp"],
+        plan["pp"],
+        plan["zero"],
+    )
+
+
+@pytest.mark.parametrize("plan", [{"tp": 10**9}, {"tp": "x"}, {"zero": []}, {"pp": -1}])
+def test_a_plan_before_that_is_none_is_left_out(
+    client: TestClient, plan: Fields
+) -> None:
+    spec = {**SMALL, "training": {"seq_len": 2048, "global_batch": 72}}
+    told = ask(client, spec, carried=plan)
+    assert of_kind(told, "answer")["status"] == "optimal"
+
+
+def test_reasons_follow_where_none_fits(client: TestClient) -> None:
+    told = ask(client, TIGHT)
+    assert of_kind(told, "answer")["status"] == "infeasible"
+    reasons = of_kind(told, "reasons")
+    assert any("pins.zero" in rule for rule in reasons["conflict"])
+    repaired = ask(client, TIGHT, edits=reasons["repairs"][0]["edits"])
+    assert of_kind(repaired, "answer")["status"] == "optimal"
+
+
+def test_a_pin_is_kept(client: TestClient) -> None:
+    told = ask(client, SMALL, edits=[["pins.tp", 2]])
+    answer = of_kind(told, "answer")
+    assert answer["plan"]["tp"] == 2
+    pinned = {own["name"] for own in answer["pinnable"] if own["isPinned"]}
+    assert pinned == {"tp"}
+
+
+def test_going_back_is_answered_at_once(client: TestClient) -> None:
+    ask(client, SMALL)
+    kinds = [own["kind"] for own in ask(client, SMALL)]
+    assert kinds == ["question", "answer"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "to", "name"),
+    [("files", "", "launch.sh"), ("files", "trace", "trace.json"), ("report", "", "")],
+)
+def test_files_are_made(client: TestClient, wanted: str, to: str, name: str) -> None:
+    plan = of_kind(ask(client, SMALL), "answer")["plan"]
+    told = ask(client, SMALL, wanted=wanted, to=to, plan=plan)
+    assert (name or "report.html") in of_kind(told, "files")["files"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"wanted": "files", "to": "nobody", "plan": {"tp": 1}},
+        {"wanted": "files", "plan": {"tp": 1}},
+        {"wanted": "files", "to": "trace", "plan": {}},
+    ],
+)
+def test_files_of_no_plan_are_refused(client: TestClient, more: Fields) -> None:
+    told = ask(client, SMALL, **more)
+    text = of_kind(told, "failed")["text"]
+    assert "fault of ours" not in text
+
+
+@pytest.mark.slow
+def test_fifty_at_once_are_all_answered(client: TestClient) -> None:
+    def batch(number: int) -> str:
+        training = {"seq_len": 1024, "global_batch": 8 * (number + 1)}
+        told = ask(client, {**SMALL, "training": training})
+        assert of_kind(told, "question")["spec"]["training"] == training
+        return str(of_kind(told, "answer")["status"])
+
+    with ThreadPoolExecutor(50) as threads:
+        assert set(threads.map(batch, range(50))) == {"optimal"}
+
+
+@pytest.mark.slow
+def test_a_full_queue_says_so_and_a_solve_can_be_stopped() -> None:
+    app = create_app(Settings(workers=1, most_queued=2))
+    with TestClient(app, base_url="http://localhost") as client:
+        ask(client, SMALL)  # The process is started.
+        statuses: list[int] = []
+        texts: list[str] = []
+
+        def solve(number: int) -> None:
+            training = {"seq_len": 2048, "global_batch": 1536 + number}
+            spec = {**SLOW, "training": training}
+            response = client.post("/api/solve", json={"spec": spec})
+            statuses.append(response.status_code)
+            texts.append(response.text)
+
+        threads = [threading.Thread(target=solve, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.0)
+        for job in range(20):
+            client.post("/api/stop", json={"job": str(job)})
+        for thread in threads:
+            thread.join()
+    assert set(statuses) == {200, 503}
+    assert "questions wait already" in texts[statuses.index(503)]
+    ends = [messages(own)[-1] for own in texts if '"kind":"question"' in own]
+    assert {own["kind"] for own in ends} <= {"answer", "failed"}
+    assert any(own.get("isStopped") or "stopped" in str(own) for own in ends)
+
+
+def test_kept_answers_are_bounded() -> None:
+    kept = KeptAnswers(most_bytes=10_000)
+    for number in range(100):
+        kept.keep({"number": number}, (b"x" * 900,))
+    assert kept.get({"number": 99}) == (b"x" * 900,)
+    assert kept.get({"number": 0}) == ()
+    known = [number for number in range(100) if kept.get({"number": number})]
+    assert len(known) == 10

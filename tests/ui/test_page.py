@@ -1,0 +1,205 @@
+"""The page in a browser: charts, sliders, repairs, keys, sizes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.browsing import OpenAddress, visiting
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+WIDE, NARROW = (1280, 900), (390, 800)
+
+PROVEN = "#status:has-text('Proven')"
+SMALL = (
+    "?model=gpt-1.3b&cluster.topology=dgx-h100&cluster.count=2&framework=megatron"
+    "&training.seq_len=2048&training.global_batch=64"
+)
+TIGHT = (
+    "?model=llama3-70b&cluster.topology=dgx-a100&framework=megatron"
+    "&training.seq_len=4096&training.global_batch=128&pins.zero=0"
+)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Start the command as a user would, and yield the address that it prints."""
+    command = [sys.executable, "-m", "meshwright", "ui", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.terminate()
+
+
+@pytest.fixture
+def visit(browser: Browser, site: str) -> Iterator[OpenAddress]:
+    with visiting(browser, site) as own:
+        yield own
+
+
+def step(page: Page) -> str:
+    return page.locator(".facts dd").first.inner_text()
+
+
+@pytest.mark.slow
+def test_every_chart_has_data(visit: OpenAddress) -> None:
+    page = visit("", WIDE)
+    page.wait_for_selector(PROVEN)
+    figures = page.locator("figure")
+    assert figures.count() >= 6
+    for figure in figures.all():
+        assert figure.locator("svg rect, svg path, svg circle, svg line").count() > 2
+        figure.locator("summary").click()
+        figure.locator("details tbody tr").first.wait_for(state="attached")
+
+
+@pytest.mark.slow
+def test_a_slider_changes_the_plan_and_the_address(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    before, address = step(page), page.url
+    page.locator("#knob-batch").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("was => location.href !== was", arg=address)
+    page.wait_for_selector(PROVEN)
+    assert step(page) != before
+    assert "training.global_batch=96" in page.url
+    assert "global_batch: 96" in (page.locator("#yaml").text_content() or "")
+    focused = page.evaluate("document.activeElement.id")
+    assert focused == "knob-batch", "the slider keeps the focus"
+    page.go_back()
+    page.wait_for_selector(PROVEN)
+    page.wait_for_function("was => location.href === was", arg=address)
+    page.wait_for_function(
+        "was => document.querySelector('.facts dd').textContent === was", arg=before
+    )
+
+
+@pytest.mark.slow
+def test_every_slider_is_answered(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    names = page.locator(".slider").evaluate_all("all => all.map(e => e.dataset.knob)")
+    assert set(names) == {
+        *("gpus", "memory", "bandwidth", "batch", "sequence", "risk", "tolerance")
+    }
+    for name in names:
+        address = page.url
+        page.locator(f"#knob-{name}").focus()
+        page.keyboard.press("ArrowLeft" if name != "gpus" else "ArrowRight")
+        page.wait_for_function("was => location.href !== was", arg=address)
+        page.wait_for_selector("#stop", state="hidden")
+        assert page.locator("#title").inner_text()
+
+
+@pytest.mark.slow
+def test_a_repair_that_is_clicked_solves(visit: OpenAddress) -> None:
+    page = visit(TIGHT, WIDE)
+    page.wait_for_selector("#repairs li")
+    assert "No plan fits" in page.locator("#status").inner_text()
+    assert "pins.zero" in page.locator("#verdict").inner_text()
+    assert page.locator("#why").count() == 1, "the conflict is told"
+    page.locator("#repairs button").first.click()
+    page.wait_for_selector(PROVEN)
+    assert "pins.zero=1" in page.url
+    assert not page.locator("#repairs").is_visible()
+
+
+@pytest.mark.slow
+def test_a_decision_that_is_clicked_is_pinned(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    pin = page.locator(".pin").first
+    name = pin.inner_text().split()[0]
+    pin.click()
+    page.wait_for_function(f"() => location.search.includes('pins.{name}=')")
+    page.wait_for_selector(f".pin[aria-pressed=true]:has-text('{name}')")
+    page.locator(".pin[aria-pressed=true]").first.click()
+    page.wait_for_function(f"() => !location.search.includes('pins.{name}=')")
+
+
+@pytest.mark.slow
+def test_lists_and_pasted_text_change_the_spec(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    page.locator("#model").select_option("llama2-7b")
+    page.wait_for_selector("#title:has-text('llama2-7b')")
+    page.locator("#model").select_option("gpt2-xl")
+    page.wait_for_selector("#status:has-text('learned_positions')")
+    assert page.locator("#model").input_value() == "llama2-7b", "as the spec has it"
+    page.locator("#cluster").select_option("dgx-a100")
+    page.wait_for_selector("#title:has-text('dgx-a100')")
+    assert "16 x" in page.locator("#title").inner_text(), "as many GPUs as before"
+    page.locator("#paste summary").click()
+    text = "model: gpt-1.3b\ncluster: h100-nvlink-2\n"
+    text += "training: {seq_len: 1024, global_batch: 16}\n"
+    page.locator("#text").fill(text)
+    page.locator("#read").click()
+    page.wait_for_selector("#title:has-text('h100-nvlink-2')")
+    page.wait_for_selector(PROVEN)
+    page.locator("#text").fill("model: /etc/passwd\ncluster: dgx-a100\n")
+    page.locator("#read").click()
+    page.wait_for_selector("#read-notes .warn")
+
+
+@pytest.mark.slow
+def test_what_is_saved_is_what_is_shown(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    with page.expect_download() as own:
+        page.get_by_role("button", name="Save the spec").click()
+    assert own.value.suggested_filename == "spec.yaml"
+    assert own.value.path().read_text() == page.locator("#yaml").text_content()
+    with page.expect_download() as trace:
+        page.get_by_role("button", name="Trace").click()
+    assert "traceEvents" in trace.value.path().read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", [SMALL, TIGHT])
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_nothing_reaches_beyond_the_page(
+    visit: OpenAddress, query: str, size: tuple[int, int]
+) -> None:
+    page = visit(query, size)
+    page.wait_for_selector(PROVEN if query == SMALL else "#repairs li")
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= size[0]
+    outside = page.evaluate(
+        "[...document.querySelectorAll('svg text')].filter(e => "
+        "e.getBoundingClientRect().right > innerWidth).map(e => e.textContent)"
+    )
+    assert outside == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", [SMALL, TIGHT])
+def test_everything_has_a_name_and_is_reached_by_keys(
+    visit: OpenAddress, query: str
+) -> None:
+    page = visit(query, WIDE)
+    page.wait_for_selector(PROVEN if query == SMALL else "#repairs li")
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('button, select, input, textarea, [role=group],"
+        "[role=img], [role=region], pre')].filter(e => !(e.getAttribute('aria-label') "
+        "|| e.textContent.trim() && e.tagName === 'BUTTON' || e.labels?.length))"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    page.evaluate("document.activeElement.blur()")
+    wanted = {"start", "model", "cluster", "framework", "knob-gpus", "knob-batch"}
+    met: set[str] = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        met.add(
+            page.evaluate("document.activeElement.id || document.activeElement.tagName")
+        )
+    assert wanted | {"SUMMARY", "BUTTON", "A"} <= met
