@@ -35,7 +35,7 @@ def test_a_matrix_is_the_machine() -> None:
     found, asked = pasted("topo.txt", gpu="a100-sxm-80gb")
     assert found.kind == "nvidia_smi"
     cluster = {"nvidia_smi": str(DATA / "topo.txt"), "gpu": "a100-sxm-80gb"}
-    by_file = mw.load({**SMALL, "cluster": cluster})
+    by_file = mw.load({**SMALL, "cluster": cluster}, mw.Spec)
     assert asked.spec.cluster.topology.links == by_file.cluster.topology.links
     assert asked.spec.cluster.topology.scale_out is not None, "so that it can grow"
 
@@ -49,7 +49,7 @@ def test_a_fabric_joins_the_machine_that_is_there() -> None:
     found, asked = pasted("topology.conf")
     assert found.kind == "slurm"
     cluster = {"machine": "dgx-h100", "slurm": str(DATA / "topology.conf")}
-    by_file = mw.load({**SMALL, "cluster": cluster})
+    by_file = mw.load({**SMALL, "cluster": cluster}, mw.Spec)
     assert asked.spec.cluster.gpus == by_file.cluster.gpus
     assert asked.spec.cluster.levels == by_file.cluster.levels
 

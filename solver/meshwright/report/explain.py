@@ -27,11 +27,11 @@ from meshwright.results.explanation import (
     Conflict,
     Explanation,
     GapToBest,
-    Rank,
     Repair,
     Slack,
 )
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.rank import Rank
 from meshwright.rules.sums import SOURCE as ARITHMETIC
 
 MOST_REPAIRS = 8

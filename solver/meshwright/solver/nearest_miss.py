@@ -177,7 +177,9 @@ def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
 def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
     """Return the row that needs the least memory as a near miss."""
     spec = job.spec
-    can_split = np.flatnonzero(rows.pp <= spec.model.n_layers)
+    is_any = pinned_chunks(spec) is not None
+    parts = rows.pp if is_any else rows.pp * rows.vpp
+    can_split = np.flatnonzero(parts <= spec.model.n_layers)
     # On unlike parts, a plan with no stage on some part has no price.
     if not len(can_split) or job.gpu_kinds:
         return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)

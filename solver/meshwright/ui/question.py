@@ -12,6 +12,7 @@ from meshwright.loading.bundled_names import with_bundled_names
 from meshwright.loading.load import open_sections, resolve_names
 from meshwright.loading.source import open_source
 from meshwright.reading.guard import MAX_DEPTH, SPECS
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.ui.edits import Edit, Fields, edited
@@ -47,6 +48,9 @@ def read_question(body: Mapping[str, Any]) -> Question:
     if isinstance(spec, ServingSpec):
         told = "this page is for training; `meshwright solve` answers specs of serving"
         raise SpecError(f"inference: {told}")
+    if isinstance(spec, OpenSpec):
+        told = "this page asks about one cluster and one batch"
+        raise SpecError(f"open numbers: {told}; `meshwright solve` chooses among many")
     return Question(as_written(named), spec, tuple(notes))
 
 
