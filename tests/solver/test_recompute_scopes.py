@@ -11,10 +11,13 @@ from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Outcome
+from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from tests.solver.test_brute_force import compare
+
+BRIEF = Options(is_brief=True)
 
 ROOM = {"none": 5.0, "part": 3.4, "all": 2.4}
 """GiB of a GPU with room for all activations, for some, and for few."""
@@ -133,6 +136,22 @@ def test_pinned_counts_decide_the_layers_that_they_need() -> None:
     assert counts(best(solve(own))) == [(4, 4), (2, 2)]
     own = spec("megatron", 6.0, **pins, recompute_layers=[2, 1])
     assert counts(best(solve(own))) == [(5, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("memory_gib", [3.3, 3.4, 3.5, 3.55, 3.6, 6.0])
+def test_pinned_to_none_leaves_no_mode_that_recomputes_every_layer(
+    memory_gib: float,
+) -> None:
+    """A bound from such a row once closed all others, and the proof with them."""
+    free = solve(spec("megatron", memory_gib, recompute="none"), BRIEF)
+    own = solve(spec("megatron", memory_gib, recompute_layers=[0, 0]), BRIEF)
+    assert own.status == free.status
+    if free.best is not None:
+        assert own.best is not None
+        assert (own.best.step_s, counts(best(own))) == (
+            free.best.step_s,
+            counts(best(free)),
+        )
 
 
 def test_the_checker_refuses_what_the_framework_cannot_be_told() -> None:
