@@ -102,8 +102,8 @@ def _open_numbers(definitions: Schema) -> None:
     """Let the fields of a spec of training be open that `load` resolves to choices."""
     for name, field in (("Cluster", "count"), ("Training", "global_batch")):
         properties = definitions[name]["properties"]
-        told = {"description", "default"} & set(properties[field])
-        kept = {key: properties[field][key] for key in told}
+        fixed, told = properties[field], ("default", "description")
+        kept = {key: fixed[key] for key in told if key in fixed}
         properties[field] = {**OPEN_SCHEMA, **kept}
     definitions["Cluster"]["properties"]["choices"] = {
         "type": "array",
