@@ -53,6 +53,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         own["plan"]["stages"][0]["gpu"] = f"Xgpu{i}X"
         own["certificate"]["objective"] = "Xobjective0X"
         own["certificate"]["left_open"] = "Xopen0X"
+        own["certificate"]["tolerance_from"] = "Xsource0X"
         own["certificate"]["levels"] = ["Xlevel0X"]
     base = {"axes": {AXIS: "Xvalue2X"}, "conflict": []}
     miss = {"conflict": ["Xrule0X", "Xrule1X"], "sentence": "Xsentence0X"}

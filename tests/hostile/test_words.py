@@ -50,6 +50,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "schema": ("spec",),
     "compare-trace": ("modelled.json", "real.json"),
     "export": (SPEC, "-o", "files"),
+    "ui": (),
 }
 
 

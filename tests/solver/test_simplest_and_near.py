@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from meshwright.cost.profile import load_profile
@@ -90,7 +90,11 @@ def test_models_match_brute_force(spec: Spec, tolerance: float) -> None:
     compare(spec, tolerance)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much],
+)
 @given(specs(most_layers=8))
 def test_laws_of_tolerances(spec: Spec) -> None:
     """Without a tolerance the fastest plan wins; more is never less simple."""
