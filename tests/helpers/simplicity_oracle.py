@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.frameworks.base.selective import offered_sets
+from meshwright.plans.skeletons import SELECTIVE
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import NAMES, Splits, every_split
 
@@ -44,9 +46,16 @@ class Everything:
 
 
 def everything(spec: Spec, most_s: float = math.inf) -> Everything:
-    """Return every plan of a spec on a tree that takes no longer than `most_s`."""
-    result = Everything([], [], [])
+    """Return every plan of a spec on a tree that takes no longer than `most_s`.
+
+    Plans are left out that recompute modules which free no memory: a framework takes
+    them, but nobody runs them, and Meshwright does not offer them.
+    """
+    result, offered = Everything([], [], []), {*offered_sets(spec)}
     for own in every_split(spec, most_s):
+        is_selective = own.rows.recompute[0] == SELECTIVE
+        if is_selective and int(own.rows.recompute_modules[0]) not in offered:
+            continue
         decisions = tuple(int(getattr(own.rows, name)[0]) for name in DECISIONS)
         for index in range(len(own.step_s)):
             result.decisions.append(decisions)
