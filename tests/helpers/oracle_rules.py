@@ -25,6 +25,9 @@ from meshwright.topology.fabric import Place
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+ROUNDING = 1e-12
+"""Share of a step that rounding may add to it."""
+
 MODULES = {"__builtins__": {}, "max": max, "min": min, "sum": sum}
 
 
@@ -119,7 +122,9 @@ def _parts(one: Prices, layers: Ints, again: Ints, step_s: float) -> dict[str, f
     last = int(total(ends).argmax())
     result = {name: m * float(part[slowest]) for name, part in work.items()}
     busy, tail = sum(result.values()), float(total(ends)[last])
-    result["bubble"] = step_s - tail - busy
+    # Of a step without a bubble the rounding of its sum is left.
+    rest_s = step_s - tail - busy
+    result["bubble"] = 0.0 if abs(rest_s) < ROUNDING * step_s else rest_s
     for name, part in ends.items():
         result[name] = result.get(name, 0.0) + float(part[last])
     unused = ("cp", "ep", "zero", "offload", "host", "dp", "optimizer", "tp")

@@ -45,12 +45,24 @@ def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
         tp_s = parts.get("tp", 0.0)
         hidden_s = min(case.rates["tp_overlap"] * pieces * tp_s, own.matmuls, left_s)
         seen["tp"], left_s = tp_s - hidden_s, left_s - hidden_s
-    if "ep" in case.overlap:
+    if "ep" in case.overlap and _hides_experts(case):
         seen["ep"], left_s = _behind(parts.get("ep", 0.0), left_s, share)
     seen["zero"], left_s = _fetched(case, seen, left_s, share)
     seen["offload"], left_s = _behind(parts["offload"], left_s, share)
     wait_s = max(host_s - sum(seen.values()), 0.0)
     return Seen(seen | {"host": wait_s}, left_s + wait_s, wait_s)
+
+
+def _hides_experts(case: Case) -> bool:
+    """Megatron Core needs chunks in a pipeline, and experts that run once."""
+    plan = case.plan
+    if case.spec.framework != "megatron":
+        return True
+    again = {"none": False, "full": True}.get(plan.recompute)
+    if again is None:
+        again = "moe" in (plan.recompute_modules or "").split("+")
+    in_16_bits = plan.precision not in ("fp32", "tf32")
+    return (plan.pp == 1 or plan.vpp > 1) and not again and in_16_bits
 
 
 def _fetched(

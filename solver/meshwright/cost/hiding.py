@@ -18,7 +18,11 @@ from meshwright.cost.blocks import Block
 from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.job import Job
 from meshwright.cost.offload import Copies
-from meshwright.frameworks.base.registry import context_exchange_of, overlap_of
+from meshwright.frameworks.base.registry import (
+    context_exchange_of,
+    framework_of,
+    overlap_of,
+)
 from meshwright.plans.columns import Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
 
@@ -145,7 +149,8 @@ def _pass(
         hidden_tp_s = hidden_s(_hideable(job, rows) * tp_s, most_s, tp_share)
         tp_s, left_s = tp_s - hidden_tp_s, left_s - hidden_tp_s
     if "ep" in overlap:
-        hidden_ep_s = hidden_s(ep_s, left_s, share)
+        may_hide_s = framework_of(job.spec).hides_experts(rows) * ep_s
+        hidden_ep_s = hidden_s(may_hide_s, left_s, share)
         ep_s, left_s = ep_s - hidden_ep_s, left_s - hidden_ep_s
     zero_s, copies_s, left_s = exposed_in_turn_s(
         fetched.may_hide_s, copies_s, left_s, share

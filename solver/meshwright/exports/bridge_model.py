@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.exports.context_exchange import cp_comm_type
 from meshwright.exports.files import Setting
+from meshwright.exports.hidden_experts import hides_experts
 from meshwright.exports.megatron import GROUP, layout, microbatch_group
 from meshwright.exports.target import recomputed_layers
 from meshwright.frameworks.base.registry import fused_of, overlap_of
@@ -36,7 +37,7 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("cross_entropy_loss_fusion", fused, "training.fused")
     if "tp" in overlap_of(spec) and plan.tp > 1 and plan.sequence_parallel:
         yield Setting("tp_comm_overlap", True, "training.overlap.tp")
-    if "ep" in overlap_of(spec) and plan.ep > 1:
+    if hides_experts(spec, plan):
         name = "overlap_moe_expert_parallel_comm"
         yield Setting(name, True, "training.overlap.ep")
     if plan.vpp > 1:

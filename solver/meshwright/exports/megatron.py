@@ -20,7 +20,6 @@ from meshwright.exports.unsaid import unsaid
 from meshwright.frameworks.base.registry import (
     attention_kernel_of,
     fused_of,
-    overlap_of,
 )
 from meshwright.plans.plan import Plan
 from meshwright.spec.microbatch_groups import group_size
@@ -43,8 +42,6 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
         sentence = f"{spec.training.attention}: Transformer Engine has later kernels"
         check = "transformer_engine/pytorch/attention: FlashAttentionUtils"
         yield Refusal("training.attention", sentence, check)
-    if "ep" in overlap_of(spec) and plan.ep > 1:
-        yield from _expert_overlap_refusals(plan)
     yield from state_refusals(spec, plan)
 
 
@@ -58,18 +55,6 @@ def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
     elif len({*recomputed}) > 1 or recomputed[0] % plan.vpp:
         sentence = f"full on {said}: recompute_num_layers is one number for all stages"
         yield Refusal("recompute", sentence, CONFIG)
-
-
-def _expert_overlap_refusals(plan: Plan) -> Iterator[Refusal]:
-    """Yield what experts' messages cannot hide beside."""
-    field = "training.overlap.ep"
-    modules = plan.recompute_modules.split("+") if plan.recompute_modules else []
-    if plan.recompute == "full" or "moe" in modules:
-        yield Refusal(field, "beside recomputation of experts", CONFIG)
-    if plan.pp > 1 and plan.vpp == 1:
-        yield Refusal(field, "beside stages of one chunk each", CONFIG)
-    if plan.precision in ("fp32", "tf32"):
-        yield Refusal(field, f"in {plan.precision}: bf16 or fp16", CONFIG)
 
 
 def arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:

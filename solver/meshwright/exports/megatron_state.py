@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.files import Setting
+from meshwright.exports.hidden_experts import hides_experts
 from meshwright.exports.refusals import Refusal
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.small_state import special_state
@@ -12,7 +13,7 @@ from meshwright.imports.options import megatron_kernels as options
 from meshwright.imports.options.megatron_state import SHARDING
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Overlaps, Training
+from meshwright.spec.training import Training
 
 OPTIMIZERS = {own: word for word, own in options.OPTIMIZERS.items()}
 STRATEGIES = {stage: word for word, stage in SHARDING.items()}
@@ -62,7 +63,7 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         "--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer"
     )
     yield from _sharding(plan)
-    yield from _overlap(overlap_of(spec), plan)
+    yield from _overlap(spec, plan)
     if is_precision_aware(spec.training):
         why = "training.moments, training.master_weights"
         yield Setting("--use-precision-aware-optimizer", why=why)
@@ -99,15 +100,16 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
             )
 
 
-def _overlap(overlap: Overlaps, plan: Plan) -> Iterator[Setting]:
+def _overlap(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield what hides which traffic; Megatron-LM's gathers need reductions."""
+    overlap = overlap_of(spec)
     if "gradients" in overlap and (plan.zero >= 1 or plan.dp_replicate > 1):
         yield Setting("--overlap-grad-reduce", why="training.overlap.gradients")
         if "parameters" in overlap and plan.zero >= 1:
             yield Setting("--overlap-param-gather", why="training.overlap.parameters")
     if "tp" in overlap and plan.tp > 1 and plan.sequence_parallel:
         yield Setting("--tp-comm-overlap", why="training.overlap.tp")
-    if "ep" in overlap and plan.ep > 1:
+    if hides_experts(spec, plan):
         why = "training.overlap.ep"
         yield Setting("--overlap-moe-expert-parallel-comm", why=why)
     if "pp" not in overlap and plan.vpp > 1:

@@ -62,6 +62,7 @@ FRAMEWORK = Framework(
     # `--overlap-grad-reduce` and `--overlap-param-gather`, which our launches have; of
     # interleaved stages Megatron-LM's default
     overlap=frozenset({"gradients", "parameters", "pp"}),
+    hides_experts=limits.hides_experts,
     asks_overlap=True,  # both are off unless given
     joins_norms=True,
     has_gradient_buffers=True,

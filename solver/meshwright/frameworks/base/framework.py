@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
+import numpy as np
+
 from meshwright.frameworks.base.limiting_field import limiting
 from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
 from meshwright.frameworks.base.recompute_scope import (
@@ -17,7 +19,9 @@ from meshwright.frameworks.base.recompute_scope import (
     IN_SEGMENTS,
     RecomputeScope,
 )
+from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import RecomputeMode
 from meshwright.spec.training import (
     AttentionKernel,
@@ -62,6 +66,11 @@ EAGER_LOSS_BYTES = 12
 In Megatron-LM and its forks for DeepSpeed they are a copy of the logits, the copy less
 its maximum, and the exponentials; in the backward of PyTorch the saved logarithms,
 their gradient, and the gradient of the fp32 copy."""
+
+
+def every_row(rows: Skeletons) -> Bools:
+    """Return that every row does."""
+    return np.full(len(rows), True)
 
 
 @dataclass(frozen=True)
@@ -192,6 +201,8 @@ class Framework:
     overlap: Overlaps = frozenset({"gradients", "parameters"})
     """Traffic that hides behind compute unless a spec says otherwise: what the launches
     that we write ask of the framework."""
+    hides_experts: Callable[[Skeletons], Bools] = every_row
+    """Which rows may hide messages of experts, where a spec says that they hide."""
     asks_overlap: bool = False
     """Whether gradients and weights hide only where a launch asks for it."""
     has_plain_norm: bool = False

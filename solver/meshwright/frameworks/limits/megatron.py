@@ -24,13 +24,21 @@ from meshwright.frameworks.base.shared_rules import (
 )
 from meshwright.frameworks.base.small_state import special_state
 from meshwright.plans.columns import Bools
-from meshwright.plans.recomputation import LAYERNORM, MOE_ACT, SET_BITS
+from meshwright.plans.recomputation import LAYERNORM, MOE, MOE_ACT, SET_BITS
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import KEEPS_ALL, OPTIMIZER, SELECTIVE, Skeletons
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    NONE,
+    OPTIMIZER,
+    SELECTIVE,
+    Skeletons,
+)
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 
 VERSION = "megatron-core 0.19.2"
+
+_32_BITS = [PRECISIONS.index(name) for name in ("fp32", "tf32")]
 
 OWN_WORDS = {
     "heads_divisible": Words(
@@ -73,6 +81,20 @@ def _keeps_small_state(spec: Spec, rows: Skeletons) -> Bools:
     has_precise_optimizer = bool(special_state(spec.training) - {"fp8_weights"})
     stays = (rows.offload == KEEPS_ALL) | (not has_precise_optimizer)
     return np.asarray((rows.zero >= 1) & stays)
+
+
+def hides_experts(rows: Skeletons) -> Bools:
+    """Return whether messages of experts may hide behind another micro-batch.
+
+    Stages of a pipeline then have several chunks, and neither layers nor experts are
+    recomputed as a whole (megatron-core 0.19.2 transformer_config.py: __post_init__,
+    overlap_moe_expert_parallel_comm).
+    """
+    repeats_experts = (SET_BITS[rows.recompute_modules] & MOE) > 0
+    repeats_layers = rows.recompute != NONE
+    is_whole = np.where(rows.recompute == SELECTIVE, repeats_experts, repeats_layers)
+    has_chunks = (rows.pp == 1) | (rows.vpp > 1)
+    return np.asarray(has_chunks & ~is_whole & ~np.isin(rows.precision, _32_BITS))
 
 
 DEGREE_RULES = (
