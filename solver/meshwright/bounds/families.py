@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.bounds.integer_costs import zero_costs
+from meshwright.bounds.known_fits import KnownFits
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import with_times
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
-from meshwright.plans.columns import Bools, Floats, Ints, ranges
+from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import KEEPS_ALL
 
 AT_ONCE = 50_000
@@ -33,6 +34,10 @@ class Families:
     """Skeletons of the family."""
     lower: Floats
     """Lower bound on the ticks of every skeleton of the family, memory left aside."""
+    number: Ints
+    """Number of the family among all that `fits` is about."""
+    fits: KnownFits
+    """Which skeletons fit in memory, as far as that was asked."""
 
     def __len__(self) -> int:
         """Return the number of families."""
@@ -49,7 +54,8 @@ class Families:
         """Return the families of the part of the lattice that has some degrees."""
         kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
         count = self.count[kept]
-        return Families(np.cumsum(count) - count, count, self.lower[kept])
+        start, lower = np.cumsum(count) - count, self.lower[kept]
+        return Families(start, count, lower, self.number[kept], self.fits)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
         """Return the same with new bounds where the present ones are up to `most`.
@@ -62,9 +68,19 @@ class Families:
         lower[near] = np.maximum(lower[near], _bounds_in_parts(job, first))
         return replace(self, lower=lower)
 
-    def rows(self, index: Ints) -> Ints:
-        """Return the unplaced skeletons of some families."""
-        return ranges(self.start[index], self.count[index])
+    def on(self, job: Job) -> Families:
+        """Return the same on the GPUs of a job, by what is known to fit if that helps.
+
+        `job` differs from that of the families in links and memory alone.
+        """
+        if self.fits.covers(job):
+            return self
+        return replace(self, number=np.arange(len(self)), fits=KnownFits(job, len(self)))
+
+    def rows(self, lattice: Lattice, index: Ints) -> Ints:
+        """Return the unplaced skeletons of some families that may fit in memory."""
+        start, count = self.start[index], self.count[index]
+        return self.fits.rows(lattice, self.number[index], start, count)
 
 
 def find_families(job: Job, lattice: Lattice) -> Families:
@@ -80,7 +96,9 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         count = unplaced.legal.run_counts(unplaced.recompute_ways)
         first = unplaced.take(np.cumsum(count) - count)
-    return Families(np.cumsum(count) - count, count, _bounds_in_parts(job, first))
+    start, lower = np.cumsum(count) - count, _bounds_in_parts(job, first)
+    number, fits = np.arange(len(start)), KnownFits(job, len(start))
+    return Families(start, count, lower, number, fits)
 
 
 def _bounds_in_parts(job: Job, first: UnplacedSkeletons) -> Floats:

@@ -40,7 +40,7 @@ class LegalWays:
         """Return the number of skeletons."""
         return int(self._ends[-1]) if len(self.pattern) else 0
 
-    @property
+    @cached_property
     def counts(self) -> Ints:
         """Return how many skeletons each base skeleton has."""
         return np.asarray(self.allowed.sum(axis=1)[self.pattern])

@@ -20,7 +20,7 @@ from meshwright.solver.nearest_miss import nearest_legal
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
-from meshwright.solver.safety import safety_choices
+from meshwright.solver.safety import roomiest_gib, safety_choices
 from meshwright.spec.spec import Spec
 
 EFFORT_OF_TECHNIQUES = 0.25
@@ -49,7 +49,8 @@ def solve(
         outcome = _best_arrangement(spec, options, deadline)
     else:
         options.on_progress("enumerating the lattice")
-        prepared = prepared or prepare(options.profile.job(spec))
+        most_gib = roomiest_gib(spec) if options.is_safety else 0.0
+        prepared = prepared or prepare(options.profile.job(spec), most_gib)
         outcome = _solve(prepared, options, deadline)
         outcome = _with_safety(outcome, prepared, options, deadline)
     # An interrupt has done its work: the outcome found so far is returned.

@@ -32,8 +32,8 @@ class Prepared:
 
         Neither skeletons nor bounds of families depend on the usable memory.
         """
-        spec = with_risk(self.job.spec, oom_risk)
-        return replace(self, job=replace(self.job, spec=spec))
+        job = replace(self.job, spec=with_risk(self.job.spec, oom_risk))
+        return replace(self, job=job, families=self.families.on(job))
 
     def against(self, known_s: float) -> Prepared:
         """Return the same, its families that may beat a step time bounded again.
@@ -58,10 +58,18 @@ class Prepared:
         job = make_job(spec, self.job.efficiency)
         lattice = replace(self.lattice, fabric=job.fabric, table=MeshTable(job))
         families = replace(self.families, lower=self.families.lower / speedup)
-        return Prepared(job, lattice, families)
+        return Prepared(job, lattice, families.on(job))
 
 
-def prepare(job: Job) -> Prepared:
-    """Return a job with its lattice and the bounds of its families."""
+def prepare(job: Job, most_gib: float = 0.0) -> Prepared:
+    """Return a job with its lattice and the bounds of its families.
+
+    `most_gib` is the most usable memory with which the same will be asked again.
+    """
     lattice = build_lattice(job)
-    return Prepared(job, lattice, find_families(job, lattice))
+    families = find_families(job, lattice)
+    if most_gib > job.spec.usable_gib:
+        limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
+        roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))
+        families = families.on(roomy)
+    return Prepared(job, lattice, families)
