@@ -55,6 +55,14 @@ class LegalWays:
         counts = by_run[self.pattern].ravel()
         return np.asarray(counts[counts > 0])
 
+    def plainest(self, number: Ints, size: int) -> Ints:
+        """Return the least number in the run of `size` ways that each number is in."""
+        patterns, ways = self.allowed.shape
+        first = self.allowed.reshape(patterns, ways // size, size).argmax(axis=2)
+        run = number // size
+        runs = ways // size
+        return np.asarray(run * size + first[self.pattern[run // runs], run % runs])
+
     def numbers(self) -> Ints:
         """Return the numbers of all skeletons, least first."""
         first, ways = self._listed

@@ -59,6 +59,15 @@ class UnplacedSkeletons:
             legal=replace(self.legal, pattern=self.legal.pattern[kept]),
         )
 
+    def plainest(self, ways: int) -> tuple[UnplacedSkeletons, Ints]:
+        """Return the first skeleton of each run of ways, and the run of each skeleton.
+
+        A run is `ways_to_free` or `recompute_ways` long.
+        """
+        one_of_each, run = np.unique(self.number // ways, return_inverse=True)
+        plain = self.legal.plainest(one_of_each * ways, ways)
+        return replace(self, taken=plain), run
+
     @cached_property
     def number(self) -> Ints:
         """Return the number of each skeleton."""
