@@ -35,7 +35,7 @@ def check_families(job: Job) -> None:
     if not len(lattice):
         return
     families = find_families(job, lattice)
-    index = families.rows(np.arange(len(families)))
+    index = ranges(families.start, families.count)
     np.testing.assert_array_equal(index, np.arange(len(lattice)))
     own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model.n_layers)
     assert (families.lower.repeat(families.count) <= own).all()

@@ -186,7 +186,7 @@ class _Search:
         job, lattice = self._job, self._lattice
         first = lattice.take(families.start[index])
         self.no_memory += int(first.copies[first.degree] @ families.count[index])
-        index = families.rows(lattice, index)
+        index = families.fitting(lattice, index)
         part = lattice.take(index)
         memory = MemoryFit(job, part)
         fitting = np.flatnonzero(families.fits.keep(job, memory))

@@ -13,6 +13,7 @@ from meshwright.bounds.integer_costs import zero_costs
 from meshwright.bounds.known_fits import KnownFits
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import with_times
+from meshwright.bounds.state_fit import families_fit
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
@@ -53,9 +54,18 @@ class Families:
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
         """Return the families of the part of the lattice that has some degrees."""
         kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
-        count = self.count[kept]
-        start, lower = np.cumsum(count) - count, self.lower[kept]
-        return Families(start, count, lower, self.number[kept], self.fits)
+        part = self._take(kept)
+        start = lattice.unplaced.places_among(has_degree, part.start)
+        return replace(part, start=start)
+
+    def where_state_fits(self, lattice: Lattice) -> Families:
+        """Return the families that fit in memory if they hold nothing but state."""
+        first = lattice.unplaced.take(self.start)
+        return self._take(np.flatnonzero(families_fit(self.fits.job, first)))
+
+    def _take(self, index: Ints) -> Families:
+        columns = (self.start, self.count, self.lower, self.number)
+        return Families(*(column[index] for column in columns), self.fits)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
         """Return the same with new bounds where the present ones are up to `most`.
@@ -68,16 +78,15 @@ class Families:
         lower[near] = np.maximum(lower[near], _bounds_in_parts(job, first))
         return replace(self, lower=lower)
 
-    def on(self, job: Job) -> Families:
-        """Return the same on the GPUs of a job, by what is known to fit if that helps.
+    def fitting_on(self, job: Job) -> Families:
+        """Return the same of which nothing is known yet.
 
-        `job` differs from that of the families in links and memory alone.
+        `job` has the most memory that is asked for.
         """
-        if self.fits.covers(job):
-            return self
-        return replace(self, number=np.arange(len(self)), fits=KnownFits(job, len(self)))
+        fits = KnownFits(job, len(self))
+        return replace(self, number=np.arange(len(self)), fits=fits)
 
-    def rows(self, lattice: Lattice, index: Ints) -> Ints:
+    def fitting(self, lattice: Lattice, index: Ints) -> Ints:
         """Return the unplaced skeletons of some families that may fit in memory."""
         start, count = self.start[index], self.count[index]
         return self.fits.rows(lattice, self.number[index], start, count)

@@ -27,7 +27,8 @@ class KnownFits:
 
     def __init__(self, job: Job, families: int) -> None:
         """Know nothing yet of any family; `job` has the most memory that is asked."""
-        self._job = job
+        self.job = job
+        """The job on whose GPUs all of them fit."""
         self._first = np.full(families, NOT_KNOWN, dtype=np.int64)
         """Where the places of each family start."""
         self._count = np.zeros(families, dtype=np.int64)
@@ -35,7 +36,7 @@ class KnownFits:
 
     def covers(self, job: Job) -> bool:
         """Return whether all that fits on the GPUs of another job is known here."""
-        pairs = zip(_room(job), _room(self._job), strict=True)
+        pairs = zip(_room(job), _room(self.job), strict=True)
         return all(own <= most for own, most in pairs)
 
     def rows(self, lattice: Lattice, family: Ints, start: Ints, count: Ints) -> Ints:
@@ -51,15 +52,15 @@ class KnownFits:
 
     def keep(self, job: Job, memory: MemoryFit) -> Bools:
         """Return which skeletons that fit here fit on the GPUs of a job too."""
-        if _room(job) == _room(self._job):
+        if _room(job) == _room(self.job):
             return np.ones(len(memory), dtype=bool)
         return memory.is_fitting()
 
     def _find(self, lattice: Lattice, family: Ints, start: Ints, count: Ints) -> None:
         """Find out which skeletons of some families fit."""
         row = ranges(start, count)
-        row = row[state_fits(self._job, lattice.take(row))]
-        row = row[MemoryFit(self._job, lattice.take(row)).is_fitting()]
+        row = row[state_fits(self.job, lattice.take(row))]
+        row = row[MemoryFit(self.job, lattice.take(row)).is_fitting()]
         own = np.searchsorted(start, row, side="right") - 1
         self._count[family] = np.bincount(own, minlength=len(family))
         ends = np.cumsum(self._count[family])

@@ -100,6 +100,7 @@ class Explainer:
         """Return what sets the degrees of the best plan, and what changes are worth."""
         best = outcome.best
         assert best is not None
+        prepared = prepared and prepared.where_state_fits
         solve_at = solver_at(spec, prepared, self._solve_briefly)
         solve_near = partial(self._solve_near, best.plan)
         freed = without_each(spec, solve_near)
@@ -144,7 +145,12 @@ class Explainer:
             lambda: {
                 "standing": rank(self._job(spec), priced.step_s),
                 "helps": tuple(self._open_fields(asked, plan, priced)),
-                **near_decisions(self._options, priced.plan, best.best, prepared),
+                **near_decisions(
+                    self._options,
+                    priced.plan,
+                    best.best,
+                    prepared and prepared.where_state_fits,
+                ),
             },
         )
 

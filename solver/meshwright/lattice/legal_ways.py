@@ -59,9 +59,15 @@ class LegalWays:
         """Return the least number in the run of `size` ways that each number is in."""
         patterns, ways = self.allowed.shape
         first = self.allowed.reshape(patterns, ways // size, size).argmax(axis=2)
-        run = number // size
-        runs = ways // size
+        run, runs = number // size, ways // size
         return np.asarray(run * size + first[self.pattern[run // runs], run % runs])
+
+    def has_any(self, number: Ints, size: int) -> Bools:
+        """Return whether any way is legal in the run that each number is in."""
+        patterns, ways = self.allowed.shape
+        legal = self.allowed.reshape(patterns, ways // size, size).any(axis=2)
+        run, runs = number // size, ways // size
+        return np.asarray(legal[self.pattern[run // runs], run % runs])
 
     def numbers(self) -> Ints:
         """Return the numbers of all skeletons, least first."""

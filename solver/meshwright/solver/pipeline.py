@@ -100,7 +100,9 @@ def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
         if not options.is_by_kind or outcome.best is None:
             return outcome
         brief = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES)
-        kinds = tuple(_by_techniques(prepared, brief, deadline, outcome))
+        kinds = tuple(
+            _by_techniques(prepared.where_state_fits, brief, deadline, outcome)
+        )
         return outcome.model_copy(update={"by_kind": kinds})
 
 
@@ -112,7 +114,7 @@ def _with_safety(
     if best is None or not options.is_safety:
         return outcome
     options.on_progress("comparing risks of running out of memory")
-    choices = safety_choices(prepared, options, deadline, best)
+    choices = safety_choices(prepared.where_state_fits, options, deadline, best)
     return options.interrupt.unless_asked(
         lambda: outcome.model_copy(update={"safety": tuple(choices)}), outcome
     )
