@@ -63,7 +63,18 @@ try:
 except ImportError:
     from ortools.sat.python import cp_model as cp_model
 
-CpModel = cp_model.CpModel
+
+class CpModel(cp_model.CpModel):
+    """A model without the camel-case names of older releases.
+
+    A model gets some sixty of them as attributes, which takes as long as to build and
+    solve a small one.
+    """
+
+    def _add_pre_pep8_methods(self) -> None:
+        """Add none."""
+
+
 CpSolver = cp_model.CpSolver
 Domain = cp_model.Domain
 IntVar = cp_model.IntVar
