@@ -18,7 +18,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
-from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.plans.skeletons import KEEPS_ALL
 
 AT_ONCE = 50_000
@@ -65,7 +65,7 @@ class Families:
 
     def _take(self, index: Ints) -> Families:
         columns = (self.start, self.count, self.lower, self.number)
-        return Families(*(column[index] for column in columns), self.fits)
+        return Families(*take(columns, index), self.fits)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
         """Return the same with new bounds where the present ones are up to `most`.
@@ -92,8 +92,12 @@ class Families:
         return self.fits.rows(lattice, self.number[index], start, count)
 
 
-def find_families(job: Job, lattice: Lattice) -> Families:
+def find_families(
+    job: Job, lattice: Lattice, *, where_state_fits: bool = False
+) -> Families:
     """Return the families of a lattice, each with its bound.
+
+    If asked for, they are only those that fit in memory if they hold nothing but state.
 
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
@@ -105,8 +109,15 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         count = unplaced.legal.run_counts(unplaced.recompute_ways)
         first = unplaced.take(np.cumsum(count) - count)
-    start, lower = np.cumsum(count) - count, _bounds_in_parts(job, first)
-    number, fits = np.arange(len(start)), KnownFits(job, len(start))
+    start, number = np.cumsum(count) - count, np.arange(len(count))
+    fits = KnownFits(job, len(count))
+    if where_state_fits:
+        kept = np.flatnonzero(families_fit(job, first))
+        first, start, count, number = (
+            first.take(kept),
+            *take((start, count, number), kept),
+        )
+    lower = _bounds_in_parts(job, first)
     return Families(start, count, lower, number, fits)
 
 

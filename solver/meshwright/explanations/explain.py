@@ -202,7 +202,8 @@ class Explainer:
         """
         if spec.cluster.parts:
             return self._solve_briefly(spec)
-        start = prepared or prepare(self._options.profile.job(spec))
+        job = self._options.profile.job(spec)
+        start = prepared or prepare(job, where_state_fits=True)
         known_s = known_step_s(start.job, plan)
         if prepared is not None and math.isfinite(known_s):
             start = start.against(known_s)

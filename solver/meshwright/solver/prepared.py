@@ -75,13 +75,16 @@ class Prepared:
         return self.families.fits.covers(job)
 
 
-def prepare(job: Job, most_gib: float = 0.0) -> Prepared:
+def prepare(
+    job: Job, most_gib: float = 0.0, *, where_state_fits: bool = False
+) -> Prepared:
     """Return a job with its lattice and the bounds of its families.
 
-    `most_gib` is the most usable memory with which the same will be asked again.
+    `most_gib` is the most usable memory with which the same will be asked again. See
+    `Prepared.where_state_fits` for leaving families out at once.
     """
     lattice = build_lattice(job)
-    families = find_families(job, lattice)
+    families = find_families(job, lattice, where_state_fits=where_state_fits)
     if most_gib > job.spec.usable_gib:
         limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
         roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))
