@@ -19,7 +19,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice import mesh_enumeration
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_enumeration import AT_ONCE, enumerate_meshes, listed
-from meshwright.plans.columns import SPARSE, Floats, representatives
+from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.topology.level_fabric import LevelFabric
