@@ -63,9 +63,9 @@ def test_no_split_goes_below(
 
 
 def test_it_is_exact_where_stages_are_alike_and_even() -> None:
-    amounts = {"fill": StageAmount(5, 3, 2), "pace": StageAmount(1, 7, 4)}
     stage = StageChoice(
-        **amounts,
+        fill=StageAmount(5, 3, 2),
+        pace=StageAmount(1, 7, 4),
         sync=StageAmount(2, 1),
         memory=StageAmount(0, 4, -3),
         capacity=10,

@@ -40,7 +40,7 @@ def families_fit(job: Job, first: UnplacedSkeletons) -> Bools:
     """
     if job.gpu_kinds:
         return np.ones(len(first), dtype=bool)
-    one_of_each, inverse = distinct(first.state_columns)
+    one_of_each, inverse = distinct([*first.state_columns])
     ways, which = first.take(one_of_each).ways_to_offload()
     found = np.zeros(len(one_of_each), dtype=bool)
     found[which[_fits(job, ways.rows)]] = True

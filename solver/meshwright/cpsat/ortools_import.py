@@ -63,8 +63,15 @@ try:
 except ImportError:
     from ortools.sat.python import cp_model as cp_model
 
+CpModel = cp_model.CpModel
+CpSolver = cp_model.CpSolver
+Domain = cp_model.Domain
+IntVar = cp_model.IntVar
+LinearExpr = cp_model.LinearExpr
+LinearExprT = cp_model.LinearExprT
 
-class CpModel(cp_model.CpModel):
+
+class _Model(CpModel):
     """A model without the camel-case names of older releases.
 
     A model gets some sixty of them as attributes, which takes as long as to build and
@@ -75,8 +82,6 @@ class CpModel(cp_model.CpModel):
         """Add none."""
 
 
-CpSolver = cp_model.CpSolver
-Domain = cp_model.Domain
-IntVar = cp_model.IntVar
-LinearExpr = cp_model.LinearExpr
-LinearExprT = cp_model.LinearExprT
+def new_model() -> CpModel:
+    """Return an empty model."""
+    return _Model()

@@ -65,7 +65,8 @@ class LegalWays:
     def has_any(self, number: Ints, size: int) -> Bools:
         """Return whether any way is legal in the run that each number is in."""
         patterns, ways = self.allowed.shape
-        legal = self.allowed.reshape(patterns, ways // size, size).any(axis=2)
+        by_run = self.allowed.reshape(patterns, ways // size, size)
+        legal = np.asarray(by_run.any(axis=2))
         run, runs = number // size, ways // size
         return np.asarray(legal[self.pattern[run // runs], run % runs])
 
