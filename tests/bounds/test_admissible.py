@@ -19,7 +19,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.lattice import mesh_enumeration
 from meshwright.lattice.lattice import build_lattice
 from meshwright.lattice.mesh_enumeration import AT_ONCE, enumerate_meshes, listed
-from meshwright.plans.columns import SPARSE, Floats, representatives
+from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.topology.level_fabric import LevelFabric
@@ -35,7 +35,7 @@ def check_families(job: Job) -> None:
     if not len(lattice):
         return
     families = find_families(job, lattice)
-    index = families.rows(np.arange(len(families)))
+    index = ranges(families.start, families.count)
     np.testing.assert_array_equal(index, np.arange(len(lattice)))
     own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model.n_layers)
     assert (families.lower.repeat(families.count) <= own).all()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from meshwright.cost.job import make_job
+from meshwright.explanations.changed_spec import with_memory
 from meshwright.explanations.marginal_values import MORE, _hardware_changes
 from meshwright.lattice.mesh_table import has_mesh_rules
 from meshwright.loading.load import load_spec
@@ -13,7 +14,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import prepare
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, with_risk
 from tests.helpers.irregular import irregular_specs
 from tests.helpers.strategies import specs
 
@@ -28,7 +29,7 @@ def best_of(outcome: Outcome) -> tuple[object, ...]:
 def compare(spec: Spec) -> None:
     job = make_job(spec)
     assume(not has_mesh_rules(job))
-    prepared = prepare(job)
+    prepared = prepare(job, MORE * spec.usable_gib)
     for more in _hardware_changes(spec):
         if more.link_speedup is None:
             continue
@@ -36,6 +37,10 @@ def compare(spec: Spec) -> None:
         assert start is not None
         afresh = solve(more.spec, BRIEFLY)
         assert best_of(solve(more.spec, BRIEFLY, start)) == best_of(afresh)
+        fewer = prepared.where_state_fits.on_better_hardware(
+            more.spec, more.link_speedup
+        )
+        assert best_of(solve(more.spec, BRIEFLY, fewer)) == best_of(afresh)
 
 
 @pytest.mark.slow
@@ -55,7 +60,7 @@ def test_so_they_have_on_irregular_hosts(spec: Spec) -> None:
 @pytest.mark.parametrize("name", ["llama3-70b-128xa100", "mixtral-8x7b-64xh100"])
 def test_bounds_of_families_hold_on_faster_links(name: str) -> None:
     spec = load_spec(name)
-    prepared = prepare(make_job(spec))
+    prepared = prepare(make_job(spec), MORE * spec.usable_gib)
     for more in _hardware_changes(spec):
         if more.link_speedup is None:
             continue
@@ -73,3 +78,13 @@ def test_rules_that_look_at_links_may_allow_other_skeletons() -> None:
     limited = spec.model_copy(update={"limits": limits})
     prepared = prepare(make_job(limited))
     assert prepared.on_better_hardware(limited, 1.0) is None
+
+
+def test_more_memory_than_was_prepared_is_prepared_afresh() -> None:
+    spec = load_spec("llama3-70b-16xa100")
+    prepared = prepare(make_job(spec))
+    roomy = with_memory(spec, MORE * spec.usable_gib)
+    assert prepared.on_better_hardware(roomy, 1.0) is None
+    bold = with_risk(spec, 0.4)
+    found = solve(bold, BRIEFLY, prepared.where_state_fits.at_risk(0.4))
+    assert best_of(found) == best_of(solve(bold, BRIEFLY))

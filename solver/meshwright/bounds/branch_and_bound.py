@@ -31,13 +31,12 @@ from meshwright.bounds.integer_costs import Scaled, zero_costs
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.bounds.order_bounds import OrderBound, order_bound, with_best_degrees
-from meshwright.bounds.state_fit import state_fits
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import FindAll, OrderSearch
 from meshwright.placement.placer import Placer
-from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.columns import Floats, Ints
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
 
@@ -125,7 +124,7 @@ def prune(
     while len(left) and not search.is_over:
         on_progress(f"{len(left):,} of {count:,} families of rows to bound")
         part, others = families.least(left, size)
-        search.visit(families.rows(part))
+        search.visit(families, part)
         left = others[families.lower[others] <= search.best]
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
     near = within_best(job, search.found, search.best)
@@ -182,28 +181,26 @@ class _Search:
         """Return whether the time is up, and a batch was done."""
         return len(self.found) > 1 and self._deadline.has_passed
 
-    def visit(self, index: Ints) -> None:
-        """Bound those of some unplaced skeletons that fit in memory."""
-        job, part = self._job, self._lattice.take(index)
-        index = index[self._fitting(part, state_fits(job, part))]
-        part = self._lattice.take(index)
+    def visit(self, families: Families, index: Ints) -> None:
+        """Bound the skeletons of some families that fit in memory."""
+        job, lattice = self._job, self._lattice
+        first = lattice.take(families.start[index])
+        self.no_memory += int(first.copies[first.degree] @ families.count[index])
+        index = families.fitting(lattice, index)
+        part = lattice.take(index)
         memory = MemoryFit(job, part)
-        fitting = self._fitting(part, memory.is_fitting())
+        fitting = np.flatnonzero(families.fits.keep(job, memory))
+        self.no_memory -= int(part.copies[part.degree[fitting]].sum())
         if self._drops_dominated:
             fitting = fitting[~is_dominated(job, part, fitting)]
         rows = FittingSkeletons(index[fitting], memory.costs(fitting))
         self._bound(rows, with_times(job, rows.memory, memory.price_group[fitting]))
 
-    def _fitting(self, part: Lattice, fits: Bools) -> Ints:
-        """Return the index of the skeletons of a part that fit; count the others."""
-        self.no_memory += int(part.copies[part.degree[~fits]].sum())
-        return np.flatnonzero(fits)
-
     def _bound(self, rows: FittingSkeletons, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""
         bound = time_only_bound(costs, self._job.spec.model.n_layers)
         order = np.argsort(bound, kind="stable")
-        done, near = 0, len(order)
+        done, near = 0, self._near(bound[order])
         while done < near and not self.is_over:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
@@ -211,8 +208,12 @@ class _Search:
                 self._job, costs.take(batch), lower_bound_against(self.best)
             )
             self._place_nearest_first(rows.take(batch), lower, rows.number)
-            near = int(np.searchsorted(bound[order], self.best, side="right"))
+            near = self._near(bound[order])
         self._visited.append((rows.number, bound, order[done:]))
+
+    def _near(self, bound: Floats) -> int:
+        """Return how many of the bounds, least first, are not above the best plan."""
+        return int(np.searchsorted(bound, self.best, side="right"))
 
     def _place_nearest_first(
         self, batch: FittingSkeletons, lower: Floats, part: Ints

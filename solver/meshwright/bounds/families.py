@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.bounds.integer_costs import zero_costs
+from meshwright.bounds.known_fits import KnownFits
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import with_times
+from meshwright.bounds.state_fit import families_fit
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
-from meshwright.plans.columns import Bools, Floats, Ints, ranges
+from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.plans.skeletons import KEEPS_ALL
 
 AT_ONCE = 50_000
@@ -33,6 +35,10 @@ class Families:
     """Skeletons of the family."""
     lower: Floats
     """Lower bound on the ticks of every skeleton of the family, memory left aside."""
+    number: Ints
+    """Number of the family among all that `fits` is about."""
+    fits: KnownFits
+    """Which skeletons fit in memory, as far as that was asked."""
 
     def __len__(self) -> int:
         """Return the number of families."""
@@ -48,8 +54,18 @@ class Families:
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
         """Return the families of the part of the lattice that has some degrees."""
         kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
-        count = self.count[kept]
-        return Families(np.cumsum(count) - count, count, self.lower[kept])
+        part = self._take(kept)
+        start = lattice.unplaced.places_among(has_degree, part.start)
+        return replace(part, start=start)
+
+    def where_state_fits(self, lattice: Lattice) -> Families:
+        """Return the families that fit in memory if they hold nothing but state."""
+        first = lattice.unplaced.take(self.start)
+        return self._take(np.flatnonzero(families_fit(self.fits.job, first)))
+
+    def _take(self, index: Ints) -> Families:
+        columns = (self.start, self.count, self.lower, self.number)
+        return Families(*take(columns, index), self.fits)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
         """Return the same with new bounds where the present ones are up to `most`.
@@ -62,13 +78,26 @@ class Families:
         lower[near] = np.maximum(lower[near], _bounds_in_parts(job, first))
         return replace(self, lower=lower)
 
-    def rows(self, index: Ints) -> Ints:
-        """Return the unplaced skeletons of some families."""
-        return ranges(self.start[index], self.count[index])
+    def fitting_on(self, job: Job) -> Families:
+        """Return the same of which nothing is known yet.
+
+        `job` has the most memory that is asked for.
+        """
+        fits = KnownFits(job, len(self))
+        return replace(self, number=np.arange(len(self)), fits=fits)
+
+    def fitting(self, lattice: Lattice, index: Ints) -> Ints:
+        """Return the unplaced skeletons of some families that may fit in memory."""
+        start, count = self.start[index], self.count[index]
+        return self.fits.rows(lattice, self.number[index], start, count)
 
 
-def find_families(job: Job, lattice: Lattice) -> Families:
+def find_families(
+    job: Job, lattice: Lattice, *, where_state_fits: bool = False
+) -> Families:
     """Return the families of a lattice, each with its bound.
+
+    If asked for, they are only those that fit in memory if they hold nothing but state.
 
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
@@ -80,7 +109,16 @@ def find_families(job: Job, lattice: Lattice) -> Families:
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         count = unplaced.legal.run_counts(unplaced.recompute_ways)
         first = unplaced.take(np.cumsum(count) - count)
-    return Families(np.cumsum(count) - count, count, _bounds_in_parts(job, first))
+    start, number = np.cumsum(count) - count, np.arange(len(count))
+    fits = KnownFits(job, len(count))
+    if where_state_fits:
+        kept = np.flatnonzero(families_fit(job, first))
+        first, start, count, number = (
+            first.take(kept),
+            *take((start, count, number), kept),
+        )
+    lower = _bounds_in_parts(job, first)
+    return Families(start, count, lower, number, fits)
 
 
 def _bounds_in_parts(job: Job, first: UnplacedSkeletons) -> Floats:

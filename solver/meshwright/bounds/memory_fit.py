@@ -113,6 +113,10 @@ class MemoryFit:
         self._job, self._lattice = job, lattice
         self._costs = scaled_memory(job, lattice.rows.take(one_of_each))
 
+    def __len__(self) -> int:
+        """Return the number of unplaced skeletons."""
+        return len(self.price_group)
+
     def costs(self, index: Ints) -> Scaled:
         """Return the scaled costs of unplaced skeletons; all times are zero."""
         rows = self._lattice.rows.take(index)
@@ -127,17 +131,17 @@ class MemoryFit:
         if self._job.gpu_kinds:
             costs = self.costs(np.arange(len(rows)))
             return measure_stages(self._job, costs, fits).astype(bool)
-        capacities = _capacities(self._job)
+        room = capacities(self._job)
         # The quick test asks only whether there is more than one chunk.
         group = self.price_group * len(SCHEDULES) + rows.schedule
         one_of_each, inverse = representatives(group * 2 + (rows.vpp > 1))
-        can, cannot = quick_fits(self.costs(one_of_each), model, *capacities)
+        can, cannot = quick_fits(self.costs(one_of_each), model, *room)
         # A stage may hold more than an even share where the framework splits layers.
         can &= partition_of(self._job.spec) is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
         is_even = (rows.vpp > 1) & has_even_split(self._job.spec, rows)
         chunked = np.flatnonzero(is_open & is_even)
-        result[chunked] = interleaved_fits(self.costs(chunked), model, *capacities)
+        result[chunked] = interleaved_fits(self.costs(chunked), model, *room)
         others = np.flatnonzero(is_open & ~is_even)
         result[others] = measure_stages(self._job, self.costs(others), fits)
         return result
@@ -180,14 +184,14 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     if not job.gpu_kinds:
         fixed = partitioned_layers(job.spec, count)
         is_any = pinned_chunks(job.spec) is not None
-        return stages_of(costs, job.spec.model, *_capacities(job), fixed, is_any)
+        return stages_of(costs, job.spec.model, *capacities(job), fixed, is_any)
     # Without times, costs are the same for every kind of GPU.
     by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
     stages = [
         stages_of(
             kind_costs,
             kind.spec.model,
-            *_capacities(kind),
+            *capacities(kind),
             partitioned_layers(kind.spec, count),
             pinned_chunks(kind.spec) is not None,
         )
@@ -196,7 +200,7 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     return on_gpu_kinds(stages, costs, job.gpu_kind_of_stage(count))
 
 
-def _capacities(job: Job) -> tuple[int, int]:
+def capacities(job: Job) -> tuple[int, int]:
     """Return the chunks of a GPU, and those of its share of a host."""
     host_gib = job.spec.usable_host_gib / job.spec.cluster.gpus_per_host
     usable_gib = min(job.spec.usable_gib, memory_cap_gib(job.spec))

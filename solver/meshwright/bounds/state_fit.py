@@ -12,7 +12,9 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_state
 from meshwright.lattice.lattice import Lattice
-from meshwright.plans.columns import Bools, Floats, representatives, total
+from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
+from meshwright.plans.columns import Bools, Floats, distinct, representatives, total
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.units import GIB
 
@@ -28,15 +30,29 @@ def state_fits(job: Job, lattice: Lattice) -> Bools:
         return np.ones(len(unplaced), dtype=bool)
     group = unplaced.family * len(OFFLOADS) + unplaced.offload
     one_of_each, inverse = representatives(group)
-    return _fits(job, lattice.take(one_of_each))[inverse]
+    return _fits(job, unplaced.take(one_of_each).rows)[inverse]
 
 
-def _fits(job: Job, lattice: Lattice) -> Bools:
+def families_fit(job: Job, first: UnplacedSkeletons) -> Bools:
+    """Return which families have a skeleton that fits if it holds nothing but state.
+
+    `first` has one skeleton of each.
+    """
+    if job.gpu_kinds:
+        return np.ones(len(first), dtype=bool)
+    one_of_each, inverse = distinct([*first.state_columns])
+    ways, which = first.take(one_of_each).ways_to_offload()
+    found = np.zeros(len(one_of_each), dtype=bool)
+    found[which[_fits(job, ways.rows)]] = True
+    return found[inverse]
+
+
+def _fits(job: Job, rows: Skeletons) -> Bools:
     """Return whether the stages have room for the state of all layers.
 
     A single stage holds both ends of the model, else the first and the last hold one.
     """
-    rows, held = lattice.rows, price_state(job, lattice.rows)
+    held = price_state(job, rows)
     first, last = total(held.first), total(held.last)
     capacity, layer = job.spec.usable_gib * GIB, total(held.layer)
     layers = job.spec.model.n_layers

@@ -17,12 +17,12 @@ import numpy as np
 from meshwright.cpsat.decisions import DecisionTable, Ints
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.cpsat.ortools_import import (
-    CpModel,
     CpSolver,
     Domain,
     IntVar,
     LinearExpr,
     cp_model,
+    new_model,
 )
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
@@ -39,7 +39,7 @@ class Master:
         self.table = table
         self.ticks = table.least_ticks.copy()
         """Ticks that each row is known to take at least: the cuts on the objective."""
-        self.model = CpModel()
+        self.model = new_model()
         self._chosen = [self.model.new_bool_var("") for _ in range(len(table))]
         self._decisions = {name: self._decision(name) for name in table.names}
         self._choose_one_row()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from meshwright.cpsat.constraints import RULES
-from meshwright.cpsat.ortools_import import CpModel
+from meshwright.cpsat.ortools_import import CpModel, new_model
 from meshwright.cpsat.problem import Pairs, Problem
 from meshwright.cpsat.variables import SkeletonVars, make_variables
 
 
 def build(problem: Problem) -> tuple[CpModel, list[SkeletonVars]]:
     """Return the model of a problem, without objective, and its variables."""
-    model = CpModel()
+    model = new_model()
     skeletons = make_variables(model, problem)
     for rule in RULES:
         rule(model, problem, skeletons)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from meshwright.cpsat.group_cost import GpuOrder, GroupCost, Hop
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.cpsat.ortools_import import (
-    CpModel,
     CpSolver,
     Domain,
     IntVar,
     LinearExpr,
     cp_model,
+    new_model,
 )
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
@@ -34,7 +34,7 @@ class OrderModel:
         first_gpu_ranks: Sequence[int],
     ) -> None:
         """Make the variables and constraints: see `pareto_orders`."""
-        self.model = CpModel()
+        self.model = new_model()
         self.effort_left = MOST_EFFORT
         self._sides: dict[GpuOrder, list[IntVar]] = {}
         self._crossings: dict[tuple[GpuOrder, Hop], IntVar] = {}

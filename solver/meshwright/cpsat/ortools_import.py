@@ -69,3 +69,19 @@ Domain = cp_model.Domain
 IntVar = cp_model.IntVar
 LinearExpr = cp_model.LinearExpr
 LinearExprT = cp_model.LinearExprT
+
+
+class _Model(CpModel):
+    """A model without the camel-case names of older releases.
+
+    A model gets some sixty of them as attributes, which takes as long as to build and
+    solve a small one.
+    """
+
+    def _add_pre_pep8_methods(self) -> None:
+        """Add none."""
+
+
+def new_model() -> CpModel:
+    """Return an empty model."""
+    return _Model()

@@ -13,6 +13,7 @@ from math import inf
 from meshwright.cpsat.constraints import fix_number
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.cpsat.model import build
+from meshwright.cpsat.number_bound import least_ticks
 from meshwright.cpsat.ortools_import import (
     CpModel,
     CpSolver,
@@ -60,6 +61,7 @@ def _prove_by_number(
 
     Each number is proven alone. With it fixed, the recomputed layers of a stage follow
     from its layers; with it open, the relaxation is weak, and many stages take minutes.
+    A number whose bound is no better than the best so far needs no proof.
     """
     choice, best, open_bound = problem.skeletons[0], None, inf
     fewest = 1 if choice.is_recomputing else 0
@@ -67,6 +69,9 @@ def _prove_by_number(
         fewest = choice.most_in_each_chunk
     for number in range(fewest, choice.most_in_each_chunk + 1):
         below = best.ticks if best else None
+        least = least_ticks(choice, problem.layers, number)
+        if least >= (inf if below is None else below):
+            continue
         proof = _prove(
             problem, deadline, seed, workers, most_effort, number=number, below=below
         )

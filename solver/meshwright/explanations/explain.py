@@ -35,7 +35,11 @@ from meshwright.explanations.explained_conflict import explained_conflict
 from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.judged_plan import judged_miss, judged_plan
 from meshwright.explanations.known_plan import known_step_s
-from meshwright.explanations.marginal_values import bolder_plans, marginal_values
+from meshwright.explanations.marginal_values import (
+    MORE,
+    bolder_plans,
+    marginal_values,
+)
 from meshwright.explanations.nearest_plan import nearest_plan
 from meshwright.explanations.rank import rank
 from meshwright.explanations.repairs import plan_repairs, with_prices
@@ -56,6 +60,7 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared, prepare
+from meshwright.solver.safety import roomiest_gib
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 
@@ -95,6 +100,7 @@ class Explainer:
         """Return what sets the degrees of the best plan, and what changes are worth."""
         best = outcome.best
         assert best is not None
+        prepared = prepared and prepared.where_state_fits
         solve_at = solver_at(spec, prepared, self._solve_briefly)
         solve_near = partial(self._solve_near, best.plan)
         freed = without_each(spec, solve_near)
@@ -139,7 +145,12 @@ class Explainer:
             lambda: {
                 "standing": rank(self._job(spec), priced.step_s),
                 "helps": tuple(self._open_fields(asked, plan, priced)),
-                **near_decisions(self._options, priced.plan, best.best, prepared),
+                **near_decisions(
+                    self._options,
+                    priced.plan,
+                    best.best,
+                    prepared and prepared.where_state_fits,
+                ),
             },
         )
 
@@ -170,8 +181,10 @@ class Explainer:
 
     def _prepared(self, spec: Spec) -> Prepared | None:
         """Return the lattice of a spec, unless its parts are unlike."""
-        job = self._options.profile.job
-        return None if spec.cluster.parts else prepare(job(spec))
+        if spec.cluster.parts:
+            return None
+        most_gib = max(MORE * spec.usable_gib, roomiest_gib(spec))
+        return prepare(self._options.profile.job(spec), most_gib)
 
     def _solve(self, spec: Spec) -> Outcome:
         return solve(spec, self._options)
@@ -189,7 +202,8 @@ class Explainer:
         """
         if spec.cluster.parts:
             return self._solve_briefly(spec)
-        start = prepared or prepare(self._options.profile.job(spec))
+        job = self._options.profile.job(spec)
+        start = prepared or prepare(job, where_state_fits=True)
         known_s = known_step_s(start.job, plan)
         if prepared is not None and math.isfinite(known_s):
             start = start.against(known_s)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.cost.job import Job
+from meshwright.cost.offload import is_never_faster
 from meshwright.lattice.degrees import legal_degrees
 from meshwright.lattice.mesh_enumeration import Key
 from meshwright.lattice.mesh_table import (
@@ -37,7 +38,7 @@ from meshwright.plans.columns import (
     representatives,
     take,
 )
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import KEEPS_ALL, Skeletons
 from meshwright.rules.legality import framework_rules, plan_rules
 from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
 from meshwright.topology.groups import GROUPS, TP
@@ -101,6 +102,18 @@ class Lattice:
         has_experts = self.table.job.spec.model.moe is not None
         return tuple(self.degrees[degree].tolist()), ep if has_experts else None
 
+    def plainest(self) -> tuple[Skeletons, Ints]:
+        """Return the skeleton of each family that frees the least, and all families.
+
+        Where the host updates faster than the GPU, each way to offload is a family.
+        """
+        unplaced = self.unplaced
+        plain, family = unplaced.plainest(unplaced.ways_to_free)
+        keeps_all = (plain.offload == KEEPS_ALL).all()
+        if not (is_never_faster(self.table.job) and keeps_all):
+            plain, family = unplaced.plainest(unplaced.recompute_ways)
+        return plain.rows, family
+
     def on_meshes(
         self,
         index: Ints,
@@ -110,7 +123,8 @@ class Lattice:
         """Return the unplaced skeletons of `index`, each on every mesh of its degrees.
 
         Comes with which of `index` each placed skeleton is. `keep` says which to go on
-        with, given lower bounds on what groups pay: see `_keep_by_tensor_price`.
+        with, given lower bounds on what groups pay. It is asked of the skeleton of each
+        family that frees the least memory, and holds for the others.
         """
         if not len(index):
             nowhere = free_paths(0, len(GROUPS))
@@ -127,7 +141,10 @@ class Lattice:
         paths = PathCosts.joined([group.paths for group in priced])
         if keep is not None and len(mesh) > FEW:
             degree = np.repeat(np.arange(len(priced)), counts)
-            kept = _keep_by_tensor_price(part.rows, row, paths, degree, mesh, keep)
+            plain, family = part.plainest()
+            kept = _keep_by_tensor_price(plain, family[row], paths, degree, mesh, keep)
+            mesh, row = mesh[kept], row[kept]
+            kept = _keep_on_mesh(plain, family[row], paths, mesh, keep)
             mesh, row = mesh[kept], row[kept]
         starts = np.array([group.start for group in priced], dtype=np.int64)
         kind_paths = take(joined([group.kind_paths for group in priced]), mesh)
@@ -155,6 +172,20 @@ def _keep_by_tensor_price(
     least = _least_of(paths, price_group).take(mesh[one])
     unplaced = rows.take(row[one])
     return keep(unplaced.on_meshes(least, unplaced.mesh))[inverse]
+
+
+def _keep_on_mesh(
+    rows: Skeletons,
+    row: Ints,
+    paths: PathCosts,
+    mesh: Ints,
+    keep: Callable[[Skeletons], Bools],
+) -> Bools:
+    """Return which pairs of row and mesh to keep; `keep` is asked once for each."""
+    one, inverse = representatives(mesh * len(rows) + row)
+    unplaced = rows.take(row[one])
+    placed = unplaced.on_meshes(paths.take(mesh[one]), unplaced.mesh)
+    return keep(placed)[inverse]
 
 
 def _number_pairs(left: Floats, right: Floats) -> Ints:

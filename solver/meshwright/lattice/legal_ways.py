@@ -40,7 +40,7 @@ class LegalWays:
         """Return the number of skeletons."""
         return int(self._ends[-1]) if len(self.pattern) else 0
 
-    @property
+    @cached_property
     def counts(self) -> Ints:
         """Return how many skeletons each base skeleton has."""
         return np.asarray(self.allowed.sum(axis=1)[self.pattern])
@@ -54,6 +54,21 @@ class LegalWays:
         by_run = self.allowed.reshape(patterns, ways // size, size).sum(axis=2)
         counts = by_run[self.pattern].ravel()
         return np.asarray(counts[counts > 0])
+
+    def plainest(self, number: Ints, size: int) -> Ints:
+        """Return the least number in the run of `size` ways that each number is in."""
+        patterns, ways = self.allowed.shape
+        first = self.allowed.reshape(patterns, ways // size, size).argmax(axis=2)
+        run, runs = number // size, ways // size
+        return np.asarray(run * size + first[self.pattern[run // runs], run % runs])
+
+    def has_any(self, number: Ints, size: int) -> Bools:
+        """Return whether any way is legal in the run that each number is in."""
+        patterns, ways = self.allowed.shape
+        by_run = self.allowed.reshape(patterns, ways // size, size)
+        legal = np.asarray(by_run.any(axis=2))
+        run, runs = number // size, ways // size
+        return np.asarray(legal[self.pattern[run // runs], run % runs])
 
     def numbers(self) -> Ints:
         """Return the numbers of all skeletons, least first."""

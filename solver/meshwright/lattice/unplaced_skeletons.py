@@ -59,6 +59,41 @@ class UnplacedSkeletons:
             legal=replace(self.legal, pattern=self.legal.pattern[kept]),
         )
 
+    def places_among(self, has_degree: Bools, place: Ints) -> Ints:
+        """Return the places that skeletons at a place of all have in `among`."""
+        counts = self.legal.counts
+        gone = np.where(has_degree[self.base_degree], 0, counts)
+        base = self.take(place)._base_index
+        return np.asarray(place - (np.cumsum(gone) - gone)[base])
+
+    def plainest(self, ways: int) -> tuple[UnplacedSkeletons, Ints]:
+        """Return the first skeleton of each run of ways, and the run of each skeleton.
+
+        A run is `ways_to_free` or `recompute_ways` long.
+        """
+        one_of_each, run = np.unique(self.number // ways, return_inverse=True)
+        plain = self.legal.plainest(one_of_each * ways, ways)
+        return replace(self, taken=plain), run
+
+    def ways_to_offload(self) -> tuple[UnplacedSkeletons, Ints]:
+        """Return a skeleton of each way to offload, of the family of each skeleton.
+
+        Comes with which of the skeletons has that family.
+        """
+        size, first = self.recompute_ways, self.family * self.ways_to_free
+        number = first[:, None] + np.arange(0, self.ways_to_free, size)
+        is_legal = self.legal.has_any(number, size)
+        plain = self.legal.plainest(number[is_legal], size)
+        return replace(self, taken=plain), np.nonzero(is_legal)[0]
+
+    @property
+    def state_columns(self) -> list[Ints]:
+        """Return columns: families that are equal in them may hold the same state."""
+        base = self._base_index
+        columns = (self.base_degree, self.base.ep, self.base.zero, self.legal.pattern)
+        by_base = (column[base] for column in columns)
+        return [*by_base, self.ways["precision"][self._way]]
+
     @cached_property
     def number(self) -> Ints:
         """Return the number of each skeleton."""

@@ -37,7 +37,9 @@ class Columns:
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return next(len(c) for c in self.columns if not isinstance(c, dict))
+        # This is a hot path too.
+        columns = self.__dict__.values()
+        return next(len(column) for column in columns if type(column) is not dict)
 
     @property
     def columns(self) -> list[Any]:

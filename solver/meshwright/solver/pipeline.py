@@ -20,7 +20,7 @@ from meshwright.solver.nearest_miss import nearest_legal
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
-from meshwright.solver.safety import safety_choices
+from meshwright.solver.safety import roomiest_gib, safety_choices
 from meshwright.spec.spec import Spec
 
 EFFORT_OF_TECHNIQUES = 0.25
@@ -49,7 +49,8 @@ def solve(
         outcome = _best_arrangement(spec, options, deadline)
     else:
         options.on_progress("enumerating the lattice")
-        prepared = prepared or prepare(options.profile.job(spec))
+        most_gib = roomiest_gib(spec) if options.is_safety else 0.0
+        prepared = prepared or prepare(options.profile.job(spec), most_gib)
         outcome = _solve(prepared, options, deadline)
         outcome = _with_safety(outcome, prepared, options, deadline)
     # An interrupt has done its work: the outcome found so far is returned.
@@ -99,7 +100,9 @@ def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
         if not options.is_by_kind or outcome.best is None:
             return outcome
         brief = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES)
-        kinds = tuple(_by_techniques(prepared, brief, deadline, outcome))
+        kinds = tuple(
+            _by_techniques(prepared.where_state_fits, brief, deadline, outcome)
+        )
         return outcome.model_copy(update={"by_kind": kinds})
 
 
@@ -111,7 +114,7 @@ def _with_safety(
     if best is None or not options.is_safety:
         return outcome
     options.on_progress("comparing risks of running out of memory")
-    choices = safety_choices(prepared, options, deadline, best)
+    choices = safety_choices(prepared.where_state_fits, options, deadline, best)
     return options.interrupt.unless_asked(
         lambda: outcome.model_copy(update={"safety": tuple(choices)}), outcome
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import TICK_S
@@ -27,13 +28,23 @@ class Prepared:
         families = self.families.among(self.lattice, has_degree)
         return Prepared(self.job, self.lattice.among(has_degree), families)
 
+    @cached_property
+    def where_state_fits(self) -> Prepared:
+        """Return the same without families that do not fit with their state alone.
+
+        A search of the others finds the same plans; it counts fewer skeletons that do
+        not fit in memory.
+        """
+        families = self.families.where_state_fits(self.lattice)
+        return replace(self, families=families)
+
     def at_risk(self, oom_risk: float) -> Prepared:
         """Return the same where plans may run out of memory with another probability.
 
         Neither skeletons nor bounds of families depend on the usable memory.
         """
-        spec = with_risk(self.job.spec, oom_risk)
-        return replace(self, job=replace(self.job, spec=spec))
+        job = replace(self.job, spec=with_risk(self.job.spec, oom_risk))
+        return replace(self, job=job) if self._covers(job) else prepare(job)
 
     def against(self, known_s: float) -> Prepared:
         """Return the same, its families that may beat a step time bounded again.
@@ -51,17 +62,31 @@ class Prepared:
         shorten no step by more than that factor: if compute were that much faster too,
         the whole step would be, and slower compute never helps. So the bounds divided
         by `speedup` hold. Rules on meshes may then allow other skeletons; under such
-        rules the answer is None.
+        rules the answer is None, as where more memory is asked for than was prepared.
         """
-        if has_mesh_rules(self.job):
-            return None
         job = make_job(spec, self.job.efficiency)
+        if has_mesh_rules(self.job) or not self._covers(job):
+            return None
         lattice = replace(self.lattice, fabric=job.fabric, table=MeshTable(job))
         families = replace(self.families, lower=self.families.lower / speedup)
         return Prepared(job, lattice, families)
 
+    def _covers(self, job: Job) -> bool:
+        return self.families.fits.covers(job)
 
-def prepare(job: Job) -> Prepared:
-    """Return a job with its lattice and the bounds of its families."""
+
+def prepare(
+    job: Job, most_gib: float = 0.0, *, where_state_fits: bool = False
+) -> Prepared:
+    """Return a job with its lattice and the bounds of its families.
+
+    `most_gib` is the most usable memory with which the same will be asked again. See
+    `Prepared.where_state_fits` for leaving families out at once.
+    """
     lattice = build_lattice(job)
-    return Prepared(job, lattice, find_families(job, lattice))
+    families = find_families(job, lattice, where_state_fits=where_state_fits)
+    if most_gib > job.spec.usable_gib:
+        limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
+        roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))
+        families = families.fitting_on(roomy)
+    return Prepared(job, lattice, families)

@@ -11,12 +11,20 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared
 from meshwright.solver.relaxation import best_outcome
+from meshwright.spec.spec import Spec, with_risk
 
 RISKS = (0.01, 0.05, 0.2)
 """Risks that are compared: the safest and the boldest that were not asked for."""
 
 EFFORT = 0.5
 """Deterministic seconds of CP-SAT for the best plan at another risk."""
+
+
+def roomiest_gib(spec: Spec) -> float:
+    """Return the most memory that a plan may use at any risk that is compared, GiB."""
+    if not spec.limits.is_by_risk:
+        return spec.usable_gib
+    return max(spec.usable_gib, with_risk(spec, RISKS[-1]).usable_gib)
 
 
 def safety_choices(

@@ -114,10 +114,11 @@ def fused_of(spec: Spec) -> Fused:
 
 def overlap_of(spec: Spec) -> Overlaps:
     """Return which traffic hides: as the spec says, else as in its framework."""
+    usual = framework_of(spec).overlap
     on = {
         kind
         for kind, said in spec.training.overlap
-        if (kind in framework_of(spec).overlap if said is None else said)
+        if (kind in usual if said is None else said)
     }
     return frozenset(on)
 
