@@ -376,7 +376,7 @@ def test_memory_of_a_part_lies_between_none_and_all(offload: str) -> None:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
 def test_host_and_gpu_update_side_by_side(share: float) -> None:
     """The slower of the two ends the step: a part of each one's time for all."""
-    slow = {"memory_gb_s": 100, "pcie_gb_s": 1_000_000}
+    slow: dict[str, Any] = {"memory_gb_s": 100, "pcie_gb_s": 1_000_000}
     times = {
         (named, of_host): check(
             make_job(part_of(of_host, **slow)), plan(named, 1)
@@ -393,7 +393,7 @@ def test_host_and_gpu_update_side_by_side(share: float) -> None:
 
 def test_a_part_may_be_faster_than_either() -> None:
     """A host as fast as the GPU halves the update, so that nothing is dominated."""
-    fast = {"memory_gb_s": 16_000 * 0.5, "pcie_gb_s": 1_000_000}
+    fast: dict[str, Any] = {"memory_gb_s": 16_000 * 0.5, "pcie_gb_s": 1_000_000}
     whole_s, half_s = (
         check(make_job(part_of(share, **fast)), plan(named, 1)).step_s
         for named, share in (("none", 1), ("optimizer", 0.5))
