@@ -10,6 +10,7 @@ import pytest
 
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
+from meshwright.cost.offload import is_never_faster
 from meshwright.cost.price import price
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import build_lattice, in_best_case
@@ -350,3 +351,85 @@ def test_a_layer_must_stay() -> None:
         activations_spec(4)
     with pytest.raises((SpecError, ValueError), match=r"needs cluster\.topology"):
         spec("megatron", None, training={"offload_activations": 1})
+
+
+def part_of(share: float, framework: str = "generic", **host: Any) -> Spec:
+    training = {"offload_fraction": share}
+    return spec(framework, HOST | host, training=training)
+
+
+@pytest.mark.parametrize("offload", ["optimizer", "gradients"])
+def test_memory_of_a_part_lies_between_none_and_all(offload: str) -> None:
+    """Three quarters leave, a quarter stays; so do the gradients that it needs."""
+    none, part, whole = (
+        check(make_job(part_of(share)), plan(named, 3)).stages[0]
+        for named, share in (("none", 1), (offload, 0.75), (offload, 1))
+    )
+    assert part.parts["optimizer"] == pytest.approx(none.parts["optimizer"] / 4)
+    stays = 1 / 4 if offload == "gradients" else 1
+    gradients = none.parts["gradients"] * stays
+    assert part.parts["gradients"] == pytest.approx(gradients)
+    on_host = whole.host_gib - 0.25 * none.parts["optimizer"]
+    assert part.host_gib == pytest.approx(on_host)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
+def test_host_and_gpu_update_side_by_side(share: float) -> None:
+    """The slower of the two ends the step: a part of each one's time for all."""
+    slow: dict[str, Any] = {"memory_gb_s": 100, "pcie_gb_s": 1_000_000}
+    times = {
+        (named, of_host): check(
+            make_job(part_of(of_host, **slow)), plan(named, 1)
+        ).time_parts
+        for named, of_host in (("none", 1.0), ("optimizer", share), ("optimizer", 1.0))
+    }
+    on_gpu_s = times["none", 1.0]["optimizer"]
+    on_host_s = times["optimizer", 1.0]["offload"]
+    found = times["optimizer", share]
+    assert found["optimizer"] == pytest.approx((1 - share) * on_gpu_s)
+    longest_s = max(share * on_host_s, (1 - share) * on_gpu_s)
+    assert found["optimizer"] + found["offload"] == pytest.approx(longest_s, rel=1e-3)
+
+
+def test_a_part_may_be_faster_than_either() -> None:
+    """A host as fast as the GPU halves the update, so that nothing is dominated."""
+    fast: dict[str, Any] = {"memory_gb_s": 16_000 * 0.5, "pcie_gb_s": 1_000_000}
+    whole_s, half_s = (
+        check(make_job(part_of(share, **fast)), plan(named, 1)).step_s
+        for named, share in (("none", 1), ("optimizer", 0.5))
+    )
+    assert not is_never_faster(make_job(part_of(0.5, **fast)))
+    assert half_s < whole_s
+
+
+FRACTIONS = {
+    "megatron": {("optimizer", 1), ("optimizer", 2), ("optimizer", 3)},
+    "deepspeed": {("optimizer", 3), ("gradients", 3)},
+    "torchtitan": set(),
+    "fsdp": set(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", FRACTIONS)
+def test_who_offloads_a_part(framework: str) -> None:
+    own = part_of(0.5, framework)
+    legal = {
+        (offload, zero)
+        for offload in ("optimizer", "gradients", "parameters")
+        for zero in (1, 2, 3)
+        if not any(name.startswith("offload_") for name in broken(own, offload, zero))
+    }
+    assert legal == FRACTIONS[framework]
+
+
+@pytest.mark.parametrize(
+    ("host", "training", "told"),
+    [
+        (None, {"offload_fraction": 0.5}, r"needs cluster\.topology\.host"),
+        (HOST, {"offload_fraction": 0}, "expected a number above 0, up to 1"),
+        (HOST | DRIVES, {"offload_fraction": 0.5, "offload_to": "nvme"}, "nvme"),
+    ],
+)
+def test_parts_need_a_host(host: Any, training: dict[str, Any], told: str) -> None:
+    with pytest.raises((SpecError, ValueError), match=told):
+        spec("deepspeed", host, training=training)

@@ -26,12 +26,18 @@ def text_of(framework: str, to: str, training: dict[str, Any], **pins: Any) -> s
 
 SPLIT = {"tp": 2, "recompute": "full"}
 
+HALF, OFFLOADS = {"offload_fraction": 0.5}, {"offload": "optimizer"}
+
 LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("megatron", "megatron", {"optimizer": "muon"}, {}, "--optimizer muon"),
     ("megatron", "megatron", {"offload_activations": 3}, {},
      "--cpu-offloading-num-layers 3"),
     ("megatron", "megatron-bridge", {"offload_activations": 3}, {},
      "cfg.model.cpu_offloading_num_layers = 3"),
+    ("megatron", "megatron", HALF, OFFLOADS, "--optimizer-offload-fraction 0.5"),
+    ("megatron", "megatron-bridge", HALF, OFFLOADS,
+     "cfg.optimizer.optimizer_offload_fraction = 0.5"),
+    ("deepspeed", "deepspeed", HALF, OFFLOADS | {"zero": 3}, "ratio: 0.5"),
     ("megatron", "megatron", {"partition_activations": True}, SPLIT,
      "--distribute-saved-activations"),
     ("deepspeed", "deepspeed", {"partition_activations": True}, SPLIT,

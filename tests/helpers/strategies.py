@@ -247,12 +247,14 @@ def _topologies(draw: st.DrawFn, sizes: list[int], memory_gib: float) -> dict[st
 
 @st.composite
 def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
-    """Return random specs with frozen weights, Muon, or activations elsewhere."""
+    """Return random specs with frozen weights, Muon, or a part of memory elsewhere."""
     data = draw(spec_data(most_layers))
     training, host = data["training"], data["cluster"]["topology"].get("host")
     kinds = ["lora", "muon", "partition_activations"]
-    kind = draw(st.sampled_from([*kinds, *(["offload_activations"] if host else [])]))
+    on_host = ["offload_activations", "offload_fraction"] if host else []
+    kind = draw(st.sampled_from([*kinds, *on_host]))
     names = {"lora": ["megatron", "fsdp", "deepspeed"], "muon": ["megatron"]}
+    names["offload_fraction"] = ["megatron", "deepspeed"]
     both = ["generic", "ideal"]
     data["framework"] = draw(st.sampled_from([*both, *names.get(kind, ["megatron"])]))
     if data["framework"] in ("fsdp", "deepspeed"):
@@ -270,6 +272,9 @@ def finetuning_specs(draw: st.DrawFn, most_layers: int) -> Spec:
         training["optimizer"] = "muon"
     elif kind == "partition_activations":
         training["partition_activations"] = True
+    elif kind == "offload_fraction":
+        training["offload_fraction"] = draw(st.sampled_from([0.1, 0.5, 0.9]))
+        training["offload_to"] = "cpu"
     else:
         layers = data["model"]["n_layers"]
         training["offload_activations"] = draw(st.integers(0, layers - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,8 @@ def test_options_of_megatron(
          "the 2 stages; accepted: 2"),
         ("--num-virtual-stages-per-pipeline-rank 2 "
          "--microbatch-group-size-per-virtual-pipeline-stage 1", "accepted: 2"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.5",
+         "the spec's training.offload_fraction is 1.0; accepted: 1.0"),
         ("--micro-batch-size zero", "expected a whole number, 1 or more"),
         ("--data-parallel-sharding-strategy all", "accepted: no_shard, optim,"),
     ],
@@ -253,6 +256,30 @@ def test_deepspeed_leaves_open_what_is_auto_or_in_code(tmp_path: Path) -> None:
     assert (found["zero"], found["pp"], found["offload"]) == (3, 1, ("parameters",))
     assert "micro_batch" not in found
     assert "tp, ep, micro_batch, recompute, precision, placement" in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("where", "ratio", "offload", "told"),
+    [
+        ("offload_optimizer", 0.25, ("optimizer",), ""),
+        ("offload_optimizer", 0.0, ("none",), ""),
+        ("offload_param", 0.25, ("parameters",), "is not judged: all of the optimizer"),
+        ("", 0.25, ("none",), "changes nothing: nothing is offloaded"),
+    ],
+)
+def test_ratio_of_deepspeed(
+    tmp_path: Path, where: str, ratio: float, offload: tuple[str, ...], told: str
+) -> None:
+    own = spec("deepspeed", offload_fraction=0.25)
+    zero: dict[str, Any] = {"stage": 3, "offload_optimizer": {"ratio": ratio}}
+    if where:
+        zero.setdefault(where, {})["device"] = "cpu"
+    text = {"train_batch_size": 128, "zero_optimization": zero}
+    text["bf16"] = {"enabled": True}
+    found, notes = pins(tmp_path, json.dumps(text), own)
+    assert found["offload"] == offload
+    about = [note for note in notes if "ratio" in note]
+    assert [told in note for note in about] == [True] * bool(told)
 
 
 def test_batches_of_deepspeed_must_agree(tmp_path: Path) -> None:

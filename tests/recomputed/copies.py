@@ -55,6 +55,7 @@ def copies(case: Case, shares: list[Share]) -> Copies:
         drive = host.nvme_gb_s * 1e9 / gpus
     way = min(path, drive)
     rate = UPDATE_SHARE * host.memory_gb_s * 1e9 / gpus
+    of_host = case.training.offload_fraction
     up_bytes = gradients = summed = update = 0.0
     for trained in (False, True):
         params, state = 0.0, None
@@ -67,11 +68,16 @@ def copies(case: Case, shares: list[Share]) -> Copies:
         if leaves(case, "parameters"):
             up_bytes += params * state.weights
         elif trained:
-            up_bytes += params * state.gathered
+            up_bytes += of_host * params * state.gathered
         gradients += params * state.gradients
         # Sums beside the gradients are what an update reads, where there are any.
-        summed += params * (state.sums or state.gradients)
-        in_memory, on_drives = params * state.updated, 2 * params * state.optimizer
+        sums = params * (state.sums or state.gradients)
+        summed += of_host * sums
+        if case.plan.offload == "gradients":
+            # What the GPU updates of its own comes back to it.
+            up_bytes += sums - of_host * sums
+        in_memory = of_host * params * state.updated
+        on_drives = 2 * params * state.optimizer
         update += max(in_memory / rate, on_drives / drive)
     up = up_bytes / way if streams_weights(case) else 0.0
     down = gradients / way if leaves(case, "gradients") else 0.0

@@ -23,6 +23,11 @@ def leaves(case: Case, what: str) -> bool:
     return OFFLOADS.index(case.plan.offload) >= OFFLOADS.index(what)
 
 
+def stays(case: Case, what: str) -> float:
+    """The share of what the update reads that the GPU holds, for what it updates."""
+    return 1 - case.training.offload_fraction if leaves(case, what) else 1.0
+
+
 def streams_weights(case: Case) -> bool:
     """Whether weights come to the GPU for each use: ZeRO-2 has them once a step."""
     return leaves(case, "parameters") and case.plan.zero != 2
@@ -78,12 +83,9 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
         if is_layer and has_copies and zero < 3 and not streams_weights(case):
             weights += 1 + 1  # as stored and transposed
         parts["weights"] += own.numbers * weights
-        if not leaves(case, "gradients"):
-            is_whole = case.reduces_once
-            each = state.reduced if is_whole else held.gradients
-            parts["gradients"] += own.numbers * each
-        if not leaves(case, "optimizer"):
-            parts["optimizer"] += own.numbers * held.optimizer
+        each = state.reduced if case.reduces_once else held.gradients
+        parts["gradients"] += own.numbers * each * stays(case, "gradients")
+        parts["optimizer"] += own.numbers * held.optimizer * stays(case, "optimizer")
     for name in ("weights", "gradients", "optimizer"):
         parts[name] += 0.0
 
@@ -102,7 +104,7 @@ def host_bytes(case: Case, stage: int) -> float:
         stage = 3 if is_gathered else case.plan.zero
         held = sharded(case, own.state, own.shards, stage)
         if leaves(case, "optimizer"):
-            total += own.numbers * held.optimizer
+            total += case.training.offload_fraction * own.numbers * held.optimizer
         if leaves(case, "gradients"):
             total += own.numbers * held.gradients
         if leaves(case, "parameters"):

@@ -98,6 +98,14 @@ WITH_ACTIVATIONS_SPLIT = [(["megatron", "deepspeed", *UNBOUND], "recompute", FUL
 
 FIRST_SPLIT = 60_000
 
+WITH_FRACTION = [
+    (["megatron", "deepspeed", *UNBOUND], "offload", OPTIMIZER),
+    (["deepspeed", *UNBOUND], "offload", GRADIENTS),
+]
+"""The same for seeds from `FIRST_WITH_FRACTION` on: a part of the optimizer leaves."""
+
+FIRST_WITH_FRACTION = 70_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
@@ -110,12 +118,14 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
     wanted = WITH_LORA if has_lora else WITH_MUON if has_muon else wanted
     if leaves := FIRST_OFFLOADED <= seed < FIRST_SPLIT:
         wanted = WITH_ACTIVATIONS_OFFLOADED
-    if splits := seed >= FIRST_SPLIT:
+    if splits := FIRST_SPLIT <= seed < FIRST_WITH_FRACTION:
         wanted = WITH_ACTIVATIONS_SPLIT
+    if has_fraction := seed >= FIRST_WITH_FRACTION:
+        wanted = WITH_FRACTION
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3 or leaves
-        kinds = has_lora, has_muon, leaves, splits
+        kinds = has_lora, has_muon, leaves, splits, has_fraction
         spec = random_spec(random, frameworks, has_host, *kinds)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)

@@ -27,11 +27,13 @@ def random_spec(
     has_muon: bool = False,
     offloads_activations: bool = False,
     splits_activations: bool = False,
+    has_fraction: bool = False,
 ) -> Spec:
     """Return a spec that leaves nearly all choices of a plan open."""
     framework, sizes = random.choice(frameworks), random.choice(SHAPES)
     # Only DeepSpeed offloads to drives.
     has_drives = framework == "deepspeed" and has_host and random.random() < 0.4
+    has_drives = has_drives and not has_fraction
     topology = _topology(random, sizes)
     if has_host:
         topology["host"] = _host(random, has_drives)
@@ -52,6 +54,8 @@ def random_spec(
         training["partition_activations"] = True
     if offloads_activations:
         training["offload_activations"] = random.randint(1, model["n_layers"] - 1)
+    if has_fraction:
+        training["offload_fraction"] = random.choice([0.1, 0.25, 0.5, 0.75, 0.9])
     if has_muon:
         for name in ("moments", "master_weights"):
             training.pop(name, None)

@@ -145,7 +145,9 @@ class Step:
             dp[kind] += self.network.seconds(call)
         dp_s, down_s = hiding.at_end(case, dp, moved.end, hide_s)
         update_s = update_seconds(case, shares)
-        return {"dp": dp_s, "optimizer": update_s, "offload": down_s + moved.update}
+        # The host begins when the GPU does; what it takes longer is its own part.
+        longer_s = max(moved.update, update_s) - update_s
+        return {"dp": dp_s, "optimizer": update_s, "offload": down_s + longer_s}
 
     def seconds(self, calls: Iterable[Call]) -> Parts:
         parts: Parts = defaultdict(float)
@@ -291,12 +293,13 @@ def sends(case: Case, stage: int) -> tuple[int, int]:
 
 def update_seconds(case: Case, shares: list[Share]) -> float:
     """State is read and written, gradients are read, as fast as memory streams."""
+    of_gpu = 1.0
     if case.plan.offload != "none":
-        return 0.0
+        of_gpu -= case.training.offload_fraction
     gpu, moved = case.spec.cluster.topology.gpu, 0.0
     for own in shares:
         params = own.numbers / (own.shards if case.plan.zero >= 1 else 1)
-        moved += params * own.state.updated
+        moved += of_gpu * params * own.state.updated
     return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
 
 

@@ -27,6 +27,7 @@ from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_
 from tests.recomputed.plans import (
     FIRST_OFFLOADED,
     FIRST_SPLIT,
+    FIRST_WITH_FRACTION,
     FIRST_WITH_LORA,
     FIRST_WITH_MODULES,
     FIRST_WITH_MUON,
@@ -42,6 +43,7 @@ SEEDS = [
     *range(FIRST_WITH_MUON, FIRST_WITH_MUON + 20),
     *range(FIRST_OFFLOADED, FIRST_OFFLOADED + 15),
     *range(FIRST_SPLIT, FIRST_SPLIT + 10),
+    *range(FIRST_WITH_FRACTION, FIRST_WITH_FRACTION + 30),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic."""
 
@@ -193,6 +195,7 @@ SEEN = {
     "segments", "dispatched over nodes",
     "lora", "nf4", "int8", "muon",
     "offloaded activations", "split activations",
+    "a part of the optimizer", "a part of the optimizer and gradients",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -228,6 +231,11 @@ def traits(job: Job, plan: Plan) -> set[str]:
     )
     found["segments"] = plan.recompute_segment > 1
     found["offloaded activations"] = spec.training.offload_activations > 0
+    has_part = spec.training.offload_fraction < 1
+    found["a part of the optimizer"] = has_part and plan.offload == "optimizer"
+    found["a part of the optimizer and gradients"] = (
+        has_part and plan.offload == "gradients"
+    )
     found["split activations"] = spec.training.partition_activations
     found["muon"] = spec.training.optimizer == "muon"
     if spec.training.lora is not None:

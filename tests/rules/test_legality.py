@@ -44,6 +44,7 @@ from tests.helpers.rows import row
 
 APART = (
     "offload_supported",
+    "offload_fraction",
     "state_supported",
     "lora_supported",
     "muon_supported",

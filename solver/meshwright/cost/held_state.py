@@ -57,7 +57,7 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
     layer = _layer_state(job, rows, weights)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     lead = _leading(job, rows, layer)
-    host_layer = offload.host_bytes(rows, weights)
+    host_layer = offload.host_bytes(job, rows, weights)
     lead_host = _leading_host(job, rows, host_layer)
     return HeldState(
         layer=layer,
@@ -65,8 +65,8 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
         last=added([_state(job, rows, head), head_gradients(job, rows)]),
         in_transit=_in_transit(job, rows, weights),
         host_layer=host_layer,
-        host_first=offload.host_bytes(rows, embedding) + lead_host,
-        host_last=offload.host_bytes(rows, head),
+        host_first=offload.host_bytes(job, rows, embedding) + lead_host,
+        host_last=offload.host_bytes(job, rows, head),
     )
 
 
@@ -89,7 +89,7 @@ def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
                 "optimizer": block.params * optimizer,
             }
         )
-    return offload.kept_state(rows, held, added(parts))
+    return offload.kept_state(job, rows, held, added(parts))
 
 
 def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
@@ -115,7 +115,7 @@ def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     count = job.spec.model.first_dense_layers
     if not count:
         return np.zeros(len(rows))
-    dense = offload.host_bytes(rows, dense_layer_weights(job, rows))
+    dense = offload.host_bytes(job, rows, dense_layer_weights(job, rows))
     return count * (dense - repeated)
 
 

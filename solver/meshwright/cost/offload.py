@@ -30,9 +30,10 @@ UPDATE_SHARE = 0.5
 estimate, since the update reads and writes seven streams at once."""
 
 
-def kept_state(rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
+def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
     """Return the bytes of weights, gradients and optimizer that stay on the GPU.
 
+    Of the optimizer `training.offload_fraction` leaves; what stays needs gradients.
     ZeRO-2 keeps gathered weights on the GPU until the step ends; only the shards leave.
     Weights that come and go count as workspace. Temporaries of an update are part of
     the optimizer, and live where it lives.
@@ -41,11 +42,12 @@ def kept_state(rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
     for state, blocks in by_state(held):
         gathered = gathered + sum(block.params for block in blocks) * state.gathered
     stays = np.where(_gathers_once(rows), gathered, 0.0)
-    leaves = rows.offload
+    leaves, share = rows.offload, 1 - job.spec.training.offload_fraction
+    gradients, optimizer = whole["gradients"], whole["optimizer"]
     return {
         "weights": np.where(leaves >= PARAMETERS, stays, whole["weights"]),
-        "gradients": np.where(leaves >= GRADIENTS, 0.0, whole["gradients"]),
-        "optimizer": np.where(leaves >= OPTIMIZER, 0.0, whole["optimizer"]),
+        "gradients": np.where(leaves >= GRADIENTS, share * gradients, gradients),
+        "optimizer": np.where(leaves >= OPTIMIZER, share * optimizer, optimizer),
     }
 
 
@@ -59,22 +61,23 @@ def _gathers_once(rows: Skeletons) -> Bools:
     return np.asarray(rows.sharding.shards_gradients & ~rows.sharding.shards_weights)
 
 
-def host_bytes(rows: Skeletons, held: list[Weights]) -> Floats:
+def host_bytes(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes that a GPU has on its host, (rows,)."""
     result = np.zeros(len(rows))
     for block in held:
-        result = result + block.params * total(_offloaded(rows, block))
+        result = result + block.params * total(_offloaded(job, rows, block))
     return result
 
 
-def _offloaded(rows: Skeletons, held: Weights) -> Parts:
+def _offloaded(job: Job, rows: Skeletons, held: Weights) -> Parts:
     """Return the bytes per parameter on the host, by part of the state.
 
     The host holds shards, also of weights under ZeRO-2, which the GPU gathers.
     """
     is_whole = (rows.offload == PARAMETERS) & _gathers_once(rows)
     shards = replace(held.sharding, zero=np.where(is_whole, 3, rows.zero))
-    sizes = sharded_bytes(held.state, shards)
+    weights, gradients, optimizer = sharded_bytes(held.state, shards)
+    sizes = weights, gradients, job.spec.training.offload_fraction * optimizer
     codes = (PARAMETERS, GRADIENTS, OPTIMIZER)
     names = ("weights", "gradients", "optimizer")
     return {
@@ -113,7 +116,9 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     """Return the seconds that the offloaded state of some weights takes.
 
     - optimizer: once per step gradients go to the host and new weights come back, tile
-      by tile beside the update (ZeRO-Offload, section 4.1);
+      by tile beside the update (ZeRO-Offload, section 4.1), those of the share that
+      the host updates; the GPU updates the rest meanwhile, and fetches its gradients
+      where they are on the host (Tang et al. 2023, ZeRO-Offload++);
     - gradients: those of every micro-batch go to the host as they are reduced;
     - parameters: weights come to the GPU for every forward and backward
       (ZeRO-Infinity, section 5); under ZeRO-2 once per step.
@@ -125,13 +130,17 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     if host is None or (rows.offload == KEEPS_ALL).all():
         return Copies(zeros, zeros, zeros, zeros)
     code, (up, down, summed, updating_s) = rows.offload, [zeros] * 4
+    share = job.spec.training.offload_fraction
     for state, blocks in by_state(held):
         shards = [block.params / block.sharding.optimizer for block in blocks]
         params = np.sum(shards, axis=0)
-        up = up + params * np.where(code == PARAMETERS, state.weights, state.renewed)
+        sums = summed_gradients(state, rows.sharding)
+        fetched = np.where(code == GRADIENTS, (1 - share) * sums, 0.0)
+        renewed = share * state.renewed + fetched
+        up = up + params * np.where(code == PARAMETERS, state.weights, renewed)
         down = down + params * state.gradients
-        summed = summed + params * summed_gradients(state, rows.sharding)
-        updating_s = updating_s + _update_s(job, params, state)
+        summed = summed + share * params * sums
+        updating_s = updating_s + _update_s(job, share * params, state)
     streams = streams_weights(rows)
     path_s = 1 / (host.pcie_gb_s * 1e9)
     way_s = max(path_s, _drive_s_per_byte(job))
@@ -176,12 +185,13 @@ def offloaded_activations(
 
 
 def is_never_faster(job: Job) -> bool:
-    """Return whether an update on the host is no faster than one on the GPU."""
+    """Return whether an update is no faster with the host than on the GPU alone."""
     host, gpu = job.spec.cluster.topology.host, job.spec.cluster.topology.gpu
     if host is None:
         return True
     on_host = UPDATE_SHARE * host.memory_gb_s / job.spec.cluster.gpus_per_host
-    return on_host <= job.efficiency.memory * gpu.memory_gb_s
+    share = job.spec.training.offload_fraction
+    return on_host <= share * job.efficiency.memory * gpu.memory_gb_s
 
 
 def _update_s(job: Job, params: Floats, state: StateBytes) -> Floats:

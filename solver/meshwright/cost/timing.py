@@ -241,24 +241,30 @@ def _end(
 
 
 def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
-    """Return the end of the step: traffic not hidden by `hide_s`, and the update."""
+    """Return the end of the step: traffic not hidden by `hide_s`, and the update.
+
+    GPU and host update what each of them has at the same time.
+    """
     ends = at_step_end(job, rows, block)
     overlap, moved = job.efficiency.grad_overlap, copies(job, rows, block.weights)
     ends_s, down_s, _ = exposed_in_turn_s(
         ends.may_hide_s, moved.end_down_s, hide_s, overlap
     )
+    on_gpu_s = _optimizer_s(job, rows, block.weights)
     return {
         "dp": ends_s + ends.exposed_s,
-        "optimizer": _optimizer_s(job, rows, block.weights) + block.orthogonalised_s,
-        "offload": down_s + moved.update_s,
+        "optimizer": on_gpu_s + block.orthogonalised_s,
+        "offload": down_s + np.maximum(moved.update_s - on_gpu_s, 0.0),
     }
 
 
 def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the seconds of updates on the GPU; for the host see `cost.offload`."""
     gpu, moved = job.spec.cluster.topology.gpu, np.zeros(len(rows))
+    share = 1 - job.spec.training.offload_fraction
     for state, blocks in by_state(held):
-        updated = np.where(rows.offload == KEEPS_ALL, state.updated, 0.0)
+        kept = np.where(rows.offload == KEEPS_ALL, 1.0, share)
+        updated = kept * state.updated
         moved = moved + sum(w.params / w.sharding.optimizer for w in blocks) * updated
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
     return np.asarray(moved / rate)

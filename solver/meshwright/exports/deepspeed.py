@@ -133,6 +133,9 @@ def _offload(spec: Spec, plan: Plan) -> Iterator[str]:
         if level >= least:
             own: list[Setting] = [Setting("device", device, "training.offload_to")]
             own.append(Setting("pin_memory", True, "copies overlap with compute"))
+            share = spec.training.offload_fraction
+            if name == "offload_optimizer" and share < 1:
+                own.append(Setting("ratio", share, "training.offload_fraction"))
             if device == "nvme":
                 own.append(Setting("nvme_path", "/local_nvme", "yours to change"))
             yield "  " + _section(name, own).replace("\n", "\n  ").rstrip() + "\n"

@@ -141,7 +141,9 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting(name, training.offload_activations, why)
     if plan.offload == "optimizer":
         yield Setting("optimizer.optimizer_cpu_offload", True, "plan.offload optimizer")
-        yield Setting("optimizer.optimizer_offload_fraction", 1.0, "all of it")
+        share = training.offload_fraction
+        why = "all of it" if share == 1 else "training.offload_fraction"
+        yield Setting("optimizer.optimizer_offload_fraction", share, why)
         name = "optimizer.use_precision_aware_optimizer"
         yield Setting(name, True, "the offload needs it")
 

@@ -77,7 +77,9 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting(name, layers, "training.offload_activations")
     if plan.offload == "optimizer":
         yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
-        yield Setting("--optimizer-offload-fraction", 1.0, "all of it")
+        share = spec.training.offload_fraction
+        why = "all of it" if share == 1 else "training.offload_fraction"
+        yield Setting("--optimizer-offload-fraction", share, why)
         yield Setting("--use-precision-aware-optimizer", why="the offload needs it")
 
 

@@ -10,6 +10,7 @@ from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.rule import Rule
 from meshwright.rules import universal
+from meshwright.rules.host import HOST_PLAN_RULES
 from meshwright.rules.layer_kinds import KIND_DEGREE_RULES, KIND_PLAN_RULES
 from meshwright.rules.parts import part_degree_rules, part_mesh_rules
 from meshwright.rules.pins import degree_pins, mesh_pins, plan_pins
@@ -22,7 +23,7 @@ from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
 
 DEGREE_RULES = (*universal.DEGREE_RULES, *KIND_DEGREE_RULES)
-PLAN_RULES = (*universal.PLAN_RULES, *KIND_PLAN_RULES)
+PLAN_RULES = (*universal.PLAN_RULES, *HOST_PLAN_RULES, *KIND_PLAN_RULES)
 
 AnyRule = TypeVar("AnyRule", bound=Rule | SplitRule)
 
@@ -81,6 +82,8 @@ PRINTED_ORDER = (
     "activations_offloaded",
     "state_sharded",
     "offload_supported",
+    "offload_fraction",
+    "offload_fraction_supported",
     "drives_supported",
 )
 """Names of rules in the order in which explanations prefer and print them.

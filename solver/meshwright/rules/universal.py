@@ -135,10 +135,6 @@ def _partitions_activations(spec: Spec) -> bool:
     return framework_of(spec).partitions_activations
 
 
-def _offloads_activations(spec: Spec) -> bool:
-    return framework_of(spec).offloads_activations
-
-
 def _has_muon(spec: Spec) -> bool:
     return framework_of(spec).has_muon
 
@@ -154,18 +150,6 @@ PLAN_RULES: tuple[Rule, ...] = (
         lambda spec, rows: _partitions_activations(spec) & ~rows.sequence_parallel,
         "framework {spec.framework}, sequence parallelism {sequence_parallel}",
         concerns=lambda spec: spec.training.partition_activations,
-    ),
-    Rule(
-        "activations_offloaded",
-        "the framework offloads activations: without a pipeline, nothing recomputed",
-        "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading",
-        lambda spec, rows: (
-            _offloads_activations(spec) & (rows.pp == 1) & (rows.recompute == NONE)
-        ),
-        "framework {spec.framework}, pp {pp}, recompute {recompute}",
-        concerns=lambda spec: spec.training.offload_activations > 0,
-        fails_with="Currently there is no support for Pipeline parallelism with CPU "
-        "offloading",
     ),
     Rule(
         "muon_supported",
@@ -278,15 +262,5 @@ PLAN_RULES: tuple[Rule, ...] = (
         lambda spec, rows: (rows.vpp == 1) | _holds_chunks(spec, rows),
         "{spec.model.n_layers} layers / (pp {pp} x vpp {vpp}) = "
         "{spec.model.n_layers // (pp * vpp)}, {spec.model.leading_layers} lead",
-    ),
-    Rule(
-        "offload_supported",
-        "offload needs the machine around the GPUs: cluster.topology.host",
-        "the spec",
-        lambda spec, rows: (
-            (rows.offload == KEEPS_ALL)
-            | np.bool_(spec.cluster.topology.host is not None)
-        ),
-        "offload {offload}",
     ),
 )

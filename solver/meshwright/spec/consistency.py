@@ -31,6 +31,7 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _precision,
         _pinned_precision,
         _offload_to,
+        _offload_fraction,
         _positions,
         _adapters,
         _adapted_layers,
@@ -74,6 +75,14 @@ def _offload_to(spec: Spec) -> Iterable[Problem]:
     if target == "nvme" and (host is None or host.nvme_gb_s is None):
         sentence = "needs cluster.topology.host with nvme_gb_s and nvme_gib"
         yield Problem(("training", "offload_to"), target, sentence)
+
+
+def _offload_fraction(spec: Spec) -> Iterable[Problem]:
+    share, path = spec.training.offload_fraction, ("training", "offload_fraction")
+    if share < 1 and spec.cluster.topology.host is None:
+        yield Problem(path, share, "needs cluster.topology.host; accepted: 1")
+    if share < 1 and spec.training.offload_to == "nvme":
+        yield Problem(path, share, "beside training.offload_to nvme; accepted: 1")
 
 
 def _positions(spec: Spec) -> Iterable[Problem]:

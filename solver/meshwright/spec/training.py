@@ -50,6 +50,8 @@ AttentionKernel = Literal["flash1", "triton", "flash2", "flash3", "flash4", "cud
 
 Imbalance = Annotated[float, number("from 1 to 100", lambda x: 1 <= x <= 100)]
 
+Fraction = Annotated[float, number("above 0, up to 1", lambda x: 0 < x <= 1)]
+
 LossBytes = Annotated[float, number("from 0 to 100", lambda x: 0 <= x <= 100)]
 
 
@@ -222,6 +224,11 @@ class Training(SpecModel):
     )
     offload_to: Literal["cpu", "nvme"] = Field(
         "cpu", description="Where offloaded state lives: host memory or its drives."
+    )
+    offload_fraction: Fraction = Field(
+        1.0,
+        description="Share of the parameters whose optimizer leaves, where a plan "
+        "offloads the optimizer; the GPU keeps and updates the others.",
     )
 
     @model_validator(mode="after")

@@ -64,6 +64,14 @@ CASES: list[tuple[str, Pair]] = [
         Pair({"zero": 3, "offload": 3}, {"zero": 2, "offload": PARAMETERS}),
     ),
     (
+        "offload_fraction_supported",
+        Pair(
+            {"zero": 3, "offload": GRADIENTS},
+            {"zero": 2, "offload": GRADIENTS},
+            training={"offload_fraction": 0.5},
+        ),
+    ),
+    (
         "drives_supported",
         Pair(
             {"zero": 3, "offload": OPTIMIZER},

@@ -147,6 +147,15 @@ PLAN_RULES = (
         "'offload_optimizer'",
     ),
     Rule(
+        "offload_fraction_supported",
+        "a part of the optimizer is offloaded under ZeRO-3 alone",
+        f"{VERSION} runtime/zero/config.py: offload_ratio_check",
+        lambda spec, rows: keeps_or(rows, np.asarray(rows.zero == 3)),
+        "zero {zero}, fraction {spec.training.offload_fraction}",
+        concerns=lambda spec: spec.training.offload_fraction < 1,
+        fails_with="Partial offloading only supported for ZeRO Stage 3.",
+    ),
+    Rule(
         "drives_supported",
         "NVMe drives need ZeRO-3",
         f"{VERSION} runtime/zero/stage_1_and_2.py knows the device cpu alone (see also "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.imports.launch import Launch
-from meshwright.imports.settings.setting import Setting, Settings
+from meshwright.imports.settings.setting import Setting, Settings, number_of
 
 BATCH = {
     "train_batch_size": "training.global_batch",
@@ -36,7 +36,6 @@ NOT_JUDGED = {
     "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
     "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
     "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
-    "zero_optimization.offload_optimizer.ratio": "all of the optimizer is offloaded",
 }
 """Keys that touch time or memory, and what is counted instead."""
 
@@ -122,6 +121,8 @@ def _say_offload(settings: Settings, launch: Launch) -> None:
         "zero_optimization.offload_param",
     ):
         settings.skip(name)
+    if _is_split(settings, launch, found):
+        return
     if found is None:
         launch.say("offload", None if is_open else "none")
     elif found[0] == "optimizer" and launch.value("zero") == 2:
@@ -129,6 +130,29 @@ def _say_offload(settings: Settings, launch: Launch) -> None:
         launch.say("offload", ["optimizer", "gradients"], found[1])
     else:
         launch.say("offload", *found)
+
+
+def _is_split(
+    settings: Settings, launch: Launch, found: tuple[str, Setting] | None
+) -> bool:
+    """Say which share of the optimizer leaves; return whether that says all there is.
+
+    A share of 0 leaves the whole optimizer on the GPU.
+    """
+    own = settings.get("zero_optimization.offload_optimizer.ratio")
+    share = None if own is None else number_of(own)
+    if own is None or share is None:
+        return False
+    if found is None:
+        launch.changes_nothing(own, "nothing is offloaded")
+    elif found[0] == "parameters" and share < 1:
+        launch.is_not_judged(own, "all of the optimizer is offloaded")
+    elif share == 0:
+        launch.say("offload", "none", own)
+        return True
+    else:
+        launch.say("training.offload_fraction", share, own)
+    return False
 
 
 def _say_precision(settings: Settings, launch: Launch) -> None:

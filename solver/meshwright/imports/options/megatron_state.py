@@ -43,10 +43,12 @@ def say_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> Non
     """Say whether the optimizer lives on the host."""
     own = settings.is_on("optimizer_cpu_offload")
     share = settings.get("optimizer_offload_fraction")
-    if own is not None:
+    if own is not None and share is not None and number_of(share) == 0:
+        launch.say("offload", "none", share)
+    elif own is not None:
         launch.say("offload", "optimizer", own)
-        if share is not None and number_of(share) < 1:
-            launch.is_not_judged(share, "all of the optimizer counts as offloaded")
+        if share is not None:
+            launch.say("training.offload_fraction", number_of(share), share)
     elif is_complete:
         launch.say("offload", "none")
         if share is not None and share.written.startswith("-"):
