@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.lattice_map import map_of
 from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
 from meshwright.check.check import check
@@ -21,6 +22,7 @@ from meshwright.report.answer_page.page import answer_data, answer_page
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
+from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.simulation import Simulation
 from meshwright.simulation.drawn_step import drawn_step
@@ -42,7 +44,8 @@ def html_report(
 
     It has the plan with its launch line, memory and step time by part, the timeline of
     the pipeline, the mesh on the hosts, the loads of links, plans near the best, what
-    limits are worth where the answer says so, and the certificate.
+    limits are worth where the answer says so, the map of the lattice, and the
+    certificate.
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
@@ -59,7 +62,9 @@ def html_report(
         >>> page.startswith("<!doctype html>")
         True
     """
-    return answer_page(*_told_and_drawn(spec, answer, read_profile(profile)))
+    fitted = read_profile(profile)
+    told, drawn = _told_and_drawn(spec, answer, fitted)
+    return answer_page(told, drawn, _lattice_map(spec, answer, fitted))
 
 
 def report_data(
@@ -71,6 +76,17 @@ def report_data(
         SpecError: the answer is of another spec.
     """
     return answer_data(*_told_and_drawn(spec, answer, read_profile(profile)))
+
+
+def _lattice_map(spec: Spec, answer: Answer, profile: Profile) -> LatticeMap | None:
+    """Return the map of the lattice that an answer was proven on, if it has one."""
+    outcome = answer.best if isinstance(answer, Explanation) else answer
+    if isinstance(answer, Explanation) and outcome is None:
+        return map_of(spec, (), profile) if answer.plan is None else None
+    if not isinstance(outcome, Outcome) or outcome.status == "unknown":
+        return None
+    found = (outcome.best, outcome.optimum)
+    return map_of(spec, [own.plan for own in found if own is not None], profile)
 
 
 def _told_and_drawn(

@@ -24,6 +24,8 @@ class Dot:
     fields: Fields
     """The plan fields of the skeleton that stands for them: the one with the least
     bound of those that fit, or else one that holds little."""
+    techniques: str
+    """What that skeleton does in the words of the field, such as 'TP + PP'."""
     skeletons: int
     """How many they are, on all meshes."""
     step_s: float

@@ -1,10 +1,8 @@
 """The map of a lattice: which of its skeletons fit, and how fast they may be.
 
 It has the skeletons, families and bounds of the proof. Skeletons are shown together if
-they are too many: all that share some fields are one dot. A dot stands at the least of
-the lower bounds of its skeletons that fit in memory. Families are looked at in the
-order of their bounds, so that most need no look: once one fits and is faster than the
-bound of the next, so it is than all after it.
+they are too many: all that share some fields are one dot, which stands at the least
+bound of those that fit in memory.
 """
 
 from __future__ import annotations
@@ -14,55 +12,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.bounds.candidates import lower_bound_against
-from meshwright.bounds.families import Families
-from meshwright.bounds.integer_costs import CHUNK_BYTES, seconds
+from meshwright.bounds.integer_costs import CHUNK_BYTES, TICK_S, ticks_up
 from meshwright.bounds.memory_fit import (
-    MemoryFit,
     costs_by_pp,
-    measure_stages,
     scaled_costs,
     scaled_memory,
     stages_by_pp,
-    with_times,
 )
-from meshwright.bounds.state_fit import state_fits
 from meshwright.bounds.upper_bounds import construct_pinned_split
-from meshwright.plans.columns import Bools, Floats, Ints, distinct, ranges
-from meshwright.plans.encoding import to_unplaced_row
-from meshwright.plans.plan import Plan
+from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.plan_techniques import technique_names
 from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.techniques import name_of, techniques_of
 from meshwright.results.lattice_map import Dot, LatticeMap, State
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
+from meshwright.solver.dot_bounds import DotBounds
+from meshwright.solver.dot_groups import DotGroups
 from meshwright.solver.nearest_miss import least_capacity
 from meshwright.solver.prepared import Prepared
 from meshwright.solver.refused_degrees import refusals
 from meshwright.spec.plan_fields import FIELDS, Value
 from meshwright.spec.units import GIB
-
-MOST_DOTS = 2_500
-"""Dots that a page still draws at once."""
-
-FREEING = ("recompute", "recompute_modules", "recompute_segment", "offload")
-"""Fields in which the skeletons of a family differ."""
-
-SHARED = (
-    tuple(own.name for own in FIELDS if own.name not in FREEING),
-    ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard", "zero"),
-    ("tp", "pp", "cp", "ep", "zero"),
-    ("tp", "pp", "ep", "zero"),
-)
-"""Fields that the skeletons of a dot share: the first with few enough dots is taken."""
-
-FIRST_LOOK = 2
-"""Families of a dot that are looked at first."""
-
-GROWTH = 4
-"""Families of a later look over those of the one before."""
-
-AT_ONCE = 8_192
-"""Families looked at together: the columns of more leave the processor's caches."""
 
 
 def lattice_map(
@@ -74,13 +45,16 @@ def lattice_map(
     share `within` of the fastest of them are near.
     """
     job, lattice = prepared.job, prepared.lattice
-    groups = _Groups.of(prepared)
-    nearest = _Nearest(prepared, groups)
-    nearest.look()
+    groups = DotGroups.of(prepared)
+    bounds = DotBounds(prepared, groups)
+    bounds.look()
+    if known:
+        fastest_s = min(plan.step_s for plan in known)
+        bounds.place(ticks_up(fastest_s * (1 + within)))
     limits = job.spec.limits.max_link_utilisation
     return LatticeMap(
         skeletons=lattice.skeletons,
-        dots=_Drawing(prepared, groups, nearest, known, within).dots(),
+        dots=_Drawing(prepared, groups, bounds, known).dots(),
         shared=groups.shared,
         refusals=refusals(job, lattice),
         usable_gib=job.spec.usable_gib,
@@ -90,118 +64,23 @@ def lattice_map(
 
 
 @dataclass(frozen=True)
-class _Groups:
-    """Families in groups, each of which is a dot."""
-
-    families: Families
-    group: Ints
-    """The group of each family."""
-    first: Ints
-    """A family of each group."""
-    rows: Skeletons
-    """The first skeleton of each family."""
-    shared: tuple[str, ...]
-
-    @classmethod
-    def of(cls, prepared: Prepared) -> _Groups:
-        """Return the first grouping with few enough dots, or else the coarsest."""
-        lattice, families = prepared.lattice, prepared.families
-        if len(lattice) <= MOST_DOTS:
-            each = np.arange(len(lattice))
-            lower = np.repeat(families.lower, families.count)
-            alone = Families(each, np.ones_like(each), lower)
-            return cls(alone, each, each, lattice.rows, ())
-        rows = lattice.take(families.start).rows
-        for shared in SHARED:
-            first, group = distinct([getattr(rows, name) for name in shared], few=0)
-            if len(first) <= MOST_DOTS:
-                break
-        return cls(families, group, first, rows, shared)
-
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return len(self.first)
-
-    def number_of(self, plan: Plan) -> int | None:
-        """Return the group of a plan, if the lattice has it."""
-        row = to_unplaced_row(plan)
-        names = self.shared or tuple(field.name for field in FIELDS)
-        mine = self.rows.take(self.first)
-        same = [getattr(mine, name) == getattr(row, name)[0] for name in names]
-        found = np.flatnonzero(np.all(same, axis=0))
-        return int(found[0]) if len(found) else None
-
-
-class _Nearest:
-    """The skeleton of each group that fits and has the least bound."""
-
-    def __init__(self, prepared: Prepared, groups: _Groups) -> None:
-        self._job, self._lattice = prepared.job, prepared.lattice
-        self._groups = groups
-        self.ticks = np.full(len(groups), np.inf)
-        """Least bound of the skeletons of each group that fit; infinite if none do."""
-        self.skeleton = np.full(len(groups), -1)
-
-    def look(self) -> None:
-        """Look at the families of each group in order, until the next are slower."""
-        lower, group = self._groups.families.lower, self._groups.group
-        order = np.lexsort((lower, group))
-        end = np.cumsum(np.bincount(group, minlength=len(self._groups)))
-        at, size = end - np.bincount(group, minlength=len(self._groups)), FIRST_LOOK
-        while (at < end).any():
-            until = np.minimum(at + size, end)
-            part = order[ranges(at, until - at)]
-            for start in range(0, len(part), AT_ONCE):
-                self._look_at(part[start : start + AT_ONCE])
-            at, size = until, size * GROWTH
-            is_left = at < end
-            next_bound = lower[order[at[is_left]]]
-            at[is_left] = np.where(
-                next_bound < self.ticks[is_left], at[is_left], end[is_left]
-            )
-
-    def _look_at(self, part: Ints) -> None:
-        """Bound the skeletons of some families that fit in memory."""
-        job, families = self._job, self._groups.families
-        part = part[families.lower[part] < self.ticks[self._groups.group[part]]]
-        index = families.rows(part)
-        group = np.repeat(self._groups.group[part], families.count[part])
-        has_room = state_fits(job, self._lattice.take(index))
-        index, group = index[has_room], group[has_room]
-        memory = MemoryFit(job, self._lattice.take(index))
-        fitting = np.flatnonzero(memory.is_fitting())
-        group_of_price = memory.price_group[fitting]
-        costs = with_times(job, memory.costs(fitting), group_of_price)
-        ticks = measure_stages(job, costs, lower_bound_against(np.inf))
-        index, group = index[fitting], group[fitting]
-        order = np.lexsort((index, ticks, group))
-        found, first = np.unique(group[order], return_index=True)
-        best = order[first]
-        is_less = ticks[best] < self.ticks[found]
-        self.ticks[found[is_less]] = ticks[best[is_less]]
-        self.skeleton[found[is_less]] = index[best[is_less]]
-
-
-@dataclass(frozen=True)
 class _Drawing:
     """Groups as dots."""
 
     prepared: Prepared
-    groups: _Groups
-    nearest: _Nearest
+    groups: DotGroups
+    bounds: DotBounds
     known: Sequence[PricedPlan]
-    within: float
 
     def dots(self) -> tuple[Dot, ...]:
         """Return a dot for each group."""
-        lattice, groups, nearest = self.prepared.lattice, self.groups, self.nearest
-        fits = nearest.skeleton >= 0
+        lattice, groups, bounds = self.prepared.lattice, self.groups, self.bounds
+        fits = bounds.skeleton >= 0
         small, small_ticks = self._small()
-        shown = lattice.take(np.where(fits, nearest.skeleton, small)).rows
-        step_s = seconds(1.0) * np.where(fits, nearest.ticks, small_ticks)
+        shown = lattice.take(np.where(fits, bounds.skeleton, small)).rows
+        step_s = TICK_S * np.where(fits, bounds.ticks, small_ticks)
         chunks = self._held(shown, fits)
-        fastest_s = min((plan.step_s for plan in self.known), default=0.0)
-        is_near = fits & (step_s <= fastest_s * (1 + self.within))
+        techniques = techniques_of(shown).tolist()
         degree = lattice.take(groups.families.start).degree
         meshes = groups.families.count * lattice.copies[degree]
         count = np.bincount(groups.group, weights=meshes, minlength=len(groups))
@@ -210,8 +89,9 @@ class _Drawing:
             self._best(int(count[i]))
             if i == best
             else Dot(
-                state=_state(bool(fits[i]), bool(is_near[i])),
+                state=_state(bool(fits[i]), bool(bounds.is_near[i])),
                 fields=_fields(shown, i),
+                techniques=name_of(techniques[i]),
                 skeletons=int(count[i]),
                 step_s=float(step_s[i]),
                 is_exact=False,
@@ -225,6 +105,7 @@ class _Drawing:
         return Dot(
             state="best",
             fields={field.name: getattr(best.plan, field.name) for field in FIELDS},
+            techniques=technique_names(best.plan),
             skeletons=count,
             step_s=best.step_s,
             is_exact=True,

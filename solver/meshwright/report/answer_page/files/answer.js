@@ -56,8 +56,14 @@ function answerParts() {
   return [
     ...(near.length > 1 ? [heading("near", "Plans near the best", nearFigure(near).element)] : []),
     ...(worth.length ? [heading("worth", "What each limit is worth", worthFigure(worth).element)] : []),
+    ...mapParts(),
     ...grouped,
   ];
+}
+
+/** Return the map of the lattice, where the page has one. */
+function mapParts() {
+  return PAGE.map ? [heading("map", "The map of the lattice", mapFigure(PAGE.map).element)] : [];
 }
 
 /** Draw the answer that PAGE holds, its verdict first. */
