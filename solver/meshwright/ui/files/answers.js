@@ -26,6 +26,7 @@ async function ask() {
       return;
     }
     await eachMessage(response, (message) => take(message, edits));
+    if (state.hasMap) await drawMap(own.signal);
   } catch (error) {
     if (error.name !== "AbortError") tell(`The server does not answer: ${error.message}`, true);
   }
@@ -99,6 +100,8 @@ function answered(message) {
 function drawPage(message, told, isAlarm = false) {
   state.plan = message.plan ?? state.plan;
   PAGE = { ...message.page, choices: CHOICES };
+  state.known = message.known;
+  if (message.kind === "answer" && message.status !== "unknown") PAGE.askMap = mapButton;
   keepingPlace(drawAnswer);
   document.getElementById("repairs").hidden = true;
   showPins(message.pinnable);
@@ -115,7 +118,7 @@ function keepingPlace(draw) {
 }
 
 function reasons({ page, repairs, isStopped }) {
-  PAGE = { ...page, choices: CHOICES };
+  PAGE = { ...page, choices: CHOICES, askMap: PAGE.askMap, map: PAGE.map };
   keepingPlace(drawAnswer);
   const box = document.getElementById("repairs");
   box.hidden = false;

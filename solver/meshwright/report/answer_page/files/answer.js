@@ -61,9 +61,10 @@ function answerParts() {
   ];
 }
 
-/** Return the map of the lattice, where the page has one. */
+/** Return the map of the lattice, or what asks for it, where the page has either. */
 function mapParts() {
-  return PAGE.map ? [heading("map", "The map of the lattice", mapFigure(PAGE.map).element)] : [];
+  const own = PAGE.map ? mapFigure(PAGE.map).element : PAGE.askMap?.();
+  return own ? [heading("map", "The map of the lattice", own)] : [];
 }
 
 /** Draw the answer that PAGE holds, its verdict first. */
