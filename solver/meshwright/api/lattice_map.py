@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from meshwright.api.price import job_of
 from meshwright.check.check import check
@@ -29,4 +30,5 @@ def map_of(spec: Spec, plans: Sequence[Plan], profile: Profile) -> LatticeMap | 
     job = job_of(spec, plans[0], profile) if plans else profile.job(spec)
     known = [check(job_of(spec, plan, profile), plan) for plan in plans]
     within = tolerance_of(job.spec, profile).share
-    return lattice_map(prepare(job), known, within)
+    found = lattice_map(prepare(job), known, within)
+    return replace(found, is_of_parts=bool(spec.cluster.parts))

@@ -65,3 +65,6 @@ class LatticeMap:
     """Share of the fastest step time within which a dot is near."""
     has_open_rules: bool
     """Whether limits on links, or rules on splits of layers, are left out of bounds."""
+    is_of_parts: bool = False
+    """Whether it is of one way to use a cluster of unlike parts, that of the best plan.
+    """

@@ -24,6 +24,7 @@ def map_data(lattice: LatticeMap) -> dict[str, Any]:
     common = {name: values[name][0] for name in names if name not in fields}
     return {
         "told": list(_told(lattice)),
+        "names": names,
         "fields": fields,
         "common": common,
         "filters": [name for name in FILTERS if name in fields],
@@ -79,5 +80,7 @@ def _told(lattice: LatticeMap) -> Iterator[str]:
         "Where none fits, it is the least that the skeleton needs which frees the most "
         "with the smallest micro-batch, and the bound leaves memory aside."
     )
+    if lattice.is_of_parts:
+        yield "It is of the parts as the best plan uses them; other ways have maps of their own."
     if lattice.has_open_rules:
         yield "Limits on links and rules on splits of layers may refuse what fits here."

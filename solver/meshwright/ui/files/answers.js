@@ -97,12 +97,18 @@ function answered(message) {
   drawPage(message, told, message.status === "infeasible");
 }
 
+/** Draw the answer, and its first line where it stays in sight while sliders move. */
+function drawWhole() {
+  keepingPlace(drawAnswer);
+  document.getElementById("headline").textContent = PAGE.verdict[0] ?? "";
+}
+
 function drawPage(message, told, isAlarm = false) {
   state.plan = message.plan ?? state.plan;
   PAGE = { ...message.page, choices: CHOICES };
   state.known = message.known;
   if (message.kind === "answer" && message.status !== "unknown") PAGE.askMap = mapButton;
-  keepingPlace(drawAnswer);
+  drawWhole();
   document.getElementById("repairs").hidden = true;
   showPins(message.pinnable);
   showExports(message.plan !== null);
@@ -119,7 +125,7 @@ function keepingPlace(draw) {
 
 function reasons({ page, repairs, isStopped }) {
   PAGE = { ...page, choices: CHOICES, askMap: PAGE.askMap, map: PAGE.map };
-  keepingPlace(drawAnswer);
+  drawWhole();
   const box = document.getElementById("repairs");
   box.hidden = false;
   const items = repairs.map(({ sentence, edits }) => {

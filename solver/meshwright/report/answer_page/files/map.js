@@ -11,19 +11,24 @@ const STATES = {
 };
 const REACH_PX = 16; // from the pointer to the dot that it means
 const MOST_ROWS = 200; // of the table
+const NEAR = 1.5; // times the step time of the best plan, up to which the map can be cut
+const UNSAID = ["vpp", "cp", "ep", "dp_replicate", "recompute_segment"]; // where they are 1
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 class MapView {
   constructor(data) {
     this.data = data;
     this.dots = data.dots.map(([state, stepS, isExact, gib, skeletons, techniques, ...values]) => {
-      const fields = { ...data.common, ...Object.fromEntries(data.fields.map((name, i) => [name, values[i]])) };
+      const own = { ...data.common, ...Object.fromEntries(data.fields.map((name, i) => [name, values[i]])) };
+      const fields = Object.fromEntries(data.names.map((name) => [name, own[name]]));
       return { state, stepS, isExact, gib, skeletons, techniques, fields };
     });
     this.refused = data.refusals.flatMap((rule) => rule.examples.map((fields) => ({ state: "refused", rule, fields })));
     this.chosen = {}; // values by which dots are chosen
     this.marks = []; // what is drawn, with its place
     this.at = null;
+    this.best = this.dots.find((own) => own.state === "best");
+    this.mostS = Infinity; // step time up to which dots are drawn
     this.said = make("p", { class: "hint map-said", id: "map-said", role: "status" }, "");
     this.figure = figure(this.parts());
     this.listen(this.figure.box);
@@ -58,17 +63,28 @@ class MapView {
       select.addEventListener("change", () => this.choose(name, select.value));
       return [make("label", { for: select.id }, name), select];
     });
-    return make("div", { class: "controls", role: "group", "aria-label": "Which dots are drawn" }, ...lists);
+    const near = make("button", { type: "button", "aria-pressed": false }, `Up to ${NEAR} x the best`);
+    near.addEventListener("click", () => {
+      this.mostS = this.mostS === Infinity ? this.best.stepS * NEAR : Infinity;
+      near.setAttribute("aria-pressed", this.mostS !== Infinity);
+      this.again();
+    });
+    const cut = this.best ? [near] : [];
+    return make("div", { class: "controls", role: "group", "aria-label": "Which dots are drawn" }, ...lists, ...cut);
   }
 
   choose(name, value) {
     this.chosen[name] = value;
-    this.at = null;
+    this.again();
+  }
+
+  again() {
     this.figure.redraw();
     this.say();
   }
 
-  isChosen({ fields }) {
+  isChosen({ fields, stepS }) {
+    if (stepS > this.mostS) return false;
     return Object.entries(this.chosen).every(([name, value]) => value === "" || !(name in fields) || String(fields[name]) === value);
   }
 
@@ -133,14 +149,14 @@ class MapView {
     this.at = this.ring = null;
     const shown = this.dots.filter((own) => this.isChosen(own));
     const [left, right, top, bottom] = [58, 16, 12, 332];
-    const scaleX = logScale(this.dots.map((own) => own.stepS), left + 8, width - right - 8);
+    const scaleX = logScale(this.dots.map((own) => own.stepS).filter((own) => own <= this.mostS), left + 8, width - right - 8);
     const scaleY = logScale([...this.dots.map((own) => own.gib), this.data.usable], bottom - 8, top + 8);
     const places = shown.map((own) => ({ own, x: scaleX.at(own.stepS), y: scaleY.at(own.gib), r: STATES[own.state].r }));
     const [refusals, marks, height] = this.drawRefused(width, this.dots.length ? bottom + 44 : 0);
     this.marks = [...places, ...marks];
     if (!this.dots.length) return canvas(width, height, ...refusals);
     const across = gridX(scaleX.ticks(width < 500 ? 4 : 8), scaleX.at, top, bottom, seconds);
-    const up = scaleY.ticks(5).flatMap((value) => [
+    const up = scaleY.ticks(7).flatMap((value) => [
       shape("line", { x1: left, x2: width - right, y1: scaleY.at(value), y2: scaleY.at(value), class: "grid" }),
       text(left - 6, scaleY.at(value) + 4, show(value), { anchor: "end", kind: "faint" }),
     ]);
@@ -174,7 +190,7 @@ function dotShape({ own, x, y, r }) {
 
 /** Return plan fields in words; those that say nothing are left out. */
 function fieldsText(fields) {
-  const isSaid = ([name, value]) => !["", "none", false].includes(value) && !(name === "vpp" && value === 1) && name !== "microbatches";
+  const isSaid = ([name, value]) => !["", "none", "1f1b", false].includes(value) && !(value === 1 && UNSAID.includes(name)) && name !== "microbatches";
   return Object.entries(fields).filter(isSaid).map(([name, value]) => (value === true ? name : `${name} ${value}`)).join(", ");
 }
 
