@@ -81,6 +81,6 @@ def _told(lattice: LatticeMap) -> Iterator[str]:
         "with the smallest micro-batch, and the bound leaves memory aside."
     )
     if lattice.is_of_parts:
-        yield "It is of the parts as the best plan uses them; other ways have maps of their own."
+        yield "It is of the parts as the best plan uses them."
     if lattice.has_open_rules:
         yield "Limits on links and rules on splits of layers may refuse what fits here."
