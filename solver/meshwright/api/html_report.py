@@ -10,6 +10,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.api.lattice_map import map_of
 from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
+from meshwright.api.serving_report import serving_report
 from meshwright.check.check import check
 from meshwright.check.timeline import timeline
 from meshwright.cost.job import Job
@@ -19,6 +20,7 @@ from meshwright.exports.table import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
 from meshwright.report.answer_page.page import answer_data, answer_page
+from meshwright.report.answer_page.serving_data import ServingAnswer
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
@@ -26,6 +28,7 @@ from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.simulation import Simulation
 from meshwright.simulation.drawn_step import drawn_step
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 MOST_DRAWN = 8
@@ -38,14 +41,18 @@ Named = tuple[str, Plan, str]
 
 
 def html_report(
-    spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
+    spec: Spec | ServingSpec,
+    answer: Answer | ServingAnswer,
+    *,
+    profile: str | Profile = DEFAULT_PROFILE,
 ) -> str:
     """Return an answer as one HTML page that needs no network.
 
     It has the plan with its launch line, memory and step time by part, the timeline of
     the pipeline, the mesh on the hosts, the loads of links, plans near the best, what
     limits are worth where the answer says so, the map of the lattice, and the
-    certificate.
+    certificate. Of an answer about serving it has the times of a first and of a further
+    token, memory, and all that is told.
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
@@ -62,6 +69,8 @@ def html_report(
         >>> page.startswith("<!doctype html>")
         True
     """
+    if isinstance(spec, ServingSpec) or isinstance(answer, ServingAnswer):
+        return serving_report(spec, answer)
     fitted = read_profile(profile)
     told, drawn = _told_and_drawn(spec, answer, fitted)
     return answer_page(told, drawn, _lattice_map(spec, answer, fitted))

@@ -38,9 +38,14 @@ def answer_page(
     data = answer_data(told, plans)
     if lattice is not None:
         data["map"] = map_data(lattice)
+    return page_of(data)
+
+
+def page_of(data: dict[str, Any]) -> str:
+    """Return the page that draws some data."""
     return filled_page(
         file_text("page.html"),
-        told.title,
+        data["title"],
         to_json(data, inf_nan_mode="null").decode(),
         [file_text(f"{name}.js") for name in SCRIPTS],
         file_text("page.css"),
@@ -51,11 +56,17 @@ def answer_page(
 def answer_data(told: Told, plans: Sequence[DrawnPlan]) -> dict[str, Any]:
     """Return the data that the scripts of the page draw."""
     each = MOST_SPANS // max(len(plans), 1)
+    drawn = [plan_data(plan, i, each) for i, plan in enumerate(plans)]
+    return told_data(told, drawn)
+
+
+def told_data(told: Told, drawn: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is told of an answer, with the data of its plans."""
     return {
         "title": told.title,
         "verdict": [line.strip() for line in told.verdict],
         "isComparison": told.is_comparison,
-        "plans": [plan_data(plan, i, each) for i, plan in enumerate(plans)],
+        "plans": drawn,
         "hasPlan": told.has_plan,
         "risk": told.risk,
         "near": told.near,

@@ -31,8 +31,9 @@ function planParts(plan) {
   const note = plan.note ? [make("p", { class: "warn" }, plan.note)] : [];
   return [
     heading("plan", "The plan", ...note, words, facts(plan.facts), ...launchOf(plan)),
-    heading("time", "Where the step goes", waterfallFigure(plan).element),
-    heading("timeline", "The pipeline over time", ...playedFigures(plan)),
+    ...(plan.times ?? []).map((own) => heading(own.id, own.title, waterfallFigure(own).element)),
+    ...(plan.time ? [heading("time", "Where the step goes", stepFigure(plan).element)] : []),
+    ...(plan.timeline ? [heading("timeline", "The pipeline over time", ...playedFigures(plan))] : []),
     heading("memory", "Memory", memoryFigure(plan).element),
     ...(plan.mesh ? [heading("mesh", "The mesh on the hosts", meshFigure(plan).element)] : []),
     ...(plan.cluster ? [heading("links", "Links and their loads", clusterFigure(plan).element)] : []),
