@@ -10,6 +10,7 @@ from meshwright.report.answer_page.numbers import rounded
 from meshwright.report.safety import probability_text
 from meshwright.report.serving import serving_sections
 from meshwright.report.serving_explain import explanation_sections
+from meshwright.report.solve import size_lines
 from meshwright.report.tables import Lines, seconds_text
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation
@@ -26,8 +27,11 @@ def serving_told(answer: ServingAnswer) -> Told:
     else:
         first, *others = serving_sections(answer)
         group = ("whole", "The answer in full", others)
+    outcome = outcome_of(answer)
     lines = first.lines if isinstance(first, Lines) else ()
-    has_plan = outcome_of(answer).best is not None
+    # The answer comes first; the size of the model stands in no page.
+    lines = tuple(line for line in lines if line not in size_lines(outcome.model))
+    has_plan = outcome.best is not None
     return Told(answer.title, lines, [group], has_plan=has_plan)
 
 
