@@ -12,6 +12,7 @@ from meshwright.api.lattice_map import map_of
 from meshwright.cost.profile import load_profile
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import plain_columns
+from meshwright.report.answer_page.map_data import map_data
 from meshwright.results.lattice_map import Dot, LatticeMap
 from meshwright.rules.legality import degree_rules
 from meshwright.solver import dot_groups
@@ -139,6 +140,27 @@ def _keeps(rule: Any, spec: mw.Spec, fields: Any) -> bool:
     }
     row = Skeletons(**columns, paths=free_paths(1, 0), mesh=np.array([0]))
     return not broken([rule], spec, row)
+
+
+def test_where_rules_refuse_all_there_are_no_dots() -> None:
+    rule = {"name": "both", "that": "tp == 8 and pp == 8"}
+    spec = mw.load(SMALL, mw.Spec, rules=[rule])
+    lattice = map_of(spec, (), PROFILE)
+    assert lattice is not None
+    assert lattice.dots == ()
+    refused = {own.rule: own.count for own in lattice.refusals}
+    assert refused["rules.both"] > 0
+    assert map_data(lattice)["told"][0].startswith("No skeleton is legal")
+
+
+def test_links_refuse_degrees_on_every_mesh() -> None:
+    spec = mw.load(SMALL, mw.Spec)
+    limits = spec.limits.model_copy(update={"tp_min_link_gb_s": 1e4})
+    lattice = map_of(spec.model_copy(update={"limits": limits}), (), PROFILE)
+    assert lattice is not None
+    told = {own.rule: own for own in lattice.refusals}
+    assert all(own["tp"] > 1 for own in told["tp_link_bandwidth"].examples)
+    assert {dot.fields["tp"] for dot in lattice.dots} == {1}
 
 
 def test_unlike_parts_without_a_plan_have_no_map() -> None:

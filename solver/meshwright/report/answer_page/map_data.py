@@ -58,10 +58,19 @@ def _refusal(own: Refusal) -> dict[str, Any]:
 
 
 def _told(lattice: LatticeMap) -> Iterator[str]:
-    dots, skeletons = len(lattice.dots), lattice.skeletons
-    if not dots:
+    if lattice.dots:
+        yield from _told_of_dots(lattice)
+    else:
         yield "No skeleton is legal: rules refuse all degrees."
-        return
+    if lattice.refusals:
+        yield (
+            "Grey dots are degrees that rules refuse before anything is priced, each "
+            "at the first rule that it breaks; the numbers count all."
+        )
+
+
+def _told_of_dots(lattice: LatticeMap) -> Iterator[str]:
+    dots, skeletons = len(lattice.dots), lattice.skeletons
     if lattice.shared:
         names = ", ".join(lattice.shared)
         yield (

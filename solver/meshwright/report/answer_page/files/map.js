@@ -48,12 +48,16 @@ class MapView {
     };
   }
 
-  /** Return the dots that are drawn, the fastest first, as rows of the table. */
+  /** Return the dots that are drawn, the fastest first, and the rules as rows of the table. */
   rows() {
     const shown = this.dots.filter((own) => this.isChosen(own)).sort((a, b) => a.stepS - b.stepS);
-    return shown.slice(0, MOST_ROWS).map((own) => [
+    const rows = shown.slice(0, MOST_ROWS).map((own) => [
       fieldsText(own.fields), STATES[own.state].name, `${own.isExact ? "" : ">= "}${digits.format(own.stepS)}`, own.gib, own.skeletons, own.techniques,
     ]);
+    const left = shown.length - rows.length;
+    const more = left > 0 ? [[`${whole.format(left)} slower dots`, "left out of the table", "", "", "", ""]] : [];
+    const refused = this.data.refusals.map(({ rule, sentence, count }) => [`${rule}: ${sentence}`, STATES.refused.name, "-", "-", count, "-"]);
+    return [...rows, ...more, ...refused];
   }
 
   controls() {
@@ -134,7 +138,8 @@ class MapView {
 
   say() {
     const drawn = this.dots.filter((own) => this.isChosen(own)).length;
-    const none = `${whole.format(drawn)} of ${whole.format(this.dots.length)} dots are drawn. Point at one, or walk with the arrow keys; Home goes to the best.`;
+    const of = this.dots.length ? `${whole.format(drawn)} of ${whole.format(this.dots.length)} dots are drawn. ` : "";
+    const none = `${of}Point at one, or walk with the arrow keys${this.best ? "; Home goes to the best" : ""}.`;
     this.said.textContent = this.at ? this.tip(this.at.own) : none;
   }
 
