@@ -205,6 +205,21 @@ def test_the_map_is_drawn_when_it_is_asked_for(visit: OpenAddress) -> None:
 
 
 @pytest.mark.slow
+def test_the_degrees_of_a_dot_can_be_pinned(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    page.get_by_role("button", name="Draw the map").click()
+    pin = page.get_by_role("button", name="Pin its degrees")
+    assert pin.is_disabled(), "no dot is chosen"
+    page.locator("#map-pp").select_option("2")
+    page.locator("[aria-labelledby=map] .chart").focus()
+    page.keyboard.press("ArrowRight")
+    pin.click()
+    page.wait_for_function("() => location.search.includes('pins.pp=2')")
+    page.wait_for_selector(f"{PROVEN}, #repairs li")
+
+
+@pytest.mark.slow
 def test_what_fits_nowhere_has_a_map_too(visit: OpenAddress) -> None:
     page = visit(TIGHT, WIDE)
     page.wait_for_selector("#repairs li")

@@ -107,7 +107,7 @@ function drawPage(message, told, isAlarm = false) {
   state.plan = message.plan ?? state.plan;
   PAGE = { ...message.page, choices: CHOICES };
   state.known = message.known;
-  if (message.kind === "answer" && message.status !== "unknown") PAGE.askMap = mapButton;
+  if (message.kind === "answer" && message.status !== "unknown") Object.assign(PAGE, { askMap: mapButton, pinDegrees });
   drawWhole();
   document.getElementById("repairs").hidden = true;
   showPins(message.pinnable);
@@ -124,7 +124,7 @@ function keepingPlace(draw) {
 }
 
 function reasons({ page, repairs, isStopped }) {
-  PAGE = { ...page, choices: CHOICES, askMap: PAGE.askMap, map: PAGE.map };
+  PAGE = { ...page, choices: CHOICES, askMap: PAGE.askMap, map: PAGE.map, pinDegrees };
   drawWhole();
   const box = document.getElementById("repairs");
   box.hidden = false;

@@ -41,3 +41,9 @@ function showMap(map) {
   drawAll();
   if (hadFocus) own.querySelector(".chart").focus();
 }
+
+const DEGREES = ["tp", "pp", "cp", "ep", "dp_replicate", "dp_shard", "zero"];
+
+function pinDegrees(fields) {
+  edit(DEGREES.filter((name) => name in fields).map((name) => [`pins.${name}`, fields[name]]));
+}

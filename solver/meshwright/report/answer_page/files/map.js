@@ -74,7 +74,15 @@ class MapView {
       this.again();
     });
     const cut = this.best ? [near] : [];
-    return make("div", { class: "controls", role: "group", "aria-label": "Which dots are drawn" }, ...lists, ...cut);
+    return make("div", { class: "controls", role: "group", "aria-label": "Which dots are drawn" }, ...lists, ...cut, ...this.pinButton());
+  }
+
+  /** Return the button that pins the degrees of a dot, on pages that can. */
+  pinButton() {
+    if (!PAGE.pinDegrees) return [];
+    this.pin = make("button", { type: "button", disabled: "" }, "Pin its degrees");
+    this.pin.addEventListener("click", () => PAGE.pinDegrees(this.at.own.fields));
+    return [this.pin];
   }
 
   choose(name, value) {
@@ -140,6 +148,7 @@ class MapView {
     const drawn = this.dots.filter((own) => this.isChosen(own)).length;
     const of = this.dots.length ? `${whole.format(drawn)} of ${whole.format(this.dots.length)} dots are drawn. ` : "";
     const none = `${of}Point at one, or walk with the arrow keys${this.best ? "; Home goes to the best" : ""}.`;
+    if (this.pin) this.pin.disabled = !this.at;
     this.said.textContent = this.at ? this.tip(this.at.own) : none;
   }
 
