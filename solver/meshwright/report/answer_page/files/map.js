@@ -61,11 +61,11 @@ class MapView {
   }
 
   controls() {
-    const lists = this.data.filters.flatMap((name) => {
+    const lists = this.data.filters.map((name) => {
       const values = [...new Set(this.dots.map((own) => own.fields[name]))].sort((a, b) => a - b);
       const select = make("select", { id: `map-${name}` }, make("option", { value: "" }, "all"), ...values.map((value) => make("option", { value }, value)));
       select.addEventListener("change", () => this.choose(name, select.value));
-      return [make("label", { for: select.id }, name), select];
+      return make("span", { class: "pair" }, make("label", { for: select.id }, name), select);
     });
     const near = make("button", { type: "button", "aria-pressed": false }, `Up to ${NEAR} x the best`);
     near.addEventListener("click", () => {
