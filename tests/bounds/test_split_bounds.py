@@ -140,7 +140,7 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
     costs = costs.take(np.random.default_rng(5).choice(len(costs), 400, replace=False))
     needed = np.array(
         [
-            nearest_miss._least_capacity(job, costs.take(np.array([row])))[0]
+            nearest_miss.least_capacity(job, costs.take(np.array([row])))[0]
             for row in range(len(costs))
         ]
     )

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from tests.helpers.accessible import grave_violations
 from tests.helpers.browsing import OpenFile, watched
 from tests.report.pages import (
     COMPARED,
@@ -67,11 +68,11 @@ def test_every_chart_is_drawn_and_has_its_data(
 def test_parts_follow_the_answer(tmp_path: Path, open_file: OpenFile) -> None:
     drawn = ["plan", "time", "timeline", "memory", "mesh", "links"]
     solved = parts(open_file(written(SOLVED, tmp_path), WIDE))
-    assert solved == [*drawn, "near", "choices", "safety", "proof"]
+    assert solved == [*drawn, "near", "map", "choices", "safety", "proof"]
     explained = parts(open_file(written(EXPLAINED, tmp_path), WIDE))
-    assert explained == [*drawn, "near", "worth", "why", "proof"]
+    assert explained == [*drawn, "near", "worth", "map", "why", "proof"]
     none_fits = parts(open_file(written(NONE_FITS, tmp_path), WIDE))
-    assert none_fits == ["why", *drawn], "the reasons come before the nearest miss"
+    assert none_fits == ["map", "why", *drawn], "reasons before the nearest miss"
     compared = parts(open_file(written(COMPARED, tmp_path), WIDE))
     assert compared == ["side", *drawn, "near", "compared"]
     simulated = parts(open_file(written(SIMULATED, tmp_path), WIDE))
@@ -124,6 +125,19 @@ def test_everything_has_a_name(name: str, tmp_path: Path, open_file: OpenFile) -
         "e.getAttribute('aria-labelledby')))"
     )
     assert described
+
+
+@pytest.mark.slow
+@each_page
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_people_from_it(
+    name: str, scheme: Literal["light", "dark"], tmp_path: Path, open_file: OpenFile
+) -> None:
+    opened = open_file(written(name, tmp_path), WIDE)
+    opened.emulate_media(color_scheme=scheme)
+    for told in opened.locator("summary").all():
+        told.click()
+    assert grave_violations(opened) == []
 
 
 @pytest.mark.slow

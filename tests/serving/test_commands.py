@@ -155,6 +155,14 @@ def test_options_of_training_are_refused(
     assert expected in refusal(written(tmp_path, SPEC), *arguments)
 
 
+@pytest.mark.parametrize("command", ["solve", "explain"])
+def test_a_page_is_written(tmp_path: Path, command: str) -> None:
+    page = tmp_path / "new" / "page.html"
+    result = run(command, written(tmp_path, SPEC), "--report", str(page))
+    assert result.code == 0
+    assert "Every further token" in page.read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import anyio
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 import meshwright as mw
 from meshwright.ui.app import Settings, create_app
 from meshwright.ui.kept_answers import KeptAnswers
+from meshwright.ui.pool import Job, Pool
+from tests.report.pages import data_of
 from tests.ui.questions import SMALL, TIGHT, Fields, ask, messages, of_kind
 
 SLOW = {**TIGHT, "model": "gpt3-175b", "pins": {}}
@@ -97,6 +103,53 @@ def test_files_are_made(client: TestClient, wanted: str, to: str, name: str) -> 
     plan = of_kind(ask(client, SMALL), "answer")["plan"]
     told = ask(client, SMALL, wanted=wanted, to=to, plan=plan)
     assert (name or "report.html") in of_kind(told, "files")["files"]
+
+
+def test_the_map_is_that_of_the_report(client: TestClient) -> None:
+    answer = of_kind(ask(client, SMALL), "answer")
+    told = ask(client, SMALL, wanted="map", plans=answer["known"])
+    spec = mw.load(SMALL, mw.Spec)
+    page = mw.html_report(spec, mw.solve(spec, by_kind=False))
+    assert of_kind(told, "map")["map"] == data_of(page)["map"]
+
+
+@pytest.mark.parametrize("plans", [[{}], [[]], ["x"], [None, None, None], [{"tp": 1}]])
+def test_maps_around_no_plan_are_refused(client: TestClient, plans: list[Any]) -> None:
+    told = ask(client, SMALL, wanted="map", plans=plans)
+    assert "expected the plan of an answer" in of_kind(told, "failed")["text"]
+
+
+def test_a_client_that_leaves_before_its_answer_begins_stops_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dropped: list[Job] = []
+    monkeypatch.setattr(Pool, "drop", lambda _, job: dropped.append(job))
+    app = create_app(Settings(workers=1, most_queued=2))
+    with TestClient(app, base_url="http://localhost"):
+        anyio.run(_ask_and_leave, app)
+    assert len(dropped) == 1
+
+
+async def _ask_and_leave(app: ASGIApp) -> None:
+    """Ask, and be gone before the first byte of the answer."""
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "method": "POST",
+        "path": "/api/solve",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }
+    body = json.dumps({"spec": SLOW}).encode()
+    told = iter([{"type": "http.request", "body": body}])
+
+    async def receive() -> Any:
+        return next(told, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        await anyio.sleep(10)
+
+    await app(scope, receive, send)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from tests.helpers.accessible import grave_violations
 from tests.helpers.browsing import OpenAddress, visiting
 
 if TYPE_CHECKING:
@@ -156,6 +157,9 @@ def test_what_is_saved_is_what_is_shown(visit: OpenAddress) -> None:
         page.get_by_role("button", name="Save the spec").click()
     assert own.value.suggested_filename == "spec.yaml"
     assert own.value.path().read_text() == page.locator("#yaml").text_content()
+    with page.expect_download() as bridge:
+        page.get_by_role("button", name="Files for megatron-bridge").click()
+    assert "tensor_model_parallel" in bridge.value.path().read_text()
     with page.expect_download() as trace:
         page.get_by_role("button", name="Trace").click()
     assert "traceEvents" in trace.value.path().read_text()
@@ -176,6 +180,90 @@ def test_nothing_reaches_beyond_the_page(
         "e.getBoundingClientRect().right > innerWidth).map(e => e.textContent)"
     )
     assert outside == []
+
+
+@pytest.mark.slow
+def test_the_map_is_drawn_when_it_is_asked_for(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    assert page.locator("#map-said").count() == 0
+    page.get_by_role("button", name="Draw the map").click()
+    page.wait_for_selector("#map-said")
+    focused = page.evaluate("document.activeElement.className")
+    assert focused == "chart", "the keys go on where the button was"
+    page.keyboard.press("Home")
+    told = page.locator("#map-said").inner_text()
+    assert "the best plan" in told
+    page.locator("#knob-batch").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.search.includes('global_batch=96')")
+    page.wait_for_selector(PROVEN)
+    page.wait_for_selector("#map-said")
+    page.locator("[aria-labelledby=map] .chart").focus()
+    page.keyboard.press("Home")
+    assert page.locator("#map-said").inner_text() != told, "it follows the answer"
+
+
+@pytest.mark.slow
+def test_the_degrees_of_a_dot_can_be_pinned(visit: OpenAddress) -> None:
+    page = visit(SMALL, WIDE)
+    page.wait_for_selector(PROVEN)
+    page.get_by_role("button", name="Draw the map").click()
+    pin = page.get_by_role("button", name="Pin its degrees")
+    assert pin.is_disabled(), "no dot is chosen"
+    page.locator("#map-pp").select_option("2")
+    page.locator("[aria-labelledby=map] .chart").focus()
+    page.keyboard.press("ArrowRight")
+    pin.click()
+    page.wait_for_function("() => location.search.includes('pins.pp=2')")
+    page.wait_for_selector(f"{PROVEN}, #repairs li")
+
+
+@pytest.mark.slow
+def test_what_fits_nowhere_has_a_map_too(visit: OpenAddress) -> None:
+    page = visit(TIGHT, WIDE)
+    page.wait_for_selector("#repairs li")
+    page.get_by_role("button", name="Draw the map").click()
+    page.wait_for_selector("#map-said")
+    dots = page.locator("[aria-labelledby=map] circle")
+    states = set(dots.evaluate_all("all => all.map(e => e.dataset.state)"))
+    assert states == {"memory", "refused"}
+
+
+@pytest.mark.slow
+def test_the_answer_is_in_sight_while_sliders_move(visit: OpenAddress) -> None:
+    page = visit(SMALL, NARROW)
+    page.wait_for_selector(PROVEN)
+    headline = page.locator("#headline")
+    before = headline.inner_text()
+    for name in ("gpus", "tolerance"):
+        page.locator(f"#knob-{name}").scroll_into_view_if_needed()
+        page.locator(f"#knob-{name}").focus()
+        box = headline.bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] <= 12, "at the top, or at the margin of the page"
+    page.locator("#knob-batch").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "was => document.getElementById('headline').textContent !== was", arg=before
+    )
+    assert visit(SMALL, WIDE).locator("#headline").is_hidden()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", [SMALL, TIGHT])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_people_from_it(
+    visit: OpenAddress, query: str, scheme: Literal["light", "dark"]
+) -> None:
+    page = visit(query, WIDE)
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_selector(PROVEN if query == SMALL else "#repairs li")
+    page.get_by_role("button", name="Draw the map").click()
+    page.wait_for_selector("#map-said")
+    for told in page.locator("summary").all():
+        told.click()
+    assert grave_violations(page) == []
 
 
 @pytest.mark.slow

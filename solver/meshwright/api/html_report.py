@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.lattice_map import map_of
 from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
+from meshwright.api.serving_report import serving_report
 from meshwright.check.check import check
 from meshwright.check.timeline import timeline
 from meshwright.cost.job import Job
@@ -18,12 +20,15 @@ from meshwright.exports.table import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
 from meshwright.report.answer_page.page import answer_data, answer_page
+from meshwright.report.answer_page.serving_data import ServingAnswer
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
+from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.simulation import Simulation
 from meshwright.simulation.drawn_step import drawn_step
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 MOST_DRAWN = 8
@@ -36,13 +41,18 @@ Named = tuple[str, Plan, str]
 
 
 def html_report(
-    spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
+    spec: Spec | ServingSpec,
+    answer: Answer | ServingAnswer,
+    *,
+    profile: str | Profile = DEFAULT_PROFILE,
 ) -> str:
     """Return an answer as one HTML page that needs no network.
 
     It has the plan with its launch line, memory and step time by part, the timeline of
     the pipeline, the mesh on the hosts, the loads of links, plans near the best, what
-    limits are worth where the answer says so, and the certificate.
+    limits are worth where the answer says so, the map of the lattice, and the
+    certificate. Of an answer about serving it has the times of a first and of a further
+    token, memory, and all that is told.
 
     Args:
         spec: The model, the cluster and the job, from `meshwright.load`.
@@ -59,7 +69,11 @@ def html_report(
         >>> page.startswith("<!doctype html>")
         True
     """
-    return answer_page(*_told_and_drawn(spec, answer, read_profile(profile)))
+    if isinstance(spec, ServingSpec) or isinstance(answer, ServingAnswer):
+        return serving_report(spec, answer)
+    fitted = read_profile(profile)
+    told, drawn = _told_and_drawn(spec, answer, fitted)
+    return answer_page(told, drawn, _lattice_map(spec, answer, fitted))
 
 
 def report_data(
@@ -71,6 +85,17 @@ def report_data(
         SpecError: the answer is of another spec.
     """
     return answer_data(*_told_and_drawn(spec, answer, read_profile(profile)))
+
+
+def _lattice_map(spec: Spec, answer: Answer, profile: Profile) -> LatticeMap | None:
+    """Return the map of the lattice that an answer was proven on, if it has one."""
+    outcome = answer.best if isinstance(answer, Explanation) else answer
+    if isinstance(answer, Explanation) and outcome is None:
+        return map_of(spec, (), profile) if answer.plan is None else None
+    if not isinstance(outcome, Outcome) or outcome.status == "unknown":
+        return None
+    found = (outcome.best, outcome.optimum)
+    return map_of(spec, [own.plan for own in found if own is not None], profile)
 
 
 def _told_and_drawn(

@@ -81,8 +81,7 @@ def explain(
         from meshwright.api.options import refuse_beside_inference
         from meshwright.cli.progress import Progress
 
-        given = {"--report": report is not None, "--trace": trace is not None}
-        refuse_beside_inference(loaded, given)
+        refuse_beside_inference(loaded, {"--trace": trace is not None})
         refuse_beside_open(loaded, {"--collectives": collectives})
         with Progress() as progress:
             progress.say("solving what is asked, and what is near it")

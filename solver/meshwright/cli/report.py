@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from meshwright.cli.options import tell, write
 
 if TYPE_CHECKING:
-    from meshwright.results.comparison import Comparison
-    from meshwright.results.explanation import Explanation
-    from meshwright.results.outcome import Outcome
+    from meshwright.report.answer_page.answers import Answer
+    from meshwright.report.answer_page.serving_data import ServingAnswer
     from meshwright.results.result import Result
-    from meshwright.results.simulation import Simulation
     from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
@@ -24,26 +22,22 @@ def write_report(
     profile: str,
     path: Path | None,
 ) -> None:
-    """Write the page of an answer about training, if one is asked for."""
+    """Write the page of an answer, if one is asked for."""
     if path is None:
         return
     from meshwright.api.html_report import html_report
     from meshwright.spec.open_spec import OpenSpec
-    from meshwright.spec.spec import Spec
 
     if isinstance(spec, OpenSpec):
         tell(["--report: nothing is written: no choice has a plan"])
         return
-    assert isinstance(spec, Spec), "refused before"
-    page = html_report(spec, _training(answer), profile=profile)
+    page = html_report(spec, _drawn(answer), profile=profile)
     write(page, path, "--report")
 
 
-def _training(answer: Result) -> Outcome | Explanation | Comparison | Simulation:
-    from meshwright.results.comparison import Comparison
-    from meshwright.results.explanation import Explanation
-    from meshwright.results.outcome import Outcome
-    from meshwright.results.simulation import Simulation
+def _drawn(answer: Result) -> Answer | ServingAnswer:
+    from meshwright.report.answer_page.answers import Answer
+    from meshwright.report.answer_page.serving_data import ServingAnswer
 
-    assert isinstance(answer, Outcome | Explanation | Comparison | Simulation)
+    assert isinstance(answer, Answer | ServingAnswer)
     return answer

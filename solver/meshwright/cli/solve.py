@@ -151,7 +151,6 @@ def solve(
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
         given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
         given |= {"--export": export is not None, "--trace": trace is not None}
-        given["--report"] = report is not None
         refuse_beside_inference(loaded, given)
         refuse_beside_open(loaded, {"--ideal": ideal})
         with Progress() as progress:

@@ -132,12 +132,12 @@ FEW = 1_000
 """Number of rows up to which looking for equal rows takes longer than it saves."""
 
 
-def distinct(columns: list[Ints | Bools]) -> tuple[Ints, Ints]:
+def distinct(columns: list[Ints | Bools], few: int = FEW) -> tuple[Ints, Ints]:
     """Return the index of one of each set of equal rows, and the set of each row.
 
-    Of few rows each counts as distinct.
+    Of up to `few` rows each counts as distinct.
     """
-    if len(columns[0]) <= FEW:
+    if len(columns[0]) <= few:
         every = np.arange(len(columns[0]))
         return every, every
     code = np.zeros(1, dtype=np.int64)

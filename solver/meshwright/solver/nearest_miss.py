@@ -129,7 +129,7 @@ def _stages(job: Job, costs: Scaled, capacity: int | Ints) -> Stages:
 def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
     """Return the plan of one row, with a split that needs the least memory."""
     costs = scaled_costs(job, one)
-    needed = int(_least_capacity(job, costs)[0])
+    needed = int(least_capacity(job, costs)[0])
     capacity = max(needed, capacity_chunks(job.spec.usable_gib))
     stages = _stages(job, costs, capacity)
     layers, recomputed = construct_pinned_split(job.spec.pins, stages)
@@ -138,7 +138,7 @@ def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
     )
 
 
-def _least_capacity(job: Job, costs: Scaled) -> Floats:
+def least_capacity(job: Job, costs: Scaled) -> Floats:
     """Return the least chunks per GPU in which each row fits; all have the same pp."""
     low = np.zeros(len(costs), dtype=np.int64)
     high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)

@@ -7,10 +7,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.api.explain import explain
 from meshwright.api.export import export
 from meshwright.api.html_report import html_report, report_data
+from meshwright.api.lattice_map import map_of
 from meshwright.api.load import load
+from meshwright.api.options import read_profile
 from meshwright.api.plans import pins_of
 from meshwright.api.solve import solve
 from meshwright.api.timeline import timeline
@@ -18,9 +21,11 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.loading.bundled_names import with_bundled_names
 from meshwright.plans.plan import Plan
+from meshwright.report.answer_page.map_data import map_data
 from meshwright.report.trace_events import trace_text
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from meshwright.ui.edits import edits_of
@@ -51,6 +56,9 @@ def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
     wanted = task["wanted"]
     if wanted == "files":
         tell({"kind": "files", "files": _files(spec, task)})
+        return
+    if wanted == "map":
+        tell({"kind": "map", "map": _map(spec, task)})
         return
     if plan := task.get("carried"):
         _tell_carried(spec, plan, tell)
@@ -96,8 +104,22 @@ def _answer(spec: Spec, outcome: Outcome) -> Message:
         "isStopped": outcome.is_stopped,
         "page": report_data(spec, outcome),
         "plan": None if best is None else best.plan.model_dump(mode="json"),
+        "known": [own.plan.model_dump(mode="json") for own in _known(outcome)],
         "pinnable": [] if best is None else list(_pinnable(spec, best.plan)),
     }
+
+
+def _known(outcome: Outcome) -> list[PricedPlan]:
+    """Return the best plan and the fastest, if there are any."""
+    found = (outcome.best, outcome.fastest)
+    return [own for own in found if own is not None]
+
+
+def _map(spec: Spec, task: Mapping[str, Any]) -> Message | None:
+    """Return the map of the lattice around the known plans of an answer."""
+    plans = [_plan(fields) for fields in task["plans"]]
+    found = map_of(spec, plans, read_profile(DEFAULT_PROFILE))
+    return None if found is None else map_data(found)
 
 
 def _pinnable(spec: Spec, plan: Plan) -> Iterator[Message]:
@@ -128,11 +150,15 @@ def _reasons(spec: Spec, told: Explanation) -> Message:
 
 def _files(spec: Spec, task: Mapping[str, Any]) -> dict[str, str]:
     """Return a plan as the files of a launcher, or its step as a trace."""
-    try:
-        plan = Plan.model_validate(task["plan"])
-    except ValidationError:
-        raise SpecError("plan: expected the plan of an answer, whole") from None
+    plan = _plan(task["plan"])
     if task["to"] == "trace":
         return {"trace.json": trace_text(timeline(spec, plan))}
     exported = export(spec, plan, to=task["to"] or None)
     return {file.name: file.text for file in exported.files}
+
+
+def _plan(fields: Any) -> Plan:
+    try:
+        return Plan.model_validate(fields)
+    except ValidationError:
+        raise SpecError("plan: expected the plan of an answer, whole") from None

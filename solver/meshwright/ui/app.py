@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.loading.saved_question import spec_text
@@ -29,8 +30,12 @@ from meshwright.ui.question import Question, read_question
 LIMIT_S = 30.0
 """Seconds of a solve, after which the best plan so far is the answer."""
 
-WANTED = ("answer", "report", "files")
-"""What a question may want: the page's data, a report, or the files of a plan."""
+WANTED = ("answer", "report", "files", "map")
+"""What a question may want: the page's data, a report, the files of a plan, or the map
+of the lattice around plans."""
+
+MOST_PLANS = 2
+"""Plans around which a map is drawn: the best, and the fastest."""
 
 KEPT = ("answer", "reasons")
 """Kinds of messages that make an answer."""
@@ -105,10 +110,15 @@ async def _solve(request: Request) -> Response:
         "limit_s": LIMIT_S,
         "carried": _mapping(body, "carried"),
         "plan": _mapping(body, "plan"),
+        "plans": _plans(body),
         "to": body.get("to") if isinstance(body.get("to"), str) else "",
     }
-    stream = _Stream(request.app.state.server, question, task)
-    return StreamingResponse(stream.lines(), media_type="application/x-ndjson")
+    return _Streamed(_Stream(request.app.state.server, question, task))
+
+
+def _plans(body: dict[str, Any]) -> list[Any]:
+    value = body.get("plans")
+    return value[:MOST_PLANS] if isinstance(value, list) else []
 
 
 def _mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
@@ -136,6 +146,8 @@ class _Stream:
         self._job = None if self._kept else server.pool.submit(task, self._tell)
         server.asked += 1
         self._number = str(server.asked)
+        if self._job is not None:
+            server.jobs[self._number] = self._job
 
     def _tell(self, kind: str, line: bytes) -> None:
         """Take a message in a thread of the pool."""
@@ -149,15 +161,16 @@ class _Stream:
             yield line
         if self._job is None:
             return
-        self._server.jobs[self._number] = self._job
         told: list[tuple[str, bytes]] = []
-        try:
-            while (message := await self._lines.get())[0] != END:
-                told.append(message)
-                yield message[1]
-            if self._is_answer and self._job.stop_asked_s is None:
-                self._keep(told)
-        finally:
+        while (message := await self._lines.get())[0] != END:
+            told.append(message)
+            yield message[1]
+        if self._is_answer and self._job.stop_asked_s is None:
+            self._keep(told)
+
+    def close(self) -> None:
+        """Give up the job; one that came to its end stays as it is."""
+        if self._job is not None:
             self._server.jobs.pop(self._number, None)
             self._server.pool.drop(self._job)
 
@@ -167,6 +180,25 @@ class _Stream:
             return
         lines = tuple(line for kind, line in told if kind in KEPT)
         self._server.kept.keep(self._question.fields, lines)
+
+
+class _Streamed(StreamingResponse):
+    """A stream whose job is given up when it ends.
+
+    So it is if the client leaves before the first line, when nothing runs that could
+    notice.
+    """
+
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__(stream.lines(), media_type="application/x-ndjson")
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the lines."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stream.close()
 
 
 def _understood(question: Question, number: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
+from meshwright.exports.table import target
+from meshwright.exports.target_names import TARGETS
 from meshwright.loading.load import load_cluster
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.framework_names import framework_names
@@ -25,8 +27,17 @@ def choices() -> dict[str, Any]:
         "clusters": list(_clusters()),
         "gpus": catalog.names(catalog.GPUS),
         "frameworks": framework_names(),
+        "exports": _exports(),
         "specs": dict(_specs()),
     }
+
+
+def _exports() -> dict[str, list[str]]:
+    """Return the targets that plans of a framework are written for, the usual first."""
+    found: dict[str, list[str]] = {}
+    for name in TARGETS:
+        found.setdefault(target(name).framework, []).append(name)
+    return found
 
 
 def _clusters() -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from meshwright.ui.choices import choices
 
 FILES = Path(__file__).with_name("files")
 
-OWN = ("state", "controls", "paste", "answers", "play")
+OWN = ("state", "controls", "paste", "lattice", "answers", "play")
 """Scripts of this page, which run after those of the charts."""
 
 SCRIPT, STYLE, PAGE = "text/javascript", "text/css", "text/html"

@@ -135,10 +135,10 @@ class _Seat:
             return self._connection
         context = get_context("spawn")
         own, other = context.Pipe()
-        self._process = context.Process(target=work, args=(other,), daemon=True)
-        self._process.start()
+        process = context.Process(target=work, args=(other,), daemon=True)
+        process.start()
         other.close()
-        self._connection = own
+        self._process, self._connection = process, own
         return own
 
     def kill(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
 from meshwright.report.answer_page.cluster_data import cluster_data
+from meshwright.report.answer_page.memory_data import memory_data
 from meshwright.report.answer_page.mesh_data import mesh_data
 from meshwright.report.answer_page.numbers import rounded
 from meshwright.report.answer_page.timeline_data import timeline_data
@@ -35,7 +35,10 @@ def plan_data(drawn: DrawnPlan, number: int, most_spans: int) -> dict[str, Any]:
             if seconds > least
         ],
         "timeline": timeline_data(drawn.timeline, most_spans),
-        "memory": _memory(drawn),
+        "memory": {
+            **memory_data(priced.stages, list(_stages(drawn))),
+            "hasRecomputed": True,
+        },
         "mesh": mesh_data(drawn.cluster, priced.plan),
         "cluster": cluster_data(drawn.cluster, priced),
     }
@@ -68,39 +71,14 @@ def _launch(launch: Launch) -> dict[str, Any] | None:
     }
 
 
-def _memory(drawn: DrawnPlan) -> dict[str, Any]:
-    stages = drawn.priced.stages
-    names = [
-        name
-        for name in stages[0].parts
-        if any(stage.parts[name] > 0 for stage in stages)
-    ]
-    cells = [_stage(drawn, index, names) for index in range(len(stages))]
-    groups = []
-    for alike, group in groupby(range(len(cells)), key=lambda index: cells[index]):
-        members = list(group)
-        first, last = members[0], members[-1]
-        span = f"stage {first}" if first == last else f"stages {first}-{last}"
-        groups.append({"label": span, **alike})
-    fullest = max(stages, key=lambda stage: stage.total_gib - stage.usable_gib)
-    left = fullest.usable_gib - fullest.total_gib
-    told = f"The fullest GPU has {left:.2f} GiB left of what a plan may use."
-    if left < 0:
-        told = f"The fullest GPU lacks {-left:.2f} GiB."
-    has_host = any(stage.host_gib > 0 for stage in stages)
-    return {"names": names, "groups": groups, "told": told, "hasHost": has_host}
-
-
-def _stage(drawn: DrawnPlan, index: int, names: list[str]) -> dict[str, Any]:
-    memory, stage = drawn.priced.stages[index], drawn.priced.plan.stages[index]
-    return {
-        "gpu": stage.gpu or drawn.cluster.topology.gpu.name,
-        "layers": stage.layers,
-        "recomputed": stage.recompute_layers,
-        "parts": {name: rounded(memory.parts[name]) for name in names},
-        "total": rounded(memory.total_gib),
-        "usable": rounded(memory.usable_gib),
-        "capacity": rounded(drawn.capacity_gib[index]),
-        "host": rounded(memory.host_gib),
-        "fits": probability_text(memory.fit_probability),
-    }
+def _stages(drawn: DrawnPlan) -> Iterator[dict[str, Any]]:
+    """Yield what is told of each stage beside its memory."""
+    for stage, capacity_gib in zip(
+        drawn.priced.plan.stages, drawn.capacity_gib, strict=True
+    ):
+        yield {
+            "gpu": stage.gpu or drawn.cluster.topology.gpu.name,
+            "layers": stage.layers,
+            "recomputed": stage.recompute_layers,
+            "capacity": rounded(capacity_gib),
+        }

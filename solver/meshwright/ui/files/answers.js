@@ -26,6 +26,7 @@ async function ask() {
       return;
     }
     await eachMessage(response, (message) => take(message, edits));
+    if (state.hasMap) await drawMap(own.signal);
   } catch (error) {
     if (error.name !== "AbortError") tell(`The server does not answer: ${error.message}`, true);
   }
@@ -96,10 +97,18 @@ function answered(message) {
   drawPage(message, told, message.status === "infeasible");
 }
 
+/** Draw the answer, and its first line where it stays in sight while sliders move. */
+function drawWhole() {
+  keepingPlace(drawAnswer);
+  document.getElementById("headline").textContent = PAGE.verdict[0] ?? "";
+}
+
 function drawPage(message, told, isAlarm = false) {
   state.plan = message.plan ?? state.plan;
   PAGE = { ...message.page, choices: CHOICES };
-  keepingPlace(drawAnswer);
+  state.known = message.known;
+  if (message.kind === "answer" && message.status !== "unknown") Object.assign(PAGE, { askMap: mapButton, pinDegrees });
+  drawWhole();
   document.getElementById("repairs").hidden = true;
   showPins(message.pinnable);
   showExports(message.plan !== null);
@@ -115,8 +124,8 @@ function keepingPlace(draw) {
 }
 
 function reasons({ page, repairs, isStopped }) {
-  PAGE = { ...page, choices: CHOICES };
-  keepingPlace(drawAnswer);
+  PAGE = { ...page, choices: CHOICES, askMap: PAGE.askMap, map: PAGE.map, pinDegrees };
+  drawWhole();
   const box = document.getElementById("repairs");
   box.hidden = false;
   const items = repairs.map(({ sentence, edits }) => {

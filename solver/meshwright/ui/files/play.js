@@ -29,12 +29,20 @@ function showExports(hasPlan) {
   };
   const always = [button("Save the spec", () => save("spec.yaml", state.yaml))];
   const withPlan = [
-    button("Files to launch", () => saveMade("files", "")),
+    ...exportButtons(button),
     button("Report", () => saveMade("report", "")),
     button("Trace", () => saveMade("files", "trace")),
     button("Plan as JSON", () => save("plan.json", JSON.stringify(state.plan, null, 2))),
   ];
   document.getElementById("exports").replaceChildren(...always, ...(hasPlan ? withPlan : []));
+}
+
+/** Return a button for each launcher that takes plans of the framework. */
+function exportButtons(button) {
+  const [usual, ...others] = CHOICES.exports[state.spec.framework ?? "megatron"] ?? [];
+  if (!usual) return [];
+  const more = others.map((name) => button(`Files for ${name}`, () => saveMade("files", name)));
+  return [button("Files to launch", () => saveMade("files", "")), ...more];
 }
 
 document.getElementById("question").addEventListener("submit", (event) => event.preventDefault());

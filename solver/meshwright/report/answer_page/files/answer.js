@@ -31,8 +31,9 @@ function planParts(plan) {
   const note = plan.note ? [make("p", { class: "warn" }, plan.note)] : [];
   return [
     heading("plan", "The plan", ...note, words, facts(plan.facts), ...launchOf(plan)),
-    heading("time", "Where the step goes", waterfallFigure(plan).element),
-    heading("timeline", "The pipeline over time", ...playedFigures(plan)),
+    ...(plan.times ?? []).map((own) => heading(own.id, own.title, waterfallFigure(own).element)),
+    ...(plan.time ? [heading("time", "Where the step goes", stepFigure(plan).element)] : []),
+    ...(plan.timeline ? [heading("timeline", "The pipeline over time", ...playedFigures(plan))] : []),
     heading("memory", "Memory", memoryFigure(plan).element),
     ...(plan.mesh ? [heading("mesh", "The mesh on the hosts", meshFigure(plan).element)] : []),
     ...(plan.cluster ? [heading("links", "Links and their loads", clusterFigure(plan).element)] : []),
@@ -56,8 +57,15 @@ function answerParts() {
   return [
     ...(near.length > 1 ? [heading("near", "Plans near the best", nearFigure(near).element)] : []),
     ...(worth.length ? [heading("worth", "What each limit is worth", worthFigure(worth).element)] : []),
+    ...mapParts(),
     ...grouped,
   ];
+}
+
+/** Return the map of the lattice, or what asks for it, where the page has either. */
+function mapParts() {
+  const own = PAGE.map ? mapFigure(PAGE.map).element : PAGE.askMap?.();
+  return own ? [heading("map", "The map of the lattice", own)] : [];
 }
 
 /** Draw the answer that PAGE holds, its verdict first. */

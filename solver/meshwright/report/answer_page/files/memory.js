@@ -2,7 +2,7 @@
 // Memory of a GPU by stage and part, against what it has and what a plan may use.
 
 function memoryFigure(plan) {
-  const { groups, names, hasHost } = plan.memory;
+  const { groups, names, hasHost, hasRecomputed } = plan.memory;
   const most = Math.max(...groups.flatMap((own) => [own.total, own.capacity, own.usable]));
   const colours = new Map(names.map((name, i) => [name, COLOURS[i % COLOURS.length]]));
   const gib = (value) => `${show(value)} GiB`;
@@ -24,10 +24,10 @@ function memoryFigure(plan) {
     label: `Memory of a GPU by stage of ${plan.name}`,
     caption: `${plan.memory.told} A plan may use what is left of the red line; the rest of the GPU is kept for what the prediction may be off.`,
     draw: (width) => stackedBars(width, rows, (name) => colours.get(name), most * 1.02, show, marks),
-    heading: ["stage", "GPU", "layers", "recomputed", ...names, "total, GiB", "usable", "of the GPU", ...(hasHost ? ["on the host"] : []), "fits with probability"],
+    heading: ["stage", "GPU", "layers", ...(hasRecomputed ? ["recomputed"] : []), ...names, "total, GiB", "usable", "of the GPU", ...(hasHost ? ["on the host"] : []), "fits with probability"],
     rows: () =>
       groups.map((own) => [
-        own.label, own.gpu, own.layers, own.recomputed, ...names.map((name) => own.parts[name]),
+        own.label, own.gpu, own.layers, ...(hasRecomputed ? [own.recomputed] : []), ...names.map((name) => own.parts[name]),
         own.total, own.usable, own.capacity, ...(hasHost ? [own.host] : []), own.fits,
       ]),
     above: [legend([...colours])],

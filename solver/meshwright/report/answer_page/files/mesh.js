@@ -8,7 +8,7 @@ const CELL_PX = 44;
 function meshFigure(plan) {
   const { axes, told } = plan.mesh;
   const view = { chosen: plan.mesh.hosts[0].gpus[0].rank };
-  const talks = make("ul", { class: "lines", role: "status" });
+  const talks = make("ul", { class: "lines", "aria-live": "polite" });
   const own = figure({
     label: `The mesh on the hosts of ${plan.name}`,
     caption: `${told} Choose a GPU with the pointer, or focus the drawing and use the arrow keys.`,

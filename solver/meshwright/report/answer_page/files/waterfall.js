@@ -19,41 +19,50 @@ function partColour(part) {
   return `var(--c${PART_COLOURS[part] ?? 8})`;
 }
 
-function waterfallFigure(plan) {
-  const steps = [];
-  let from = 0;
-  for (const [part, value] of plan.time) {
-    steps.push({ part, value, from });
-    from += value;
-  }
-  return figure({
+function stepFigure(plan) {
+  return waterfallFigure({
     label: `Step time by part of ${plan.name}`,
     caption: "Parts of the slowest stage; traffic is what no compute hides. The bubble is the rest of the step.",
-    draw: (width) => waterfall(width, steps, plan.stepS),
-    heading: ["part", "seconds", "share of the step"],
-    rows: () => [
-      ...plan.time.map(([part, value]) => [partName(part), value, percent(value / plan.stepS)]),
-      ["step", plan.stepS, percent(1)],
-    ],
+    parts: plan.time,
+    wholeS: plan.stepS,
+    whole: "step",
   });
 }
 
-function waterfall(width, steps, stepS) {
+/** Return a time by its parts, the first on top, and the whole below. */
+function waterfallFigure({ label, caption, parts, wholeS, whole }) {
+  const steps = [];
+  let from = 0;
+  parts.forEach(([part, value], i) => {
+    const colour = part in PART_COLOURS ? partColour(part) : COLOURS[i % COLOURS.length];
+    steps.push({ told: partName(part), brief: part, value, from, colour });
+    from += value;
+  });
+  const rows = [...steps, { told: whole, brief: whole, value: wholeS, from: 0, colour: "var(--ink)" }];
+  return figure({
+    label,
+    caption,
+    draw: (width) => waterfall(width, rows, wholeS),
+    heading: ["part", "seconds", `share of the ${whole === "step" ? "step" : "whole"}`],
+    rows: () => rows.map(({ told, value }) => [told, value, percent(value / wholeS)]),
+  });
+}
+
+function waterfall(width, rows, stepS) {
   const left = width < 500 ? 72 : 170;
   const right = width < 500 ? 74 : 120;
-  const height = (steps.length + 1) * 26;
+  const height = rows.length * 26;
   const scale = (value) => left + (value / stepS) * (width - left - right);
-  const row = ({ part, value, from }, i) => {
+  const row = ({ told: name, brief, value, from, colour }, i) => {
     const [y, end] = [i * 26 + 4, scale(from + value)];
     const told = width < 500 ? seconds(value) : `${seconds(value)} · ${percent(value / stepS)}`;
     return [
       shape("line", { x1: end, x2: end, y1: y, y2: y + 26, class: "axis" }),
-      bar(scale(from), y + 3, Math.max(end - scale(from), 1.5), 17, part ? partColour(part) : "var(--ink)", `${partName(part ?? "step")}: ${seconds(value)}`),
-      text(0, y + 16, fitted(part ? (width < 500 ? part : partName(part)) : "step", left - 8)),
+      bar(scale(from), y + 3, Math.max(end - scale(from), 1.5), 17, colour, `${name}: ${seconds(value)}`),
+      text(0, y + 16, fitted(width < 500 ? brief : name, left - 8)),
       text(end + 6, y + 16, told),
     ];
   };
-  const rows = [...steps, { part: null, value: stepS, from: 0 }];
   const across = ticks(stepS, width < 500 ? 3 : 6);
   return canvas(width, height + 26, ...gridX(across, scale, 0, height + 4, seconds), ...rows.flatMap(row));
 }
