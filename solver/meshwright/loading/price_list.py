@@ -1,0 +1,171 @@
+"""Loads lists of prices, and the specs of a model on all that they offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from meshwright import catalog
+from meshwright.errors import SpecError
+from meshwright.loading.asked import Asked, ask
+from meshwright.loading.load import read_spec, refuse_inference
+from meshwright.loading.open_question import open_spec
+from meshwright.loading.presets import require_mapping, resolve_field
+from meshwright.loading.source import Source
+from meshwright.reading.document import Document, Where
+from meshwright.reading.messages import explain
+from meshwright.reading.yaml_text import read_yaml
+from meshwright.spec.open_values import OpenNumbers
+from meshwright.spec.price_list import Offer, OfferedSpec, PriceList
+from meshwright.spec.topology import Topology
+
+CLOUDS = "topologies/clouds"
+"""The bundled lists of prices."""
+
+USUAL_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+"""Machines of each type that are looked at where nobody says how many."""
+
+
+class PricedMachine(NamedTuple):
+    """An offer and the machine that it is."""
+
+    offer: Offer
+    topology: Topology
+
+
+class Offered(NamedTuple):
+    """The specs of a question on all that is offered, and what was ruled out."""
+
+    specs: list[OfferedSpec]
+    errors: list[str]
+    """Why the spec cannot be on the other machines, one for each choice."""
+
+
+class _HasTopology(BaseModel):
+    """A mapping with a topology."""
+
+    topology: Topology
+
+
+class _HasCount(BaseModel):
+    """A mapping with numbers of machines."""
+
+    count: OpenNumbers
+
+
+def priced_machines(file: Path | None = None) -> list[PricedMachine]:
+    """Return what a list of prices offers; without a file, what the bundled ones do.
+
+    Raises:
+        SpecError: names the file, line, field, value and what is accepted.
+    """
+    bundled = Path(str(catalog.folder(CLOUDS)))
+    files = [file] if file else [bundled / f"{own}.yaml" for own in _bundled()]
+    return [machine for path in files for machine in _machines(path)]
+
+
+def _bundled() -> list[str]:
+    return catalog.names(CLOUDS)
+
+
+def _machines(file: Path) -> list[PricedMachine]:
+    document = read_yaml(file)
+    require_mapping(document, (), "a list of prices")
+    try:
+        known = PriceList.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, PriceList)) from None
+    found = []
+    for index, group in enumerate(known.prices):
+        for instance, price in group.instances.items():
+            offer = Offer(instance, group, price)
+            at = document.where(("prices", index, "instances", instance))
+            found.append(PricedMachine(offer, offer.priced(_topology(offer, at))))
+    return found
+
+
+def _topology(offer: Offer, at: Where) -> Topology:
+    """Return the machine of an offer, in the file that it names or bundled."""
+    document = Document({"topology": offer.machine}, {(): at})
+    resolve_field(document, ("topology",), "topologies")
+    resolve_field(document, ("topology", "gpu"), "topologies/gpus")
+    try:
+        return _HasTopology.model_validate(document.data).topology
+    except ValidationError as error:
+        raise SpecError(explain(document, error, _HasTopology)) from None
+
+
+def offered_specs(
+    source: Source | None,
+    asked: Asked,
+    machines: Sequence[PricedMachine],
+    tokens: float | None,
+    notes: list[str],
+) -> Offered:
+    """Return what the source and the command line ask for, on every machine offered.
+
+    Raises:
+        SpecError: a field is wrong, the run has no length, or no machine will do.
+    """
+    document = _question(source, asked, tokens, notes)
+    counts = _counts(asked)
+    found = Offered([], [])
+    for offer, topology in machines:
+        most = offer.price.most or counts[-1]
+        cluster = {"topology": topology, "count": [own for own in counts if own <= most]}
+        if not cluster["count"]:
+            continue
+        at = Where(offer.instance)
+        document.graft(("cluster",), Document(cluster, {(): at}))
+        try:
+            question = open_spec(document)
+        except SpecError as error:
+            found.errors.append(str(error))
+            continue
+        found.specs.extend(OfferedSpec(offer, spec) for spec in question.choices)
+        found.errors.extend([question.why_impossible] * question.impossible)
+    if not found.specs:
+        raise SpecError(found.errors[0] if found.errors else "--count: none is offered")
+    return found
+
+
+def _question(
+    source: Source | None, asked: Asked, tokens: float | None, notes: list[str]
+) -> Document:
+    """Return the spec without a cluster.
+
+    Raises:
+        SpecError: see `offered_specs`.
+    """
+    if source is None and asked.model is None:
+        raise SpecError("--model: missing; what will be trained? --model llama3-8b")
+    anywhere = Asked(**{**vars(asked), "cluster": "dgx-h100", "count": None})
+    document = ask(source, anywhere, notes)
+    refuse_inference(document)
+    document.data.pop("cluster", None)
+    document = read_spec(document, notes=notes)
+    run = document.data.setdefault("run", {})
+    if tokens is not None and isinstance(run, dict):
+        document.graft(("run", "tokens"), Document(tokens, {(): Where("--tokens")}))
+    if isinstance(run, dict) and run.get("tokens") is None:
+        told = "missing; how long is the run? --tokens 2T, or run.tokens of a spec"
+        raise SpecError(f"--tokens: {told}")
+    return document
+
+
+def _counts(asked: Asked) -> tuple[int, ...]:
+    """Return how many machines may be rented.
+
+    Raises:
+        SpecError: names the option and its value.
+    """
+    if asked.count is None:
+        return USUAL_COUNTS
+    document = Document({"count": asked.count}, {(): Where("--count")})
+    try:
+        return _HasCount.model_validate(document.data).count
+    except ValidationError as error:
+        raise SpecError(explain(document, error, _HasCount)) from None
