@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import OnProgress, quiet, read_profile, seconds
@@ -17,7 +14,8 @@ from meshwright.results.rentals import RentalAnswer
 from meshwright.solver.open_choices import OpenChoice
 from meshwright.solver.options import Options
 from meshwright.solver.rental_answer import ranked
-from meshwright.solver.rentals import Limits, rental_choices, solve_choice
+from meshwright.solver.rentals import Asked, Limits, rental_choices
+from meshwright.sweeps.rental_pool import rental_pool
 
 
 def rent(
@@ -56,16 +54,16 @@ def rent(
     choices = rental_choices(offered.specs, fitted)
     limits = Limits(_or_endless(budget_usd), _or_endless(deadline_days))
 
-    def solve_all(asked: list[tuple[OpenChoice, float]]) -> list[OpenChoice]:
+    def solve_all(asked: list[Asked]) -> list[OpenChoice]:
         solved = sum(own.choice.step_s is not None for own in choices)
-        first = asked[0][0].spec.cluster
+        first = asked[0].choice.spec.cluster
         on_progress(
             f"{solved:,} solved of {len(choices):,} choices; looking at "
             f"{first.count:,} x {first.topology.name} and {len(asked) - 1} more"
         )
-        return _solved(asked, options, deadline, workers)
+        return pool(asked)
 
-    with interrupt.heeded():
+    with interrupt.heeded(), rental_pool(workers, options, deadline) as pool:
         found = ranked(choices, limits, solve_all)
     spec = offered.specs[0].spec
     status = "optimal" if found.front else "infeasible"
@@ -89,23 +87,3 @@ def rent(
 
 def _or_endless(limit: float | None) -> float:
     return math.inf if limit is None else limit
-
-
-def _solved(
-    asked: Sequence[tuple[OpenChoice, float]],
-    options: Options,
-    deadline: Deadline,
-    workers: int | None,
-) -> list[OpenChoice]:
-    """Return choices with what is proven of them, by so many processes."""
-    if workers == 1 or len(asked) == 1:
-        solve = partial(solve_choice, options=options, limit_s=deadline.left_s)
-        return [solve(*own) for own in asked]
-    from joblib import Parallel, cpu_count, delayed
-
-    quiet_options = replace(options, interrupt=Interrupt(), on_progress=quiet)
-    tasks = (
-        delayed(solve_choice)(choice, most_s, quiet_options, deadline.left_s)
-        for choice, most_s in asked
-    )
-    return list(Parallel(n_jobs=workers or cpu_count())(tasks))

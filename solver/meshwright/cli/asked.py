@@ -111,9 +111,9 @@ def in_words(words: Words) -> Asked:
     """
     from meshwright.loading.asked import Asked, count_of
 
-    *before, count, framework, seq_len, batch, precision = words
+    model, cluster, gpu, machine, count, *training = words
     number = None if count is None else count_of(count)
-    return Asked(*before, number, framework, seq_len, batch, precision)
+    return Asked(model, cluster, gpu, machine, number, *training)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from meshwright.cli.options import (
     tell,
     write,
 )
+from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
     from meshwright.sweeps.summary import SearchResult
@@ -143,15 +144,30 @@ def search(
     """Solve many specs, and say what is best, what trades off, and what fits not."""
     for path in output or ():
         check_writable(path)
-    words = (model, None, None, None, count, framework, seq_len, batch, precision)
-    if clouds or prices is not None:
+    asked = in_words(
+        (model, None, None, None, count, framework, seq_len, batch, precision)
+    )
+    rented = rent.Rented(clouds, prices, budget, deadline, tokens)
+    if rented.is_asked:
+        rent.refuse_beside(
+            {
+                "--store": store is not None,
+                "--best": best is not None,
+                "--group": group is not None,
+                "--front": front is not None,
+                "--within": within is not None,
+                "--backend": backend is not Backend.processes,
+                "--address": address is not None,
+                "--memory-limit": memory_limit is not None,
+            },
+            "for sweeps; what to rent is one front of price against time",
+        )
+        for path in output or ():
+            rent.check_kind(path)
         answer = rent.find(
             sweep,
-            in_words(words),
-            prices=prices,
-            tokens=tokens,
-            budget=budget,
-            deadline=deadline,
+            asked,
+            rented,
             workers=workers,
             time_limit=time_limit,
             profile=profile,
@@ -159,6 +175,16 @@ def search(
         )
         rent.show(answer, output_format, output or ())
         raise typer.Exit(rent.exit_code(answer))
+    if sweep is None:
+        told = "missing; expected a sweep, or --model NAME --tokens 2T --clouds"
+        raise SpecError(f"SWEEP: {told}")
+    rent.refuse_beside(
+        {
+            f"--{name.replace('_', '-')}": own is not None
+            for name, own in vars(asked).items()
+        },
+        "for what to rent, beside --clouds; a sweep has it in its base",
+    )
     from meshwright.api.search import search as search_specs
     from meshwright.sweeps.sweep import read_search
     from meshwright.sweeps.tables import search_sections

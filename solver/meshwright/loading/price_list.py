@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.loading.asked import Asked, ask
 from meshwright.loading.load import read_spec, refuse_inference
 from meshwright.loading.open_question import open_spec
@@ -19,7 +21,8 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.open_values import OpenNumbers
-from meshwright.spec.price_list import Offer, OfferedSpec, PriceList
+from meshwright.spec.price_list import Offer, OfferedSpec, Price, PriceGroup, PriceList
+from meshwright.spec.prices import usd_per_hour
 from meshwright.spec.topology import Topology
 
 CLOUDS = "topologies/clouds"
@@ -101,29 +104,35 @@ def _topology(offer: Offer, at: Where) -> Topology:
 def offered_specs(
     source: Source | None,
     asked: Asked,
-    machines: Sequence[PricedMachine],
+    machines: Sequence[PricedMachine] | None,
     tokens: float | None,
     notes: list[str],
 ) -> Offered:
     """Return what the source and the command line ask for, on every machine offered.
 
+    Without machines those of the source itself are offered, at its own prices.
+
     Raises:
         SpecError: a field is wrong, the run has no length, or no machine will do.
     """
-    document = _question(source, asked, tokens, notes)
+    if machines is None:
+        return _at_own_prices(_question(source, asked, tokens, notes))
+    anywhere = replace(asked, cluster="dgx-h100", count=None)
+    document = _question(source, anywhere, tokens, notes)
     counts = _counts(asked)
     found = Offered([], [])
     for offer, topology in machines:
         most = offer.price.most or counts[-1]
-        cluster = {"topology": topology, "count": [own for own in counts if own <= most]}
-        if not cluster["count"]:
+        numbers = [own for own in counts if own <= most]
+        if not numbers:
             continue
-        at = Where(offer.instance)
-        document.graft(("cluster",), Document(cluster, {(): at}))
+        cluster = {"topology": topology, "count": numbers}
+        document.graft(("cluster",), Document(cluster, {(): document.where(())}))
         try:
             question = open_spec(document)
         except SpecError as error:
-            found.errors.append(str(error))
+            told = f"{offer.instance}: {error}"
+            found.errors.extend([told] * len(numbers))
             continue
         found.specs.extend(OfferedSpec(offer, spec) for spec in question.choices)
         found.errors.extend([question.why_impossible] * question.impossible)
@@ -135,18 +144,18 @@ def offered_specs(
 def _question(
     source: Source | None, asked: Asked, tokens: float | None, notes: list[str]
 ) -> Document:
-    """Return the spec without a cluster.
+    """Return the spec, its names resolved and with the length of the run.
 
     Raises:
         SpecError: see `offered_specs`.
     """
     if source is None and asked.model is None:
         raise SpecError("--model: missing; what will be trained? --model llama3-8b")
-    anywhere = Asked(**{**vars(asked), "cluster": "dgx-h100", "count": None})
-    document = ask(source, anywhere, notes)
+    if source is None and asked.cluster is None:
+        told = "what is offered? say --clouds, or --prices FILE"
+        raise SpecError(f"--model {printable(str(asked.model))}: {told}")
+    document = read_spec(ask(source, asked, notes), notes=notes)
     refuse_inference(document)
-    document.data.pop("cluster", None)
-    document = read_spec(document, notes=notes)
     run = document.data.setdefault("run", {})
     if tokens is not None and isinstance(run, dict):
         document.graft(("run", "tokens"), Document(tokens, {(): Where("--tokens")}))
@@ -154,6 +163,26 @@ def _question(
         told = "missing; how long is the run? --tokens 2T, or run.tokens of a spec"
         raise SpecError(f"--tokens: {told}")
     return document
+
+
+def _at_own_prices(document: Document) -> Offered:
+    """Return the choices of a spec with machines and prices of its own.
+
+    Raises:
+        SpecError: a field is wrong, or a price is not known.
+    """
+    question = open_spec(document)
+    specs = []
+    for spec in question.choices:
+        usd = usd_per_hour(spec.cluster, spec.run.gpu_hour_price)
+        if usd is None:
+            told = "has no price; say hour_usd of its GPU, or run.gpu_hour_price"
+            raise SpecError(f"{spec.cluster.topology.name}: {told}")
+        price = Price(hour_usd=usd / spec.cluster.count)
+        name = spec.cluster.topology.name
+        group = PriceGroup(cloud="own", instances={name: price})
+        specs.append(OfferedSpec(Offer(name, group, price), spec))
+    return Offered(specs, [question.why_impossible] * question.impossible)
 
 
 def _counts(asked: Asked) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshwright.report.plan_text import short_plan_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.rentals import Rental, RentalAnswer
 
@@ -16,7 +17,24 @@ def rental_sections(answer: RentalAnswer) -> list[Section]:
 
 
 def _title(answer: RentalAnswer) -> str:
-    return f"What to rent: {answer.title}, {answer.tokens:.4g} tokens"
+    return f"What to rent: {answer.title}, {_tokens(answer.tokens)} tokens"
+
+
+def _tokens(tokens: float) -> str:
+    """Return tokens as `--tokens` takes them."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if tokens >= size:
+            return f"{tokens / size:,.6g}{unit}"
+    return f"{tokens:,.0f}"
+
+
+def _few_digits(days: float) -> str:
+    """Return days with three digits, or those before the point."""
+    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
+
+
+def _duration(days: float) -> str:
+    return f"{days:,.4g} days" if days >= 1 else f"{days * 24:.3g} hours"
 
 
 def _summary(answer: RentalAnswer) -> Iterator[str]:
@@ -47,7 +65,7 @@ def _limits(answer: RentalAnswer) -> str:
     if answer.budget_usd is not None:
         limits.append(f"{answer.budget_usd:,.0f} USD")
     if answer.deadline_days is not None:
-        limits.append(f"{answer.deadline_days:,.4g} days")
+        limits.append(_duration(answer.deadline_days))
     return "Within " + " and ".join(limits) if limits else "Without limits"
 
 
@@ -59,7 +77,8 @@ def _verdict(answer: RentalAnswer) -> str:
         return f"{len(answer.front)} to choose from, each cheaper or faster than others"
     return {
         "budget": "nothing; the budget binds, no choice keeps it in any time",
-        "deadline": "nothing; the deadline binds, no choice keeps it at any price",
+        "deadline": "nothing; the deadline binds, no choice keeps it at any price "
+        f"(up to {max(own.count for own in answer.rentals):,} machines; see --count)",
         "both": "nothing; each alone can be kept, not both together",
     }.get(answer.binds, "no choice has a plan that fits")
 
@@ -85,9 +104,9 @@ def _table(title: str, rentals: tuple[Rental, ...]) -> Table:
             own.instance,
             f"{own.count:,}",
             f"{own.gpus:,}",
-            own.brief or "-",
+            short_plan_text(own.plan) if own.plan else "-",
             seconds_text(own.step_s or 0.0),
-            f"{own.days:,.1f}",
+            _few_digits(own.days or 0.0),
             f"{own.usd:,.0f}",
             own.status or "-",
         )

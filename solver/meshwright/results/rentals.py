@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import date as Date
 from typing import Literal
 
 from pydantic import Field
 
+from meshwright.plans.plan import Plan
 from meshwright.results.model_size import ModelSize
 from meshwright.results.open_answer import ClosedChoices, Verdict
 from meshwright.spec.base import SpecModel
@@ -38,8 +38,7 @@ class Rental(SpecModel):
         "lower bound shows that; none_fits: it has no plan; undecided: time ran out."
     )
     status: str | None = Field(None, description="Of its solve; optimal is proven.")
-    plan: str | None = Field(None, description="As `explain --plan` reads it.")
-    brief: str | None = Field(None, description="The plan, what is not plain alone.")
+    plan: Plan | None = None
     step_s: float | None = Field(None, description="Of its fastest plan.")
     bound_s: float | None = Field(None, description="No plan of it takes less.")
     days: float | None = Field(None, description="Of the run, failures left out.")
@@ -80,6 +79,5 @@ class RentalAnswer(SpecModel):
 
     @property
     def clouds(self) -> tuple[str, ...]:
-        """Return the clouds that were looked at, those with most types first."""
-        types = {(own.cloud, own.instance) for own in self.rentals}
-        return tuple(name for name, _ in Counter(sorted(own for own, _ in types)).most_common())
+        """Return the clouds that were looked at."""
+        return tuple(sorted({own.cloud for own in self.rentals}))

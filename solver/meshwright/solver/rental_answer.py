@@ -40,9 +40,9 @@ class Ranked:
         """Return what nothing can keep, even alone."""
         if self.front:
             return "neither"
-        alone = {(True, True): "both", (True, False): "budget", (False, True): "deadline"}
-        key = self.in_time is not None, self.in_budget is not None
-        return alone.get(key, "no plan")  # type: ignore[return-value]
+        if self.in_time is None:
+            return "no plan" if self.in_budget is None else "deadline"
+        return "budget" if self.in_budget is None else "both"
 
     @property
     def rentals(self) -> tuple[Rental, ...]:
@@ -78,8 +78,7 @@ class Ranked:
             global_batch=own.offered.spec.training.global_batch,
             verdict="worse" if is_worse else choice.verdict,
             status=choice.outcome.status if choice.outcome else None,
-            plan=str(best.plan) if best else None,
-            brief=best.plan.brief if best else None,
+            plan=best.plan if best else None,
             step_s=choice.step_s,
             bound_s=None if isinf(choice.least_s) else choice.least_s,
             days=own.value(DAYS) if is_known else None,

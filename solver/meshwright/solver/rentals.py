@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
@@ -29,8 +30,17 @@ it, nor therefore any answer."""
 USD, DAYS = "usd", "days"
 BOTH = (USD, DAYS)
 
-SolveAll = Callable[[list[tuple[OpenChoice, float]]], list[OpenChoice]]
-"""Solves choices, each with the longest step that is of interest."""
+
+class Asked(NamedTuple):
+    """A choice to solve."""
+
+    choice: OpenChoice
+    most_s: float
+    """The longest step that is of interest."""
+
+
+SolveAll = Callable[[list[Asked]], list[OpenChoice]]
+"""Returns choices with what is proven of them."""
 
 
 @dataclass
@@ -99,7 +109,7 @@ def front(
         if not alive:
             return best
         now = alive[:ROUND]
-        solved = solve_all([(own.choice, most_s) for own, most_s in now])
+        solved = solve_all([Asked(own.choice, most_s) for own, most_s in now])
         for (own, _), choice in zip(now, solved, strict=True):
             own.choice = choice
         if any(own.choice.is_stopped for own, _ in now):
