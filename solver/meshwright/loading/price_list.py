@@ -17,7 +17,7 @@ from meshwright.loading.load import read_spec, refuse_inference
 from meshwright.loading.open_question import open_spec
 from meshwright.loading.presets import require_mapping, resolve_field
 from meshwright.loading.source import Source
-from meshwright.reading.document import Document, Where
+from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.open_values import OpenNumbers
@@ -87,12 +87,15 @@ def _machines(file: Path) -> list[PricedMachine]:
             offer = Offer(instance, group, price)
             at = document.where(("prices", index, "instances", instance))
             found.append(PricedMachine(offer, offer.priced(_topology(offer, at))))
+    if not found:
+        raise SpecError(f"{document.where(('prices',))}: prices: expected at least one")
     return found
 
 
 def _topology(offer: Offer, at: Where) -> Topology:
     """Return the machine of an offer, in the file that it names or bundled."""
-    document = Document({"topology": offer.machine}, {(): at})
+    renamed: dict[FieldPath, FieldPath] = {("topology",): ("machine",)}
+    document = Document({"topology": offer.machine}, {(): at}, renamed=renamed)
     resolve_field(document, ("topology",), "topologies")
     resolve_field(document, ("topology", "gpu"), "topologies/gpus")
     try:

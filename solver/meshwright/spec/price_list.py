@@ -31,6 +31,11 @@ def _as_price(value: Any) -> Any:
     return value if isinstance(value, dict | Price) else {"hour_usd": value}
 
 
+PriceField = Annotated[
+    Price, BeforeValidator(_as_price, json_schema_input_type=Positive | Price)
+]
+
+
 class PriceGroup(SpecModel):
     """Prices that one source gives, on one date."""
 
@@ -40,7 +45,7 @@ class PriceGroup(SpecModel):
         None, description="The day of the prices, such as 2026-11-01."
     )
     source: Name = "not said"
-    instances: dict[Name, Annotated[Price, BeforeValidator(_as_price)]] = Field(
+    instances: dict[Name, PriceField] = Field(
         min_length=1, description="By instance type, USD an hour, or what Price has."
     )
 
@@ -48,7 +53,7 @@ class PriceGroup(SpecModel):
 class PriceList(SpecModel):
     """All prices of a file."""
 
-    prices: tuple[PriceGroup, ...] = Field(min_length=1)
+    prices: tuple[PriceGroup, ...]
 
 
 @dataclass(frozen=True)
