@@ -28,6 +28,7 @@ FOLDERS = {
     "topologies": "topology",
     "topologies/machines": "topology",
     "topologies/gpus": "gpu",
+    "topologies/clouds": "prices",
 }
 """Of folders of bundled files, the kind of these."""
 

@@ -15,12 +15,14 @@ from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome
 from meshwright.results.printed_serving import PrintedServing
+from meshwright.results.rentals import RentalAnswer
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.open_values import OPEN_SCHEMA
+from meshwright.spec.price_list import PriceList
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology
@@ -38,6 +40,7 @@ RESULTS = (
     | PrintedSearch
     | TraceComparison
     | Simulation
+    | RentalAnswer
 )
 """The results that `--format json` prints."""
 
@@ -195,6 +198,7 @@ KINDS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "sweep": ("A sweep: many specs", _sweep),
     "runs": ("Measured runs", _runs),
     "profile": ("A profile: fitted efficiencies", Profile.model_json_schema),
+    "prices": ("A list of prices of machines", PriceList.model_json_schema),
     "result": ("What commands print with --format json", _result),
 }
 """By kind of file, its title and the function that builds its schema."""

@@ -16,6 +16,7 @@ import typer
 from meshwright.cli.options import tell, write
 
 if TYPE_CHECKING:
+    from meshwright.loading.asked import Asked
     from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
@@ -50,7 +51,10 @@ MachineOption = Annotated[
     ),
 ]
 CountOption = Annotated[
-    int | None, typer.Option(min=1, help="Machines.", rich_help_panel=ASK)
+    str | None,
+    typer.Option(
+        metavar="N", help="Machines: 8; or open: 1,2,4 or 1..64.", rich_help_panel=ASK
+    ),
 ]
 FrameworkOption = Annotated[
     str | None,
@@ -71,7 +75,7 @@ SaveOption = Annotated[
 ]
 
 Words = tuple[
-    str | None, str | None, str | None, str | None, int | None, str | None,
+    str | None, str | None, str | None, str | None, str | None, str | None,
     int | None, int | None, str | None,
 ]  # fmt: skip
 
@@ -81,12 +85,12 @@ def load_asked(
 ) -> Spec | ServingSpec | OpenSpec:
     """Return the spec that a source and the options ask for, after telling notes."""
     from meshwright.api.load import load
-    from meshwright.loading.asked import Asked, ask
+    from meshwright.loading.asked import ask
     from meshwright.loading.saved_question import saved
 
     notes: list[str] = []
     with _stdin(words, save) as words:
-        asked = Asked(*words)
+        asked = in_words(words)
         if spec is not None and asked.is_silent and save is None:
             loaded = load(spec, pins=pins, notes=notes)
         else:
@@ -97,6 +101,19 @@ def load_asked(
                 write(text, save, "--save")
     tell(notes)
     return loaded
+
+
+def in_words(words: Words) -> Asked:
+    """Return what the options ask for.
+
+    Raises:
+        SpecError: the number of machines cannot be read.
+    """
+    from meshwright.loading.asked import Asked, count_of
+
+    model, cluster, gpu, machine, count, *training = words
+    number = None if count is None else count_of(count)
+    return Asked(model, cluster, gpu, machine, number, *training)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ class Kind(StrEnum):
     sweep = "sweep"
     runs = "runs"
     profile = "profile"
+    prices = "prices"
     result = "result"
 
 

@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.cli import rent
+from meshwright.cli.asked import (
+    BatchOption,
+    CountOption,
+    FrameworkOption,
+    ModelOption,
+    PrecisionOption,
+    SeqLenOption,
+    in_words,
+)
 from meshwright.cli.exit_codes import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
     LARGEST_SEED,
@@ -22,10 +32,13 @@ from meshwright.cli.options import (
     tell,
     write,
 )
+from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
     from meshwright.sweeps.summary import SearchResult
 
+
+RENT = "What to rent"
 
 MOST_PAGE_BYTES = 2_000_000
 """Size up to which nothing is said of a page."""
@@ -41,11 +54,42 @@ class Backend(StrEnum):
 
 def search(
     sweep: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="A sweep (YAML, or a bundled name), a spec, a folder or a pattern."
+            help="A sweep (YAML, or a bundled name), a spec, a folder or a pattern; "
+            "not needed with --model and --clouds."
         ),
-    ],
+    ] = None,
+    clouds: Annotated[
+        bool,
+        typer.Option(
+            "--clouds",
+            help="Rank what to rent: instance types by their list prices.",
+            rich_help_panel=RENT,
+        ),
+    ] = False,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="Rank the machines of a price list.", rich_help_panel=RENT),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="USD for the run: 100000, 2.5M.", rich_help_panel=RENT),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(help="Of the run: 30d, 12h, '4 weeks'.", rich_help_panel=RENT),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(help="Of the run: 300e9, 2T.", rich_help_panel=RENT),
+    ] = None,
+    model: ModelOption = None,
+    count: CountOption = None,
+    framework: FrameworkOption = None,
+    seq_len: SeqLenOption = None,
+    batch: BatchOption = None,
+    precision: PrecisionOption = None,
     store: Annotated[
         Path | None,
         typer.Option(help="Results stream into this SQLite file; default NAME.sqlite."),
@@ -100,6 +144,47 @@ def search(
     """Solve many specs, and say what is best, what trades off, and what fits not."""
     for path in output or ():
         check_writable(path)
+    asked = in_words(
+        (model, None, None, None, count, framework, seq_len, batch, precision)
+    )
+    rented = rent.Rented(clouds, prices, budget, deadline, tokens)
+    if rented.is_asked:
+        rent.refuse_beside(
+            {
+                "--store": store is not None,
+                "--best": best is not None,
+                "--group": group is not None,
+                "--front": front is not None,
+                "--within": within is not None,
+                "--backend": backend is not Backend.processes,
+                "--address": address is not None,
+                "--memory-limit": memory_limit is not None,
+            },
+            "for sweeps; what to rent is one front of price against time",
+        )
+        for path in output or ():
+            rent.check_kind(path)
+        answer = rent.find(
+            sweep,
+            asked,
+            rented,
+            workers=workers,
+            time_limit=time_limit,
+            profile=profile,
+            seed=seed,
+        )
+        rent.show(answer, output_format, output or ())
+        raise typer.Exit(rent.exit_code(answer))
+    if sweep is None:
+        told = "missing; expected a sweep, or --model NAME --tokens 2T --clouds"
+        raise SpecError(f"SWEEP: {told}")
+    rent.refuse_beside(
+        {
+            f"--{name.replace('_', '-')}": own is not None
+            for name, own in vars(asked).items()
+        },
+        "for what to rent, beside --clouds; a sweep has it in its base",
+    )
     from meshwright.api.search import search as search_specs
     from meshwright.sweeps.sweep import read_search
     from meshwright.sweeps.tables import search_sections

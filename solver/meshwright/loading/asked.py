@@ -28,12 +28,38 @@ USUAL_SEQ_LEN = 4096
 USUAL_TOKENS = 2**20
 """Tokens of a batch where nobody says."""
 
+LONGEST_COUNT = 1_000
+"""Most characters that say how many machines there are."""
+
 _GPU_LINE = re.compile(
     r"^\s*(?:GPU\s+\d+:\s*(.+?)\s*\(UUID|\"?name\"?\s*[:=]\s*\"?([^\",]+)|"
     r"Product Name\s*:\s*(.+?)\s*$)",
     re.MULTILINE,
 )
 """Lines of `nvidia-smi -L` and `nvidia-smi -q` that name a GPU."""
+
+
+_COUNTS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})|((?:,\d{1,9})+))?")
+"""8, a range as 1..64, or a list as 1,2,4."""
+
+OpenCount = int | list[int] | dict[str, int]
+"""A number of machines, or the numbers that it may become, as a spec has them."""
+
+
+def count_of(text: str) -> OpenCount:
+    """Return the number of machines that an option says, or leaves open.
+
+    Raises:
+        SpecError: names the option, its value and what is accepted.
+    """
+    found = _COUNTS.fullmatch(re.sub(r"\s", "", text[:LONGEST_COUNT]))
+    if found is None or len(text) > LONGEST_COUNT:
+        told = "expected whole numbers above 0, as 8, 1,2,4 or 1..64"
+        raise SpecError(f"--count {printable(text[:60])}: {told}")
+    first, last, more = found.groups()
+    if last:
+        return {"min": int(first), "max": int(last)}
+    return [int(own) for own in found[0].split(",")] if more else int(first)
 
 
 @dataclass(frozen=True)
@@ -44,7 +70,7 @@ class Asked:
     cluster: str | None = None
     gpu: str | None = None
     machine: str | None = None
-    count: int | None = None
+    count: OpenCount | None = None
     framework: str | None = None
     seq_len: int | None = None
     batch: int | None = None
@@ -138,7 +164,7 @@ def cluster_of(asked: Asked) -> dict[str, Any]:
     gpu = asked.gpu or gpu_in(text)
     gpu = gpu or _missing("gpu", "the file does not say which GPU it is")
     found = {kind: name, "gpu": gpu, **more}
-    if (count or 1) > 1:
+    if count not in (None, 1):
         found["scale_out"] = network_of(gpu)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.loading.both_ways import both_ways_notes
 from meshwright.loading.imported_cluster import fill, take_sources
 from meshwright.loading.imported_model import fill_model
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
@@ -67,9 +68,17 @@ def load_spec(
     refuse_inference(document)
     refuse_open(document, FIXED_HERE)
     try:
-        return Spec.model_validate(document.data)
+        spec = Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
+    _hint([spec.cluster], notes)
+    return spec
+
+
+def _hint(clusters: Iterable[Cluster], notes: list[str] | None) -> None:
+    """Add notes on what is likely not meant as it is written."""
+    if notes is not None:
+        notes += both_ways_notes(clusters)
 
 
 def refuse_inference(document: Document) -> None:
@@ -99,13 +108,17 @@ def load_question(
     if schema is ServingSpec:
         refuse_open(document, FIXED_IN_SERVING)
     elif open_fields(document):
-        return open_spec(document)
+        question = open_spec(document)
+        _hint(question.clusters, notes)
+        return question
     try:
-        return schema.model_validate(document.data)
+        spec = schema.model_validate(document.data)
     except ValidationError as error:
         lines = explain(document, error, schema).splitlines()
         told = [line + OR_INFERENCE * (NO_TRAINING in line) for line in lines]
         raise SpecError("\n".join(told)) from None
+    _hint([spec.cluster], notes)
+    return spec
 
 
 def _schema(document: Document) -> type[Spec] | type[ServingSpec]:
@@ -227,9 +240,11 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     if notes is not None:
         notes += assumed
     try:
-        return _HasCluster.model_validate(document.data).cluster
+        cluster = _HasCluster.model_validate(document.data).cluster
     except ValidationError as error:
         raise SpecError(explain(document, error, _HasCluster)) from None
+    _hint([cluster], notes)
+    return cluster
 
 
 def _resolve_cluster(document: Document) -> list[str]:

@@ -30,6 +30,18 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
     return (*lines, _seats_text(plan)) if plan.seats else lines
 
 
+def short_plan_text(plan: Plan) -> str:
+    """Return the degrees of a plan above 1, its ZeRO stage and its micro-batch."""
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp")
+    degrees = {name: getattr(plan, name) for name in names}
+    words = [f"{name}{own}" for name, own in degrees.items() if own > 1]
+    words += [f"zero{plan.zero}"] if plan.zero else []
+    words.append(f"mb{plan.micro_batch}x{plan.microbatches}")
+    words += ["recompute"] if plan.recompute != "none" else []
+    words += ["offload"] if plan.offload != "none" else []
+    return " ".join(words)
+
+
 def _seats_text(plan: Plan) -> str:
     """Return on which GPUs the ranks of a host sit, for every order that occurs."""
     orders = dict.fromkeys(" ".join(map(str, seats)) for seats in plan.seats)

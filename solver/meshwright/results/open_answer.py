@@ -47,10 +47,10 @@ class ClosedChoices(SpecModel):
     undecided: int = Field(0, description="Choices that time ran out on.")
 
     @classmethod
-    def of(cls, choices: Iterable[Choice]) -> ClosedChoices:
-        """Return how some choices were closed."""
-        verdicts = Counter(own.verdict for own in choices)
-        return cls(**{name: verdicts[name] for name in get_args(Verdict)})
+    def of(cls, verdicts: Iterable[Verdict]) -> ClosedChoices:
+        """Return how choices with these verdicts were closed."""
+        counts = Counter(verdicts)
+        return cls(**{name: counts[name] for name in get_args(Verdict)})
 
 
 class NextValue(SpecModel):

@@ -43,7 +43,7 @@ class Chosen:
             levels=tuple(level.metric for level in self.levels),
             chosen=None if self.best is None else told[self.best.number],
             choices=tuple(told),
-            closed=ClosedChoices.of(told),
+            closed=ClosedChoices.of(own.verdict for own in told),
             impossible=self.question.impossible,
             why_impossible=self.question.why_impossible,
         )

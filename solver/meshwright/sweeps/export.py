@@ -68,18 +68,22 @@ def _plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-def _columns(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
-    flats = [flat(row) for row in rows]
-    return list(dict.fromkeys(name for cells in flats for name in cells)), flats
+def _columns(flats: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for cells in flats for name in cells))
 
 
-def _csv(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
-    names, flats = _columns(rows)
+def csv_text(flats: Sequence[dict[str, Any]]) -> str:
+    """Return rows of columns as CSV."""
+    names = _columns(flats)
     lines = _Lines()
     writer = csv.writer(lines)
     writer.writerow(map(in_csv, names))
     writer.writerows([in_csv(cells.get(name)) for name in names] for cells in flats)
-    path.write_text("".join(lines.written), encoding="utf-8")
+    return "".join(lines.written)
+
+
+def _csv(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
+    path.write_text(csv_text([flat(row) for row in rows]), encoding="utf-8")
 
 
 class _Lines:
@@ -112,9 +116,10 @@ def _pyarrow() -> Any:
 
 def _parquet(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
     pyarrow = _pyarrow()
-    names, flats = _columns(rows)
+    flats = [flat(row) for row in rows]
     columns = {
-        name: _of_one_kind([cells.get(name) for cells in flats]) for name in names
+        name: _of_one_kind([cells.get(name) for cells in flats])
+        for name in _columns(flats)
     }
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 

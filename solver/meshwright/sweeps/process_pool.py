@@ -36,7 +36,7 @@ class ProcessPool(Pool):
     def __init__(self, workers: int) -> None:
         """Start the processes."""
         self.workers = workers
-        self._executor = _executor(workers)
+        self._executor = executor(workers)
 
     def submit(self, task: Task) -> Future[Row]:
         """Hand out a case and return its future."""
@@ -44,7 +44,7 @@ class ProcessPool(Pool):
             return self._submitted(task)
         except BrokenProcessPool:
             self.kill()
-            self._executor = _executor(self.workers)
+            self._executor = executor(self.workers)
             return self._submitted(task)
 
     def _submitted(self, task: Task) -> Future[Row]:
@@ -72,7 +72,8 @@ class ProcessPool(Pool):
         self._executor.shutdown(wait=False, kill_workers=True)
 
 
-def _executor(workers: int) -> Any:
+def executor(workers: int) -> Any:
+    """Return processes that leave Ctrl-C to this one, and end when it ends."""
     from joblib.externals.loky import ProcessPoolExecutor
 
     threads = {"OMP_NUM_THREADS": "1"}
@@ -96,14 +97,14 @@ def _end_with(parent: int) -> None:
 def _alone(task: Task) -> Row:
     """Return the row of a case solved in a process of its own, in two tries."""
     for _ in range(ALONE):
-        executor = _executor(1)
+        own = executor(1)
         try:
-            row: Row = executor.submit(solve_case, *task).result()
+            row: Row = own.submit(solve_case, *task).result()
             return row
         except BrokenProcessPool:
             continue
         finally:
-            executor.shutdown(wait=False, kill_workers=True)
+            own.shutdown(wait=False, kill_workers=True)
     return task.failed(DIED)
 
 
