@@ -71,7 +71,7 @@ class DotBounds:
         """Bound the skeletons of some families that fit in memory."""
         job, families = self._job, self._groups.families
         part = part[families.lower[part] < self.ticks[self._groups.group[part]]]
-        index = families.rows(part)
+        index = ranges(families.start[part], families.count[part])
         group = np.repeat(self._groups.group[part], families.count[part])
         has_room = state_fits(job, self._lattice.take(index))
         index, group = index[has_room], group[has_room]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.bounds.families import Families
+from meshwright.bounds.known_fits import KnownFits
 from meshwright.plans.columns import Ints, distinct
 from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
@@ -49,7 +50,8 @@ class DotGroups:
         if len(lattice) <= MOST_DOTS:
             each = np.arange(len(lattice))
             lower = np.repeat(families.lower, families.count)
-            alone = Families(each, np.ones_like(each), lower)
+            fits = KnownFits(prepared.job, len(each))
+            alone = Families(each, np.ones_like(each), lower, each, fits)
             return cls(alone, each, each, lattice.rows, ())
         rows = lattice.take(families.start).rows
         for shared in SHARED:
