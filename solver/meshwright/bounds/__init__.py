@@ -36,6 +36,8 @@ what a stage sends after its last backward. Why each bound is admissible:
 - `dominated` skeletons recompute or offload although the same skeleton fits without,
   where every stage has the same layers anyway: they take no less time. What is
   recomputed takes no less either where weights or activations are offloaded.
+- `known_fits` keeps which skeletons of a family fit, for all solves of one explanation:
+  memory depends on no link, and what does not fit fits with less memory neither.
 - An unplaced skeleton, which has no mesh yet, is priced with every group of ranks on
   the links that are best for it alone (`lattice.in_best_case`): no mesh gives all
   groups less at once.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Sequence
+from math import ceil, inf
 
-from meshwright.cpsat.problem import SkeletonChoice, StageChoice
+from meshwright.cpsat.problem import SkeletonChoice, StageAmount, StageChoice
+
+FLOAT_ERROR = 1e-6
+"""Part of a layer that a sum of fractions may be off, generously."""
 
 
 def least_ticks(choice: SkeletonChoice, layers: int, number: int) -> float:
@@ -15,21 +19,51 @@ def least_ticks(choice: SkeletonChoice, layers: int, number: int) -> float:
     """
     stages, first = choice.stages, number * choice.same_in_chunks
     most = [_most_layers(stage, first) for stage in stages]
-    has_room = all(n >= own.fewest_layers for n, own in zip(most, stages, strict=True))
-    if not has_room or sum(most) < layers:
+    # A stage holds what all others together cannot.
+    least = [
+        max(stage.fewest_layers, layers - sum(most) + own)
+        for stage, own in zip(stages, most, strict=True)
+    ]
+    pairs = list(zip(least, most, strict=True))
+    if sum(least) > layers or any(few > many for few, many in pairs):
         return inf
-    again = [min(first, stage.fewest_layers) for stage in stages]
-    fills, paces = [own.fill for own in stages], [own.pace for own in stages]
-    fill, pace = (
-        sum(own.of(0, r) for own, r in zip(amounts, again, strict=True))
-        + layers * min(own.per_layer for own in amounts)
-        for amounts in (fills, paces)
+    again = _least_recomputed(pairs, layers, first)
+    fill = _least([stage.fill for stage in stages], layers, again)
+    pace = ceil(_least([stage.pace for stage in stages], layers, again) / len(stages))
+    filled = list(zip(stages, least, strict=True))
+    slowest = max(stage.pace.of(n, min(first, n)) for stage, n in filled)
+    last = max(stage.sync.of(n, 0) for stage, n in filled)
+    return fill + max(pace, slowest) + last
+
+
+def _least_recomputed(pairs: Sequence[tuple[int, int]], layers: int, first: int) -> int:
+    """Return the fewest layers that stages recompute, each the `first` of its own.
+
+    `pairs` are the fewest and the most layers of each stage. min(v k, n) is concave in
+    n, and so no less than its chord: the stages with the flattest chords are filled.
+    """
+    again = float(sum(min(first, few) for few, _ in pairs))
+    left = layers - sum(few for few, _ in pairs)
+    slopes = sorted(
+        ((min(first, many) - min(first, few)) / (many - few), many - few)
+        for few, many in pairs
+        if many > few
     )
-    slowest = max(
-        own.pace.of(own.fewest_layers, r) for own, r in zip(stages, again, strict=True)
+    for slope, room in slopes:
+        again += slope * min(room, left)
+        left -= min(room, left)
+    return ceil(again - FLOAT_ERROR)
+
+
+def _least(amounts: Sequence[StageAmount], layers: int, recomputed: int) -> int:
+    """Return the least sum over stages with so many layers in all."""
+    fixed = sum(own.fixed for own in amounts)
+    per_layer = min(own.per_layer for own in amounts)
+    return (
+        fixed
+        + layers * per_layer
+        + recomputed * min(own.per_recomputed for own in amounts)
     )
-    last = max(own.sync.of(own.fewest_layers, 0) for own in stages)
-    return fill + max(-(-pace // len(stages)), slowest) + last
 
 
 def _most_layers(stage: StageChoice, first: int) -> int:
