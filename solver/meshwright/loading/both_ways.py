@@ -33,5 +33,6 @@ def _too_fast(topology: Topology) -> Iterator[str]:
         why = "that is both ways together; gb_s is one way" if is_double else "one way"
         yield (
             f"level {level.name}: {level.gb_s:g} GB/s, but {gpu.name} has "
-            f"{gpu.peer_links} links of {gpu.peer_link_gb_s:g}, {one_way:g} in all: {why}"
+            f"{gpu.peer_links} links of {gpu.peer_link_gb_s:g}, {one_way:g} in all: "
+            f"{why}"
         )
