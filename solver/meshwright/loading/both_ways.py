@@ -11,14 +11,15 @@ SLACK = 1.02
 """Factor by which data sheets round."""
 
 
-def both_ways_notes(clusters: Iterable[Cluster]) -> list[str]:
-    """Return notes on links between GPUs that are faster than the GPU has them."""
+def tell_both_ways(clusters: Iterable[Cluster], notes: list[str] | None) -> None:
+    """Add notes on links between GPUs that are faster than the GPU has them."""
     found: dict[str, None] = {}
-    for cluster in clusters:
+    for cluster in clusters if notes is not None else ():
         topologies = [own.topology for own in cluster.parts] or [cluster.topology]
         for topology in topologies:
             found |= dict.fromkeys(_too_fast(topology))
-    return list(found)
+    if notes is not None:
+        notes += found
 
 
 def _too_fast(topology: Topology) -> Iterator[str]:
