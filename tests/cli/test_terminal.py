@@ -60,6 +60,8 @@ COMMANDS: dict[str, list[str]] = {
                "a100-sxm-80gb", "-o", "topology.yaml"],
     "export": ["export", FITS, "-o", "files"],
     "search": ["search", "sweep.yaml"],
+    "search: to rent": ["search", "--model", "gpt2-xl", "--tokens", "10B", "--prices",
+                        str(DATA / "prices.yaml"), "--budget", "500"],
     "probe": ["probe", FITS, "-k", "2"],
     "compare-trace": ["compare-trace", "trace.json", str(DATA / "kineto-cpu.json")],
 }  # fmt: skip

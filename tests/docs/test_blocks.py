@@ -12,6 +12,7 @@ import yaml
 
 from meshwright.evidence.read_runs import read_runs
 from meshwright.loading.load import load_question
+from meshwright.loading.price_list import priced_machines
 from meshwright.sweeps.sweep import read_search
 from tests.docs.commands import check_module, commands_of, prepare, result_of
 from tests.docs.pages import Block, Page, blocks_of, pages
@@ -20,7 +21,7 @@ from tests.helpers.command import Result, run
 KINDS = {
     "shell": ("", "unrun"),
     "output": ("",),
-    "yaml": ("spec", "topology", "sweep", "runs", "part of spec"),
+    "yaml": ("spec", "topology", "sweep", "runs", "prices", "part of spec"),
     "json": ("",),
     "python": ("",),
     "text": ("", "measured"),
@@ -129,6 +130,9 @@ def test_yaml_is_read_as_what_it_is(block: Block, folder: Path) -> None:
     elif block.about == "runs":
         file.write_text(block.text)
         assert read_runs(file)
+    elif block.about == "prices":
+        file.write_text(block.text)
+        assert priced_machines(file)
     else:
         file.write_text(_spec_of(block))
         load_question(str(file), None, [])

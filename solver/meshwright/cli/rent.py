@@ -119,7 +119,7 @@ def show(answer: RentalAnswer, output_format: Format, outputs: Iterable[Path]) -
     """Print what to rent, and write all choices to files."""
     from meshwright.report.rentals import rental_sections
 
-    data = answer.model_dump(mode="json")
+    data = answer.to_dict()
     text = formatted(output_format, lambda: rental_sections(answer), lambda: data)
     write(text, None)
     for path in outputs:

@@ -11,14 +11,15 @@ SLACK = 1.02
 """Factor by which data sheets round."""
 
 
-def both_ways_notes(clusters: Iterable[Cluster]) -> list[str]:
-    """Return notes on links between GPUs that are faster than the GPU has them."""
+def tell_both_ways(clusters: Iterable[Cluster], notes: list[str] | None) -> None:
+    """Add notes on links between GPUs that are faster than the GPU has them."""
     found: dict[str, None] = {}
-    for cluster in clusters:
+    for cluster in clusters if notes is not None else ():
         topologies = [own.topology for own in cluster.parts] or [cluster.topology]
         for topology in topologies:
             found |= dict.fromkeys(_too_fast(topology))
-    return list(found)
+    if notes is not None:
+        notes += found
 
 
 def _too_fast(topology: Topology) -> Iterator[str]:
@@ -33,5 +34,6 @@ def _too_fast(topology: Topology) -> Iterator[str]:
         why = "that is both ways together; gb_s is one way" if is_double else "one way"
         yield (
             f"level {level.name}: {level.gb_s:g} GB/s, but {gpu.name} has "
-            f"{gpu.peer_links} links of {gpu.peer_link_gb_s:g}, {one_way:g} in all: {why}"
+            f"{gpu.peer_links} links of {gpu.peer_link_gb_s:g}, {one_way:g} in all: "
+            f"{why}"
         )

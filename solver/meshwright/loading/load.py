@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.loading.both_ways import both_ways_notes
+from meshwright.loading.both_ways import tell_both_ways
 from meshwright.loading.imported_cluster import fill, take_sources
 from meshwright.loading.imported_model import fill_model
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
+from meshwright.loading.pin_text import add_pin
 from meshwright.loading.presets import (
     require_mapping,
     resolve_field,
@@ -22,13 +22,12 @@ from meshwright.loading.presets import (
     resolved,
 )
 from meshwright.loading.source import Source, open_source
-from meshwright.reading.document import Document, FieldPath, Where
-from meshwright.reading.messages import explain, shown
-from meshwright.reading.yaml_text import parse_yaml, read_yaml
+from meshwright.reading.document import Document, Where
+from meshwright.reading.messages import explain
+from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.open_spec import OpenSpec
-from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -71,14 +70,8 @@ def load_spec(
         spec = Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
-    _hint([spec.cluster], notes)
+    tell_both_ways([spec.cluster], notes)
     return spec
-
-
-def _hint(clusters: Iterable[Cluster], notes: list[str] | None) -> None:
-    """Add notes on what is likely not meant as it is written."""
-    if notes is not None:
-        notes += both_ways_notes(clusters)
 
 
 def refuse_inference(document: Document) -> None:
@@ -109,7 +102,7 @@ def load_question(
         refuse_open(document, FIXED_IN_SERVING)
     elif open_fields(document):
         question = open_spec(document)
-        _hint(question.clusters, notes)
+        tell_both_ways(question.clusters, notes)
         return question
     try:
         spec = schema.model_validate(document.data)
@@ -117,7 +110,7 @@ def load_question(
         lines = explain(document, error, schema).splitlines()
         told = [line + OR_INFERENCE * (NO_TRAINING in line) for line in lines]
         raise SpecError("\n".join(told)) from None
-    _hint([spec.cluster], notes)
+    tell_both_ways([spec.cluster], notes)
     return spec
 
 
@@ -243,7 +236,7 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
         cluster = _HasCluster.model_validate(document.data).cluster
     except ValidationError as error:
         raise SpecError(explain(document, error, _HasCluster)) from None
-    _hint([cluster], notes)
+    tell_both_ways([cluster], notes)
     return cluster
 
 
@@ -286,26 +279,3 @@ def load_gpu(option: str, name: str) -> Gpu:
         return _HasGpu.model_validate(document.data).gpu
     except ValidationError as error:
         raise SpecError(explain(document, error, _HasGpu)) from None
-
-
-def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
-    """Add 'tp=4' to the fields at a path, as an option of the command line gave it.
-
-    Raises:
-        SpecError: the text is no FIELD=VALUE of a plan.
-    """
-    name, equals, text = pin.partition("=")
-    place = Where(f"{option} {shown(pin)[1:-1]}")
-    if not equals or not text.strip() or name not in Pins.model_fields:
-        raise SpecError(f"{place}: expected FIELD=VALUE; {_near_pin(name)}")
-    value = parse_yaml(text, str(place), has_lines=False)
-    document.graft((*path, name), value)
-
-
-def _near_pin(name: str) -> str:
-    meant = Pins.OTHER_NAMES.get(name, "").removeprefix("pins.")
-    if meant in Pins.model_fields:
-        return f"did you mean {meant}? fields: {', '.join(Pins.model_fields)}"
-    close = difflib.get_close_matches(name, Pins.model_fields, n=1)
-    hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
-    return f"{hint}fields: {', '.join(Pins.model_fields)}"

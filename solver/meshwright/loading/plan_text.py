@@ -13,7 +13,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.read_launch import launch_kind
 from meshwright.imports.text_file import read_text
 from meshwright.loading.launched_plan import read_launched
-from meshwright.loading.load import add_pin
+from meshwright.loading.pin_text import add_pin
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml

@@ -8,8 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
+from meshwright.results.html_table import Rows
 from meshwright.results.model_size import ModelSize
 from meshwright.results.open_answer import ClosedChoices, Verdict
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 
 Binding = Literal["budget", "deadline", "both", "neither", "no plan"]
@@ -45,7 +47,7 @@ class Rental(SpecModel):
     usd: float | None = Field(None, description="Of the run.")
 
 
-class RentalAnswer(SpecModel):
+class RentalAnswer(Result):
     """The front of price against time within a budget and a deadline."""
 
     title: str
@@ -81,3 +83,11 @@ class RentalAnswer(SpecModel):
     def clouds(self) -> tuple[str, ...]:
         """Return the clouds that were looked at."""
         return tuple(sorted({own.cloud for own in self.rentals}))
+
+    def _caption(self) -> str:
+        return self.title
+
+    def _rows(self) -> Rows:
+        for own in self.front:
+            told = f"{own.usd or 0:,.0f} USD, {own.days or 0:.3g} days"
+            yield f"{own.count} x {own.instance}", told

@@ -1,0 +1,136 @@
+"""What a new user types for 15 tasks, and when the answer is there.
+
+`python -m benchmarks.tasks` types each command of benchmarks/tasks.yaml in a clean
+folder, as a process of its own, checks the answer, and prints a table in markdown:
+seconds from the start of the process to the right answer, the median of three. All of
+the commands are in the README or in `--help`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+TASKS = ROOT / "benchmarks/tasks.yaml"
+
+RUNS = 3
+LONGEST_S = 300.0
+
+TOOLS = {
+    "meshwright": '#!/bin/sh\nexec "{python}" -m meshwright "$@"\n',
+    "nvidia-smi": "#!/bin/sh\ncat topo.txt\n",
+}
+"""Commands that tasks type: ours, and one that prints a matrix it was given."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What somebody wants, the command for it, and what a right answer has."""
+
+    task: str
+    types: str
+    files: dict[str, str] = field(default_factory=dict)
+    exits: int = 0
+    says: list[str] = field(default_factory=list)
+    json: dict[str, Any] = field(default_factory=dict)
+    writes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a task came to."""
+
+    seconds: float
+    wrong: list[str]
+    """What a right answer has and this one has not."""
+
+
+def tasks() -> list[Task]:
+    """Return the tasks."""
+    return [Task(**own) for own in yaml.safe_load(TASKS.read_text(encoding="utf-8"))]
+
+
+def typed(task: Task) -> Answer:
+    """Return the answer to a task, typed in a folder that has its files alone."""
+    with tempfile.TemporaryDirectory() as tools, tempfile.TemporaryDirectory() as here:
+        for name, script in TOOLS.items():
+            path = Path(tools, name)
+            path.write_text(script.format(python=sys.executable), encoding="utf-8")
+            path.chmod(0o755)
+        for name, source in task.files.items():
+            shutil.copy(ROOT / source, Path(here, name))
+        words = {"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "80"}
+        start_s = time.perf_counter()
+        done = subprocess.run(
+            task.types,
+            shell=True,
+            cwd=here,
+            env={**os.environ, **words},
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_S,
+            check=False,
+        )
+        seconds = time.perf_counter() - start_s
+        return Answer(seconds, list(_wrong(task, done, Path(here))))
+
+
+def _wrong(
+    task: Task, done: subprocess.CompletedProcess[str], here: Path
+) -> Iterator[str]:
+    if done.returncode != task.exits:
+        yield f"exit code {done.returncode}, not {task.exits}: {done.stderr[-500:]}"
+    for text in task.says:
+        if text not in done.stdout:
+            yield f"does not say {text!r}"
+    for path, value in task.json.items():
+        found = _at(done.stdout, path)
+        if found != value:
+            yield f"{path} is {found!r}, not {value!r}"
+    for name, text in task.writes.items():
+        file = here / name
+        if not file.is_file() or text not in file.read_text(encoding="utf-8"):
+            yield f"{name} does not have {text!r}"
+
+
+def _at(text: str, path: str) -> Any:
+    """Return the value at a path such as `front.0.status` of JSON text."""
+    try:
+        value = json.loads(text)
+        for step in path.split("."):
+            value = value[int(step) if isinstance(value, list) else step]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return value
+
+
+def main() -> int:
+    """Type all tasks, and print a table; return 1 if an answer is not right."""
+    print("| task | what is typed | s |\n| --- | --- | ---: |")
+    is_right = True
+    for task in tasks():
+        answers = [typed(task) for _ in range(RUNS)]
+        wrong = [told for answer in answers for told in answer.wrong]
+        seconds = statistics.median(answer.seconds for answer in answers)
+        told = f"{seconds:.1f}" if not wrong else "wrong: " + "; ".join(wrong)
+        command = task.types.replace("|", "\\|")
+        print(f"| {task.task} | `{command}` | {told} |", flush=True)
+        is_right &= not wrong
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,39 @@
+"""The tasks of a new user: their commands exist, and their answers are right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from benchmarks.tasks import ROOT, Task, tasks, typed
+
+from tests.helpers.command import run
+
+EVERY = {own.task: own for own in tasks()}
+
+
+def test_there_are_fifteen_and_each_is_checked() -> None:
+    assert len(EVERY) == len(tasks()) == 15
+    for task in EVERY.values():
+        assert task.says or task.json or task.writes
+        assert all((ROOT / own).is_file() for own in task.files.values())
+
+
+@pytest.mark.parametrize("task", EVERY.values(), ids=list(EVERY))
+def test_help_knows_every_word(task: Task) -> None:
+    command = task.types.partition("meshwright ")[2]
+    told = run(command.split()[0], "--help").stdout
+    options = re.findall(r"(?<!\S)--?[a-z][a-z-]*", command)
+    assert [own for own in options if own not in told] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", EVERY.values(), ids=list(EVERY))
+def test_answers_are_right(task: Task) -> None:
+    assert typed(task).wrong == []
+
+
+def test_the_page_has_every_command() -> None:
+    page = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    for task in EVERY.values():
+        assert task.types.replace("|", "\\|") in page

@@ -1,0 +1,140 @@
+"""What to rent: the front against brute force, and what binds where nothing is left."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+import meshwright as mw
+from meshwright.api.rent import rent
+from meshwright.loading.asked import Asked
+from meshwright.loading.price_list import Offered, offered_specs, priced_machines
+from meshwright.results.rentals import Rental, RentalAnswer
+
+TYPES = ("p4d.24xlarge", "p5.48xlarge", "BM.GPU4.8", "BM.GPU.H100.8")
+
+SPEC = {
+    "model": "gpt-1.3b",
+    "training": {"seq_len": 2048, "global_batch": 64},
+    "pins": {"recompute": "none", "tp": 1},
+    "run": {"tokens": 20e9},
+}
+
+OFF = 1e-5
+"""Share of a step time that rounding to ticks may move a comparison."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A choice whose fastest plan is known from a solve of its own."""
+
+    name: tuple[str, int]
+    usd: float
+    days: float
+
+
+@cache
+def offered() -> Offered:
+    machines = [own for own in priced_machines() if own.offer.instance in TYPES]
+    assert len(machines) == len(TYPES)
+    return offered_specs(SPEC, Asked(count=[1, 2, 3, 4]), machines, None, [])
+
+
+@cache
+def points() -> tuple[Point, ...]:
+    found = []
+    for own in offered().specs:
+        outcome = mw.solve(own.spec, fastest=True, by_kind=False, safety=False)
+        step_s = outcome.best.step_s if outcome.best else math.inf
+        steps = 20e9 / (2048 * 64)
+        days = steps * step_s / 86_400
+        count = own.spec.cluster.count
+        usd = days * 24 * own.offer.price.hour_usd * count
+        found.append(Point((own.offer.instance, count), usd, days))
+    return tuple(found)
+
+
+def brute_front(usd: float, days: float) -> set[tuple[str, int]]:
+    within = [own for own in points() if own.usd <= usd and own.days <= days]
+    return {
+        own.name
+        for own in within
+        if not any(
+            other.usd <= own.usd
+            and other.days <= own.days
+            and (other.usd, other.days) != (own.usd, own.days)
+            for other in within
+        )
+    }
+
+
+def names(rentals: tuple[Rental, ...]) -> set[tuple[str, int]]:
+    return {(own.instance, own.count) for own in rentals}
+
+
+def asked(usd: float = math.inf, days: float = math.inf) -> RentalAnswer:
+    budget, deadline = (None if math.isinf(own) else own for own in (usd, days))
+    return rent(offered(), budget_usd=budget, deadline_days=deadline, workers=1)
+
+
+def limits(axis: str) -> list[float]:
+    """Return limits between the values of choices, and one without an end."""
+    values = sorted(getattr(own, axis) for own in points())
+    middle = values[len(values) // 2] * 1.01
+    return [values[0] * 0.99, values[0] * 1.01, middle, math.inf]
+
+
+@pytest.mark.slow
+def test_the_front_is_that_of_brute_force() -> None:
+    assert len(points()) > 8
+    for usd, days in itertools.product(limits("usd"), limits("days")):
+        answer, front = asked(usd, days), brute_front(usd, days)
+        assert names(answer.front) == front
+        assert answer.status == ("optimal" if front else "infeasible")
+        for own in answer.front:
+            (point,) = (p for p in points() if p.name == (own.instance, own.count))
+            assert own.status == "optimal"
+            assert own.usd == pytest.approx(point.usd, rel=OFF)
+            assert own.days == pytest.approx(point.days, rel=OFF)
+
+
+@pytest.mark.slow
+def test_where_nothing_keeps_both_it_says_what_keeps_each() -> None:
+    cheapest = min(points(), key=lambda own: own.usd)
+    fastest = min(points(), key=lambda own: own.days)
+    both = asked(cheapest.usd * 1.001, fastest.days * 1.001)
+    assert both.binds == "both"
+    assert both.cheapest_in_time is not None
+    assert both.fastest_in_budget is not None
+    assert both.cheapest_in_time.days == pytest.approx(fastest.days, rel=OFF)
+    assert both.fastest_in_budget.usd == pytest.approx(cheapest.usd, rel=1e-3)
+
+    budget = asked(cheapest.usd / 2, fastest.days * 2)
+    assert budget.binds == "budget"
+    assert budget.fastest_in_budget is None
+    in_time = [own for own in points() if own.days <= fastest.days * 2]
+    least = min(own.usd for own in in_time)
+    assert budget.cheapest_in_time is not None
+    assert budget.cheapest_in_time.usd == pytest.approx(least, rel=OFF)
+
+    deadline = asked(cheapest.usd * 2, fastest.days / 2)
+    assert deadline.binds == "deadline"
+    assert deadline.cheapest_in_time is None
+    assert deadline.fastest_in_budget is not None
+
+
+@pytest.mark.slow
+def test_the_answer_is_the_same_for_any_number_of_workers() -> None:
+    one, two = (rent(offered(), budget_usd=1e5, workers=own) for own in (1, 2))
+    assert one.to_dict() == two.to_dict()
+
+
+def test_a_time_limit_leaves_choices_undecided() -> None:
+    answer = rent(offered(), workers=1, time_limit_s=0.0)
+    assert answer.status == "unknown"
+    assert answer.closed.undecided
+    assert answer.front == ()
