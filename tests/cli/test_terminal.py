@@ -61,7 +61,8 @@ COMMANDS: dict[str, list[str]] = {
     "export": ["export", FITS, "-o", "files"],
     "search": ["search", "sweep.yaml"],
     "search: to rent": ["search", "--model", "gpt2-xl", "--tokens", "10B", "--prices",
-                        str(DATA / "prices.yaml"), "--budget", "500"],
+                        str(DATA / "prices.yaml"), "--seq-len", "1024", "--count",
+                        "1,2"],
     "probe": ["probe", FITS, "-k", "2"],
     "compare-trace": ["compare-trace", "trace.json", str(DATA / "kineto-cpu.json")],
 }  # fmt: skip

@@ -112,9 +112,11 @@ def front(
         solved = solve_all([Asked(own.choice, most_s) for own, most_s in now])
         for (own, _), choice in zip(now, solved, strict=True):
             own.choice = choice
-        if any(own.choice.is_stopped for own, _ in now):
-            return _best(left, limits, axes)
         best = _best(left, limits, axes)
+        if any(own.choice.is_stopped for own, _ in now):
+            for own, _ in alive:
+                own.choice.is_stopped |= own.choice.step_s is None
+            return best
 
 
 def _is_open(own: RentalChoice, most_s: float) -> bool:
