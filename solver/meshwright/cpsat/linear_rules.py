@@ -13,9 +13,6 @@ from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr, LinearE
 from meshwright.cpsat.problem import AnyOf, LinearRule, Problem, StageAmount
 from meshwright.cpsat.variables import SkeletonVars
 
-LARGEST_SUM = 2**56
-"""Sums of rules stay below this."""
-
 
 def keep_user_rules(
     model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
@@ -69,11 +66,24 @@ class _Writer:
 
     def _of_one(self, is_it: list[IntVar], amounts: tuple[StageAmount, ...]) -> IntVar:
         """Return a variable not below the amount of the one stage that is it."""
-        amount = self.model.new_int_var(-LARGEST_SUM, LARGEST_SUM, "")
+        most = self._reach(amounts)
+        amount = self.model.new_int_var(-most, most, "")
         for e, literal in enumerate(is_it):
             own = self.skeleton.amount(e, amounts[e])
             self.model.add(amount >= own).only_enforce_if(literal)
         return amount
+
+    def _reach(self, amounts: tuple[StageAmount, ...]) -> int:
+        """Return what none of the amounts exceeds, whichever its sign.
+
+        All domains of a model together must fit into 64 bits.
+        """
+        return max(
+            abs(own.fixed)
+            + abs(own.per_layer) * stage.most_layers
+            + abs(own.per_recomputed) * stage.most_recomputed
+            for own, stage in zip(amounts, self.skeleton.choice.stages, strict=True)
+        )
 
     @property
     def slowest(self) -> list[IntVar]:
