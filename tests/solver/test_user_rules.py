@@ -29,15 +29,11 @@ def test_random_rules_match_brute_force(spec: Spec) -> None:
 
 
 def test_many_rules_on_parts_of_the_step_fit_into_one_model() -> None:
-    rules = [
-        {
-            "name": f"r{n}",
-            "that": f"parts.dp + parts.bubble <= {500 + n} / 1000 * step_s",
-        }
-        for n in range(80)
-    ]
-    free = mw.solve("llama3-70b-128xa100", by_kind=False)
-    kept = mw.solve(mw.load("llama3-70b-128xa100", rules=rules), by_kind=False)
-    assert free.optimum is not None
-    assert kept.optimum is not None
-    assert kept.optimum.step_s == free.optimum.step_s
+    that = "parts.dp + parts.bubble <= {} / 1000 * step_s"
+    rules = [{"name": f"r{n}", "that": that.format(500 + n)} for n in range(80)]
+    spec = mw.load("llama3-70b-128xa100", mw.Spec)
+    free = mw.solve(spec, by_kind=False).optimum
+    kept = mw.solve(with_rules(spec, rules), by_kind=False).optimum
+    assert free is not None
+    assert kept is not None
+    assert kept.step_s == free.step_s

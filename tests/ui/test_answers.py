@@ -125,10 +125,9 @@ def test_a_client_that_leaves_before_its_answer_begins_stops_it(
     dropped: list[Job] = []
     monkeypatch.setattr(Pool, "drop", lambda _, job: dropped.append(job))
     app = create_app(Settings(workers=1, most_queued=2))
-    with TestClient(app, base_url="http://localhost"):
-        # A thread of its own: Playwright's loop may run in this one.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(anyio.run, _ask_and_leave, app).result()
+    # A thread of its own: Playwright's loop may run in this one.
+    with TestClient(app, base_url="http://localhost"), ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, _ask_and_leave, app).result()
     assert len(dropped) == 1
 
 
