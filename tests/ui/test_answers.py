@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
+from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from typing import Any
+from zipfile import ZipFile
 
 import anyio
 import pytest
@@ -96,13 +99,34 @@ def test_going_back_is_answered_at_once(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "to", "name"),
-    [("files", "", "launch.sh"), ("files", "trace", "trace.json"), ("report", "", "")],
+    ("wanted", "to", "name", "begins"),
+    [
+        ("files", "trace", "trace.json", b"{"),
+        ("report", "", "report.html", b"<!doctype html>"),
+    ],
 )
-def test_files_are_made(client: TestClient, wanted: str, to: str, name: str) -> None:
+def test_one_file_is_made(
+    client: TestClient, wanted: str, to: str, name: str, begins: bytes
+) -> None:
     plan = of_kind(ask(client, SMALL), "answer")["plan"]
-    told = ask(client, SMALL, wanted=wanted, to=to, plan=plan)
-    assert (name or "report.html") in of_kind(told, "files")["files"]
+    told = of_kind(ask(client, SMALL, wanted=wanted, to=to, plan=plan), "file")
+    assert told["name"] == name
+    assert b64decode(told["base64"]).lower().startswith(begins)
+
+
+@pytest.mark.parametrize("to", ["", "megatron-bridge"])
+def test_files_to_launch_come_in_one(client: TestClient, to: str) -> None:
+    plan = of_kind(ask(client, SMALL), "answer")["plan"]
+    told = of_kind(ask(client, SMALL, wanted="files", to=to, plan=plan), "file")
+    exported = mw.export(mw.load(SMALL), mw.Plan.model_validate(plan), to=to or None)
+    files = {own.name: own.text for own in exported.files}
+    content = b64decode(told["base64"])
+    if len(files) == 1:
+        assert files == {told["name"]: content.decode()}
+        return
+    assert told["name"] == f"{to or 'launch'}.zip"
+    with ZipFile(BytesIO(content)) as packed:
+        assert {own: packed.read(own).decode() for own in packed.namelist()} == files
 
 
 def test_the_map_is_that_of_the_report(client: TestClient) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from zipfile import ZipFile
 
 import pytest
 
@@ -159,10 +161,19 @@ def test_what_is_saved_is_what_is_shown(visit: OpenAddress) -> None:
     assert own.value.path().read_text() == page.locator("#yaml").text_content()
     with page.expect_download() as bridge:
         page.get_by_role("button", name="Files for megatron-bridge").click()
-    assert "tensor_model_parallel" in bridge.value.path().read_text()
+    assert "tensor_model_parallel" in _unpacked(bridge.value.path())
+    with page.expect_download() as launch:
+        page.get_by_role("button", name="Files to launch").click()
+    assert "--tensor-model-parallel-size" in _unpacked(launch.value.path())
     with page.expect_download() as trace:
         page.get_by_role("button", name="Trace").click()
     assert "traceEvents" in trace.value.path().read_text()
+
+
+def _unpacked(path: Path) -> str:
+    """Return the text of all files in a saved archive."""
+    with ZipFile(path) as packed:
+        return "".join(packed.read(name).decode() for name in packed.namelist())
 
 
 @pytest.mark.slow

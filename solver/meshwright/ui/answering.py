@@ -28,6 +28,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
+from meshwright.ui.downloads import archive, download
 from meshwright.ui.edits import edits_of
 
 Message = dict[str, Any]
@@ -55,7 +56,7 @@ def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
     spec = load(with_bundled_names(task["spec"]), Spec)
     wanted = task["wanted"]
     if wanted == "files":
-        tell({"kind": "files", "files": _files(spec, task)})
+        tell(_files(spec, task))
         return
     if wanted == "map":
         tell({"kind": "map", "map": _map(spec, task)})
@@ -70,8 +71,7 @@ def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
         interrupt=interrupt,
     )
     if wanted == "report":
-        page = html_report(spec, outcome)
-        tell({"kind": "files", "files": {"report.html": page}})
+        tell(download("report.html", html_report(spec, outcome)))
         return
     tell(_answer(spec, outcome))
     if outcome.status == "infeasible" and not interrupt.is_asked:
@@ -148,13 +148,14 @@ def _reasons(spec: Spec, told: Explanation) -> Message:
     }
 
 
-def _files(spec: Spec, task: Mapping[str, Any]) -> dict[str, str]:
+def _files(spec: Spec, task: Mapping[str, Any]) -> Message:
     """Return a plan as the files of a launcher, or its step as a trace."""
     plan = _plan(task["plan"])
     if task["to"] == "trace":
-        return {"trace.json": trace_text(timeline(spec, plan))}
+        return download("trace.json", trace_text(timeline(spec, plan)))
     exported = export(spec, plan, to=task["to"] or None)
-    return {file.name: file.text for file in exported.files}
+    files = {file.name: file.text for file in exported.files}
+    return archive(task["to"] or "launch", files)
 
 
 def _plan(fields: Any) -> Plan:

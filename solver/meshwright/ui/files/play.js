@@ -1,23 +1,23 @@
 "use strict";
 // What can be saved, and the start of the page.
 
-function save(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+function save(name, content) {
+  const url = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
   const link = make("a", { href: url, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** Save the files that the server makes of the plan. */
+/** Save what the server makes of the plan: one file, which may be an archive. */
 async function saveMade(wanted, to) {
   const response = await post("api/solve", { spec: state.spec, wanted, to, plan: state.plan });
   if (!response.ok) {
     tell(await refusal(response), true);
     return;
   }
-  await eachMessage(response, ({ kind, files, text }) => {
+  await eachMessage(response, ({ kind, name, base64, text }) => {
     if (kind === "failed") tell(text, true);
-    if (kind === "files") for (const [name, own] of Object.entries(files)) save(name, own);
+    if (kind === "file") save(name, Uint8Array.from(atob(base64), (own) => own.charCodeAt(0)));
   });
 }
 
