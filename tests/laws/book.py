@@ -10,6 +10,7 @@ from tests.laws import (
     framework_limits,
     limits,
     more,
+    open_numbers,
     pins,
     replans,
     risk,
@@ -20,6 +21,7 @@ from tests.laws import (
 
 LAWS = (
     brute_force.LAW,
+    open_numbers.LAW,
     pins.LAW,
     user_rules.LAW,
     replans.LAW,

@@ -1,0 +1,98 @@
+"""The machines and batch that are chosen, and their plan, are those of brute force."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from meshwright.loading.load import load_question
+from meshwright.results.outcome import Outcome
+from meshwright.solver.open_question import solve_open
+from meshwright.spec.objective import SIMPLEST
+from meshwright.spec.open_spec import OpenSpec
+from tests.helpers.open_oracle import WalkedChoice, best_value, open_data, walked
+from tests.helpers.random_rules import random_rules
+from tests.laws.law import Checks, Data, Law
+
+OFF = 1e-5
+"""Share of a step time that rounding to ticks may move a comparison of choices."""
+
+
+def open_numbers_agree(data: Data, choice: Random) -> Checks:
+    """Ask with random rules of the user, which bind at one of the choices."""
+    question = _question(data)
+    rules = []
+    if choice.random() < 0.7:
+        rules = random_rules(choice.choice(question.choices), choice)
+    question = _question({**data, "rules": [*data["rules"], *rules]})
+    every, outcome = walked(question), solve_open(question)
+    asked = f"rules {[own.that for own in question.choices[0].rules]}: "
+    for holds, sentence in (
+        *_choice_agrees(question, every, outcome),
+        *_told(every, outcome),
+    ):
+        yield holds, asked + sentence
+
+
+def _question(data: Data) -> OpenSpec:
+    question = load_question(data)
+    assert isinstance(question, OpenSpec)
+    return question
+
+
+def _choice_agrees(
+    question: OpenSpec, every: list[WalkedChoice], outcome: Outcome
+) -> Checks:
+    """Compare the choice that is made, and its plan."""
+    assert outcome.open is not None
+    walks = [own.step_s for own in every]
+    if all(math.isinf(own) for own in walks):
+        yield outcome.status == "infeasible", f"{outcome.status}, but no plan fits"
+        yield (
+            outcome.open.closed.none_fits == len(every),
+            "not all are told to fit none",
+        )
+        return
+    yield outcome.status == "optimal", f"{outcome.status}, brute force {walks}"
+    if outcome.best is None or outcome.open.chosen is None:
+        return
+    levels = [
+        (own.metric, own.tolerance)
+        for own in question.choices[0].objective.levels
+        if own.metric != SIMPLEST
+    ]
+    own = every[outcome.open.chosen.number]
+    step_s, value = outcome.best.step_s, own.value(levels[-1][0])
+    yield _is_near(step_s, own.step_s), f"{step_s!r} s, brute force {own.step_s!r} s"
+    least, most = (best_value(every, levels, off) for off in (OFF, -OFF))
+    told = f"{levels[-1][0]} is {value!r}, brute force {least!r} to {most!r}"
+    yield least * (1 - OFF) <= value <= most * (1 + OFF), told
+
+
+def _told(every: list[WalkedChoice], outcome: Outcome) -> Checks:
+    """Hold what is told of every choice against its walk."""
+    assert outcome.open is not None
+    for told, walk in zip(outcome.open.choices, every, strict=True):
+        sentence = (
+            f"choice {told.number} is {told.verdict}, brute force {walk.step_s!r} s"
+        )
+        if told.verdict == "solved":
+            is_near = told.step_s is not None and _is_near(told.step_s, walk.step_s)
+            yield is_near, f"{sentence}, told {told.step_s!r} s"
+        if told.verdict == "none_fits":
+            yield math.isinf(walk.step_s), sentence
+        is_bound = told.bound_s <= walk.step_s * (1 + OFF)
+        yield is_bound, f"{sentence}, the bound is {told.bound_s!r} s"
+
+
+def _is_near(step_s: float, walked_s: float) -> bool:
+    return math.isclose(step_s, walked_s, rel_tol=OFF)
+
+
+LAW = Law(
+    "open_numbers",
+    "of open machines and batches, the choice and its plan are those of brute force",
+    open_data(),
+    open_numbers_agree,
+    tested=30,
+)
