@@ -37,3 +37,28 @@ def test_many_rules_on_parts_of_the_step_fit_into_one_model() -> None:
     assert free is not None
     assert kept is not None
     assert kept.step_s == free.step_s
+
+
+SMALL = {
+    "model": "gpt-1.3b",
+    "cluster": {"topology": "dgx-h100", "count": 1},
+    "training": {"seq_len": 2048, "global_batch": 64},
+}
+
+
+@pytest.mark.parametrize("that", ["parts.bubble <= 0", "parts.bubble == 0"])
+def test_a_rule_against_bubbles_leaves_plans_without_a_pipeline(that: str) -> None:
+    spec = mw.load(SMALL, mw.Spec)
+    kept = mw.solve(with_rules(spec, [{"that": that}]), by_kind=False)
+    alone = mw.solve(with_rules(spec, [{"that": "pp == 1"}]), by_kind=False)
+    assert kept.status == "optimal"
+    assert kept.optimum is not None
+    assert kept.optimum.plan == (alone.optimum and alone.optimum.plan)
+
+
+def test_a_rule_for_bubbles_leaves_pipelines() -> None:
+    spec = mw.load(SMALL, mw.Spec)
+    kept = mw.solve(with_rules(spec, [{"that": "parts.bubble > 0"}]), by_kind=False)
+    assert kept.status == "optimal"
+    assert kept.optimum is not None
+    assert kept.optimum.plan.pp > 1

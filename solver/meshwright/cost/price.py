@@ -202,6 +202,10 @@ def times_on_kinds(kinds: Sequence[StageTimes], kind: Ints) -> StageTimes:
     )
 
 
+ROUNDING = 1e-12
+"""Share of a pipeline's time below which the rest that no stage takes is rounding."""
+
+
 def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
     """Return the step time by part: the parts of the slowest stage, and the bubble.
 
@@ -214,7 +218,9 @@ def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
     parts = {name: m * float(part[slowest]) for name, part in times.seconds.items()}
     schedule = (rows.schedule, rows.microbatches, rows.vpp)
     pipeline_s = closed_form_s(seconds[None], times.weight_s[None], *schedule)
-    parts["bubble"] = float(pipeline_s[0]) - m * float(seconds[slowest])
+    bubble_s = float(pipeline_s[0]) - m * float(seconds[slowest])
+    # Rounding is no bubble: a rule of the user may ask for none.
+    parts["bubble"] = 0.0 if abs(bubble_s) < ROUNDING * pipeline_s[0] else bubble_s
     for name, part in times.sync.items():
         parts[name] = parts.get(name, 0.0) + float(part[longest])
     return parts

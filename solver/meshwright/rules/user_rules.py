@@ -14,6 +14,7 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import Rule
+from meshwright.plans.schedules.table import by_schedule
 from meshwright.plans.skeletons import NONE, Skeletons, plain_columns
 from meshwright.reading.expression import Function
 from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly
@@ -131,8 +132,22 @@ class RowValues:
         if name == "step_s":
             return between(self.least_step_s, ENDLESS)
         if name == "parts.bubble":
-            return between(-ENDLESS, ENDLESS)
+            return self._bubble()
         return self._rate(name)
+
+    def _bubble(self) -> Bounds:
+        """Return bounds on the time in which the slowest stage waits for others.
+
+        There is none without a pipeline and some with one; what a schedule defers may
+        fill all of it.
+        """
+        rows = self.rows
+        deferred = by_schedule(
+            rows.schedule, lambda rules: rules.deferred(rows.microbatches, rows.pp)
+        )
+        is_alone = rows.pp == 1
+        least = np.where(deferred > 0, -ENDLESS, np.finfo(np.float64).tiny)
+        return between(np.where(is_alone, 0, least), np.where(is_alone, 0, ENDLESS))
 
     def _rate(self, name: str) -> Bounds:
         """Return bounds on what follows from the time of the step."""
