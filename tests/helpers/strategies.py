@@ -127,7 +127,8 @@ def switches(draw: st.DrawFn, framework: str, has_experts: bool) -> dict[str, An
 
     Tiny models wait for their host unless CUDA graphs replay their kernels.
     """
-    own: dict[str, Any] = {"cuda_graphs": draw(st.sampled_from([None, True]))}
+    graphs = st.sampled_from([None, True, "outside_experts"])
+    own: dict[str, Any] = {"cuda_graphs": draw(graphs)}
     if draw(st.booleans()):
         said = st.sampled_from([None, False, True])
         own["overlap"] = {kind: draw(said) for kind in sorted(ALL_OVERLAP)}

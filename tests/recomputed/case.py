@@ -152,7 +152,7 @@ class Case:
     def replays(self) -> bool:
         """Whether graphs replay kernels: torchtitan's own, or where the spec says."""
         if self.training.cuda_graphs is not None:
-            return self.training.cuda_graphs
+            return self.training.cuda_graphs is True
         is_titan = self.spec.framework == "torchtitan"
         return is_titan and self.plan.pp == 1 and self.plan.ep == 1
 

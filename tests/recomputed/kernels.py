@@ -365,7 +365,10 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s
     all_s += once["forward"] + unpack_s
     # Experts have thrice as many kernels; modules of Megatron-LM take longest.
-    dispatch_s = case.host_s * (1 if is_dense else 3)
+    kernels = 1 if is_dense else 3
+    if case.training.cuda_graphs == "outside_experts":
+        kernels -= 1
+    dispatch_s = case.host_s * kernels
     dispatch_s *= 0.5 if case.training.compile else 1
     dispatch_s *= DISPATCH.get(case.spec.framework, 2.0)
     # Beside frozen matrices only these, not their adapters, hide messages.

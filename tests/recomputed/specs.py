@@ -141,7 +141,7 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "gradients": random.choice([None, "bf16", "fp32"]),
         "optimizer": random.choice(optimizers),
         "compile": random.random() < 0.3,
-        "cuda_graphs": random.choice([None, None, True, False]),
+        "cuda_graphs": random.choice([None, True, False, "outside_experts"]),
         "overlap": {kind: random.choice([None, False, True]) for kind in OVERLAP},
         "fused": random.choice(
             [None, None, random.sample(FUSED, k=random.randint(0, 6))]

@@ -91,11 +91,7 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
 
     Frozen matrices have no matmul of weight gradients, but adapters have.
     """
-    model, dispatch_s = share.model, share.gpu.efficiency.dispatch_s
-    dispatch_s *= framework_of(share.spec).layer_dispatch
-    dispatch_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
-    if inner.routing_s.any():
-        dispatch_s *= MOE_DISPATCH
+    model = share.model
     norms = input_norms(model) + output_norms(model)
     passes = residual_passes(share.spec)
     residual_s = share.gpu.stream_s(passes * share.gpu_tokens * model.d_model)
@@ -122,8 +118,21 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
         matmuls_s=matmuls_s,
         matmuls_backward_s=matmuls_backward_s,
         weight_s=weight_s,
-        dispatch_s=np.full(len(share.shards), dispatch_s),
+        dispatch_s=_dispatch_s(share, has_experts=bool(inner.routing_s.any())),
     )
+
+
+def _dispatch_s(share: Work, has_experts: bool) -> Floats:
+    """Return the host's seconds for a forward of a layer, but for whole graphs.
+
+    Graphs of all but the experts leave it what a layer with experts has beyond others.
+    """
+    one_s = share.gpu.efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
+    one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
+    kernels = MOE_DISPATCH if has_experts else 1
+    if share.spec.training.cuda_graphs == "outside_experts":
+        kernels -= 1
+    return np.full(len(share.shards), kernels * one_s)
 
 
 def _norm_s(share: Work) -> Floats:

@@ -46,7 +46,7 @@ def _has_graphs(job: Job, rows: Skeletons) -> Bools:
     """Return whether CUDA graphs replay the kernels, so that no pass waits."""
     said = job.spec.training.cuda_graphs
     if said is not None:
-        return np.full(len(rows), said)
+        return np.full(len(rows), said is True)
     is_usual = framework_of(job.spec).has_cuda_graphs
     return np.asarray(is_usual & (rows.pp == 1) & (rows.ep == 1))
 

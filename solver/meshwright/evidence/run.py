@@ -12,7 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
-from meshwright.spec.training import ExpertDispatch, FusedOperations, LossBytes
+from meshwright.spec.training import (
+    CudaGraphs,
+    ExpertDispatch,
+    FusedOperations,
+    LossBytes,
+)
 
 Words = Annotated[str, Field(max_length=400)]
 """A name, or other words of a publication."""
@@ -135,7 +140,9 @@ class RunConfig(RunPart):
     fused: FusedOperations | None = Field(
         None, description="What is one kernel; as `training.fused`."
     )
-    cuda_graphs: Flag | None = Field(None, description="Graphs replay the kernels.")
+    cuda_graphs: CudaGraphs | None = Field(
+        None, description="Graphs replay the kernels; as `training.cuda_graphs`."
+    )
     loss_parallel: Flag | None = Field(
         None, description="The loss is of logits that tensor parallelism has split."
     )

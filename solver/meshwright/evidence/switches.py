@@ -50,7 +50,7 @@ GRAPHS_SINCE = "2026-08"
 """Date from which torchtitan's runs are taken to replay CUDA graphs (0.3.0)."""
 
 
-def cuda_graphs_of(run: Run) -> bool | None:
+def cuda_graphs_of(run: Run) -> bool | str | None:
     """Return whether graphs replayed a run: not before any framework had them."""
     if run.config.cuda_graphs is not None:
         return run.config.cuda_graphs

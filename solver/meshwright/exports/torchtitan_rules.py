@@ -53,7 +53,11 @@ def _training_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
         sentence = "without training.compile, which splits matmuls for it"
         check = "torchtitan/config/configs.py: CompileConfig.__post_init__"
         yield Refusal("training.overlap.tp", sentence, check)
-    if training.cuda_graphs and (plan.pp > 1 or plan.ep > 1):
+    if training.cuda_graphs == "outside_experts":
+        sentence = "outside_experts: its graphs are those of the whole step"
+        check = "torchtitan/trainer.py: _validate_cuda_graphs"
+        yield Refusal("training.cuda_graphs", sentence, check)
+    elif training.cuda_graphs and (plan.pp > 1 or plan.ep > 1):
         sentence = "beside a pipeline or experts that are spread: nothing is captured"
         check = "torchtitan/trainer.py: _validate_cuda_graphs"
         yield Refusal("training.cuda_graphs", sentence, check)

@@ -38,6 +38,11 @@ Fused = frozenset[FusedOperation]
 ExpertDispatch = Literal["alltoall", "deepep"]
 """How tokens get to their experts."""
 
+CudaGraphs = Flag | Literal["outside_experts"]
+"""Whether CUDA graphs replay the kernels; of Megatron Core's scopes, those of attention
+and the router leave the kernels of experts to the host (transformer_config.py:
+`cuda_graph_scope`)."""
+
 Tuned = Literal["vendor", "user"]
 """Who tuned a run: the vendor of its GPUs, to publish it, or a user of them."""
 
@@ -179,10 +184,11 @@ class Training(SpecModel):
         description="Whether torch.compile or XLA fuses element-wise operations; the "
         "host then takes half as long for a layer.",
     )
-    cuda_graphs: Flag | None = Field(
+    cuda_graphs: CudaGraphs | None = Field(
         None,
         description="Whether graphs replay the kernels, so that no layer waits for the "
-        "host; default by framework.",
+        "host; outside_experts: all kernels but those of experts. Default by "
+        "framework.",
     )
     lora: Lora | None = Field(
         None, description="Freezes all weights and trains adapters beside them."
