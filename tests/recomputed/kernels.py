@@ -89,6 +89,14 @@ class Machine:
         flops_s = self._padded_flops(m, n, k) / self.matmul_rate
         return max(flops_s, self.stream(m * k + k * n + m * n))
 
+    def without_tensor_cores(self, flops: float, with_them_s: float) -> float:
+        """Return the seconds of fp32 units, of which not every GPU tells."""
+        peak = self._gpu.peak_tflops.fp32
+        if peak is None:
+            return 4 * with_them_s
+        rate = peak * 1e12 * self.clock * self.rates["gemm"]
+        return max(with_them_s, flops / rate)
+
     def linear(self, m: float, n: float, k: float) -> float:
         """Of a weight: in fp8 what goes in is cast before, to two copies."""
         if not self.fp8_rate:
@@ -309,7 +317,7 @@ class Layer:
         for k, n in ((model.head_dim, seq_len), (seq_len, value_dim)):
             own = self.machine.matmul(queries, n, k)
             if model.head_dim % 8:
-                own *= 4  # tensor cores are hardly used
+                own = self.machine.without_tensor_cores(2 * queries * n * k, own)
             seconds += self.case.plan.micro_batch * self.heads * own
         scores = self.tokens * seq_len * self.heads
         passes = 4 + (2.5 if model.dropout else 0)

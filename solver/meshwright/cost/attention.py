@@ -23,7 +23,7 @@ from meshwright.cost.parameters_and_flops import (
     value_dim,
     value_width,
 )
-from meshwright.cost.roofline import MISALIGNED, Work
+from meshwright.cost.roofline import Work
 from meshwright.cost.state_space_time import state_space_seconds
 from meshwright.cost.whole_model import keys_seen
 from meshwright.frameworks.base.registry import context_exchange_of, joins_norms
@@ -156,10 +156,9 @@ def _plain_s(work: Work) -> tuple[Floats, Floats]:
     heads = model.n_heads / work.shards.tp
     queries = seq_len / work.shards.cp
     scores = work.tokens / queries * heads
-    matmuls = gpu.matmul_s(queries, seq_len, model.head_dim)
-    matmuls = matmuls + gpu.matmul_s(queries, value_dim(model), seq_len)
-    if model.head_dim % 8:
-        matmuls = MISALIGNED * matmuls
+    matmul_s = gpu.misaligned_s if model.head_dim % 8 else gpu.matmul_s
+    matmuls = matmul_s(queries, seq_len, model.head_dim)
+    matmuls = matmuls + matmul_s(queries, value_dim(model), seq_len)
     passes = softmax_passes(work.spec) + DROPOUT_PASSES * model.dropout
     softmax = gpu.stream_s(passes * work.tokens * seq_len * heads)
     forward = scores * matmuls + softmax

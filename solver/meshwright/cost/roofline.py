@@ -43,6 +43,8 @@ class GpuRates:
     efficiency: Efficiency
     fp8_flops: float | None = None
     """The rate of the best measured fp8 matmul, where matmuls of weights are in fp8."""
+    fp32_flops: float | None = None
+    """The peak of matmuls in fp32, where known: tensor cores have no part in them."""
 
     def linear_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
         """Return the seconds of (m, k) inputs times (k, n) weights.
@@ -61,6 +63,18 @@ class GpuRates:
         """Return the seconds of an (m, k) x (k, n) matmul of activations."""
         flops_s = self._flops_s(m, n, k, self.matmul_flops)
         return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
+
+    def misaligned_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
+        """Return the seconds of a matmul whose rows are no multiple of 8 numbers.
+
+        Tensor cores read rows in pieces of 16 bytes (NVIDIA, cuBLAS, section 'Tensor
+        Core Usage'); without them a matmul runs at the rate of fp32.
+        """
+        aligned_s = self.matmul_s(m, n, k)
+        if self.fp32_flops is None:
+            return MISALIGNED * aligned_s
+        flops_s = 2 * m * n * k / (self.fp32_flops * self.efficiency.gemm)
+        return np.maximum(aligned_s, flops_s)
 
     def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
         half = self.efficiency.gemm_half_size
@@ -113,6 +127,7 @@ class Work:
 def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRates:
     """Return the rates of a GPU in a precision that it has."""
     form, is_fp8 = FORMATS[precision], precision == "fp8"
+    fp32 = gpu.peak_tflops.fp32
     peak_flops = gpu.peak_tflops.flops(form.core) * gpu.clock_share
     fp8_flops = None
     if is_fp8:
@@ -125,6 +140,7 @@ def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRate
         form.element,
         efficiency,
         fp8_flops,
+        None if fp32 is None else fp32 * 1e12 * gpu.clock_share,
     )
 
 
