@@ -24,8 +24,8 @@ Sizes = NDArray[np.floating[Any]] | float
 """A dimension of a kernel: a column, or one number for all rows."""
 
 MISALIGNED = 4
-"""Slowdown of a matmul whose rows are not a multiple of 8 numbers, so that tensor cores
-are hardly used (NVIDIA, Matrix Multiplication Background, section 'Tensor Core
+"""Slowdown of a large matmul whose rows are not a multiple of 8 numbers, so that tensor
+cores are hardly used (NVIDIA, Matrix Multiplication Background, section 'Tensor Core
 Requirements')."""
 
 
@@ -65,7 +65,7 @@ class GpuRates:
         return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
 
     def misaligned_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
-        """Return the seconds of a matmul whose rows are no multiple of 8 numbers.
+        """Return the seconds of a head's matmul, with rows of no multiple of 8 numbers.
 
         Tensor cores read rows in pieces of 16 bytes (NVIDIA, cuBLAS, section 'Tensor
         Core Usage'); without them a matmul runs at the rate of fp32.
