@@ -86,7 +86,7 @@ def explain(
         >>> told.fits, told.conflict.rules[0].sentence
         (False, 'zero is 0')
         >>> told.repairs[0].edits
-        ('zero: 0 -> 1', 'offload: none -> optimizer')
+        ('zero: 0 -> 3', 'offload: none -> optimizer')
     """
     options = Options(
         profile=read_profile(profile),

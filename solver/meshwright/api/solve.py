@@ -98,10 +98,10 @@ def solve(
 
     Example:
         >>> import meshwright as mw
-        >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
+        >>> outcome = mw.solve(mw.load("llama3-8b-2xa100-pcie"))
         >>> outcome.status
         'optimal'
-        >>> outcome.best.plan.dp_shard, outcome.fastest.plan.cp
+        >>> outcome.best.plan.pp, outcome.fastest.plan.cp
         (2, 2)
     """
     is_small = most_gpus(spec) <= MOST_GPUS_BY_KIND

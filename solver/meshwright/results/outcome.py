@@ -142,11 +142,11 @@ class Outcome(Result):
 
     Example:
         >>> import meshwright as mw
-        >>> outcome = mw.solve(mw.load("llama3-8b-2xh100-nvlink"))
-        >>> outcome.status, outcome.best.plan.dp_shard, outcome.certificate.gap
+        >>> outcome = mw.solve(mw.load("llama3-8b-2xa100-pcie"))
+        >>> outcome.status, outcome.best.plan.pp, outcome.certificate.gap
         ('optimal', 2, 0.0)
         >>> outcome.fastest.plan.cp, f"{outcome.simplicity.loss:.1%}"
-        (2, '0.1%')
+        (2, '0.2%')
         >>> mw.Outcome.from_json(outcome.to_json()).best == outcome.best
         True
     """
