@@ -162,12 +162,18 @@ class Scaled(Columns):
 
         `capacity` is in chunks per GPU; (rows, stages), up to all `layers`.
         """
-        left = np.full((len(self), stages), capacity, dtype=np.int64)
-        left[:, 0] -= self.host_first
-        left[:, -1] -= self.host_last
-        most = np.maximum(left, -1) // np.maximum(self.host_layer, 1)[:, None]
-        is_unused = (left >= 0) & (self.host_layer == 0)[:, None]
-        return np.where(is_unused, layers, np.maximum(most, 0))
+
+        def beside(held: Ints | int) -> Ints:
+            left = np.broadcast_to(capacity - held, (len(self),))
+            most = np.maximum(left, 0) // np.maximum(self.host_layer, 1)
+            is_unused = (left >= 0) & (self.host_layer == 0)
+            return np.where(is_unused, layers, most)
+
+        if stages == 1:
+            return beside(self.host_first + self.host_last)[:, None]
+        most = beside(0)[:, None].repeat(stages, axis=1)
+        most[:, 0], most[:, -1] = beside(self.host_first), beside(self.host_last)
+        return most
 
 
 AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "by_gpu_kind"))

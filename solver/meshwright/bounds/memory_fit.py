@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -38,6 +38,10 @@ from meshwright.plans.columns import Bools, Floats, Ints, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.memory_cap import memory_cap_gib
 from meshwright.spec.plan_fields import SCHEDULES
+
+STAGES_AT_ONCE = 2**16
+"""Stages measured at once: the columns of more leave the processor's caches, and memory
+for them is asked of the system anew."""
 
 
 def scaled_costs(job: Job, rows: Skeletons) -> Scaled:
@@ -157,12 +161,17 @@ def measure_stages(
     return result
 
 
-def stages_by_pp(job: Job, costs: Scaled) -> list[tuple[Ints, Stages]]:
-    """Return, for each number of stages, the rows that have it and their stages."""
-    return [
-        (index, _stages(job, part, int(part.rows.pp[0])))
-        for index, part in costs_by_pp(costs)
-    ]
+def stages_by_pp(job: Job, costs: Scaled) -> Iterator[tuple[Ints, Stages]]:
+    """Yield rows that have the same number of stages, and their stages.
+
+    Rows come in blocks, each made when the one before it is done with.
+    """
+    for index, part in costs_by_pp(costs):
+        count = int(part.rows.pp[0])
+        size = max(STAGES_AT_ONCE // count, 1)
+        for start in range(0, len(part), size):
+            block = slice(start, start + size)
+            yield index[block], _stages(job, part.take(block), count)
 
 
 def costs_by_pp(costs: Scaled) -> list[tuple[Ints, Scaled]]:
