@@ -21,13 +21,14 @@ from meshwright.bounds.candidates import (
     count_skeletons,
     kth_best_upper,
     lower_bound_against,
+    no_candidates,
     place_and_bound,
     sure_s,
     within_best,
 )
 from meshwright.bounds.dominated import is_dominated
 from meshwright.bounds.families import Families, find_families
-from meshwright.bounds.integer_costs import Scaled, zero_costs
+from meshwright.bounds.integer_costs import Scaled
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.bounds.order_bounds import OrderBound, order_bound, with_best_degrees
@@ -45,6 +46,9 @@ FIRST_PART = 256
 
 FIRST_BATCH = 64
 """Skeletons in the first batch."""
+
+BATCH_AGAINST_KNOWN = 1_024
+"""The same where the time of a plan is known already: most are slower than it."""
 
 FIRST_PLACED = 16
 """Skeletons of a batch that are placed before the others."""
@@ -120,7 +124,8 @@ def prune(
     if has_rules:
         first = lattice.take(families.start[left]).rows
         left = left[family_may_keep(job.spec, first, sure_s(families.lower[left]))]
-    size = count if is_whole else FIRST_PART
+    first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
+    size = count if is_whole else first_part
     while len(left) and not search.is_over:
         on_progress(f"{len(left):,} of {count:,} families of rows to bound")
         part, others = families.least(left, size)
@@ -162,12 +167,12 @@ class _Search:
         self._is_pruning, self._deadline = is_pruning, deadline
         self._reach = reach
         self._drops_dominated = is_pruning and keep == 1 and not has_dominated
-        self._size = FIRST_BATCH
+        self._size = FIRST_BATCH if np.isinf(known) else BATCH_AGAINST_KNOWN
         self._visited: list[tuple[Ints, Floats, Ints]] = []
         """Skeletons of each part, their bounds, and which of them time ran out on."""
-        nothing = np.zeros(0, dtype=np.int64)
-        no_rows = FittingSkeletons(nothing, zero_costs(lattice.take(nothing).rows))
-        self.found = [place_and_bound(job, lattice, no_rows, np.inf, None)]
+        self.found = [no_candidates(lattice)]
+        self._is_begun = False
+        """Whether a batch was bounded."""
         self.best = known
         """Ticks of the slowest plan that is still wanted."""
         self.narrow = known
@@ -179,7 +184,7 @@ class _Search:
     @property
     def is_over(self) -> bool:
         """Return whether the time is up, and a batch was done."""
-        return len(self.found) > 1 and self._deadline.has_passed
+        return self._is_begun and self._deadline.has_passed
 
     def visit(self, families: Families, index: Ints) -> None:
         """Bound the skeletons of some families that fit in memory."""
@@ -207,6 +212,7 @@ class _Search:
             lower = measure_stages(
                 self._job, costs.take(batch), lower_bound_against(self.best)
             )
+            self._is_begun = True
             self._place_nearest_first(rows.take(batch), lower, rows.number)
             near = self._near(bound[order])
         self._visited.append((rows.number, bound, order[done:]))
@@ -234,6 +240,8 @@ class _Search:
 
     def _place(self, batch: FittingSkeletons, part: Ints) -> None:
         """Place a batch on its meshes; GPU orders are searched for the whole part."""
+        if not len(batch):
+            return
         ticks = order_bound(self._job, self._lattice, part)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)

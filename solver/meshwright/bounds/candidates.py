@@ -58,6 +58,16 @@ class Candidates(Columns):
         return self.take(np.flatnonzero(self.lower <= best))
 
 
+def no_candidates(lattice: Lattice) -> Candidates:
+    """Return no candidates, with the columns that candidates of a lattice have."""
+    nothing = np.zeros(0, dtype=np.int64)
+    rows, _ = lattice.on_meshes(nothing, None)
+    costs, none = zero_costs(rows), nothing.astype(np.float64)
+    kinds = [costs for _ in lattice.table.job.gpu_kinds]
+    costs = Scaled.least(kinds) if kinds else costs
+    return Candidates(costs, nothing, none, none, none)
+
+
 def place_and_bound(
     job: Job,
     lattice: Lattice,
