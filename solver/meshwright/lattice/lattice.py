@@ -195,9 +195,17 @@ def _number_pairs(left: Floats, right: Floats) -> Ints:
     return np.asarray(left_number * len(values) + right_number)
 
 
-def build_lattice(job: Job) -> Lattice:
-    """Return every legal skeleton of a job; empty where the rules leave none."""
+def build_lattice(
+    job: Job, may_keep: Callable[[Ints], Bools] | None = None
+) -> Lattice:
+    """Return every legal skeleton of a job; empty where the rules leave none.
+
+    `may_keep` says which degrees, (degrees, axes), are wanted: all if it is None.
+    """
     degrees, copies = legal_degrees(job)
+    if may_keep is not None:
+        wanted = may_keep(degrees)
+        degrees, copies = degrees[wanted], copies[wanted]
     if has_mesh_rules(job):
         # Rules on meshes are tested on every mesh.
         counts = [len(legal_meshes(job, sizes)) for sizes in degrees]

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from meshwright.bounds.compute_bound import least_gpu_seconds
+import numpy as np
+
+from meshwright.bounds.compute_bound import ComputeBound, compute_bound
 from meshwright.bounds.integer_costs import seconds
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
 from meshwright.economics.objective import level_value
+from meshwright.plans.columns import Bools, Ints
 from meshwright.results.open_answer import Verdict
 from meshwright.results.outcome import Outcome
 from meshwright.rules.user_rules import step_may_keep
@@ -38,6 +41,8 @@ class OpenChoice:
 
     number: int
     spec: Spec
+    compute: ComputeBound
+    """The bounds by kernels alone."""
     least_s: float = 0.0
     """No plan of it takes less; infinite where none fits."""
     step_s: float | None = None
@@ -109,17 +114,18 @@ def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
     Specs that differ in the number of machines alone share it.
     """
     gpus = {own.cluster.gpus for own in specs}
-    work: dict[tuple[int, int], float] = {}
+    found: dict[tuple[int, int], ComputeBound] = {}
     choices = []
     for number, spec in enumerate(specs):
         cluster, batch = spec.cluster, spec.training.global_batch
         key = id(cluster.topology), batch
-        if key not in work:
+        if key not in found:
             job = profile.job(profile.applied_to(spec))
-            work[key] = least_gpu_seconds(job, gpus)
-        least_s = work[key] / cluster.gpus
+            found[key] = compute_bound(job, gpus)
+        least_s = found[key].least_s(cluster.gpus)
         fits = step_may_keep(spec, least_s)
-        choices.append(OpenChoice(number, spec, least_s if fits else math.inf))
+        own = OpenChoice(number, spec, found[key], least_s if fits else math.inf)
+        choices.append(own)
     return choices
 
 
@@ -167,8 +173,7 @@ class OpenSearch:
             return
         cluster, batch = own.spec.cluster, own.spec.training.global_batch
         self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
-        profile = self.options.profile
-        prepared = prepare(profile.job(profile.applied_to(own.spec)))
+        prepared = self._prepared(own, most_s)
         bound = prepared.families.lower.min(initial=math.inf)
         own.least_s = max(own.least_s, seconds(bound))
         if own.least_s > most_s:
@@ -185,6 +190,16 @@ class OpenSearch:
         self._take(
             own, most_s, prepared, best_outcome(prepared, options, self.deadline)
         )
+
+    def _prepared(self, own: OpenChoice, most_s: float) -> Prepared:
+        """Return the part of a choice whose plans may take no more than `most_s`."""
+
+        def may_keep(degrees: Ints) -> Bools:
+            return np.asarray(own.compute.of_degrees(degrees) <= most_s)
+
+        profile = self.options.profile
+        job = profile.job(profile.applied_to(own.spec))
+        return prepare(job, may_keep=None if math.isinf(most_s) else may_keep)
 
     def _take(
         self, own: OpenChoice, most_s: float, prepared: Prepared, outcome: Outcome
@@ -209,7 +224,8 @@ def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
     The estimate is that GPUs share the work without a loss.
     """
     gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
-    likely_s = max(own.best_s, batch / gpus)
+    known_s = own.compute.shared_s(gpus) if own.step_s is None else own.step_s
+    likely_s = max(known_s, batch / gpus)
     known = own.value(level, own.best_s) if own.step_s is not None else 0.0
     # Values that differ by rounding alone are equal: the fewest GPUs come first.
     likely = float(f"{own.value(level, likely_s):.9g}")

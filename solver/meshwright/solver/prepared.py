@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from meshwright.bounds.integer_costs import TICK_S
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import MeshTable, has_mesh_rules
-from meshwright.plans.columns import Bools
+from meshwright.plans.columns import Bools, Ints
 from meshwright.spec.spec import Spec, with_risk
 
 
@@ -76,14 +77,19 @@ class Prepared:
 
 
 def prepare(
-    job: Job, most_gib: float = 0.0, *, where_state_fits: bool = False
+    job: Job,
+    most_gib: float = 0.0,
+    *,
+    where_state_fits: bool = False,
+    may_keep: Callable[[Ints], Bools] | None = None,
 ) -> Prepared:
     """Return a job with its lattice and the bounds of its families.
 
     `most_gib` is the most usable memory with which the same will be asked again. See
-    `Prepared.where_state_fits` for leaving families out at once.
+    `Prepared.where_state_fits` for leaving families out at once, and `build_lattice`
+    for leaving out degrees.
     """
-    lattice = build_lattice(job)
+    lattice = build_lattice(job, may_keep)
     families = find_families(job, lattice, where_state_fits=where_state_fits)
     if most_gib > job.spec.usable_gib:
         limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
