@@ -19,11 +19,11 @@ import numpy as np
 from meshwright.cost.compute import LayerKernels, kernels
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import jobs_of_kinds
-from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import ZERO_BUBBLE_H1, Skeletons
 from meshwright.spec.divisors import divisors
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import AXES
 
 FLOAT_ERROR = 1e-9
 """Share by which the sum of kernels is lowered: sums in another order differ less."""
@@ -31,77 +31,88 @@ FLOAT_ERROR = 1e-9
 
 @dataclass(frozen=True)
 class ComputeBound:
-    """The kernels of a layer of a model on one machine, and the bounds by them."""
+    """The kernels of a layer of a model on one machine, and the bounds by them.
+
+    The table has every way to split a layer that some plan may have, and more.
+    """
 
     model: Model
     global_batch: int
     tp: Ints
-    """The degrees of tensor parallelism in the table, in order."""
+    """Degrees of tensor parallelism in the table, least first, as the next three."""
     cp: Ints
+    ep: Ints
     micro_batch: Ints
-    """Sequences of a micro-batch, for each way to split it further, (ways,)."""
     layer_s: Floats
-    """Seconds of a layer per micro-batch on one GPU, (tp, cp, ways)."""
+    """Seconds of a layer per micro-batch on one GPU, by the above and whether there is
+    sequence parallelism, (tp, cp, ep, micro-batch, 2)."""
     forward_s: Floats
     """The same of its forward alone."""
 
     def least_s(self, gpus: int) -> float:
         """Return seconds that no step does without, infinite if nothing is legal."""
-        return float(self.of_degrees(self._every_degree(gpus)).min(initial=np.inf))
+        tp, cp, stages = (
+            own.ravel() for own in np.meshgrid(self.tp, self.cp, divisors(gpus))
+        )
+        at = np.flatnonzero(gpus % (tp * cp * stages) == 0)
+        dp = gpus // (tp * cp * stages)[at]
+        at = at[self.global_batch % dp == 0]
+        dp = gpus // (tp * cp * stages)[at]
+        layer_s, forward_s = (
+            table[
+                np.searchsorted(self.tp, tp[at]), np.searchsorted(self.cp, cp[at])
+            ].min(axis=(1, 3))
+            for table in (self.layer_s, self.forward_s)
+        )
+        sequences = (self.global_batch // dp)[:, None]
+        pp = stages[at][:, None]
+        filling_s = np.minimum(forward_s, layer_s / -(-self.model.n_layers // pp))
+        count = sequences / self.micro_batch
+        step_s = self._step_s(count, pp, layer_s, filling_s)
+        is_whole = sequences % self.micro_batch == 0
+        return float(step_s.min(initial=np.inf, where=is_whole))
+
+    def of_rows(self, rows: Skeletons) -> Floats:
+        """Return seconds that no step of some skeletons does without, (rows,).
+
+        They need no mesh, and no choice of precision, offload and recomputation.
+        """
+        at = (
+            *(
+                np.searchsorted(known, own)
+                for known, own in (
+                    (self.tp, rows.tp),
+                    (self.cp, rows.cp),
+                    (self.ep, rows.ep),
+                    (self.micro_batch, rows.micro_batch),
+                )
+            ),
+            rows.sequence_parallel.astype(np.int64),
+        )
+        layer_s, forward_s = self.layer_s[at], self.forward_s[at]
+        defers = rows.schedule == ZERO_BUBBLE_H1
+        filling_s = np.where(defers, forward_s, layer_s / rows.vpp)
+        return self._step_s(rows.microbatches, rows.pp, layer_s, filling_s)
 
     def shared_s(self, gpus: int) -> float:
-        """Return the same if the GPUs shared the kernels without a loss."""
-        sharing = self.tp[:, None, None] * self.cp[:, None] / self.micro_batch
-        each = float((self.layer_s * sharing).min())
-        return self._layers * each * self.global_batch * (1 - FLOAT_ERROR) / gpus
+        """Return seconds of a step if the GPUs shared the kernels without a loss."""
+        sharing = self.tp[:, None] * self.cp / gpus
+        by_way = self.layer_s.min(axis=(2, 4)) * sharing[:, :, None]
+        each_s = float((by_way / self.micro_batch).min())
+        return self._layers * each_s * self.global_batch
 
-    def of_degrees(self, degrees: Ints) -> Floats:
-        """Return seconds that no step with some degrees does without, (degrees,).
-
-        `degrees` is (degrees, axes). They are infinite where no plan has them.
-        """
-        tp, cp, shard, replicate, pp = degrees.T
-        is_known = np.isin(tp, self.tp) & np.isin(cp, self.cp)
-        at = tuple(
-            np.searchsorted(known, own[is_known])
-            for known, own in ((self.tp, tp), (self.cp, cp))
-        )
-        result = np.full(len(degrees), np.inf)
-        dp, pp = (shard * replicate)[is_known], pp[is_known]
-        result[is_known] = self._steps_s(self.layer_s[at], self.forward_s[at], dp, pp)
-        return result
-
-    def _steps_s(self, layer_s: Floats, forward_s: Floats, dp: Ints, pp: Ints) -> Floats:
-        """Return the least seconds over all ways, given kernels, (degrees, ways)."""
-        sequences = self.global_batch // dp
-        is_legal = self._are_whole(dp, sequences)
-        count = sequences[:, None] / self.micro_batch
-        largest = -(-self._layers // pp)[:, None]
-        chunks = -(-self.model.n_layers // pp)[:, None]
-        filling_s = np.minimum(forward_s, layer_s / chunks)
+    def _step_s(
+        self, count: Floats | Ints, pp: Ints, layer_s: Floats, filling_s: Floats
+    ) -> Floats:
+        """Return the least seconds of a step of `count` micro-batches."""
+        largest = -(-self._layers // pp)
         step_s = count * largest * layer_s + (self._layers - largest) * filling_s
-        least_s = np.where(is_legal, step_s, np.inf).min(axis=1)
-        return np.asarray(least_s * (1 - FLOAT_ERROR))
-
-    def _are_whole(self, dp: Ints, sequences: Ints) -> Bools:
-        """Return where ranks and micro-batches have whole sequences."""
-        is_even = (self.global_batch % dp == 0)[:, None]
-        return np.asarray(is_even & (sequences[:, None] % self.micro_batch == 0))
+        return np.asarray(step_s * (1 - FLOAT_ERROR))
 
     @property
     def _layers(self) -> int:
         """Return the layers that are alike; those before a pattern are left out."""
         return self.model.n_layers - self.model.leading_layers
-
-    def _every_degree(self, gpus: int) -> Ints:
-        """Return all degrees of a number of GPUs, with replicas alone, as columns."""
-        pp = np.array(divisors(gpus))
-        tp, cp, pp = (own.ravel() for own in np.meshgrid(self.tp, self.cp, pp))
-        used = tp * cp * pp
-        fits = gpus % used == 0
-        columns = {"tp": tp, "cp": cp, "pp": pp, "dp_replicate": gpus // used}
-        ones = np.ones_like(tp)
-        return np.stack([columns.get(axis, ones) for axis in AXES], axis=1)[fits]
 
 
 def compute_bound(job: Job, gpus: Collection[int]) -> ComputeBound:
@@ -112,21 +123,20 @@ def compute_bound(job: Job, gpus: Collection[int]) -> ComputeBound:
     """
     spec = job.spec
     degrees = sorted({degree for count in gpus for degree in divisors(count)})
-    tp = [own for own in degrees if spec.model.d_ff % own == 0]
-    cp = [own for own in degrees if spec.training.seq_len % own == 0]
-    batches = divisors(spec.training.global_batch)
-    ways = list(product(_expert_degrees(spec.model), batches, (0, 1)))
-    every = np.array([(*own, *way) for *own, way in product(tp, cp, ways)]).T
-    tp_columns, cp_columns, ep, micro_batch, is_sequence = every
-    shards = Shards(tp_columns, cp_columns, ep, micro_batch, is_sequence.astype(bool))
+    lists = (
+        [own for own in degrees if spec.model.d_ff % own == 0],
+        [own for own in degrees if spec.training.seq_len % own == 0],
+        divisors(spec.model.moe.n_experts) if spec.model.moe else [1],
+        divisors(spec.training.global_batch),
+    )
+    *columns, is_sequence = np.array(list(product(*lists, (0, 1)))).T
+    shards = Shards(*columns, is_sequence.astype(bool))
     found = [_layer(job.at(name), shards) for name in spec.training.precisions]
-    shape = len(tp), len(cp), len(ways)
+    shape = *map(len, lists), 2
     return ComputeBound(
         spec.model,
         spec.training.global_batch,
-        np.array(tp),
-        np.array(cp),
-        np.array([way[1] for way in ways]),
+        *map(np.array, lists),
         np.min([layer_s for layer_s, _ in found], axis=0).reshape(shape),
         np.min([forward_s for _, forward_s in found], axis=0).reshape(shape),
     )
@@ -142,7 +152,3 @@ def _layer(job: Job, shards: Shards) -> tuple[Floats, Floats]:
 
 def _kernels(job: Job, shards: Shards) -> LayerKernels:
     return kernels(job.spec, job.efficiency, shards).layer
-
-
-def _expert_degrees(model: Model) -> list[int]:
-    return divisors(model.moe.n_experts) if model.moe else [1]

@@ -196,16 +196,13 @@ def _number_pairs(left: Floats, right: Floats) -> Ints:
 
 
 def build_lattice(
-    job: Job, may_keep: Callable[[Ints], Bools] | None = None
+    job: Job, is_wanted: Callable[[Skeletons], Bools] | None = None
 ) -> Lattice:
     """Return every legal skeleton of a job; empty where the rules leave none.
 
-    `may_keep` says which degrees, (degrees, axes), are wanted: all if it is None.
+    `is_wanted` says which to list: see `list_unplaced`.
     """
     degrees, copies = legal_degrees(job)
-    if may_keep is not None:
-        wanted = may_keep(degrees)
-        degrees, copies = degrees[wanted], copies[wanted]
     if has_mesh_rules(job):
         # Rules on meshes are tested on every mesh.
         counts = [len(legal_meshes(job, sizes)) for sizes in degrees]
@@ -213,7 +210,7 @@ def build_lattice(
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     # A layout that the framework cannot run plainly, it cannot run otherwise either.
     layouts = list_layouts(job.spec, degrees, framework_rules(job.spec))
-    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec))
+    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec), is_wanted)
     return Lattice(job.fabric, unplaced, degrees, copies, MeshTable(job))
 
 

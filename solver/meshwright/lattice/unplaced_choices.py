@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -100,13 +100,22 @@ def list_layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layou
 
 
 def list_unplaced(
-    spec: Spec, layouts: Layouts, rules: Sequence[Rule]
+    spec: Spec,
+    layouts: Layouts,
+    rules: Sequence[Rule],
+    is_wanted: Callable[[Skeletons], Bools] | None = None,
 ) -> UnplacedSkeletons:
-    """Return the legal layouts times chunks, precision, offload and recompute mode."""
+    """Return the legal layouts times chunks, precision, offload and recompute mode.
+
+    `is_wanted` is asked before the last three are chosen; without it all are listed.
+    """
     columns = {"layout": np.arange(len(layouts.rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, layouts))
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
+    if is_wanted is not None:
+        wanted = np.flatnonzero(is_wanted(base))
+        base, layout = base.take(wanted), layout[wanted]
     offloads, recomputed = _offloads(spec), recomputation(spec)
     modes = dict(zip(RECOMPUTATION, np.array(recomputed).T, strict=True))
     choices = [

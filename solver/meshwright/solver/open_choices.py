@@ -17,12 +17,14 @@ import numpy as np
 
 from meshwright.bounds.compute_bound import ComputeBound, compute_bound
 from meshwright.bounds.integer_costs import seconds
+from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
 from meshwright.economics.objective import level_value
-from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.columns import Bools
+from meshwright.plans.skeletons import Skeletons
 from meshwright.results.open_answer import Verdict
-from meshwright.results.outcome import Outcome
+from meshwright.results.outcome import Certificate, Outcome
 from meshwright.rules.user_rules import step_may_keep
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
@@ -173,9 +175,10 @@ class OpenSearch:
             return
         cluster, batch = own.spec.cluster, own.spec.training.global_batch
         self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
-        prepared = self._prepared(own, most_s)
-        bound = prepared.families.lower.min(initial=math.inf)
-        own.least_s = max(own.least_s, seconds(bound))
+        near = _Near(own.compute, most_s)
+        prepared = prepare(self._job(own), is_wanted=near)
+        bound_s = seconds(prepared.families.lower.min(initial=math.inf))
+        own.least_s = max(own.least_s, min(bound_s, near.least_of_others_s))
         if own.least_s > most_s:
             return
         options = replace(
@@ -187,35 +190,58 @@ class OpenSearch:
             known_s=most_s,
             on_progress=lambda _: None,
         )
-        self._take(
-            own, most_s, prepared, best_outcome(prepared, options, self.deadline)
-        )
+        outcome = best_outcome(prepared, options, self.deadline)
+        is_whole = math.isinf(near.least_of_others_s)
+        self._take(own, most_s, outcome, prepared if is_whole else None)
 
-    def _prepared(self, own: OpenChoice, most_s: float) -> Prepared:
-        """Return the part of a choice whose plans may take no more than `most_s`."""
-
-        def may_keep(degrees: Ints) -> Bools:
-            return np.asarray(own.compute.of_degrees(degrees) <= most_s)
-
-        profile = self.options.profile
-        job = profile.job(profile.applied_to(own.spec))
-        return prepare(job, may_keep=None if math.isinf(most_s) else may_keep)
+    def _job(self, own: OpenChoice) -> Job:
+        return self.options.profile.job(self.options.profile.applied_to(own.spec))
 
     def _take(
-        self, own: OpenChoice, most_s: float, prepared: Prepared, outcome: Outcome
+        self, own: OpenChoice, most_s: float, outcome: Outcome, whole: Prepared | None
     ) -> None:
-        """Note what a solve with a cutoff proved of a choice."""
+        """Note what a solve with a cutoff proved of a choice.
+
+        `whole` is what was solved, unless skeletons were left out of it.
+        """
         proof = outcome.certificate
         if outcome.best is not None and proof is not None:
             own.step_s = outcome.best.step_s
             own.least_s = max(own.least_s, min(proof.bound_s, own.step_s))
             own.is_stopped = outcome.status != "optimal"
-            own.outcome = outcome
-            self.last = PreparedChoice(own, prepared)
+            whole = whole or prepare(self._job(own))
+            own.outcome = _counted(outcome, proof, whole.lattice.skeletons)
+            self.last = PreparedChoice(own, whole)
         elif outcome.status == "infeasible":
             own.least_s = math.nextafter(most_s, math.inf)
         else:
             own.is_stopped = True
+
+
+@dataclass
+class _Near:
+    """Tells the skeletons that may take no more than `most_s`, by kernels alone."""
+
+    compute: ComputeBound
+    most_s: float
+    least_of_others_s: float = math.inf
+    """No other takes less."""
+
+    def __call__(self, rows: Skeletons) -> Bools:
+        """Return which of some skeletons may."""
+        bound_s = self.compute.of_rows(rows)
+        near = np.asarray(bound_s <= self.most_s)
+        self.least_of_others_s = float(bound_s.min(initial=math.inf, where=~near))
+        return near
+
+
+def _counted(outcome: Outcome, proof: Certificate, skeletons: int) -> Outcome:
+    """Return an outcome that counts skeletons which were never listed as bounded."""
+    counts = proof.counts
+    bounded = counts.bounded + skeletons - counts.skeletons
+    changed = counts.model_copy(update={"skeletons": skeletons, "bounded": bounded})
+    whole = proof.model_copy(update={"counts": changed})
+    return outcome.model_copy(update={"certificate": whole})
 
 
 def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:

@@ -11,7 +11,8 @@ from meshwright.bounds.integer_costs import TICK_S
 from meshwright.cost.job import Job, make_job
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import MeshTable, has_mesh_rules
-from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.columns import Bools
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec, with_risk
 
 
@@ -81,15 +82,15 @@ def prepare(
     most_gib: float = 0.0,
     *,
     where_state_fits: bool = False,
-    may_keep: Callable[[Ints], Bools] | None = None,
+    is_wanted: Callable[[Skeletons], Bools] | None = None,
 ) -> Prepared:
     """Return a job with its lattice and the bounds of its families.
 
     `most_gib` is the most usable memory with which the same will be asked again. See
     `Prepared.where_state_fits` for leaving families out at once, and `build_lattice`
-    for leaving out degrees.
+    for leaving skeletons out.
     """
-    lattice = build_lattice(job, may_keep)
+    lattice = build_lattice(job, is_wanted)
     families = find_families(job, lattice, where_state_fits=where_state_fits)
     if most_gib > job.spec.usable_gib:
         limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
