@@ -123,22 +123,24 @@ def compute_bound(job: Job, gpus: Collection[int]) -> ComputeBound:
     """
     spec = job.spec
     degrees = sorted({degree for count in gpus for degree in divisors(count)})
-    lists = (
-        [own for own in degrees if spec.model.d_ff % own == 0],
-        [own for own in degrees if spec.training.seq_len % own == 0],
-        divisors(spec.model.moe.n_experts) if spec.model.moe else [1],
-        divisors(spec.training.global_batch),
-    )
-    *columns, is_sequence = np.array(list(product(*lists, (0, 1)))).T
-    shards = Shards(*columns, is_sequence.astype(bool))
+    tp_list = [own for own in degrees if spec.model.d_ff % own == 0]
+    cp_list = [own for own in degrees if spec.training.seq_len % own == 0]
+    ep_list = divisors(spec.model.moe.n_experts) if spec.model.moe else [1]
+    batches = divisors(spec.training.global_batch)
+    lists = tp_list, cp_list, ep_list, batches
+    tp, cp, ep, micro_batch, is_sequence = np.array(list(product(*lists, (0, 1)))).T
+    shards = Shards(tp, cp, ep, micro_batch, is_sequence.astype(bool))
     found = [_layer(job.at(name), shards) for name in spec.training.precisions]
     shape = *map(len, lists), 2
     return ComputeBound(
         spec.model,
         spec.training.global_batch,
-        *map(np.array, lists),
-        np.min([layer_s for layer_s, _ in found], axis=0).reshape(shape),
-        np.min([forward_s for _, forward_s in found], axis=0).reshape(shape),
+        np.array(tp_list),
+        np.array(cp_list),
+        np.array(ep_list),
+        np.array(batches),
+        layer_s=np.min([own for own, _ in found], axis=0).reshape(shape),
+        forward_s=np.min([own for _, own in found], axis=0).reshape(shape),
     )
 
 

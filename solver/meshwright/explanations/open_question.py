@@ -12,7 +12,7 @@ from meshwright.explanations.changed_spec import with_count
 from meshwright.explanations.explain import Explainer
 from meshwright.results.explanation import Explanation
 from meshwright.results.open_answer import NextValue
-from meshwright.solver.open_choices import OpenChoice, loss_of
+from meshwright.solver.open_choices import OpenChoice, loss_of, open_choices
 from meshwright.solver.open_question import Chosen, choose
 from meshwright.solver.options import Options
 from meshwright.spec.open_spec import BATCH, COUNT, OpenSpec
@@ -71,9 +71,10 @@ def _next_value(
 ) -> NextValue:
     none = NextValue(field=field, value=value, is_allowed=is_allowed, step_s=None)
     try:
-        other = OpenChoice(-1, _changed(best.spec, field, value))
+        spec = _changed(best.spec, field, value)
     except ValidationError:
         return none
+    (other,) = open_choices([spec], chosen.search.options.profile)
     chosen.search.solve(other, math.inf)
     if other.step_s is None:
         return none
