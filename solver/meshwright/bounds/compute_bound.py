@@ -1,29 +1,35 @@
-"""A lower bound on a step before any lattice is built: the kernels of its layers.
+"""A lower bound on a step before any lattice is built: the compute of its layers.
 
-No plan does with less than the kernels of every layer for every sequence. With p stages
+No plan does with less than the kernels of every layer for every sequence, and the
+messages of tensor parallelism that they wait for. With p stages
 some stage runs at least ceil(L / p) of the L layers, for all m micro-batches; the other
 layers fill the pipeline once: the schedule runs at least one of v <= ceil(L / p) chunks
 of them before or after, or, where gradients of weights are deferred, their forwards.
-Neither messages nor memory count, so that one table of kernels serves all clusters of a
-machine.
+No other messages count, nor does memory, so that one table of layers serves all
+clusters of a machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from typing import Any
 
 import numpy as np
 
-from meshwright.cost.compute import LayerKernels, kernels
 from meshwright.cost.job import Job
-from meshwright.cost.layer_kinds import jobs_of_kinds
-from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import ZERO_BUBBLE_H1, Skeletons
+from meshwright.cost.layer_kinds import mean_time_costs
+from meshwright.plans.columns import Floats, Ints, added, total
+from meshwright.plans.skeletons import ZERO_BUBBLE_H1, Skeletons, plain_columns
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
 from meshwright.spec.model import Model
+from meshwright.topology.fabric import PathCosts, free_paths
+from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.groups import GROUPS, TP
+
+RINGS = 1
+"""Column of `Fabric.least` that is about rings."""
 
 FLOAT_ERROR = 1e-9
 """Share by which the sum of kernels is lowered: sums in another order differ less."""
@@ -115,23 +121,27 @@ class ComputeBound:
         return self.model.n_layers - self.model.leading_layers
 
 
-def compute_bound(job: Job, gpus: Collection[int]) -> ComputeBound:
-    """Return the bound for a job on clusters of the same machine.
+def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
+    """Return the bound for a job on any of some clusters of the same machine.
 
-    `gpus` are the numbers that the cluster of the job may have. Ends of the model,
-    layers before a pattern, and everything but kernels are left out.
+    Ends of the model, layers before a pattern, and all traffic but that of tensor
+    parallelism are left out.
     """
     spec = job.spec
-    degrees = sorted({degree for count in gpus for degree in divisors(count)})
+    degrees = sorted({own for cluster in clusters for own in divisors(cluster.gpus)})
     tp_list = [own for own in degrees if spec.model.d_ff % own == 0]
     cp_list = [own for own in degrees if spec.training.seq_len % own == 0]
     ep_list = divisors(spec.model.moe.n_experts) if spec.model.moe else [1]
     batches = divisors(spec.training.global_batch)
-    lists = tp_list, cp_list, ep_list, batches
-    tp, cp, ep, micro_batch, is_sequence = np.array(list(product(*lists, (0, 1)))).T
-    shards = Shards(tp, cp, ep, micro_batch, is_sequence.astype(bool))
-    found = [_layer(job.at(name), shards) for name in spec.training.precisions]
-    shape = *map(len, lists), 2
+    lists = tp_list, cp_list, ep_list, batches, (0, 1)
+    paths = _tensor_paths(clusters, tp_list)
+    index = np.indices([len(own) for own in lists]).reshape(len(lists), -1)
+    columns = [np.array(own)[at] for own, at in zip(lists, index, strict=True)]
+    rows = _rows(columns, paths.take(index[0]))
+    found = [mean_time_costs(job.at(name), rows) for name in spec.training.precisions]
+    shape = [len(own) for own in lists]
+    forward_s = [total(own.forward) for own in found]
+    layer_s = [total(added([own.forward, own.backward])) for own in found]
     return ComputeBound(
         spec.model,
         spec.training.global_batch,
@@ -139,18 +149,49 @@ def compute_bound(job: Job, gpus: Collection[int]) -> ComputeBound:
         np.array(cp_list),
         np.array(ep_list),
         np.array(batches),
-        layer_s=np.min([own for own, _ in found], axis=0).reshape(shape),
-        forward_s=np.min([own for _, own in found], axis=0).reshape(shape),
+        layer_s=np.min(layer_s, axis=0).reshape(shape),
+        forward_s=np.min(forward_s, axis=0).reshape(shape),
     )
 
 
-def _layer(job: Job, shards: Shards) -> tuple[Floats, Floats]:
-    """Return the seconds of a layer's kernels per micro-batch, and of its forward."""
-    kinds = [(kind.share, _kernels(kind.job, shards)) for kind in jobs_of_kinds(job)]
-    forward_s = sum(share * own.forward_s for share, own in kinds)
-    backward_s = sum(share * own.backward_s for share, own in kinds)
-    return np.asarray(forward_s + backward_s), np.asarray(forward_s)
+def _rows(columns: Sequence[Ints], paths: PathCosts) -> Skeletons:
+    """Return plain skeletons that split a layer so, in the best case for it.
+
+    One stage lets CUDA graphs replay kernels, and several chunks let the messages of
+    experts hide.
+    """
+    tp, cp, ep, micro_batch, is_sequence = columns
+    ones = np.ones_like(tp)
+    chosen = {
+        "tp": tp,
+        "cp": cp,
+        # There are no fewer GPUs than experts are shared out over.
+        "dp_replicate": ep,
+        "ep": ep,
+        "micro_batch": micro_batch,
+        "microbatches": ones,
+        "vpp": 2 * ones,
+        "sequence_parallel": is_sequence.astype(bool),
+    }
+    every: dict[str, Any] = plain_columns(len(tp)) | chosen
+    return Skeletons(**every, paths=paths, mesh=0 * ones)
 
 
-def _kernels(job: Job, shards: Shards) -> LayerKernels:
-    return kernels(job.spec, job.efficiency, shards).layer
+def _tensor_paths(clusters: Sequence[Cluster], degrees: Sequence[int]) -> PathCosts:
+    """Return the least that groups of tensor parallelism pay on any of the clusters.
+
+    All other groups pay nothing, nor do those on clusters that are no trees, where the
+    least takes long to find.
+    """
+    paths = free_paths(len(degrees), len(GROUPS))
+    if not all(cluster.is_tree for cluster in clusters):
+        return paths
+    tp = np.array(degrees)
+    least = np.full((2, len(tp)), np.inf)
+    for cluster in clusters:
+        own = np.flatnonzero(cluster.gpus % tp == 0)
+        found = build_fabric(cluster).least(tp[own])
+        both = found.s_per_byte[:, RINGS], found.latency_s[:, RINGS]
+        least[:, own] = np.minimum(least[:, own], both)
+    paths.s_per_byte[:, TP], paths.latency_s[:, TP] = least
+    return paths

@@ -29,6 +29,7 @@ from meshwright.rules.user_rules import step_may_keep
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.objective import Level
 from meshwright.spec.spec import Spec
 
@@ -115,7 +116,10 @@ def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
 
     Specs that differ in the number of machines alone share it.
     """
-    gpus = {own.cluster.gpus for own in specs}
+    clusters: dict[int, dict[int, Cluster]] = {}
+    for spec in specs:
+        own = clusters.setdefault(id(spec.cluster.topology), {})
+        own[spec.cluster.count] = spec.cluster
     found: dict[tuple[int, int], ComputeBound] = {}
     choices = []
     for number, spec in enumerate(specs):
@@ -123,11 +127,11 @@ def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
         key = id(cluster.topology), batch
         if key not in found:
             job = profile.job(profile.applied_to(spec))
-            found[key] = compute_bound(job, gpus)
+            found[key] = compute_bound(job, [*clusters[key[0]].values()])
         least_s = found[key].least_s(cluster.gpus)
         fits = step_may_keep(spec, least_s)
-        own = OpenChoice(number, spec, found[key], least_s if fits else math.inf)
-        choices.append(own)
+        least_s = least_s if fits else math.inf
+        choices.append(OpenChoice(number, spec, found[key], least_s))
     return choices
 
 

@@ -75,17 +75,24 @@ class LevelFabric:
 
     def least(self, degrees: NDArray[np.int64]) -> PathCosts:
         """Return the least costs of groups of these sizes, over all meshes."""
-        s_per_byte, latency_s = np.zeros((len(degrees), 2)), np.zeros((len(degrees), 2))
-        for row, degree in enumerate(degrees.tolist()):
-            meshes = np.array(list(_factorisations(degree, self.sizes)))[:, None, :]
-            exchanges = [
-                self.exchange_loads(meshes, 0, exchange).max(axis=1).min()
-                for exchange in self.exchanging.values()
-            ]
-            rings = self.loads(meshes).max(axis=2)
-            s_per_byte[row] = min(exchanges), rings.min()
-            latency_s[row] = self.longest_s(meshes).min(), self.latency_s(meshes).min()
-        return PathCosts(s_per_byte, latency_s)
+        found = [list(_factorisations(own, self.sizes)) for own in degrees.tolist()]
+        count = np.array([len(own) for own in found], dtype=np.int64)
+        assert count.all(), "some group has a size that no mesh has"
+        meshes = np.array([mesh for own in found for mesh in own], dtype=np.int64)
+        meshes = meshes.reshape(-1, 1, len(self.sizes))
+        exchanges = [
+            self.exchange_loads(meshes, 0, exchange).max(axis=1)
+            for exchange in self.exchanging.values()
+        ]
+        columns = [
+            np.min(exchanges, axis=0),
+            self.loads(meshes).max(axis=2)[:, 0],
+            self.longest_s(meshes)[:, 0],
+            self.latency_s(meshes)[:, 0],
+        ]
+        first = np.cumsum(count) - count
+        least = np.stack([np.minimum.reduceat(own, first) for own in columns], axis=1)
+        return PathCosts(least[:, :2], least[:, 2:])
 
     def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return seconds per byte if every GPU sends this share out of each child."""
