@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from pydantic import ValidationError
 
 import meshwright as mw
@@ -13,8 +13,13 @@ from meshwright.bounds.integer_costs import seconds
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.explanations.changed_spec import with_count
+from meshwright.plans.encoding import to_unplaced_row
+from meshwright.solver.options import Options
+from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import prepare
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.divisors import divisors
+from meshwright.spec.pins import Range
 from meshwright.spec.spec import Spec
 from tests.helpers.strategies import FRAMEWORKS, expert_specs, specs
 from tests.solver.test_brute_force import ORACLE
@@ -45,9 +50,24 @@ def assert_below_families(spec: Spec, profile: str) -> float:
     lower_s = seconds(1) * families.lower
     least_s = found.least_s(gpus)
     assert 0 < found.shared_s(gpus) <= least_s * (1 + ROUNDING)
-    assert (bound_s <= lower_s * (1 + ROUNDING)).all()
     assert least_s <= bound_s.min(initial=np.inf) * (1 + ROUNDING)
+    # A family may think its largest stage the one with cheap leading layers.
+    if not spec.model.leading_layers:
+        assert (bound_s <= lower_s * (1 + ROUNDING)).all()
     return float(least_s / lower_s.min(initial=np.inf))
+
+
+def assert_below_plans(spec: Spec) -> None:
+    """Hold the bounds against the fastest plan for each number of stages."""
+    found = compute_bound(make_job(spec), on_one_and_two(spec))
+    for pp in divisors(spec.cluster.gpus):
+        pins = spec.pins.model_copy(update={"pp": Range(min=pp, max=pp)})
+        pinned = spec.model_copy(update={"pins": pins})
+        best = solve(pinned, Options(is_brief=True, has_near_miss=False)).best
+        if best is not None:
+            allowed_s = best.step_s * (1 + ROUNDING)
+            assert found.least_s(spec.cluster.gpus) <= allowed_s
+            assert found.of_rows(to_unplaced_row(best.plan))[0] <= allowed_s
 
 
 @settings(ORACLE, max_examples=40)
@@ -60,6 +80,13 @@ def test_no_family_is_below_the_bound(spec: Spec) -> None:
 @given(expert_specs())
 def test_no_family_with_experts_is_below_the_bound(spec: Spec) -> None:
     assert_below_families(spec, "unfitted")
+
+
+@settings(ORACLE, max_examples=15)
+@given(expert_specs())
+def test_no_plan_with_leading_layers_is_below_the_bound(spec: Spec) -> None:
+    assume(spec.model.leading_layers)
+    assert_below_plans(spec)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

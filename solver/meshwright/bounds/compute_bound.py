@@ -1,12 +1,11 @@
 """A lower bound on a step before any lattice is built: the compute of its layers.
 
 No plan does with less than the kernels of every layer for every sequence, and the
-messages of tensor parallelism that they wait for. With p stages
-some stage runs at least ceil(L / p) of the L layers, for all m micro-batches; the other
-layers fill the pipeline once: the schedule runs at least one of v <= ceil(L / p) chunks
-of them before or after, or, where gradients of weights are deferred, their forwards.
-No other messages count, nor does memory, so that one table of layers serves all
-clusters of a machine.
+messages of tensor parallelism that they wait for. With p stages some stage runs at
+least ceil(L / p) of the L layers, for all m micro-batches. The other layers fill the
+pipeline once: one of v <= ceil(L / p) chunks of them runs before or after, or, where
+gradients of weights are deferred, their forwards. No other messages count, nor does
+memory, so that one table of layers serves all clusters of a machine.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import mean_time_costs
-from meshwright.plans.columns import Floats, Ints, added, total
+from meshwright.plans.columns import Bools, Floats, Ints, added, total
 from meshwright.plans.skeletons import ZERO_BUBBLE_H1, Skeletons, plain_columns
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
@@ -32,12 +31,12 @@ RINGS = 1
 """Column of `Fabric.least` that is about rings."""
 
 FLOAT_ERROR = 1e-9
-"""Share by which the sum of kernels is lowered: sums in another order differ less."""
+"""Share by which the sum of layers is lowered: sums in another order differ less."""
 
 
 @dataclass(frozen=True)
 class ComputeBound:
-    """The kernels of a layer of a model on one machine, and the bounds by them.
+    """The seconds of a layer of a model on one machine, and the bounds by them.
 
     The table has every way to split a layer that some plan may have, and more.
     """
@@ -57,21 +56,16 @@ class ComputeBound:
 
     def least_s(self, gpus: int) -> float:
         """Return seconds that no step does without, infinite if nothing is legal."""
-        tp, cp, stages = (
-            own.ravel() for own in np.meshgrid(self.tp, self.cp, divisors(gpus))
-        )
-        at = np.flatnonzero(gpus % (tp * cp * stages) == 0)
-        dp = gpus // (tp * cp * stages)[at]
-        at = at[self.global_batch % dp == 0]
-        dp = gpus // (tp * cp * stages)[at]
+        grid = np.indices((len(self.tp), len(self.cp))).reshape(2, -1, 1)
+        pp = np.array(divisors(gpus))
+        used = self.tp[grid[0]] * self.cp[grid[1]] * pp
+        which, stages = np.nonzero((gpus % used == 0) & self._are_shared(gpus // used))
+        at = tuple(grid[:, which, 0])
         layer_s, forward_s = (
-            table[
-                np.searchsorted(self.tp, tp[at]), np.searchsorted(self.cp, cp[at])
-            ].min(axis=(1, 3))
-            for table in (self.layer_s, self.forward_s)
+            table[at].min(axis=(1, 3)) for table in (self.layer_s, self.forward_s)
         )
-        sequences = (self.global_batch // dp)[:, None]
-        pp = stages[at][:, None]
+        sequences = self.global_batch * used[which, stages, None] // gpus
+        pp = pp[stages][:, None]
         filling_s = np.minimum(forward_s, layer_s / -(-self.model.n_layers // pp))
         count = sequences / self.micro_batch
         step_s = self._step_s(count, pp, layer_s, filling_s)
@@ -101,11 +95,15 @@ class ComputeBound:
         return self._step_s(rows.microbatches, rows.pp, layer_s, filling_s)
 
     def shared_s(self, gpus: int) -> float:
-        """Return seconds of a step if the GPUs shared the kernels without a loss."""
+        """Return seconds of a step if the GPUs shared the layers without a loss."""
         sharing = self.tp[:, None] * self.cp / gpus
         by_way = self.layer_s.min(axis=(2, 4)) * sharing[:, :, None]
         each_s = float((by_way / self.micro_batch).min())
         return self._layers * each_s * self.global_batch
+
+    def _are_shared(self, dp: Ints) -> Bools:
+        """Return whether so many ranks have as many sequences each."""
+        return np.asarray(self.global_batch % np.maximum(dp, 1) == 0)
 
     def _step_s(
         self, count: Floats | Ints, pp: Ints, layer_s: Floats, filling_s: Floats
