@@ -20,6 +20,8 @@ what a stage sends after its last backward. Why each bound is admissible:
   the sum is L a + sum c_e whatever the split; recomputation only adds. A maximum is no
   less than the mean, so the pace is at least (L A + sum C_e) / pp; and some stage has
   at least ceil(L / pp) layers, which bounds pace and end of step once more.
+- `compute_bound` needs no lattice: whole layers on whole stages, and the filling of the
+  pipeline. Choices of an open spec share it.
 - `families` are skeletons that differ only in recomputation and offload. Neither
   shortens a step (`cost.offload.is_never_faster`), so the time-only bound of the
   skeleton that frees nothing holds for the whole family.
