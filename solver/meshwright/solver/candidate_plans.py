@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -82,18 +81,10 @@ class CandidatePlans:
         """Return the number of candidates."""
         return len(self.rows)
 
-    @cached_property
-    def splits(self) -> SplitProofs:
-        """Return the master model of all candidates, and the proofs of their splits."""
-        master = Master(decision_table(self.rows), self.options.seed)
-        master.leave_out(np.flatnonzero(~np.isfinite(self.rows.lower)).tolist())
-        return SplitProofs(master, self._prove_row)
-
     def fastest(self) -> Proof:
         """Return the proof of the fastest candidate; of equals, the first one wins."""
         if self.options.is_pruning:
-            upper = whole_ticks(self.rows.upper)
-            proof = prove_fastest(self.splits, upper, self.deadline)
+            proof = self._prove_fastest()
         else:
             every = make_problem(self.job, self.lattice, self.rows)
             proof = self.prove(every, self.rows)
@@ -101,6 +92,14 @@ class CandidatePlans:
             return proof
         row = proof.skeleton
         return self.with_unique_split(self.problem(row), self.one(row), proof)
+
+    def _prove_fastest(self) -> Proof:
+        """Return the proof of the fastest candidate by cuts on a master of all."""
+        master = Master(decision_table(self.rows), self.options.seed)
+        master.leave_out(np.flatnonzero(~np.isfinite(self.rows.lower)).tolist())
+        # Kept by this object, proofs that refer to it would outlive it.
+        splits = SplitProofs(master, self.prove_row)
+        return prove_fastest(splits, whole_ticks(self.rows.upper), self.deadline)
 
     def leave_out(self, row: int) -> CandidatePlans:
         """Return the candidates without those on the unplaced skeleton of one."""
@@ -115,7 +114,8 @@ class CandidatePlans:
         """Return the problem of splitting the layers of one candidate."""
         return make_problem(self.job, self.lattice, self.one(row))
 
-    def _prove_row(self, row: int) -> Proof:
+    def prove_row(self, row: int) -> Proof:
+        """Return the proof of the best split of one candidate's layers."""
         return self.prove(self.problem(row), self.one(row))
 
     def prove(self, problem: Problem, left: Candidates) -> Proof:

@@ -75,7 +75,7 @@ def _within(
     for row in meshes[np.argsort(lower, kind="stable")].tolist():
         if plans.deadline.has_passed:
             return None, False
-        proof = plans.splits.of_row(row)
+        proof = plans.prove_row(row)
         if proof.status in ("optimal", "feasible") and proof.ticks <= most_ticks:
             return _Found(row, proof.ticks), True
         if proof.status in ("feasible", "unknown"):

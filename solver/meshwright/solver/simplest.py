@@ -64,7 +64,7 @@ class SimplestPlan:
         """
         deadline = self.plans.deadline
         proof, is_proven = prove_first(
-            self.splits, self.columns, self.most_ticks, deadline
+            self._split_proofs(), self.columns, self.most_ticks, deadline
         )
         if proof.skeleton < 0:
             return proof, is_proven
@@ -95,8 +95,7 @@ class SimplestPlan:
             for name in self.criteria
         ]
 
-    @cached_property
-    def splits(self) -> SplitProofs:
+    def _split_proofs(self) -> SplitProofs:
         """Return the master of variants: criteria are decisions like all others."""
         table = decision_table(self.plans.rows.take(self.variants.row))
         values = np.column_stack([table.values, *self.columns])
