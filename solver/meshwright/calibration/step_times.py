@@ -19,8 +19,12 @@ from meshwright.evidence.gauss_newton import OUTLIER
 from meshwright.evidence.unknowns import SITE, unknowns
 from meshwright.plans.columns import Floats
 
-NOISE = 0.06
-"""Standard deviation of the log time of a run around the right formula."""
+NOISE = 0.09
+"""Standard deviation of the log time of a run around the right formula.
+
+As large as makes stated bands true: calibrated on five runs, nine in ten of the others
+lie within theirs (`benchmarks.calibrate_few`).
+"""
 
 REWEIGHTINGS = 3
 
