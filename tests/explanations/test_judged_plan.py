@@ -16,6 +16,11 @@ from meshwright.spec.plan_fields import FIELD
 EXPLAINER = Explainer(Options())
 DENSE = "llama2-13b-8xa100"  # deepspeed, 8 GPUs, 64 sequences, 40 layers
 TWO = "gpt-1.3b-2xa100-pcie"
+EIGHT = {
+    "model": "llama3-8b",
+    "cluster": {"topology": "dgx-a100", "count": 1},
+    "training": {"seq_len": 4096, "global_batch": 64},
+}
 
 
 def told(name: str, plan: str) -> Explanation:
@@ -103,6 +108,48 @@ def test_the_nearest_plan_changes_the_fewest_fields_then_takes_least() -> None:
     assert origins(again, "given").get(name) == value.partition(" -> ")[2] or name == (
         "dp"
     )
+
+
+@pytest.mark.parametrize(
+    ("pins", "changed"),
+    [
+        ({"tp": 8, "pp": 1, "vpp": 2}, "vpp: 2 -> 1"),
+        ({"tp": 8, "pp": 1, "schedule": "gpipe"}, "schedule: gpipe -> 1f1b"),
+        ({"recompute": "none", "recompute_modules": "mlp"}, "recompute_modules: mlp"),
+        ({"recompute": "none", "recompute_segment": 2}, "recompute_segment: 2 -> 1"),
+        ({"tp": 1, "pp": 8, "zero": 0, "sequence_parallel": True}, "sequence_parallel"),
+        ({"tp": 4, "pp": 2, "dp": 2}, ""),
+        ({"tp": 4, "pp": 2, "cp": 2, "micro_batch": 1}, ""),
+    ],
+)
+def test_the_nearest_plan_replaces_the_pins_of_the_spec(
+    pins: dict[str, object], changed: str
+) -> None:
+    spec = mw.load({**EIGHT, "pins": pins}, mw.Spec)
+    own = EXPLAINER.spec(spec)
+    assert own.nearest_plan is not None
+    assert any(one.startswith(changed) for one in own.nearest_plan.changes)
+    again = EXPLAINER.plan(spec, read_plan(own.nearest_plan.text))
+    assert again.fits
+    assert again.plan is not None
+    assert again.plan.step_s == pytest.approx(own.nearest_plan.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("pins", "plan", "verdict"),
+    [
+        ({"tp": 8}, "tp=8,pp=1,zero=1", ", the best plan; rank 1 of "),
+        ({"tp": 8}, "tp=1", "% faster than the best plan of the spec, whose pins it"),
+        ({"tp": 8, "vpp": 2}, "vpp=1", ", and replaces pins of the spec, which leave"),
+    ],
+)
+def test_a_plan_may_replace_pins_of_the_spec(
+    pins: dict[str, int], plan: str, verdict: str
+) -> None:
+    spec = mw.load({**EIGHT, "pins": pins}, mw.Spec)
+    first = explain_sections(EXPLAINER.plan(spec, read_plan(plan)))[0]
+    assert isinstance(first, Lines)
+    assert verdict in first.lines[1]
 
 
 def test_stages_of_the_nearest_plan_are_written_where_they_were_asked_for() -> None:

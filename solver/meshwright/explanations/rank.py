@@ -32,13 +32,16 @@ from meshwright.topology.groups import price_groups
 def rank(job: Job, step_s: float) -> Rank | None:
     """Return the rank of a plan with this step time among all skeletons that fit.
 
-    None where only a solve tells whether a skeleton keeps every limit.
+    None where only a solve tells whether a skeleton keeps every limit, and where no
+    skeleton fits: the plan then replaces pins of the spec that leave none.
     """
     if solve_only_decisions(job.spec) or job.spec.cluster.parts:
         return None
     lattice = build_lattice(job)
     memory = MemoryFit(job, lattice)
     index = np.flatnonzero(memory.is_fitting())
+    if not len(index):
+        return None
     costs = with_times(job, memory.costs(index), memory.price_group[index])
     # A nanosecond is rounding, not a difference.
     ticks = step_s / TICK_S - 1

@@ -84,7 +84,8 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
     if not explanation.fits:
         return _refusal(explanation)
     assert explanation.plan is not None
-    step = seconds_text(explanation.plan.step_s)
+    step_s = explanation.plan.step_s
+    step = seconds_text(step_s)
     if explanation.status != "fits":
         plan = plan_lines(explanation.plan.plan)[0]
         return (
@@ -92,18 +93,38 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
             f"The best takes {step} a step.{_doubt(explanation)}",
             plan,
         )
-    best = explanation.best.best if explanation.best else None
-    rank = _rank_text(explanation.standing) if explanation.standing else ""
-    loss = explanation.plan.step_s / best.step_s - 1 if best else 0.0
-    slower = f"{loss:.1%} slower than the best plan"
-    loss_text = slower if loss > 1e-9 else "the best plan"
     change = (
         f"Change {explanation.helps[0].change}."
         if explanation.helps
         else "No one field gains."
     )
     change = STOPPED if explanation.is_stopped else change
-    return "Fits.", f"It takes {step} a step, {loss_text}{rank}.", change
+    return "Fits.", f"It takes {step} a step, {_standing(explanation, step_s)}.", change
+
+
+def _standing(explanation: Explanation, step_s: float) -> str:
+    """Return how a plan that was asked about compares with those of its spec.
+
+    It may replace pins of the spec, and be faster than all of these.
+    """
+    outcome = explanation.best
+    best = outcome.best if outcome else None
+    if best is None:
+        is_known = outcome is not None and outcome.status == "infeasible"
+        none = "and replaces pins of the spec, which leave no plan"
+        return none if is_known else "and no other plan is known yet"
+    loss = step_s / best.step_s - 1
+    if loss < -ROUNDING:
+        is_proven = outcome is not None and outcome.status == "optimal"
+        found = "of the spec, whose pins it replaces" if is_proven else "found so far"
+        return f"{-loss:.1%} faster than the best plan {found}"
+    told = f"{loss:.1%} slower than the best plan"
+    rank = _rank_text(explanation.standing) if explanation.standing else ""
+    return (told if loss > ROUNDING else "the best plan") + rank
+
+
+ROUNDING = 1e-9
+"""Share of a step time that is no difference."""
 
 
 def _doubt(explanation: Explanation) -> str:

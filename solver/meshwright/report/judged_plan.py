@@ -65,7 +65,11 @@ def nearest_lines(nearest: NearestPlan) -> Lines:
     changed = "1 field changed" if count == 1 else f"{count} fields changed"
     price = f"{1 + nearest.price:.2f} times {nearest.against}"
     step = seconds_text(nearest.step_s)
-    lines = [f"--plan '{nearest.text}'", *_wrapped("changed", nearest.changes)]
+    quote = '"' if "'" in nearest.text else "'"
+    lines = [
+        f"--plan {quote}{nearest.text}{quote}",
+        *_wrapped("changed", nearest.changes),
+    ]
     if nearest.kept:
         lines += _wrapped("as asked", nearest.kept)
     title = f"The nearest plan that fits: {changed}, {step} a step, {price}"
