@@ -159,6 +159,31 @@ def test_stages_of_the_nearest_plan_are_written_where_they_were_asked_for() -> N
         assert "layers=[13, 11]" in own.nearest_plan.text
 
 
+@pytest.mark.parametrize(
+    ("plan", "numbers"),
+    [
+        ("layers=[3,3]", "3 + 3 = 6, the model has 40"),
+        ("recompute=full,recompute_layers=[0,40]", "at least 1 + 40 = 41, the model"),
+        ("recompute=full,recompute_layers=[1,0,39,30]", "at least 1 + 1 + 39 + 30 = "),
+    ],
+)
+def test_stages_that_no_split_has_are_refused_at_once(plan: str, numbers: str) -> None:
+    own = told(DENSE, plan)
+    assert not own.fits
+    broken = [one for one in own.broken_rules if numbers in one.sentence]
+    assert len(broken) == 1
+    assert own.conflict is not None
+    asked = plan.rpartition("=")[0].rpartition(",")[2]
+    assert f"pins.{asked}" in [rule.rule for rule in own.conflict.rules]
+    assert own.repairs[0].edits[0].startswith(f"{asked}: [")
+
+
+def test_a_field_that_the_nearest_plan_changes_is_not_said_to_be_given() -> None:
+    own = told(DENSE, "recompute=full,recompute_layers=[0,40]")
+    assert "recompute_layers" not in origins(own, "given")
+    assert origins(own, "given")["recompute"] == "full"
+
+
 def test_limits_are_kept_by_the_nearest_plan() -> None:
     spec = mw.load(DENSE, mw.Spec)
     limits = spec.limits.model_copy(update={"tp_min_link_gb_s": 1e4})

@@ -166,6 +166,7 @@ def test_a_page_is_written(tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
+        ("offload=optimizer", "--plan: pins.offload: 'optimizer' given beside"),
         ("zero=1", "--plan: pins.zero: '1' given beside inference; accepted: tp, pp"),
         ("layers=[5,5]", "--plan: pins.layers: [5, 5] sums to 10; accepted: model."),
     ],

@@ -26,7 +26,7 @@ from meshwright.rules.legality import (
     mesh_rules,
 )
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
-from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.rules.pins import degree_pins, impossible_stages, plan_pins
 from meshwright.rules.splits import split_rules
 from meshwright.spec.prices import per_token
 from meshwright.spec.spec import Spec
@@ -133,7 +133,8 @@ def schedule_s(job: Job, plan: Plan) -> float:
 def _broken(scored: Scored) -> list[BrokenRule]:
     spec = scored.job.spec
     on_mesh = mesh_rules(spec, scored.place.mesh[None])
-    on_degrees = [*framework_degree_rules(spec), *degree_pins(spec)]
+    pins = [*degree_pins(spec), *impossible_stages(spec)]
+    on_degrees = [*framework_degree_rules(spec), *pins]
     rules = [*on_degrees, *on_mesh, *framework_rules(spec), *plan_pins(spec)]
     found = broken(rules, spec, scored.rows)
     found += [*split_rules(spec, scored.plan), *_limit_rules(scored)]

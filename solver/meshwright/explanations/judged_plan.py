@@ -41,7 +41,7 @@ def judged_plan(spec: Spec, plan: Plan) -> tuple[JudgedField, ...]:
         JudgedField(
             name=name,
             value=_used_mesh(plan) if name == "mesh" else plan_value(plan, name),
-            origin=_origin(spec, name, follows),
+            origin=_origin(spec, name, follows, plan),
         )
         for name in shown
     )
@@ -91,10 +91,23 @@ def asked_plan(spec: Spec) -> tuple[JudgedField, ...]:
     )
 
 
-def _origin(spec: Spec, name: str, follows: set[str]) -> Origin:
+def _origin(spec: Spec, name: str, follows: set[str], plan: Plan) -> Origin:
     if is_given(spec, name):
-        return "given"
+        return "given" if _is_as_given(spec.pins, name, plan) else "chosen"
     return "follows" if name in follows else "chosen"
+
+
+def _is_as_given(pins: Pins, name: str, plan: Plan) -> bool:
+    """Return whether a plan has the one value of a field that pins allow.
+
+    The plan that comes closest to pins which no plan keeps may not.
+    """
+    pin: Any = getattr(pins, name)
+    if isinstance(pin, Range):
+        return bool(getattr(plan, name) == pin.single)
+    if name != "mesh" and isinstance(pin, tuple) and name in PER_STAGE:
+        return plan_value(plan, name) == str(list(pin))
+    return True
 
 
 def is_given(spec: Spec, name: str) -> bool:

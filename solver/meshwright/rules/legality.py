@@ -13,7 +13,12 @@ from meshwright.rules import universal
 from meshwright.rules.host import HOST_PLAN_RULES
 from meshwright.rules.layer_kinds import KIND_DEGREE_RULES, KIND_PLAN_RULES
 from meshwright.rules.parts import part_degree_rules, part_mesh_rules
-from meshwright.rules.pins import degree_pins, mesh_pins, plan_pins
+from meshwright.rules.pins import (
+    degree_pins,
+    impossible_stages,
+    mesh_pins,
+    plan_pins,
+)
 from meshwright.rules.shared import tp_link
 from meshwright.rules.splits import SplitRule, framework_split_rules
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
@@ -112,7 +117,8 @@ def plan_rules(spec: Spec) -> list[Rule]:
 
 def chosen_degree_rules(spec: Spec) -> list[Rule]:
     """Return what the user chose of degrees: pins, and rules in his own words."""
-    return [*degree_pins(spec), *user_degree_rules(spec)]
+    pins = [*degree_pins(spec), *impossible_stages(spec)]
+    return [*pins, *user_degree_rules(spec)]
 
 
 def chosen_plan_rules(spec: Spec) -> list[Rule]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from operator import gt
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +35,36 @@ def degree_pins(spec: Spec) -> list[Rule]:
     """Return the pins on degrees."""
     stages = {"layers": spec.pins.layers, "recompute_layers": spec.pins.stage_recompute}
     return [*field_pins(spec.pins, DEGREES), *stage_pins(stages)]
+
+
+def impossible_stages(spec: Spec) -> list[Rule]:
+    """Return the pinned numbers of stages that no split of the model's layers has.
+
+    No skeleton keeps them. A spec that has them is refused; a plan that is asked about
+    is judged.
+    """
+    pins, total = spec.pins, spec.model.n_layers
+    layers, recomputed = pins.layers, pins.stage_recompute
+    found: list[Rule] = []
+    if layers is not None and sum(layers) != total:
+        found.append(_never(f"layers: {list(layers)}", _sum(layers), total))
+    if recomputed is None:
+        return found
+    least = [max(count, 1) for count in recomputed]
+    most = least if layers is None or len(layers) != len(least) else layers
+    if sum(least) > total or any(map(gt, least, most)):
+        text = f"recompute_layers: {list(recomputed)}"
+        found.append(_never(text, f"at least {_sum(least)}", total))
+    return found
+
+
+def _never(text: str, sum_of_layers: str, total: int) -> Rule:
+    numbers = f"{sum_of_layers}, the model has {total}"
+    return _pin(text, lambda _spec, rows: np.zeros(len(rows.pp), dtype=bool), numbers)
+
+
+def _sum(layers: Sequence[int]) -> str:
+    return f"{' + '.join(map(str, layers))} = {sum(layers)}"
 
 
 def plan_pins(spec: Spec) -> list[Rule]:

@@ -40,6 +40,7 @@ from meshwright.rules.legality import (
     mesh_rules,
     plan_rules,
 )
+from meshwright.rules.pins import impossible_stages
 from meshwright.rules.sums import WORLD_SIZE
 from meshwright.solver.asked_row import asked_row, broken_sums, described
 from meshwright.spec.plan_fields import AXES, FIELD
@@ -193,15 +194,16 @@ def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
 
 
 def _split_freely(job: Job, one: Skeletons) -> Job:
-    """Return the job without pinned layers that are of another number of stages."""
+    """Return the job without pinned layers of other stages, or that no split has."""
     pinned = {
         "layers": job.spec.pins.layers,
         "recompute_layers": job.spec.pins.stage_recompute,
     }
+    is_wrong = bool(impossible_stages(job.spec))
     wrong = {
         name: None
         for name, layers in pinned.items()
-        if layers and len(layers) != one.pp[0]
+        if layers and (is_wrong or len(layers) != one.pp[0])
     }
     pins = job.spec.pins.model_copy(update=wrong)
     return replace(job, spec=job.spec.model_copy(update={"pins": pins}))

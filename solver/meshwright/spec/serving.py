@@ -17,7 +17,7 @@ from meshwright.spec.inference import Inference, WeightPrecision
 from meshwright.spec.limits import Limits
 from meshwright.spec.memory_spread import MemorySpread
 from meshwright.spec.model import Model
-from meshwright.spec.pins import Pins
+from meshwright.spec.pins import Pins, written
 from meshwright.spec.spec import Spec
 
 PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
@@ -156,7 +156,7 @@ def _pins(spec: ServingSpec) -> Iterable[Problem]:
     for name, value in spec.pins:
         if value is not None and name not in PINS:
             sentence = f"given beside inference; accepted: {', '.join(PINS)}"
-            yield Problem(("pins", name), str(value), sentence)
+            yield Problem(("pins", name), written(value), sentence)
 
 
 def _limits(spec: ServingSpec) -> Iterable[Problem]:
