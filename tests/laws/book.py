@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.laws import (
+    asked_plans,
     batches,
     brute_force,
     certificate,
@@ -25,6 +26,7 @@ LAWS = (
     pins.LAW,
     user_rules.LAW,
     replans.LAW,
+    asked_plans.LAW,
     more.LAW,
     risk.LAW,
     workers.LAW,

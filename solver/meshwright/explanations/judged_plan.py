@@ -70,7 +70,7 @@ def judged_miss(spec: Spec, miss: NearMiss | None) -> tuple[JudgedField, ...]:
 def asked_plan(spec: Spec) -> tuple[JudgedField, ...]:
     """Return what is known of a plan whose numbers do not add up."""
     given = [
-        JudgedField(name=name, value=written(pin), origin="given")
+        JudgedField(name=name, value=_written(name, pin), origin="given")
         for name, pin in spec.pins
         if pin is not None
     ]
@@ -103,11 +103,19 @@ def _is_as_given(pins: Pins, name: str, plan: Plan) -> bool:
     The plan that comes closest to pins which no plan keeps may not.
     """
     pin: Any = getattr(pins, name)
-    if isinstance(pin, Range):
-        return bool(getattr(plan, name) == pin.single)
-    if name != "mesh" and isinstance(pin, tuple) and name in PER_STAGE:
-        return plan_value(plan, name) == str(list(pin))
+    if isinstance(pin, Range | bool):
+        wanted = pin.single if isinstance(pin, Range) else pin
+        return bool(getattr(plan, name) == wanted)
+    if name != "mesh" and isinstance(pin, tuple):
+        return plan_value(plan, name) == (_written(name, pin) or "''")
     return True
+
+
+def _written(name: str, pin: object) -> str:
+    """Return the value of a pin; that of stages is a list also where there is one."""
+    if name in PER_STAGE and isinstance(pin, tuple):
+        return str(list(pin))
+    return written(pin)
 
 
 def is_given(spec: Spec, name: str) -> bool:
