@@ -34,8 +34,11 @@ def no_collector() -> Iterator[None]:
 
 
 def alive() -> int:
-    """Return how many lattices and tables of candidates are in memory."""
-    return sum(isinstance(own, Lattice | Candidates) for own in gc.get_objects())
+    """Return how many lattices and tables of candidates are in memory.
+
+    By type, since asking an object for its class can run code of other libraries.
+    """
+    return sum(issubclass(type(own), Lattice | Candidates) for own in gc.get_objects())
 
 
 def solve_open() -> None:

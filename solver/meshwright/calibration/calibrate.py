@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.calibration.code_base import CodeBase, code_base_of
-from meshwright.calibration.step_times import NOISE, prior_covariance
+from meshwright.calibration.step_times import MEASUREMENT_SD, prior_covariance
 from meshwright.cost.profile import NOTHING, LeftOut, Measured, Profile
 from meshwright.evidence.calibrate import calibrate as fit_numbers
 from meshwright.evidence.memory_spread import with_calibrated_memory
@@ -115,7 +115,7 @@ def step_spreads(own: CodeBase) -> tuple[Floats, Floats]:
     covariance = prior_covariance(own.responses)
     shifts, prior = own.switched.log_ratios(own.responses), own.switched.prior
     switched = prior @ shifts**2
-    before = np.sqrt(np.diag(covariance) + switched + NOISE**2)
+    before = np.sqrt(np.diag(covariance) + switched + MEASUREMENT_SD**2)
     return before, own.spreads
 
 

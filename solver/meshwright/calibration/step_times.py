@@ -19,8 +19,11 @@ from meshwright.evidence.gauss_newton import OUTLIER
 from meshwright.evidence.unknowns import SITE, unknowns
 from meshwright.plans.columns import Floats
 
-NOISE = 0.09
-"""Standard deviation of the log time of a run around the right formula.
+NOISE = 0.06
+"""Standard deviation of the log time of an ordinary run around the right formula."""
+
+MEASUREMENT_SD = 0.1
+"""Standard deviation of the log time of any further run, outliers among them.
 
 As large as makes stated bands true: calibrated on five runs, nine in ten of the others
 lie within theirs (`benchmarks.calibrate_few`).
@@ -46,7 +49,7 @@ class StepTimes:
     def spread(self, weights: Floats, likely: int) -> Floats:
         """Return the standard deviation of a measurement around the likely mean."""
         away = weights @ (self.means - self.means[likely]) ** 2
-        return np.asarray(np.sqrt(np.diag(self.covariance) + away + NOISE**2))
+        return np.asarray(np.sqrt(np.diag(self.covariance) + away + MEASUREMENT_SD**2))
 
 
 def prior_covariance(runs: Sequence[Response]) -> Floats:
