@@ -46,6 +46,22 @@ def test_networks_are_read_from_the_words_of_their_owners(
     assert (network.gb_s, network.uplink) == (gb_s, uplink)
 
 
+def test_a_run_may_say_that_its_gpus_are_not_the_usual_ones() -> None:
+    """Clocks fall with the cube root of the power (Mudge 2001)."""
+    said = {"memory_gib": 95.58, "memory_gb_s": 2400, "power_limit_w": 500}
+    hardware = RunHardware.model_validate({"gpu": "H100", "n_gpus": 8, **said})
+    gpu = find_cluster(hardware, Assumptions()).topology.gpu
+    usual = find_gpu("H100")
+    assert gpu.model_dump() == usual.model_dump() | said
+    assert gpu.clock_share == pytest.approx((500 / 700) ** (1 / 3))
+
+
+def test_a_power_limit_above_the_rating_is_refused() -> None:
+    hardware = RunHardware(gpu="H100", n_gpus=8, power_limit_w=900)
+    with pytest.raises(Unpriced, match="a power_limit_w that is no higher"):
+        find_cluster(hardware, Assumptions())
+
+
 def test_gpus_are_found_by_the_names_of_publications() -> None:
     known = {
         "A100-80GB-SXM": "a100-sxm-80gb",

@@ -104,7 +104,8 @@ RUN = """\
   model: {n_layers: 8, d_model: 1024, n_heads: 16, d_ff: 4096, vocab: 51200,
     seq_len: 1024, tied: true}
   hardware: {gpu: A100-80GB-SXM, n_gpus: 16, gpus_per_node: 8,
-    intra_node: NVLink 600 GB/s, inter_node: 8x HDR200 InfiniBand per node}
+    power_limit_w: 300, intra_node: NVLink 600 GB/s,
+    inter_node: 8x HDR200 InfiniBand per node}
   config: {dp: 4, tp: 2, pp: 2, sp: false, zero_stage: 1, micro_batch: 2,
     global_batch: 64, recompute: full, precision: fp16, framework: Megatron-LM,
     layers_per_stage: [4, 4], schedule: 1f1b}

@@ -22,7 +22,11 @@ TEMPLATE = """\
   model:
     {name: llama2-13b, n_layers: 40, d_model: 5120, n_heads: 40, n_kv_heads: 40,
      d_ff: 13824, vocab: 32000, seq_len: 4096, gated_mlp: true, tied: false}
-  hardware: {gpu: A100-80GB-SXM, n_gpus: 8, gpus_per_node: 8}
+  hardware:
+    gpu: A100-80GB-SXM
+    n_gpus: 8
+    gpus_per_node: 8
+    power_limit_w: null         # where nvidia-smi shows less than the GPU's rating
   config:
     dp: 4
     tp: 2

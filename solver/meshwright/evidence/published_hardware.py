@@ -143,7 +143,7 @@ def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
     Raises:
         Unpriced: the GPU or its network is unknown, or a rate is out of range.
     """
-    gpu = find_gpu(hardware.gpu)
+    gpu = _variant(find_gpu(hardware.gpu), hardware)
     node = find_node(gpu.name)
     inside = _inside(hardware, assumed)
     levels = [_level(node.link, inside, _link_gb_s(hardware, node), "per_gpu")]
@@ -153,6 +153,13 @@ def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
         levels.append({**level, "bus_share": _bus_share(hardware)})
     topology = {"name": hardware.gpu, "gpu": gpu, "levels": levels}
     return checked(Cluster, "cluster", {"topology": topology})
+
+
+def _variant(usual: Gpu, hardware: RunHardware) -> Gpu:
+    """Return a GPU with the memory and the power limit that a run says it had."""
+    names = ("memory_gib", "memory_gb_s", "power_limit_w")
+    said = hardware.model_dump(include={*names}, exclude_none=True)
+    return checked(Gpu, "hardware", usual.model_dump() | said) if said else usual
 
 
 def find_node(gpu: str) -> ReferenceNode:

@@ -80,6 +80,15 @@ class RunHardware(RunPart):
     gpu: Words = Field(
         "", description="A name from topologies/gpus, or one it is known by."
     )
+    memory_gib: Measure | None = Field(
+        None, description="Memory of a GPU, where it has not the usual size."
+    )
+    memory_gb_s: Measure | None = Field(
+        None, description="Bandwidth of that memory, where it is not the usual one."
+    )
+    power_limit_w: Measure | None = Field(
+        None, description="Power limit of a GPU that is set below its rating."
+    )
     n_gpus: CountOrNone = Field(0, description="GPUs in all.")
     gpus_per_node: Count | None = Field(None, description="Default: 8.")
     intra_node: Words | None = Field(None, description="'NVLink3/NVSwitch', say.")
