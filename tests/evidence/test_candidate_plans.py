@@ -76,6 +76,7 @@ def test_recomputation_by_operations_is_of_every_layer() -> None:
     [
         ("Megatron-LM", "2022-05-10", "plain"),
         ("Megatron-LM", "2024-05-10", "flash"),
+        ("Megatron-LM", "", "flash"),
         ("Megatron-DeepSpeed", "2024-05-10", "plain"),
         ("flash-attention training code", "2022-05-10", "flash1"),
     ],

@@ -58,7 +58,7 @@ def test_a_run_may_say_that_its_gpus_are_not_the_usual_ones() -> None:
 
 def test_a_power_limit_above_the_rating_is_refused() -> None:
     hardware = RunHardware(gpu="H100", n_gpus=8, power_limit_w=900)
-    with pytest.raises(Unpriced, match="a power_limit_w that is no higher"):
+    with pytest.raises(Unpriced, match="900: expected at most tdp_w, 700"):
         find_cluster(hardware, Assumptions())
 
 

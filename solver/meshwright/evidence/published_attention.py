@@ -30,7 +30,7 @@ def attention_of(run: Run, assumed: Assumptions) -> str:
                 return kernel
         return _flash(run) if "flash" in lower else "plain"
     code = run.config.framework.lower()
-    is_usual = run.date >= "2023" and "megatron-deepspeed" not in code
+    is_usual = run.era >= "2023" and "megatron-deepspeed" not in code
     is_fused = "flash" in code or is_usual
     found = _flash(run) if is_fused else "plain"
     return assumed.value("config.attention", found)
@@ -38,7 +38,7 @@ def attention_of(run: Run, assumed: Assumptions) -> str:
 
 def _flash(run: Run) -> str:
     """Return the fused kernel of a run's era; code bases of XLA call cuDNN's."""
-    if run.date < FLASH_2_SINCE:
+    if run.era < FLASH_2_SINCE:
         return "flash1"
     is_xla = any(word in run.config.framework.lower() for word in XLA)
     return "cudnn" if is_xla else "flash"

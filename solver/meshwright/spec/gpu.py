@@ -88,7 +88,10 @@ class Gpu(SpecModel):
 
     @model_validator(mode="after")
     def _check_power(self) -> Gpu:
-        limit_w = self.power_limit_w
-        if limit_w is not None and not (self.tdp_w and limit_w <= self.tdp_w):
-            raise ValueError("expected tdp_w, and a power_limit_w that is no higher")
+        limit_w, most_w = self.power_limit_w, self.tdp_w
+        if limit_w is not None and most_w is None:
+            raise ValueError("power_limit_w: expected tdp_w beside it")
+        if limit_w is not None and most_w is not None and limit_w > most_w:
+            told = f"power_limit_w: {limit_w:g}: expected at most tdp_w, {most_w:g}"
+            raise ValueError(told)
         return self
