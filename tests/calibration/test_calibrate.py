@@ -42,6 +42,27 @@ def test_runs_that_nothing_explains_leave_a_wide_band_and_are_doubted() -> None:
     assert "Hardly to be believed" in sections_as_text(calibration_sections(found))
 
 
+def test_a_template_that_is_not_filled_in_is_refused(tmp_path: Path) -> None:
+    runs, profile = tmp_path / "runs.yaml", tmp_path / "profile.yaml"
+    assert run("calibrate", "--template", "-o", str(runs)).code == 0
+    result = run("calibrate", str(runs), "-o", str(profile))
+    assert (result.code, result.stdout) == (2, "")
+    assert "runs.yaml: no run is measured; expected step_time_s" in result.stderr
+    assert not profile.exists()
+
+
+def test_outcomes_alone_tell_nothing_of_step_times(tmp_path: Path) -> None:
+    runs, profile = tmp_path / "runs.yaml", tmp_path / "profile.yaml"
+    runs.write_text(
+        "- {id: a, source_id: ours, spec: llama2-13b-8xa100, measured: {fits: false},\n"
+        "   plan: 'tp=2,pp=1,zero=2,micro_batch=2,recompute=none,offload=none'}\n"
+    )
+    result = run("calibrate", str(runs), "-o", str(profile))
+    assert result.code == 0
+    assert "No run has a step time: efficiencies stay as they were." in result.stdout
+    assert "Fitted parameters" not in result.stdout
+
+
 def test_a_spec_that_says_a_switch_keeps_it() -> None:
     (one, *_) = planted()
     profile = PROFILE.model_copy(

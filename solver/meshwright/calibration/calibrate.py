@@ -46,6 +46,8 @@ class Calibration:
     """By framework."""
     bands: tuple[Bands, ...]
     unpriced: tuple[tuple[Run, str], ...]
+    has_times: bool
+    """Whether some run has a step time; without one no efficiency is fitted."""
 
 
 def calibrate(
@@ -76,6 +78,7 @@ def calibrate(
         code_bases=found,
         bands=bands,
         unpriced=tuple(unpriced),
+        has_times=any(one.run.step_s for one in sound),
     )
 
 

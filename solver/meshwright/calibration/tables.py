@@ -30,7 +30,15 @@ def calibration_sections(found: Calibration) -> list[Section]:
         parts.append(_band_table(found.bands))
     if astray := tuple(_astray(found.bands)):
         parts.append(Lines("Hardly to be believed", astray))
-    return [*parts, *profile_sections(found.profile, len(found.unpriced))]
+    if found.has_times:
+        parts += profile_sections(found.profile)
+    else:
+        told = "No run has a step time: efficiencies stay as they were."
+        parts.append(Lines("Step times", (told,)))
+    if unpriced := len(found.unpriced):
+        told = f"{unpriced} runs; `meshwright evidence` lists them with the reason."
+        parts.append(Lines("Not priced", (told,)))
+    return parts
 
 
 def _switch_table(name: str, own: CodeBase) -> Table:

@@ -68,8 +68,13 @@ def calibrate(
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.read_runs import read_runs
 
+    read = read_runs(runs)
+    if not any(run.measured.says_something for run in read):
+        told = "no run is measured; expected step_time_s, tokens_per_s_per_gpu, "
+        told += "peak_memory_gb or fits in the `measured` of some run"
+        raise SpecError(f"{printable(str(runs))}: {told}")
     with Progress() as progress:
-        found = calibrated(read_runs(runs), load_profile(profile), progress.say)
+        found = calibrated(read, load_profile(profile), progress.say)
     if not found.code_bases:
         raise SpecError(f"{printable(str(runs))}: no run can be priced")
     data = found.profile.model_dump(mode="json", exclude_none=True)

@@ -176,6 +176,12 @@ class Measured(RunPart):
     )
     fits: Flag | None = Field(None, description="False: it ran out of memory.")
 
+    @property
+    def says_something(self) -> bool:
+        """Return whether a time, a peak or an outcome is known."""
+        known = (self.step_time_s, self.tokens_per_s_per_gpu, self.peak_memory_gb)
+        return self.fits is not None or any(own is not None for own in known)
+
 
 class RunCheck(RunPart):
     """What is known about the published values."""

@@ -60,18 +60,14 @@ def evidence_sections(board: Scoreboard) -> list[Section]:
     return parts
 
 
-def profile_sections(profile: Profile, unpriced: int) -> list[Section]:
+def profile_sections(profile: Profile) -> list[Section]:
     """Return the sections of a fitted profile."""
     heading = ("GPU", "framework", "rows", "before", "fitted", "left out", "p90")
     rows = tuple(_measured_cells(fit) for fit in profile.measured)
-    parts: list[Section] = [
+    return [
         Table("Mean error of step time", heading, rows),
         _parameter_table(profile),
     ]
-    if unpriced:
-        told = f"{unpriced} runs; `meshwright evidence` lists them with the reason."
-        parts.append(Lines("Not priced", (told,)))
-    return parts
 
 
 def _measured_cells(fit: Measured) -> tuple[str, ...]:
