@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.loading.plan_text import pins_of_answer, read_plan
+from meshwright.loading.plan_text import as_launched, pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
@@ -37,7 +37,7 @@ def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> P
         return read_plan(plan, spec, notes)
     fields = _fields(plan)
     try:
-        return Pins.model_validate(fields)
+        return as_launched(Pins.model_validate(fields), spec, notes)
     except ValidationError as error:
         document = Document(fields, {(): Where("plan")})
         raise SpecError(explain(document, error, Pins)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -11,9 +12,10 @@ from meshwright.errors import SpecError
 from meshwright.evidence.assumptions import Unpriced
 from meshwright.evidence.run import Run, RunConfig, RunHardware, RunModel
 from meshwright.loading.load import load_spec
-from meshwright.loading.plan_text import pins_of_answer, read_plan
+from meshwright.loading.plan_text import as_launched, pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
+from meshwright.reading.files import is_file
 from meshwright.reading.messages import explain
 from meshwright.solver.asked_plan import asked_plan
 from meshwright.solver.options import Options
@@ -28,7 +30,8 @@ def spec_of(run: Run) -> Spec:
         SpecError: spec or plan cannot be read.
         Unpriced: it is of a kind of cluster that calibration does not know.
     """
-    spec = _loaded(str(run.spec))
+    source = str(run.spec)
+    spec = _loaded(source, os.stat(source).st_mtime_ns if is_file(source) else 0)
     if spec.cluster.parts:
         raise Unpriced("spec: its cluster has several kinds of GPU")
     pins = _pins(run, spec)
@@ -37,7 +40,8 @@ def spec_of(run: Run) -> Spec:
 
 
 @lru_cache(maxsize=256)
-def _loaded(source: str) -> Spec:
+def _loaded(source: str, _changed_ns: int) -> Spec:
+    """Return a spec; a file that was changed meanwhile is read again."""
     return load_spec(source)
 
 
@@ -51,7 +55,7 @@ def _pins(run: Run, spec: Spec) -> Pins:
     if "stages" in fields:
         fields = pins_of_answer(fields)
     try:
-        return Pins.model_validate(fields)
+        return as_launched(Pins.model_validate(fields), spec)
     except ValidationError as error:
         document = Document(fields, {(): Where(f"{run.id}: plan")})
         raise SpecError(explain(document, error, Pins)) from None

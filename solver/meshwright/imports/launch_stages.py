@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.imports.launch import Launch
+from meshwright.spec.recompute_modules import UNLESS_NAMED
 
 FEWER = "accepted: at most the layers of a stage"
-
-MODULES_BY_DEFAULT = ("core_attn",)
-"""What megatron-core 0.19.2 recomputes selectively unless told (transformer_config.py,
-`__post_init__`)."""
 
 
 def decide_stages(launch: Launch, n_layers: int | None, pins: dict[str, Any]) -> None:
@@ -111,8 +108,9 @@ def decide_recompute(
     Raises:
         SpecError: more layers are recomputed than a stage has.
     """
-    if pins.get("recompute") == "selective" and launch.framework == "megatron":
-        modules = launch.value("recompute_modules") or MODULES_BY_DEFAULT
+    usual = UNLESS_NAMED.get(launch.framework)
+    if pins.get("recompute") == "selective" and usual is not None:
+        modules = launch.value("recompute_modules") or (usual,)
         pins["recompute_modules"] = "+".join(modules)
     count = launch.value("recompute_per_chunk")
     if count is None:
