@@ -52,3 +52,19 @@ def test_a_spec_that_was_changed_meanwhile_is_read_again(tmp_path: Path) -> None
         64,
         128,
     )
+
+
+def test_what_a_plan_leaves_out_is_off_as_in_a_launch(tmp_path: Path) -> None:
+    """Copies of what ZeRO shards would be faster, and hold four times as much."""
+    plan = "'tp=1,pp=1,zero=3,micro_batch=1,recompute=none'}\n"
+    found = priced(tmp_path, plan, "torchtitan").plan
+    assert (found.dp_shard, found.dp_replicate, found.cp, found.vpp) == (8, 1, 1, 1)
+    assert found.offload == "none"
+
+
+def test_what_a_plan_or_its_spec_says_stays(tmp_path: Path) -> None:
+    plan = "'tp=1,pp=1,zero=3,dp_shard=4,micro_batch=1,recompute=none,cp=2'}\n"
+    found = priced(tmp_path, plan, "torchtitan").plan
+    assert (found.dp_shard, found.dp_replicate, found.cp) == (4, 1, 2)
+    mesh = "'zero=1,recompute=none,mesh={dp_shard: [4], dp_replicate: [2]}'}\n"
+    assert priced(tmp_path, mesh).plan.dp_replicate == 2

@@ -209,7 +209,7 @@ class Run(RunPart):
     plan: PlanText | dict[str, Any] | None = Field(
         None,
         description="Beside spec: the plan that was run, as `--plan` takes it, or its "
-        "fields; what it leaves open is chosen.",
+        "fields. Techniques that it leaves out are off; the rest is chosen.",
     )
     model: RunModel
     hardware: RunHardware

@@ -34,9 +34,8 @@ def spec_of(run: Run) -> Spec:
     spec = _loaded(source, os.stat(source).st_mtime_ns if is_file(source) else 0)
     if spec.cluster.parts:
         raise Unpriced("spec: its cluster has several kinds of GPU")
-    pins = _pins(run, spec)
-    given = {name: value for name, value in pins if value is not None}
-    return spec.model_copy(update={"pins": spec.pins.model_copy(update=given)})
+    pins = _joined(spec.pins, _pins(run, spec))
+    return spec.model_copy(update={"pins": _joined(_left_out(pins), pins)})
 
 
 @lru_cache(maxsize=256)
@@ -59,6 +58,27 @@ def _pins(run: Run, spec: Spec) -> Pins:
     except ValidationError as error:
         document = Document(fields, {(): Where(f"{run.id}: plan")})
         raise SpecError(explain(document, error, Pins)) from None
+
+
+def _joined(pins: Pins, over: Pins) -> Pins:
+    """Return pins, and in their place those that stand in `over`."""
+    given = {name: value for name, value in over if value is not None}
+    return pins.model_copy(update=given)
+
+
+def _left_out(pins: Pins) -> Pins:
+    """Return what a launch does where it does not say: none of these techniques.
+
+    Left open, the fastest would be chosen: copies of what ZeRO shards, say, which have
+    a multiple of its memory.
+    """
+    fields: dict[str, Any] = {"vpp": 1, "ep": 1, "offload": "none"}
+    if pins.mesh is None:
+        fields["cp"] = 1
+        is_sharded = pins.zero is not None and not pins.zero.accepts(0)
+        if is_sharded and pins.dp_shard is None:
+            fields["dp_replicate"] = 1
+    return Pins.model_validate(fields)
 
 
 def plan_of(spec: Spec) -> Plan:
