@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from meshwright.api.asked_text import launched, read_asked
 from meshwright.errors import SpecError
-from meshwright.loading.plan_text import as_launched, pins_of_answer, read_plan
+from meshwright.loading.plan_text import pins_of_answer
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
@@ -34,10 +35,10 @@ def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> P
     if isinstance(plan, Pins):
         return plan
     if isinstance(plan, str):
-        return read_plan(plan, spec, notes)
+        return read_asked(plan, spec, notes)
     fields = _fields(plan)
     try:
-        return as_launched(Pins.model_validate(fields), spec, notes)
+        return launched(Pins.model_validate(fields), spec, notes)
     except ValidationError as error:
         document = Document(fields, {(): Where("plan")})
         raise SpecError(explain(document, error, Pins)) from None

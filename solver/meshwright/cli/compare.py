@@ -46,14 +46,14 @@ def compare(
     """Put plans side by side, part by part."""
     check_writable(output)
     check_writable(report, "--report")
+    from meshwright.api.asked_text import read_asked
     from meshwright.api.load import load
-    from meshwright.loading.plan_text import read_plan
     from meshwright.loading.vary import varied
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
-    plans = [(text, read_plan(text, loaded, notes)) for text in plan or []]
+    plans = [(text, read_asked(text, loaded, notes)) for text in plan or []]
     chosen = varied(spec, loaded, vary, bool(plans))
     tell(notes)
     from meshwright.api.compare import compare as compare_plans

@@ -107,9 +107,9 @@ def explain(
 def _loaded(
     name: str, plan: str | None
 ) -> tuple[Spec | ServingSpec | OpenSpec, Pins | None]:
+    from meshwright.api.asked_text import read_asked
     from meshwright.api.load import load
     from meshwright.api.open_question import refuse_beside_open
-    from meshwright.loading.plan_text import read_plan
     from meshwright.spec.open_spec import OpenSpec
 
     notes: list[str] = []
@@ -119,7 +119,7 @@ def _loaded(
         return loaded, None
     refuse_beside_open(loaded, {"--plan": True})
     assert not isinstance(loaded, OpenSpec), "refused"
-    pins = read_plan(plan, loaded, notes)
+    pins = read_asked(plan, loaded, notes)
     tell(notes)
     return loaded, pins
 

@@ -74,13 +74,13 @@ def simulate(
     """Simulate steps of a plan with jitter, slow GPUs and failures."""
     check_writable(output)
     check_writable(report, "--report")
+    from meshwright.api.asked_text import read_asked
     from meshwright.api.load import load
-    from meshwright.loading.plan_text import read_plan
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
-    pins = read_plan(plan, loaded, notes) if plan is not None else None
+    pins = read_asked(plan, loaded, notes) if plan is not None else None
     tell(notes)
     from meshwright.api.simulate import NoPlanError
     from meshwright.api.simulate import simulate as simulate_spec

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.evidence.assumptions import Unpriced
 from meshwright.evidence.run import Run, RunConfig, RunHardware, RunModel
+from meshwright.frameworks.base.selective import as_launched
 from meshwright.loading.load import load_spec
-from meshwright.loading.plan_text import as_launched, pins_of_answer, read_plan
+from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.files import is_file
@@ -34,7 +35,7 @@ def spec_of(run: Run) -> Spec:
     spec = _loaded(source, os.stat(source).st_mtime_ns if is_file(source) else 0)
     if spec.cluster.parts:
         raise Unpriced("spec: its cluster has several kinds of GPU")
-    pins = _joined(spec.pins, _pins(run, spec))
+    pins = _joined(spec.pins, as_launched(_pins(run, spec), spec))
     return spec.model_copy(update={"pins": _joined(_left_out(pins), pins)})
 
 
@@ -54,7 +55,7 @@ def _pins(run: Run, spec: Spec) -> Pins:
     if "stages" in fields:
         fields = pins_of_answer(fields)
     try:
-        return as_launched(Pins.model_validate(fields), spec)
+        return Pins.model_validate(fields)
     except ValidationError as error:
         document = Document(fields, {(): Where(f"{run.id}: plan")})
         raise SpecError(explain(document, error, Pins)) from None

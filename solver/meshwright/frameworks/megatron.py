@@ -13,6 +13,7 @@ from meshwright.frameworks.base.small_state import STATE_OPTIONS, master_bytes
 from meshwright.frameworks.limits import megatron as limits
 from meshwright.plans.recomputation import ALL_MODULES
 from meshwright.plans.skeletons import OPTIMIZER
+from meshwright.spec.recompute_modules import UNLESS_NAMED
 from meshwright.spec.training import Training
 
 
@@ -42,7 +43,7 @@ FRAMEWORK = Framework(
     has_muon=True,  # core/optimizer/emerging_optimizers.py
     frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo
     offloads=(OPTIMIZER,),
-    selective=Selective(modules=ALL_MODULES),
+    selective=Selective(modules=ALL_MODULES, unless_named=UNLESS_NAMED),
     has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform
     has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`
     selective_scope=all_layers(

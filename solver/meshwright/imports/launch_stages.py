@@ -108,9 +108,8 @@ def decide_recompute(
     Raises:
         SpecError: more layers are recomputed than a stage has.
     """
-    usual = UNLESS_NAMED.get(launch.framework)
-    if pins.get("recompute") == "selective" and usual is not None:
-        modules = launch.value("recompute_modules") or (usual,)
+    if pins.get("recompute") == "selective" and launch.framework == "megatron":
+        modules = launch.value("recompute_modules") or (UNLESS_NAMED,)
         pins["recompute_modules"] = "+".join(modules)
     count = launch.value("recompute_per_chunk")
     if count is None:

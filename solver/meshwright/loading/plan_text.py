@@ -19,9 +19,7 @@ from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.recompute_modules import UNLESS_NAMED
 from meshwright.spec.serving import Question
-from meshwright.spec.spec import Spec
 
 LONGEST_PLAN = 10_000
 """Most characters of a plan on the command line; all fields take a few hundred."""
@@ -47,26 +45,9 @@ def read_plan(
         return read_launched(Path(text), spec, notes)
     document = _document(text)
     try:
-        pins = Pins.model_validate(document.data)
+        return Pins.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Pins)) from None
-    return pins if spec is None else as_launched(pins, spec, notes)
-
-
-def as_launched(pins: Pins, spec: Question, notes: list[str] | None = None) -> Pins:
-    """Return a plan with what its framework does where a launch leaves it out.
-
-    Those are the modules of selective recomputation. `notes` gets what is added.
-    """
-    if not isinstance(spec, Spec) or pins.recompute != ("selective",):
-        return pins
-    usual = UNLESS_NAMED.get(spec.framework)
-    if usual is None or pins.recompute_modules or spec.pins.recompute_modules:
-        return pins
-    if notes is not None:
-        told = f"what {spec.framework} recomputes unless told"
-        notes.append(f"--plan: recompute_modules: {usual}, {told}")
-    return pins.model_copy(update={"recompute_modules": (usual,)})
 
 
 def _is_launch(path: Path) -> bool:

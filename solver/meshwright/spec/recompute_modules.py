@@ -25,9 +25,9 @@ shared experts; the shared experts; the MLP of layers without experts."""
 
 MODULES: tuple[Module, ...] = get_args(Module)
 
-UNLESS_NAMED: dict[str, Module] = {"megatron": "core_attn"}
-"""What a framework recomputes selectively where its launch names no modules
-(megatron-core 0.19.2, transformer_config.py, `__post_init__`)."""
+UNLESS_NAMED: Module = "core_attn"
+"""What is recomputed selectively where a launch names no modules (megatron-core 0.19.2,
+transformer_config.py, `__post_init__`)."""
 
 BIT: dict[Module, int] = {name: 1 << place for place, name in enumerate(MODULES)}
 """The bit that stands for a module in a set of modules."""

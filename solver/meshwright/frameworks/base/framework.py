@@ -23,6 +23,7 @@ from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, Words
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import RecomputeMode
+from meshwright.spec.recompute_modules import Module
 from meshwright.spec.training import (
     AttentionKernel,
     ContextExchange,
@@ -118,10 +119,16 @@ class Selective:
     """Bits of the modules that a plan may name: see `plans.recomputation`."""
     unnamed: int = 0
     """What it repeats where a plan names no modules, as a bit; 0 if plans must."""
+    unless_named: Module | None = None
+    """What it repeats where a launch names no modules, if plans must."""
 
     def joined(self, other: Selective) -> Selective:
         """Return the modules of either, and what this one or else that repeats."""
-        return Selective(self.modules | other.modules, self.unnamed or other.unnamed)
+        return Selective(
+            self.modules | other.modules,
+            self.unnamed or other.unnamed,
+            self.unless_named or other.unless_named,
+        )
 
 
 @dataclass(frozen=True)

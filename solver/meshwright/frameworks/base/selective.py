@@ -16,6 +16,7 @@ from meshwright.plans.recomputation import (
     repeated_bits,
 )
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.pins import Pins
 from meshwright.spec.recompute_modules import SETS
 from meshwright.spec.spec import Spec
 
@@ -90,6 +91,22 @@ def offered_sets(spec: Spec) -> list[int]:
 
     unnamed = [0] if selective.unnamed else []
     return unnamed + [n for n, bits in enumerate(SETS) if is_offered(bits)]
+
+
+def as_launched(pins: Pins, spec: Spec, notes: list[str] | None = None) -> Pins:
+    """Return a plan with the modules that its framework repeats unless told.
+
+    `notes` gets what is added.
+    """
+    selective = framework_of(spec).selective
+    usual = selective and selective.unless_named
+    is_named = pins.recompute_modules or spec.pins.recompute_modules
+    if usual is None or pins.recompute != ("selective",) or is_named:
+        return pins
+    if notes is not None:
+        told = f"what {spec.framework} recomputes unless told"
+        notes.append(f"--plan: recompute_modules: {usual}, {told}")
+    return pins.model_copy(update={"recompute_modules": (usual,)})
 
 
 def named_sets(spec: Spec) -> list[int]:
