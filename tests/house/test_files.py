@@ -1,7 +1,8 @@
-"""How long a file may be."""
+"""How long a file may be, and how large what is checked in."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 import meshwright
 
 ROOT = Path(meshwright.__file__).parent
+CHECKOUT = ROOT.parents[1]
 LONGEST = 300
+LARGEST_KIB = 512
 
 
 def name_of(path: Path) -> str:
@@ -20,3 +23,16 @@ def name_of(path: Path) -> str:
 def test_file_is_short(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").count("\n")
     assert lines <= LONGEST, f"{name_of(path)} has {lines} lines"
+
+
+@pytest.mark.skipif(not (CHECKOUT / ".git").exists(), reason="not a checkout of git")
+def test_no_large_file_is_checked_in() -> None:
+    """What a program left behind by mistake is, more often than not, large."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True
+    )
+    paths = [CHECKOUT / name.decode() for name in listed.stdout.split(b"\0") if name]
+    assert len(paths) > 1_000
+    there = [own for own in paths if own.is_file()]
+    large = [own for own in there if own.stat().st_size > LARGEST_KIB * 1024]
+    assert large == []
