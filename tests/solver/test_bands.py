@@ -59,6 +59,19 @@ def test_the_runner_up_is_no_faster_and_another_plan() -> None:
     assert outcome.runner_up.plan != outcome.best.plan
 
 
+def test_one_meaning_of_simpler_holds_in_the_whole_answer() -> None:
+    """Nothing within 2 % is simpler: nor is the runner-up, at 0.2 %."""
+    spec = load_spec("llama3-8b-2xh100-nvlink")
+    bundled = load_profile(DEFAULT_PROFILE)
+    options = Options(tolerance=spec.objective.tolerance, profile=bundled)
+    outcome = solve(spec, options)
+    assert outcome.fastest is None
+    assert outcome.best is not None
+    assert outcome.runner_up is not None
+    assert outcome.runner_up.step_s < 1.02 * outcome.best.step_s
+    assert not outcome.runner_up.is_simpler
+
+
 @pytest.mark.parametrize("median", [1e-9, 3.0])
 def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) -> None:
     outcome = solved("h100-sxm-80gb", "megatron")

@@ -89,7 +89,7 @@ class RunnerUp(SpecModel):
     plan: Plan
     step_s: float
     is_simpler: bool = Field(
-        description="Whether it is simpler, so that it would win at equal time."
+        description="Whether it is simpler, by the criteria of the objective."
     )
 
 

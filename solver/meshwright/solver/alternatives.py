@@ -6,13 +6,11 @@ import numpy as np
 
 from meshwright.bounds.integer_costs import TICK_S
 from meshwright.check.check import predict, schedule_s
-from meshwright.plans.columns import joined
-from meshwright.plans.encoding import to_row
+from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Rival, RunnerUp
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
 from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
-from meshwright.solver.cpsat_problem import preference
 
 MOST_RIVALS = 16
 """Survivors whose schedule is computed on its task graph, fastest first."""
@@ -56,8 +54,11 @@ def _runner_up(left: CandidatePlans, best: PricedPlan) -> RunnerUp | None:
         plan = left.constructed(row)
         step_s, _ = predict(left.job, plan)
         if step_s > best.step_s + rounding_s(left.job, plan):
-            fabric = left.job.fabric
-            both = joined([to_row(fabric, own)[0] for own in (best.plan, plan)])
-            is_simpler = int(preference(both)[0]) == 1
+            spec = left.job.spec
+            theirs, ours = (
+                complexity(spec, own, spec.objective.criteria)
+                for own in (plan, best.plan)
+            )
+            is_simpler = theirs < ours
             return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)
     return None
