@@ -10,9 +10,9 @@ import yaml
 from pydantic import ValidationError
 
 import meshwright as mw
+from meshwright.api.asked_text import read_asked
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_pins
-from meshwright.loading.plan_text import read_plan
 from meshwright.report.explain import explain_sections
 from meshwright.results.explanation import Explanation
 from meshwright.spec.spec import Spec
@@ -55,7 +55,7 @@ def an_answer_for_every_plan(data: Data, choice: Random) -> Checks:
     asked = {name: choice.choice(PLANS[name]) for name in names}
     text = ",".join(f"{name}={json.dumps(value)}" for name, value in asked.items())
     try:
-        pins = read_plan(text, spec)
+        pins = read_asked(text, spec)
     except SpecError:
         return
     told = mw.explain(spec, pins)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.evidence.assumptions import Unpriced
 from meshwright.evidence.run import Run, RunConfig, RunHardware, RunModel
+from meshwright.explanations.changed_spec import with_pins
 from meshwright.frameworks.base.selective import as_launched
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_answer, read_plan
@@ -35,8 +36,8 @@ def spec_of(run: Run) -> Spec:
     spec = _loaded(source, os.stat(source).st_mtime_ns if is_file(source) else 0)
     if spec.cluster.parts:
         raise Unpriced("spec: its cluster has several kinds of GPU")
-    pins = _joined(spec.pins, as_launched(_pins(run, spec), spec))
-    return spec.model_copy(update={"pins": _joined(_left_out(pins), pins)})
+    spec = with_pins(spec, as_launched(_pins(run, spec), spec))
+    return with_pins(spec, _left_out(spec.pins))
 
 
 @lru_cache(maxsize=256)
@@ -61,12 +62,6 @@ def _pins(run: Run, spec: Spec) -> Pins:
         raise SpecError(explain(document, error, Pins)) from None
 
 
-def _joined(pins: Pins, over: Pins) -> Pins:
-    """Return pins, and in their place those that stand in `over`."""
-    given = {name: value for name, value in over if value is not None}
-    return pins.model_copy(update=given)
-
-
 def _left_out(pins: Pins) -> Pins:
     """Return what a launch does where it does not say: none of these techniques.
 
@@ -79,7 +74,8 @@ def _left_out(pins: Pins) -> Pins:
         is_sharded = pins.zero is not None and not pins.zero.accepts(0)
         if is_sharded and pins.dp_shard is None:
             fields["dp_replicate"] = 1
-    return Pins.model_validate(fields)
+    free = {name: fields[name] for name in fields if getattr(pins, name) is None}
+    return Pins.model_validate(free)
 
 
 def plan_of(spec: Spec) -> Plan:

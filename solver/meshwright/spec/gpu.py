@@ -89,9 +89,11 @@ class Gpu(SpecModel):
     @model_validator(mode="after")
     def _check_power(self) -> Gpu:
         limit_w, most_w = self.power_limit_w, self.tdp_w
-        if limit_w is not None and most_w is None:
+        if limit_w is None:
+            return self
+        if most_w is None:
             raise ValueError("power_limit_w: expected tdp_w beside it")
-        if limit_w is not None and most_w is not None and limit_w > most_w:
+        if limit_w > most_w:
             told = f"power_limit_w: {limit_w:g}: expected at most tdp_w, {most_w:g}"
             raise ValueError(told)
         return self

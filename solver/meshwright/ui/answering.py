@@ -14,7 +14,6 @@ from meshwright.api.html_report import html_report, report_data
 from meshwright.api.lattice_map import map_of
 from meshwright.api.load import load
 from meshwright.api.options import read_profile
-from meshwright.api.plans import pins_of
 from meshwright.api.solve import solve
 from meshwright.api.timeline import timeline
 from meshwright.deadline import Interrupt
@@ -83,7 +82,8 @@ def _tell_carried(spec: Spec, plan: Mapping[str, Any], tell: Tell) -> None:
     """Tell the plan before on the changed spec, where it fits: that takes no search."""
     kept = {name: plan[name] for name in CARRIED if plan.get(name) is not None}
     try:
-        pins = pins_of(kept, spec)
+        # Not `pins_of`: what a launch does unless told is no part of the plan before.
+        pins = Pins.model_validate(kept)
         given = {name: value for name, value in spec.pins if value is not None}
         both = pins.model_copy(update=given)
         pinned = spec.model_copy(update={"pins": Pins.model_validate(dict(both))})
