@@ -6,6 +6,7 @@ many values is refused before the reader spends memory or time on it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import yaml
@@ -15,6 +16,14 @@ from meshwright.reading.document import Where
 
 MAX_DEPTH = 40
 """Most levels of nesting in any file."""
+
+
+_GAP = 1_024 // MAX_DEPTH
+"""Characters between brackets at which the parser opens no more than `MAX_DEPTH` of
+them before it tells an event: it reads 1,024 ahead, as long as a key may be."""
+
+_CROWD = re.compile(rf"(?:[\[{{][^\[{{\n]{{0,{_GAP - 1}}}){{{MAX_DEPTH + 1},}}")
+"""More brackets, with less between them, than files have that people write."""
 
 
 class Limits(NamedTuple):
@@ -42,7 +51,7 @@ def guard(text: str, name: str, has_lines: bool = True, limits: Limits = SPECS) 
         SpecError: names the line and the limit.
     """
     documents = values = depth = 0
-    for event in yaml.parse(text, Loader=Loader):
+    for event in yaml.parse(_spread(text), Loader=Loader):
         here = line_of(name, event.start_mark, has_lines)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
@@ -55,6 +64,17 @@ def guard(text: str, name: str, has_lines: bool = True, limits: Limits = SPECS) 
         check_size(values, depth, here, limits)
     if not values:
         raise SpecError(f"{name}: empty; expected YAML fields")
+
+
+def _spread(text: str) -> str:
+    """Return text whose depth is told before the parser passes a limit of its own.
+
+    Blanks after a bracket change neither the structure nor the lines.
+    """
+    return _CROWD.sub(
+        lambda crowd: re.sub(r"[\[{]", lambda found: found[0] + " " * _GAP, crowd[0]),
+        text,
+    )
 
 
 def check_size(values: int, depth: int, here: Where, limits: Limits) -> None:
