@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,34 @@ def test_every_number_says_where_it_is_from(target: str) -> None:
                 assert code in ("--mock-data", "--lr 1e-4", "--train-iters 10") or (
                     code.startswith("--tokenizer-type")
                 ), line
+
+
+def test_megatron_is_told_what_it_divides_by() -> None:
+    """`--eval-interval` is None by default, and `train_iters` is divided by it."""
+    script = exported("megatron")["launch.sh"]
+    words = ["--log-interval 1 ", "--log-throughput ", "--eval-iters 0 "]
+    assert all(word in script for word in [*words, "--eval-interval 1000 "])
+    assert script.index('"${DATA[@]}"') < script.index('"$@"')
+
+
+def test_deepspeed_reads_plain_json() -> None:
+    """`transformers` reads the file by `json.load`; sections stand in sections."""
+    spec = spec_of("deepspeed")
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    whole = best.plan.model_copy(update={"zero": 3, "offload": "parameters"})
+    written = json.loads(mw.export(spec, whole)["deepspeed.json"])
+    assert written["zero_optimization"]["offload_param"]["pin_memory"]
+    training = spec.training.model_copy(update={"offload_fraction": 0.5})
+    half = spec.model_copy(update={"training": training})
+    told = mw.export(half, whole.model_copy(update={"offload": "optimizer"}))
+    config = json.loads(told["deepspeed.json"])
+    assert config["bf16"] == {"enabled": True}
+    zero = config["zero_optimization"]
+    assert (zero["stage"], zero["offload_optimizer"]["ratio"]) == (3, 0.5)
+    sources = told["deepspeed.md"]
+    assert "| `zero_optimization.offload_optimizer.ratio` | 0.5 |" in sources
+    assert sources.count("\n| `") == 4 + 5 + 3
 
 
 @pytest.mark.parametrize("target", TARGETS)

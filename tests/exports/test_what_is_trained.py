@@ -37,7 +37,7 @@ LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("megatron", "megatron", HALF, OFFLOADS, "--optimizer-offload-fraction 0.5"),
     ("megatron", "megatron-bridge", HALF, OFFLOADS,
      "cfg.optimizer.optimizer_offload_fraction = 0.5"),
-    ("deepspeed", "deepspeed", HALF, OFFLOADS | {"zero": 3}, "ratio: 0.5"),
+    ("deepspeed", "deepspeed", HALF, OFFLOADS | {"zero": 3}, '"ratio": 0.5'),
     ("megatron", "megatron", {"partition_activations": True}, SPLIT,
      "--distribute-saved-activations"),
     ("deepspeed", "deepspeed", {"partition_activations": True}, SPLIT,

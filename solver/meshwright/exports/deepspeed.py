@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
+from meshwright.escape import in_markdown
 from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
-from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.files import ExportedFile, Setting
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import lora_notes, model_page
 from meshwright.exports.target import Target, layers, listed
@@ -17,8 +19,15 @@ from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Overlaps
 
-CONFIG = "deepspeed.hjson"
-"""DeepSpeed reads its configuration as Hjson, which has comments."""
+CONFIG = "deepspeed.json"
+"""Plain JSON: DeepSpeed takes Hjson, with comments, but transformers and Accelerate
+read the file by `json.load`."""
+
+SOURCES = "deepspeed.md"
+"""What JSON has no comments for: where each number is from."""
+
+Sections = dict[str, list[Setting]]
+"""Settings by the section that they stand in, `a.b` below `a`; "" for none."""
 
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -31,41 +40,52 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
             f"--deepspeed --deepspeed_config {CONFIG}",
         ],
     )
-    config = ExportedFile(name=CONFIG, text=config_text(spec, plan))
+    sections = _sections(spec, plan)
+    config = ExportedFile(name=CONFIG, text=_config_text(sections))
+    sources = ExportedFile(name=SOURCES, text=_sources_text(sections))
     page = model_page(spec, "DeepSpeed", _notes(spec, plan))
-    return [config, *launch_files(spec.cluster, program), page]
+    return [config, sources, *launch_files(spec.cluster, program), page]
 
 
-def config_text(spec: Spec, plan: Plan) -> str:
-    """Return the configuration, a line with its comment per number."""
-    lines = [*_batch(spec, plan), *_sequences(plan), *_precision(spec, plan)]
-    text = "".join(commented(_json(lines)))
-    text += "  zero_optimization: {\n"
-    text += "".join(commented(_json(_zero(plan, overlap_of(spec))), indent="    "))
-    text += "".join(_offload(spec, plan)) + "  }\n"
+def _sections(spec: Spec, plan: Plan) -> Sections:
+    """Return the settings of a plan, in the order of the configuration."""
+    sections = {
+        "": [*_batch(spec, plan), *_sequences(plan), *_precision(spec, plan)],
+        "zero_optimization": [*_zero(plan, overlap_of(spec))],
+    }
+    for name, settings in _offload(spec, plan):
+        sections[f"zero_optimization.{name}"] = settings
     if _has_autotp(plan):
-        text += _section(
-            "tensor_parallel", [Setting("autotp_size", plan.tp, "plan.tp")]
-        )
+        sections["tensor_parallel"] = [Setting("autotp_size", plan.tp, "plan.tp")]
     if plan.ep > 1:
-        text += _section(
-            "expert_parallel",
-            [
-                Setting("enabled", True, "plan.ep is above 1"),
-                Setting("autoep_size", plan.ep, "plan.ep"),
-            ],
-        )
-    return "{\n" + text + "}\n"
+        sections["expert_parallel"] = [
+            Setting("enabled", True, "plan.ep is above 1"),
+            Setting("autoep_size", plan.ep, "plan.ep"),
+        ]
+    return sections
 
 
-def _json(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
-    for own in settings:
-        yield f"{own.name}: {json.dumps(own.value)}", own.why
+def _config_text(sections: Sections) -> str:
+    """Return the configuration as JSON."""
+    data: dict[str, Any] = {}
+    for name, settings in sections.items():
+        section = data
+        for step in filter(None, name.split(".")):
+            section = section.setdefault(step, {})
+        section.update({own.name: own.value for own in settings})
+    return json.dumps(data, indent=2) + "\n"
 
 
-def _section(name: str, settings: Iterable[Setting]) -> str:
-    inner = "".join(commented(_json(settings), indent="    "))
-    return f"  {name}: {{\n{inner}  }}\n"
+def _sources_text(sections: Sections) -> str:
+    """Return where each setting is from, a row of markdown per setting."""
+    lines = [f"# Where the settings of {CONFIG} are from", ""]
+    lines += ["| setting | value | from |", "| --- | --- | --- |"]
+    for name, settings in sections.items():
+        for own in settings:
+            path = f"{name}.{own.name}".lstrip(".")
+            value = in_markdown(json.dumps(own.value))
+            lines.append(f"| `{path}` | {value} | {in_markdown(own.why)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _has_autotp(plan: Plan) -> bool:
@@ -126,7 +146,7 @@ def _zero(plan: Plan, overlap: Overlaps) -> Iterator[Setting]:
         yield Setting(name, 50_000_000, "DeepSpeed's default, as counted")
 
 
-def _offload(spec: Spec, plan: Plan) -> Iterator[str]:
+def _offload(spec: Spec, plan: Plan) -> Iterator[tuple[str, list[Setting]]]:
     device = spec.training.offload_to
     level = OFFLOADS.index(plan.offload)
     for least, name in ((1, "offload_optimizer"), (3, "offload_param")):
@@ -138,7 +158,7 @@ def _offload(spec: Spec, plan: Plan) -> Iterator[str]:
                 own.append(Setting("ratio", share, "training.offload_fraction"))
             if device == "nvme":
                 own.append(Setting("nvme_path", "/local_nvme", "yours to change"))
-            yield "  " + _section(name, own).replace("\n", "\n  ").rstrip() + "\n"
+            yield name, own
 
 
 def _notes(spec: Spec, plan: Plan) -> Iterator[str]:

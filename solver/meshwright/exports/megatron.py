@@ -163,6 +163,10 @@ DATA=(
   --vocab-size {vocab}  # model.vocab, before padding
   --lr 1e-4
   --train-iters 10
+  --log-interval 1  # every step; Megatron-LM's default is 100
+  --log-throughput  # TFLOP/s of each GPU beside the step time
+  --eval-iters 0  # nothing but steps of training is timed
+  --eval-interval 1000  # train-iters is divided by it, and it has no default
 )
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from tests.helpers.launches import written
 DATA = Path(__file__).parents[2] / "data"
 
 YOURS = {
-    "--mock-data", "--lr", "--train-iters", "loss.loss_fn.global_vocab_size",
+    "--mock-data", "--lr", "--train-iters", "--log-interval", "--log-throughput",
+    "--eval-iters", "--eval-interval", "loss.loss_fn.global_vocab_size",
     "optimizer.lr", "lr_scheduler.warmup_steps", "hf_assets_path",
     "dataloader.dataset",
 }  # fmt: skip
@@ -78,7 +80,7 @@ def test_deepspeed_counts_the_batch_over_its_groups(axis: str, tmp_path: Path) -
     assert best is not None
     files = mw.export(asked, best.plan, to="deepspeed")
     # AutoTP's groups come too late for the check of a batch that is said.
-    assert ("train_batch_size:" in files["deepspeed.hjson"]) == (axis == "cp")
+    assert ("train_batch_size" in json.loads(files["deepspeed.json"])) == (axis == "cp")
     launch = read_launch(written(files, tmp_path))
     found = decide(launch, Sizes(2, spec.model.n_layers))
     assert found.pins[axis] == 2
