@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -111,8 +111,8 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
     if _model_at(schema, loc) is not None:
         return _section(schema, loc)
     parent = _model_at(schema, loc[:-1])
-    field = _fields_of(parent)[str(loc[-1])]
-    text = field.description or "text"
+    field = _fields_of(parent).get(str(loc[-1]))
+    text = (field and field.description) or "text"
     return text[:1].lower() + text[1:].rstrip(".") if text[1:2].islower() else text
 
 
@@ -149,19 +149,34 @@ def _section(schema: Any, loc: FieldPath) -> str:
 
 
 def _model_at(schema: Any, loc: FieldPath) -> Any:
-    """Return the model at a path of the schema, or None."""
-    model = schema
+    """Return the model at a path of the schema, or None.
+
+    Keys of a mapping are the user's words, and entries of a list have numbers: neither
+    are fields.
+    """
+    annotation = schema
     for step in loc:
-        if isinstance(step, str):
-            model = _model_of(_fields_of(model)[step].annotation)
-        if model is None:
-            break
-    return model
+        values = _values_of(annotation)
+        if values is not None:
+            annotation = values
+        elif isinstance(step, str):
+            field = _fields_of(_model_of(annotation)).get(step)
+            annotation = None if field is None else field.annotation
+    return None if _values_of(annotation) is not None else _model_of(annotation)
+
+
+def _values_of(annotation: Any) -> Any:
+    """Return the annotation of the values of a mapping, None where it is none."""
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    inner = map(_values_of, get_args(annotation))
+    return next((values for values in inner if values is not None), None)
 
 
 def _fields_of(model: Any) -> dict[str, FieldInfo]:
-    """Return the fields of a model by the names that users write."""
-    return {info.alias or name: info for name, info in model.model_fields.items()}
+    """Return the fields of a model by the names that users write; none of None."""
+    known = getattr(model, "model_fields", {})
+    return {info.alias or name: info for name, info in known.items()}
 
 
 def _model_of(annotation: Any) -> Any:
