@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import meshwright as mw
@@ -56,3 +58,43 @@ def test_a_plan_of_another_job_is_refused(change: dict[str, object], told: str) 
     assert best is not None
     with pytest.raises(mw.SpecError, match=told):
         mw.price(spec, best.plan.model_copy(update=change))
+
+
+@cache
+def best_of(name: str) -> tuple[mw.Spec, mw.Plan]:
+    """Return a bundled spec and its best plan."""
+    spec = mw.load(name, mw.Spec)
+    best = mw.solve(spec, by_kind=False, safety=False).best
+    assert best is not None
+    return spec, best.plan
+
+
+SEATS = "seats: of 1 kinds of host, the cluster has 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        (SPEC, {"seats": ((),)}, SEATS),
+        (SPEC, {"stages": (), "recompute": "full"}, "there is a stage per pipeline"),
+        (SPEC, {"ep": 2}, "expert parallelism needs a model with experts"),
+        ("mixtral-8x7b-64xh100", {"ep": 64}, "8 experts mod ep 64 = 8"),
+        ("mixtral-8x7b-64xh100", {"ep": 3}, "8 experts mod ep 3 = 2"),
+        ("mixtral-8x7b-64xh100", {"seats": ((),)}, SEATS),
+        ("gpt-1.3b-dgx-1v", {"seats": ((), ())}, "seats: of 2 kinds of host"),
+        (
+            "gpt-1.3b-dgx-1v",
+            {"seats": ((0,),)},
+            "seats.0: expected each of 0 to",
+        ),
+        ("gpt-1.3b-dgx-1v", {"seats": ((0,) * 8,)}, "each of 0 to 7 once"),
+        ("gpt-1.3b-dgx-1v", {"precision": "fp8"}, "precision: fp8; .* for fp16, fp32"),
+    ],
+)
+def test_a_plan_that_no_job_can_have_is_refused(
+    name: str, change: dict[str, object], told: str
+) -> None:
+    """Seats of no host, experts on more GPUs than there are, a precision without."""
+    spec, plan = best_of(name)
+    with pytest.raises(mw.SpecError, match=told):
+        mw.price(spec, plan.model_copy(update=change))

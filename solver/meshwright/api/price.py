@@ -12,10 +12,13 @@ from meshwright.check.check import check
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
+from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
+from meshwright.plans.rule import broken
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.splits import split_rules
+from meshwright.rules.sums import EXPERT_RULES
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.job import make_serving_job
 from meshwright.solver.mixed_clusters import arrangements
@@ -97,8 +100,16 @@ def job_of(spec: Spec, plan: Plan, profile: Profile) -> Job:
 def _problems(job: Job, plan: Plan) -> Iterator[str]:
     """Yield the reasons why a plan is for another job."""
     yield from map(str, split_rules(job.spec, plan))
+    rules = [rule for rule in EXPERT_RULES if rule.concerns(job.spec)]
+    yield from map(str, broken(rules, job.spec, to_unplaced_row(plan)))
+    for kind in job.gpu_kinds or (job,):
+        gpu = kind.spec.cluster.topology.gpu
+        if plan.precision not in gpu.peak_tflops.known:
+            known = ", ".join(gpu.peak_tflops.known)
+            yield f"precision: {plan.precision}; {gpu.name} has peaks for {known}"
     degrees = {axis: getattr(plan, axis) for axis in AXES}
     yield from _mesh_problems(plan.mesh, degrees, job.fabric.sizes)
+    yield from _seat_problems(plan, job.fabric.seats)
     lies = [stage.gpu for stage in plan.stages]
     if len(lies) == plan.pp and lies != _stage_gpus(job, plan.pp):
         yield f"stages lie on {', '.join(lies)}"
@@ -125,6 +136,16 @@ def _mesh_problems(
     for level, size in enumerate(sizes):
         if math.prod(factors[level] for factors in mesh.values()) != size:
             yield f"mesh: level {level} has {size} children"
+
+
+def _seat_problems(plan: Plan, ranks: tuple[int, ...]) -> Iterator[str]:
+    """Yield the reasons why seats do not order the ranks of each kind of host."""
+    if plan.seats and len(plan.seats) != len(ranks):
+        yield f"seats: of {len(plan.seats)} kinds of host, the cluster has {len(ranks)}"
+        return
+    for kind, (own, count) in enumerate(zip(plan.seats, ranks, strict=False)):
+        if sorted(own) != [*range(count)]:
+            yield f"seats.{kind}: expected each of 0 to {count - 1} once"
 
 
 def _of_serving(spec: ServingSpec, plan: ServingPlan) -> PricedServing:

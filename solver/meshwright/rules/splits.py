@@ -58,6 +58,9 @@ def framework_split_rules(framework: Framework) -> list[SplitRule]:
 
 def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     """Return the rules about layers, sequences and ranks that a plan breaks."""
+    sums = broken_sums_of(spec, plan)
+    if not plan.stages:
+        return sums
     excess = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
     has_recompute = sum(stage.recompute_layers for stage in plan.stages) > 0
     checks = [
@@ -71,7 +74,7 @@ def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
     ]
     framework = framework_of(spec)
     return [
-        *broken_sums_of(spec, plan),
+        *sums,
         *unequal(checks),
         *_chunks(spec, plan),
         *_partition(spec, plan),

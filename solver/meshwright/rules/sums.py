@@ -70,7 +70,7 @@ def _has_chunks(spec: Spec, rows: Skeletons) -> Bools:
     return np.asarray((rows.vpp == 1) | (has_layers & (largest % rows.vpp == 0)))
 
 
-FIELD_RULES = (
+EXPERT_RULES = (
     Rule(
         "experts_exist",
         "expert parallelism needs a model with experts",
@@ -107,6 +107,11 @@ FIELD_RULES = (
         "{tp * cp * dp} GPUs mod ep {ep} = {tp * cp * dp % ep}",
         concerns=lambda spec: spec.model.moe is not None,
     ),
+)
+"""Rules on how experts are spread; a plan that breaks one has no price."""
+
+FIELD_RULES = (
+    *EXPERT_RULES,
     Rule(
         "zero_stage",
         "ZeRO has the stages 0 to 3",

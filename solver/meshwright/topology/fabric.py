@@ -45,6 +45,10 @@ class Fabric(Protocol):
     def link_gb_s(self) -> tuple[float, ...]:
         """Return the bandwidth of each link per direction, 1e9 bytes/s."""
 
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """Return the ranks of each kind of host on which their order matters."""
+
     def __hash__(self) -> int:
         """Return a hash by identity: fabrics are shared, never compared."""
 

@@ -34,6 +34,7 @@ class LevelFabric:
         """Keep the levels, innermost first, and the groups that send all to all."""
         self.levels, self.exchanging = tuple(levels), dict(exchanging)
         self._levels_of_node = levels_of_node
+        self.seats: tuple[int, ...] = ()
         self.sizes = tuple(level.size for level in self.levels)
         below = ("gpu", *(level.name for level in self.levels))
         self.link_names = tuple(

@@ -50,6 +50,7 @@ class RoutedFabric:
         self.kinds, self.sizes, self.outer = tuple(kinds), sizes, tuple(outer)
         self._levels_inside = len(sizes) - len(self.outer)
         self.gpus_per_host = math.prod(sizes[: self._levels_inside])
+        self.seats = (self.gpus_per_host,) * len(self.kinds)
         host = Level(name="host", size=self.gpus_per_host, gb_s=1, latency_us=0)
         self._tree = LevelFabric([host, *self.outer])
         names = [name for kind in self.kinds for name in kind.link_names]
