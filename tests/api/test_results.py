@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any, Protocol, Self
@@ -101,6 +102,50 @@ def test_other_json_is_refused(name: str, text: str) -> None:
         type(result(name)).from_json(text)
 
 
+def broken(data: Any, places: int) -> Iterator[str]:
+    """Yield JSON texts of data with a value left out, or another in its place."""
+    paths: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in [*entries]:
+            paths.append((value, key))
+            if isinstance(inner, dict | list):
+                walk(inner)
+
+    walk(data)
+    fewer = paths[:: max(1, len(paths) // places)] if places else paths
+    top = [(data, key) for key in data]
+    for parent, key in [*top, *fewer]:
+        kept = parent[key]
+        if isinstance(parent, dict):
+            del parent[key]
+            yield json.dumps(data)
+        others: tuple[Any, ...] = (None, "x", -1, [], {})
+        for other in others:
+            parent[key] = other
+            yield json.dumps(data)
+        parent[key] = kept
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_broken_json_is_read_or_refused(name: str) -> None:
+    """No field that is left out, and no other value, ends in an error of pydantic."""
+    own = type(result(name))
+    for text in broken(json.loads(result(name).to_json()), 60):
+        with contextlib.suppress(mw.SpecError):
+            assert own.from_json(text).to_dict()
+
+
+@pytest.mark.parametrize("name", ["solved", "served"])
+def test_a_part_of_a_plan_is_refused(name: str) -> None:
+    data = result(name).to_dict()
+    for field in ("plan", "time", "memory", "bound_s", "gap", "solver"):
+        text = json.dumps({key: own for key, own in data.items() if key != field})
+        with pytest.raises(mw.SpecError, match=f"{field} is missing beside"):
+            type(result(name)).from_json(text)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_notebooks_show_a_table(name: str) -> None:
     shown = Text(result(name)._repr_html_())
@@ -127,6 +172,9 @@ def test_a_search_is_read_back() -> None:
     assert again.to_dict() == found.to_dict() == json.loads(found.to_json())
     assert again.rows == found.rows
     assert again.errors == found.errors
+    for text in broken(found.to_dict(), 60):
+        with contextlib.suppress(mw.SpecError):
+            assert mw.SearchResult.from_json(text).to_dict()
     assert again._repr_html_() == found._repr_html_()
     assert Text(found._repr_html_()).text[:3] == [
         "search", "cases", f"{found.counts['optimal']} optimal, 1 infeasible",

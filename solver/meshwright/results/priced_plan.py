@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.results.html_table import Rows
-from meshwright.spec.base import SpecModel
+from meshwright.spec.base import NOT_EMPTY, SpecModel
 
 
 class LinkLoad(SpecModel):
@@ -47,7 +49,7 @@ class PricedPlan(SpecModel):
     step_s: float
     time_parts: dict[str, float]
     schedule_s: float = Field(description="Step time by the schedule's task graph.")
-    stages: tuple[StageMemory, ...]
+    stages: Annotated[tuple[StageMemory, ...], NOT_EMPTY]
     links: tuple[LinkLoad, ...] = Field(description="The most loaded link, by phase.")
     all_links: tuple[LinkLoad, ...]
     link_utilisation: float = Field(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from meshwright.plans.plan import Plan
 from meshwright.results.framework_limits import FrameworkLimits
@@ -22,7 +22,7 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.priced_plan import LinkLoad, PricedPlan
 from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
-from meshwright.results.result import Status
+from meshwright.results.result import Status, require_all_or_none
 from meshwright.results.simplicity import Simplicity
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
@@ -109,6 +109,11 @@ class PrintedOutcome(SpecModel):
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> Self:
+        require_all_or_none(self, (*PLAN_FIELDS, "bound_s", "gap", "solver"))
+        return self
 
 
 PLAN_FIELDS = tuple(PrintedPlan.model_fields)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
-from meshwright.spec.base import SpecModel
+from meshwright.spec.base import NOT_EMPTY, SpecModel
 
 
 class PrintedMemory(SpecModel):
@@ -17,7 +17,7 @@ class PrintedMemory(SpecModel):
     peak_gib: float = Field(description="Of the fullest GPU.")
     capacity_gib: float = Field(description="What a plan may use of a GPU.")
     fit_probability: float = Field(description="How likely the plan fits.")
-    stages: tuple[StageMemory, ...]
+    stages: Annotated[tuple[StageMemory, ...], NOT_EMPTY]
 
 
 class PrintedTime(SpecModel):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Certificate, NearMiss
 from meshwright.results.printed_outcome import PrintedCertificate
 from meshwright.results.printed_plan import PrintedMemory
-from meshwright.results.result import Status
+from meshwright.results.result import Status, require_all_or_none
 from meshwright.results.serving import (
     DegreeChoice,
     KindCrossover,
@@ -68,6 +68,12 @@ class PrintedServing(SpecModel):
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> Self:
+        names = ("plan", *RATES, "time", "memory", "bound_s", "gap", "solver")
+        require_all_or_none(self, names)
+        return self
 
 
 def printed_serving(outcome: ServingOutcome) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.result import Result, Status, read_json
-from meshwright.spec.base import Count, SpecModel
+from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
 
@@ -56,7 +56,7 @@ class PricedServing(SpecModel):
     bubble: float = Field(description="Share of a round in which stages wait.")
     ttft_parts: dict[str, float]
     tpot_parts: dict[str, float]
-    stages: tuple[StageMemory, ...]
+    stages: Annotated[tuple[StageMemory, ...], NOT_EMPTY]
 
     @property
     def peak_gib(self) -> float:
