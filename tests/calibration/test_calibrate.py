@@ -42,6 +42,35 @@ def test_runs_that_nothing_explains_leave_a_wide_band_and_are_doubted() -> None:
     assert "Hardly to be believed" in sections_as_text(calibration_sections(found))
 
 
+MILLISECONDS = """\
+- {id: a, source_id: ours, spec: llama2-13b-8xa100, plan: 'tp=4,pp=1,zero=1',
+   measured: {step_time_s: 16000}}
+- {id: b, source_id: ours, spec: llama2-13b-8xa100, plan: 'tp=8,pp=1,zero=1',
+   measured: {step_time_s: 19300}}
+"""
+
+
+def test_milliseconds_for_seconds_are_refused(tmp_path: Path) -> None:
+    runs, profile = tmp_path / "runs.yaml", tmp_path / "profile.yaml"
+    runs.write_text(MILLISECONDS)
+    words = ("calibrate", str(runs), "-o", str(profile))
+    refused = run(*words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "times (in seconds) those that ran? --force" in refused.stderr
+    assert not profile.exists()
+    forced = run(*words, "--force")
+    assert forced.code == 0
+    assert "Hardly to be believed" in forced.stdout
+    assert profile.exists()
+    seconds = MILLISECONDS.replace("16000", "16").replace("19300", "19.3")
+    runs.write_text(seconds)
+    assert run(*words).code == 0
+    runs.write_text(seconds.replace("19.3", "19.3, peak_memory_gb: 60000"))
+    refused = run(*words)
+    assert refused.code == 2
+    assert "b: peak_memory_gb: 60000 is more than a a100" in refused.stderr
+
+
 def test_a_template_that_is_not_filled_in_is_refused(tmp_path: Path) -> None:
     runs, profile = tmp_path / "runs.yaml", tmp_path / "profile.yaml"
     assert run("calibrate", "--template", "-o", str(runs)).code == 0

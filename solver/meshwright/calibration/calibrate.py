@@ -48,6 +48,8 @@ class Calibration:
     unpriced: tuple[tuple[Run, str], ...]
     has_times: bool
     """Whether some run has a step time; without one no efficiency is fitted."""
+    over_full: tuple[Priced, ...] = ()
+    """Runs whose peak is above the memory of their GPU."""
 
 
 def calibrate(
@@ -79,7 +81,17 @@ def calibrate(
         bands=bands,
         unpriced=tuple(unpriced),
         has_times=any(one.run.step_s for one in sound),
+        over_full=tuple(one for one in sound if _is_over_full(one)),
     )
+
+
+UNITS_APART = 1.1
+"""Peaks in GB are so much above those in GiB, at most."""
+
+
+def _is_over_full(one: Priced) -> bool:
+    peak_gib = one.run.measured.peak_memory_gb or 0.0
+    return peak_gib > UNITS_APART * one.spec.cluster.topology.gpu.memory_gib
 
 
 def _by_framework(runs: Sequence[Priced]) -> list[tuple[str, list[Priced]]]:

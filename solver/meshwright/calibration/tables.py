@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from meshwright.calibration.calibrate import NINE_IN_TEN, Bands, Calibration
 from meshwright.calibration.code_base import CodeBase
+from meshwright.escape import printable
 from meshwright.evidence.tables import profile_sections
 from meshwright.frameworks.base.switches import Setting
 from meshwright.report.tables import Lines, Section, Table
@@ -28,16 +29,16 @@ def calibration_sections(found: Calibration) -> list[Section]:
         parts.append(Lines(f"Likely settings of {name}", tuple(_settings(own))))
     if found.bands:
         parts.append(_band_table(found.bands))
-    if astray := tuple(_astray(found.bands)):
-        parts.append(Lines("Hardly to be believed", astray))
+    if told := tuple(doubts(found)):
+        parts.append(Lines("Hardly to be believed", told))
     if found.has_times:
         parts += profile_sections(found.profile)
     else:
-        told = "No run has a step time: efficiencies stay as they were."
-        parts.append(Lines("Step times", (told,)))
+        none = "No run has a step time: efficiencies stay as they were."
+        parts.append(Lines("Step times", (none,)))
     if unpriced := len(found.unpriced):
-        told = f"{unpriced} runs; `meshwright evidence` lists them with the reason."
-        parts.append(Lines("Not priced", (told,)))
+        left = f"{unpriced} runs; `meshwright evidence` lists them with the reason."
+        parts.append(Lines("Not priced", (left,)))
     return parts
 
 
@@ -108,13 +109,20 @@ def _band_table(bands: tuple[Bands, ...]) -> Table:
     )
 
 
-def _astray(bands: tuple[Bands, ...]) -> Iterator[str]:
+def doubts(found: Calibration) -> Iterator[str]:
     """Yield what is to be said of runs that no calibration explains."""
-    for own in bands:
+    for one in found.over_full:
+        gpu, peak = one.spec.cluster.topology.gpu, one.run.measured.peak_memory_gb
+        yield (
+            f"{printable(one.run.id)}: peak_memory_gb: {peak:g} is more than a "
+            f"{gpu.name} has, {gpu.memory_gib:g}: is it in GiB?"
+        )
+    for own in found.bands:
         if own.step_after > ASTRAY:
             yield (
                 f"{own.framework}: runs are {math.expm1(own.step_after):.0%} off after "
-                "calibration: are model, batch, GPUs and times those that ran?"
+                "calibration: are model, batch, GPUs and times (in seconds) those "
+                "that ran?"
             )
 
 

@@ -49,6 +49,10 @@ def calibrate(
     template: Annotated[
         bool, typer.Option("--template", help="Write a commented file of runs instead.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Write the profile of runs nothing explains too."),
+    ] = False,
     profile: ProfileOption = DEFAULT_PROFILE,
 ) -> None:
     """Find switches and efficiencies of your cluster in a few runs."""
@@ -63,7 +67,7 @@ def calibrate(
     import yaml
 
     from meshwright.calibration.calibrate import calibrate as calibrated
-    from meshwright.calibration.tables import calibration_sections
+    from meshwright.calibration.tables import calibration_sections, doubts
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.read_runs import read_runs
@@ -77,6 +81,10 @@ def calibrate(
         found = calibrated(read, load_profile(profile), progress.say)
     if not found.code_bases:
         raise SpecError(f"{printable(str(runs))}: no run can be priced")
+    doubted = [*doubts(found)]
+    if doubted and not force:
+        told = f"{doubted[0]} --force writes the profile all the same"
+        raise SpecError(f"{printable(str(runs))}: {told}")
     data = found.profile.model_dump(mode="json", exclude_none=True)
     write(yaml.safe_dump(data, sort_keys=False), output)
     sections = calibration_sections(found)
