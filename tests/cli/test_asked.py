@@ -124,6 +124,55 @@ def test_init_writes_a_spec_that_loads(folder: Path) -> None:
     assert "is there already" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ("\n" * 9, "Model (a name such as llama3-8b, or a config.json): missing"),
+        (".\n" * 9, "'.': is a folder"),
+        ("llama3-8b\n" + "\n" * 9, "Machine or topology (a name such as dgx-h100"),
+        ("llama3-8b\nno-such\n", "'no-such' is neither a file nor a bundled name"),
+        ("llama3-8b\nconfig.json\n", "config.json: of no known kind"),
+        ("llama3-8b\ntopo.txt\n1\n\n\n", "Its GPU (a name such as h100-sxm-80gb)"),
+        ("llama3-8b\ntopo.txt\n1\nh9000\n", "'h9000' is neither a file nor a"),
+        ("broken.json\ndgx-h100\n\n\n\n", "broken.json"),
+        ("llama3-8b\ndgx-h100\n0\n", "'0': expected a whole number above 0"),
+        ("llama3-8b\ndgx-h100\n4\nmegatron\n4096\n", "expected two whole numbers"),
+        ("", "missing; no spec was written"),
+    ],
+)
+def test_init_writes_nothing_that_does_not_load(
+    answers: str, told: str, folder: Path
+) -> None:
+    (folder / "broken.json").write_text("{}")
+    result = run("init", "-o", "new.yaml", stdin=answers)
+    assert (result.code, result.stdout) == (2, "")
+    assert told in result.stderr
+    assert not (folder / "new.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("machine", "precision"), [("dgx-1v", "fp16"), ("dgx-h100", "bf16")]
+)
+def test_init_takes_a_precision_that_the_gpu_has(
+    machine: str, precision: str, folder: Path
+) -> None:
+    answers = f"llama3-8b\n\n{machine}\n\n\n\n"
+    result = run("init", "-o", "below/new.yaml", stdin=answers)
+    assert result.code == 0, result.stderr
+    assert "expected an answer" in result.stderr
+    spec = load_spec("below/new.yaml")
+    assert spec.training.precision == precision
+
+
+def test_init_asks_for_the_machines_that_a_file_joins(folder: Path) -> None:
+    (folder / "a: b.json").write_text(json.dumps(CONFIG))
+    answers = "a: b.json\ntree.conf\n\ndgx-a100\n\n\n"
+    result = run("init", "-o", "new.yaml", stdin=answers)
+    assert result.code == 0, result.stderr
+    spec = load_spec("new.yaml")
+    assert (spec.cluster.gpus, spec.model.d_model) == (32, 512)
+
+
 def test_the_shell_asks_in_one_line(folder: Path) -> None:
     words = ["--model", "config.json", "--cluster", "-", "--gpu", "a100-80gb"]
     words += ["--framework", "torchtitan", "--seq-len", "512", "--batch", "8"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,9 +15,22 @@ from meshwright.cli.options import check_writable, tell, write
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
+if TYPE_CHECKING:
+    from meshwright.loading.asked import Asked
+    from meshwright.spec.cluster import Cluster
+
 T = TypeVar("T")
 
 MOST_TRIES = 5
+
+USUAL = ("bf16", "fp16", "tf32", "fp32", "fp8")
+"""Precisions, those first that are written where the GPU has a peak for them."""
+
+OPEN = {
+    "gpu": "Its GPU (a name such as h100-sxm-80gb)",
+    "machine": "The machines that it joins (a name such as dgx-h100)",
+}
+"""By option, the question on what a file of a cluster may leave open."""
 
 TEXT = """\
 # What is trained: a bundled name, a name of the hub, or a config.json.
@@ -27,7 +42,7 @@ framework: {framework}
 training:
   seq_len: {seq_len}  # tokens
   global_batch: {batch}  # sequences per step
-  precision: bf16  # or fp8, fp16, tf32, fp32, or a list to choose from
+  precision: {precision}  # or {others}or a list to choose from
 # What is already decided, and what plans must keep; see meshwright schema spec.
 # pins: {{tp: 8, zero: 1}}
 # limits: {{oom_risk: 0.01}}
@@ -43,34 +58,94 @@ def init(
     check_writable(output)
     if output.exists():
         raise SpecError(f"--output {output}: is there already; name another file")
-    from meshwright.loading.asked import Asked, cluster_of
+    from meshwright.loading.load import cluster_of_fields, load_question
     from meshwright.loading.saved_question import in_one_line, seen_from
     from meshwright.spec.framework_names import framework_names
     from meshwright.spec.spec import Spec
 
     model = _asked("Model (a name such as llama3-8b, or a config.json)", _model)
-    place = _asked("Machine or topology (a name such as dgx-h100, or a file)", str)
-    count = _asked("How many of them", _whole, "1")
-    gpu = None
-    try:
-        cluster = cluster_of(Asked(cluster=place, count=count))
-    except SpecError as error:
-        if not str(error).startswith("--gpu"):
-            raise
-        gpu = _asked("Its GPU (a name such as h100-sxm-80gb)", str)
-        cluster = cluster_of(Asked(cluster=place, count=count, gpu=gpu))
+    fields = _asked_cluster()
+    precision, *others = _precisions(cluster_of_fields(fields))
     names, usual = framework_names(), Spec.model_fields["framework"].default
     framework = _asked(f"Framework ({', '.join(names)})", _one_of(names), usual)
     lengths = _asked("Tokens per sequence, and sequences per step", _pair, "4096 256")
-    text = TEXT.format(
-        model=seen_from(output, model),
-        cluster=in_one_line(output, cluster),
-        framework=framework,
-        seq_len=lengths[0],
-        batch=lengths[1],
-    )
-    write(text, output)
+
+    def text_at(path: Path) -> str:
+        return TEXT.format(
+            model=_scalar(seen_from(path, model)),
+            cluster=in_one_line(path, fields),
+            framework=framework,
+            seq_len=lengths[0],
+            batch=lengths[1],
+            precision=precision,
+            others="".join(f"{name}, " for name in others),
+        )
+
+    load_question(text_at(Path("spec.yaml")))
+    write(text_at(output), output)
     tell([f"wrote {output}; next: meshwright solve {output}"])
+
+
+def _asked_cluster() -> dict[str, Any]:
+    """Return the section `cluster` of a spec, asked for part by part."""
+    from meshwright.loading.asked import Asked, cluster_of
+
+    place = _asked("Machine or topology (a name such as dgx-h100, or a file)", _place)
+    asked = Asked(cluster=place, count=_asked("How many of them", _whole, "1"))
+    for option, question in OPEN.items():
+        if _is_missing(asked, option):
+            asked = _asked(question, partial(_with, asked, option))
+    return cluster_of(asked)
+
+
+def _place(name: str) -> str:
+    """Return the name of a cluster, whose file may leave a part open."""
+    from meshwright.loading.asked import Asked
+
+    asked = Asked(cluster=name)
+    if not any(_is_missing(asked, option) for option in OPEN):
+        _with(asked, "cluster", name)
+    return name
+
+
+def _is_missing(asked: Asked, option: str) -> bool:
+    """Return whether the file of a cluster leaves a part open."""
+    from meshwright.loading.asked import cluster_of
+
+    try:
+        cluster_of(asked)
+    except SpecError as error:
+        return str(error).startswith(f"--{option}: missing")
+    return False
+
+
+def _with(asked: Asked, option: str, name: str) -> Asked:
+    """Return what is asked with one part more.
+
+    Raises:
+        SpecError: the cluster is none, or a part is still missing.
+    """
+    from meshwright.loading.asked import cluster_of
+    from meshwright.loading.load import cluster_of_fields
+
+    more = replace(asked, **{option: name})  # type: ignore[arg-type]
+    cluster_of_fields(cluster_of(more))
+    return more
+
+
+def _precisions(cluster: Cluster) -> list[str]:
+    """Return the precisions that all GPUs have, the usual one first."""
+    gpus = [part.topology.gpu for part in cluster.parts] or [cluster.topology.gpu]
+    known = [gpu.peak_tflops.known for gpu in gpus]
+    return [name for name in USUAL if all(name in own for own in known)]
+
+
+def _scalar(text: str) -> str:
+    """Return text as YAML writes it inside a line."""
+    import yaml
+
+    written = yaml.safe_dump(text, width=float("inf"), allow_unicode=True)
+    return str(written).removesuffix("\n").removesuffix("\n...")
 
 
 def _asked(question: str, read: Callable[[str], T], usual: str | None = None) -> T:
@@ -85,16 +160,18 @@ def _asked(question: str, read: Callable[[str], T], usual: str | None = None) ->
         if not (answer := sys.stdin.readline()):
             break
         try:
-            return read(answer.strip() or usual or "")
+            if not (given := answer.strip() or usual):
+                raise ValueError("expected an answer")
+            return read(given)
         except (SpecError, ValueError) as error:
             print(printable(str(error)), file=sys.stderr)
-    raise SpecError(f"{question}: no answer")
+    raise SpecError(f"{question}: missing; no spec was written")
 
 
 def _model(name: str) -> str:
     from meshwright.catalog import MODELS, locate
 
-    if not Path(name).exists():
+    if not Path(name).is_file():
         locate(MODELS, name, Path())
     return name
 

@@ -229,6 +229,21 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     require_mapping(document, (), "a spec with a cluster, or a topology")
     if "cluster" not in document.data:
         document = document.below(("cluster", "topology"))
+    return _cluster_of(document, notes)
+
+
+def cluster_of_fields(fields: Mapping[str, Any]) -> Cluster:
+    """Return the cluster whose section of a spec has these fields.
+
+    Raises:
+        SpecError: names the field, its value and what is accepted.
+    """
+    document = Document({"cluster": {**fields}}, {(): Where("command line")})
+    return _cluster_of(document, None)
+
+
+def _cluster_of(document: Document, notes: list[str] | None) -> Cluster:
+    """Return the cluster of a document, once its names are resolved."""
     assumed = _resolve_cluster(document)
     if notes is not None:
         notes += assumed
