@@ -45,9 +45,12 @@ The way through the house, each room importing only those above it:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # That of `typing`, which takes longer to import than the rest.
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from meshwright.api.compare import compare as compare
     from meshwright.api.explain import explain as explain
     from meshwright.api.export import export as export

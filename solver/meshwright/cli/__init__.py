@@ -6,6 +6,7 @@ needed, so that help and errors answer at once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -32,7 +33,8 @@ from meshwright.cli import (
     ui,
 )
 from meshwright.cli.error_messages import complain, complain_of_a_fault
-from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS
+from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS, UNREAD
+from meshwright.cli.streams import OUT_OF_OUR_HANDS, leave_unwritten, open_closed
 from meshwright.cli.usage_errors import Commands
 from meshwright.errors import InternalError, MeshwrightError
 
@@ -102,16 +104,35 @@ def _as_typer_asks() -> None:
         os.environ[COMPLETION] = f"{instruction}_{shell}"
 
 
-def main() -> None:
-    """Run the command line; errors become one message and an exit code."""
-    _as_typer_asks()
+def _run() -> None:
+    """Run the command line, and write out all that it has printed."""
     try:
         app()
+    finally:
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Run the command line; errors become one message and an exit code."""
+    open_closed()
+    _as_typer_asks()
+    try:
+        _run()
     except InternalError as error:
         complain_of_a_fault(error)
         sys.exit(FAULT)
     except MeshwrightError as error:
         complain(f"error: {error}")
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        if error.errno not in OUT_OF_OUR_HANDS:
+            complain_of_a_fault(error)
+            sys.exit(FAULT)
+        leave_unwritten()
+        if error.errno == errno.EPIPE:  # Nobody reads on, as behind `| head`.
+            sys.exit(UNREAD)
+        reason = (error.strerror or "cannot be written").lower()
+        complain(f"error: {error.filename or 'standard output'}: {reason}")
         sys.exit(BAD_INPUT)
     except Exception as error:
         # Whatever it is, nobody has foreseen it.

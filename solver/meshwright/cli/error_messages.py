@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
 import sys
@@ -22,8 +23,12 @@ MOST_CHARACTERS = 4_000
 
 
 def complain(text: str) -> None:
-    """Print a message, cut to a screen, with invisible characters escaped."""
-    print(a_screen_of(printable_lines(text)), file=sys.stderr)
+    """Print a message, cut to a screen, with invisible characters escaped.
+
+    Where stderr cannot be written either, the exit code is all that is told.
+    """
+    with contextlib.suppress(OSError):
+        print(a_screen_of(printable_lines(text)), file=sys.stderr)
 
 
 def a_screen_of(text: str) -> str:
@@ -42,11 +47,12 @@ def complain_of_a_fault(error: Exception) -> None:
     complain(f"internal error: {type(error).__name__}: {error} ({where})")
     circumstances = _circumstances()
     path = _written("".join(traceback.format_exception(error)) + circumstances + "\n")
-    print(
-        "This is a fault of Meshwright's, not of what it was given. Please report it "
-        f"with the spec,\nthe traceback in {path}, and this:\n{circumstances}",
-        file=sys.stderr,
-    )
+    with contextlib.suppress(OSError):
+        print(
+            "This is a fault of Meshwright's, not of what it was given. Please report "
+            f"it with the spec,\nthe traceback in {path}, and this:\n{circumstances}",
+            file=sys.stderr,
+        )
 
 
 def _circumstances() -> str:

@@ -18,6 +18,9 @@ FAULT = 4
 KILLED = 130
 """A second Ctrl-C; 128 + SIGINT, as shells have it."""
 
+UNREAD = 1
+"""What is printed goes into a closed pipe; click has it too."""
+
 OF_STATUS = {
     "optimal": FOUND,
     "feasible": FOUND,
