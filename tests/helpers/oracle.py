@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from meshwright.cost.price import Prices, price
 from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import total
-from meshwright.plans.rule import holding
+from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons
 from meshwright.plans.split import Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
@@ -44,6 +45,8 @@ NAMES = (
     "offload", "precision", "vpp", "ep", "mesh",
 )  # fmt: skip
 
+AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+
 
 @dataclass(frozen=True)
 class Best:
@@ -58,9 +61,7 @@ def brute_force(spec: Spec) -> Best:
     """Return the least step time over every plan; infinite if none fits."""
     job = make_job(spec)
     meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
-    rows = _every_row(spec, meshes)
-    rules = [*degree_rules(spec), *plan_rules(spec)]
-    rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    rows = every_row(spec, meshes, [*degree_rules(spec), *plan_rules(spec)])
     best = Best(math.inf, 0, 0)
     for order in _orders(job):
         own = _best_in_order(job, meshes, rows, order, best.step_s)
@@ -133,9 +134,7 @@ def every_split(spec: Spec, most_s: float = math.inf) -> Iterator[Splits]:
     """Yield every skeleton on a tree, with its splits that take no longer."""
     job = make_job(spec)
     meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
-    rows = _every_row(spec, meshes)
-    rules = [*degree_rules(spec), *plan_rules(spec)]
-    rows = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+    rows = every_row(spec, meshes, [*degree_rules(spec), *plan_rules(spec)])
     paths = price_groups(job.fabric, meshes[rows.mesh], rows.ep)
     rows = rows.on_meshes(paths, rows.mesh)
     rows = rows.take(np.flatnonzero(holding(mesh_rules(spec, meshes), spec, rows)))
@@ -222,50 +221,63 @@ def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
         yield list(zip(*factors, strict=True))
 
 
-def _every_row(spec: Spec, meshes: Ints) -> Skeletons:
-    found: list[tuple[int, ...]] = []
-    experts = spec.model.moe.n_experts if spec.model.moe else 1
-    offloads = range(4 if spec.cluster.topology.host else 1)
-    precisions = [PRECISIONS.index(p) for p in spec.training.precisions]
-    modes = _recomputation(spec)
+def every_row(spec: Spec, meshes: Ints, rules: Sequence[Rule]) -> Skeletons:
+    """Return every row on every mesh that keeps some rules, which know no meshes."""
+    found: dict[tuple[int, ...], Skeletons] = {}
+    tables = []
     for index, mesh in enumerate(meshes):
-        tp, cp, dp_shard, dp_replicate, pp = (int(np.prod(axis)) for axis in mesh)
-        dp = dp_shard * dp_replicate
-        # Experts are shared out among the ranks of a stage that ZeRO does not tell
-        # apart: all of them, or those of one replica of the shards.
-        spread = tp * cp * (dp if dp_shard == 1 else dp_shard)
-        eps = [n for n in range(1, experts + 1) if experts % n + spread % n == 0]
-        vpps = [v for v in range(1, spec.model.n_layers + 1) if pp > 1 or v == 1]
+        degrees = tuple(int(np.prod(axis)) for axis in mesh)
+        if degrees not in found:
+            rows = _rows_of(spec, degrees)
+            found[degrees] = rows.take(np.flatnonzero(holding(rules, spec, rows)))
+        own = found[degrees]
+        tables.append(replace(own, mesh=np.full(len(own), index)))
+    return Skeletons.joined(tables)
+
+
+def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
+    """Return every row of some degrees, legal or not; on no mesh yet."""
+    tp, cp, dp_shard, dp_replicate, pp = degrees
+    dp = dp_shard * dp_replicate
+    experts = spec.model.moe.n_experts if spec.model.moe else 1
+    # Experts are shared out among the ranks of a stage that ZeRO does not tell apart:
+    # all of them, or those of one replica of the shards.
+    spread = tp * cp * (dp if dp_shard == 1 else dp_shard)
+    vpps = [v for v in range(1, spec.model.n_layers + 1) if pp > 1 or v == 1]
+    batch = spec.training.global_batch
+    modes = np.array(_recomputation(spec))
+    choices: dict[str, Sequence[int]] = {
+        "micro_batch": [n for n in range(1, batch + 1) if batch % (dp * n) == 0],
         # ZeRO shards what the data or the sequence is split over, or one GPU's whole.
-        zeros = range(1, 4) if dp_shard > 1 else range(4 if dp == 1 else 1)
-        for micro_batch in range(1, spec.training.global_batch + 1):
-            if spec.training.global_batch % (dp * micro_batch):
-                continue
-            count = spec.training.global_batch // (dp * micro_batch)
-            for (
-                zero,
-                (mode, modules, segment),
-                sp,
-                schedule,
-                offload,
-                precision,
-                vpp,
-                ep,
-            ) in itertools.product(
-                zeros, modes, range(2), range(3), offloads, precisions, vpps, eps
-            ):
-                # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
-                is_even = _has_chunks(spec, pp, vpp) and schedule == 0
-                if sp < tp and (schedule == 0 or pp > 1) and (vpp == 1 or is_even):
-                    degrees = (tp, cp, dp_shard, dp_replicate, pp, micro_batch, count)
-                    again = (mode, modules, segment)
-                    own = (zero, *again, schedule, offload, precision, vpp, ep)
-                    found.append((*degrees, *own, index, sp))
-    columns = np.array(found, dtype=np.int64).reshape(-1, len(NAMES) + 1).T
+        "zero": range(1, 4) if dp_shard > 1 else range(4 if dp == 1 else 1),
+        "mode": range(len(modes)),
+        "sp": range(2),
+        "schedule": range(3),
+        "offload": range(4 if spec.cluster.topology.host else 1),
+        "precision": [PRECISIONS.index(p) for p in spec.training.precisions],
+        "vpp": vpps,
+        "ep": [n for n in range(1, experts + 1) if experts % n + spread % n == 0],
+    }
+    values = (np.array(own, np.int64) for own in choices.values())
+    every = np.meshgrid(*values, indexing="ij")
+    row = dict(zip(choices, (own.ravel() for own in every), strict=True))
+    # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
+    is_even = np.isin(row["vpp"], [v for v in vpps if _has_chunks(spec, pp, v)])
+    kept = (row["sp"] < tp) & ((row["schedule"] == 0) | (pp > 1))
+    kept &= (row["vpp"] == 1) | is_even & (row["schedule"] == 0)
+    count = int(kept.sum())
+    columns: dict[str, Any] = {name: column[kept] for name, column in row.items()}
+    columns |= zip(AXES, (np.full(count, own) for own in degrees), strict=True)
+    again = modes[columns.pop("mode")].T
     return Skeletons(
-        **dict(zip(NAMES, columns[:-1], strict=True)),
-        sequence_parallel=columns[-1].astype(bool),
-        paths=free_paths(len(found), 8),
+        sequence_parallel=columns.pop("sp").astype(bool),
+        microbatches=batch // (dp * columns["micro_batch"]),
+        recompute=again[0],
+        recompute_modules=again[1],
+        recompute_segment=again[2],
+        mesh=np.zeros(count, np.int64),
+        paths=free_paths(count, 8),
+        **columns,
     )
 
 

@@ -29,7 +29,7 @@ class Law:
     checks: Callable[[Data, Random], Checks]
     """Of a spec; the random choices that it makes follow from the spec alone."""
     tested: int
-    """Specs in the normal test run."""
+    """Specs that pytest holds it against, all of them."""
     always: tuple[Data, ...] = ()
     """Specs that are looked at in every run."""
 

@@ -57,10 +57,10 @@ def _rows(spec: Spec, names: set[str]) -> Skeletons:
     """Return every row of a spec that keeps its pins and some rules of legality."""
     fabric = make_job(spec).fabric
     meshes = np.array(list(oracle._meshes(fabric.sizes)))
-    rows = oracle._every_row(spec, meshes)
+    pins = [*degree_pins(spec), *plan_pins(spec)]
+    rows = oracle.every_row(spec, meshes, [*pins, *_named(spec, names)])
     rows = rows.on_meshes(price_groups(fabric, meshes[rows.mesh]), rows.mesh)
-    pins = [*degree_pins(spec), *plan_pins(spec), *mesh_rules(spec, meshes)]
-    kept = holding([*pins, *_named(spec, names)], spec, rows)
+    kept = holding(mesh_rules(spec, meshes), spec, rows)
     return rows.take(np.flatnonzero(kept))
 
 

@@ -1,4 +1,4 @@
-"""The solver against brute force, on random small specs."""
+"""The solver against brute force, on random small specs: more of them with `--all`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from meshwright.cost.job import make_job
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
+from tests.helpers.extent import gate
 from tests.helpers.oracle import brute_force
 from tests.helpers.strategies import (
     alternating_specs,
@@ -20,13 +21,15 @@ from tests.helpers.strategies import (
     specs,
 )
 
+EXAMPLES = gate(8, everything=25)
+
 ORACLE = settings(
-    max_examples=25,
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 
-UNPRUNED_S = 5.0
+UNPRUNED_S = gate(1.0, everything=5.0)
 """What CP-SAT gets for a lattice that no bound has thinned out; it may need hours."""
 
 
