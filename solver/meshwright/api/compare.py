@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlansLike, named_pins
 from meshwright.cost.profile import Profile
@@ -24,6 +25,7 @@ Named = Sequence[tuple[str, Pins]]
 NO_LEVEL = "No level joins the two GPUs; --vary takes the path of another number."
 
 
+@checked
 def compare(
     spec: Spec,
     plans: PlansLike = (),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import overload
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.open_question import refuse_beside_open
 from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlanLike, pins_of
@@ -49,6 +50,7 @@ def explain(
 ) -> ServingExplanation: ...
 
 
+@checked
 def explain(
     spec: Spec | ServingSpec | OpenSpec,
     plan: PlanLike | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.open_question import fixed_spec
 from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
@@ -18,6 +19,7 @@ from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 
+@checked
 def export(
     spec: Spec | ServingSpec | OpenSpec,
     plan: Plan | PricedPlan | Outcome | ServingOutcome,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.lattice_map import map_of
 from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
@@ -40,6 +41,7 @@ Named = tuple[str, Plan, str]
 """Name, plan, and what to know of it first."""
 
 
+@checked
 def html_report(
     spec: Spec | ServingSpec,
     answer: Answer | ServingAnswer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import overload
 
+from meshwright.api.arguments import checked
 from meshwright.errors import SpecError
 from meshwright.loading.load import PinList, RuleList, load_question, load_spec
 from meshwright.loading.source import Source
@@ -45,6 +46,7 @@ def load(
 ) -> ServingSpec: ...
 
 
+@checked
 def load(
     source: Source,
     kind: type[Spec] | type[ServingSpec] | None = None,

@@ -12,7 +12,7 @@ from meshwright.errors import SpecError
 from meshwright.loading.plan_text import pins_of_answer
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain
+from meshwright.reading.messages import explain, shown
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question
@@ -36,6 +36,8 @@ def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> P
         return plan
     if isinstance(plan, str):
         return read_asked(plan, spec, notes)
+    if not isinstance(plan, Plan | ServingPlan | Mapping):
+        raise SpecError(f"plan: {shown(plan)}: expected text, a mapping or a Plan")
     fields = _fields(plan)
     try:
         return launched(Pins.model_validate(fields), spec, notes)

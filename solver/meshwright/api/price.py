@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import overload
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.options import read_profile
 from meshwright.check.check import check
 from meshwright.cost.job import Job
@@ -41,6 +42,7 @@ def price(
 ) -> PricedServing: ...
 
 
+@checked
 def price(
     spec: Spec | ServingSpec,
     plan: Plan | ServingPlan,

@@ -9,17 +9,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.options import read_profile
 from meshwright.cost.profile import Profile
+from meshwright.errors import SpecError
 from meshwright.loading.source import Source
 from meshwright.sweeps.run_search import SearchOptions, run_search
 from meshwright.sweeps.search_case import SolveSettings
 from meshwright.sweeps.summary import SearchResult
 from meshwright.sweeps.sweep import Search, read_search
 
+BACKENDS = ("processes", "dask", "ray")
+
 StrPath = str | os.PathLike[str]
 
 
+@checked
 def search(
     sweep: Source | Search,
     *,
@@ -77,6 +82,8 @@ def search(
         >>> found.best["all cases"].status
         'optimal'
     """
+    if backend not in BACKENDS:
+        raise SpecError(f"backend: {backend!r}: expected {', '.join(BACKENDS)}")
     settings = SolveSettings(
         read_profile(profile), seed, time_limit_s, memory_limit_gib
     )

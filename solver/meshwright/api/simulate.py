@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlanLike, pins_of
 from meshwright.api.price import job_of
@@ -24,9 +25,8 @@ class NoPlanError(SpecError):
 JITTER = 0.02
 """Standard deviation of compute times where the spec gives none; an estimate."""
 
-MOST_SAMPLES = 100_000
 
-
+@checked
 def simulate(
     spec: Spec,
     plan: PlanLike | None = None,
@@ -70,8 +70,6 @@ def simulate(
         >>> mw.simulate(spec, "pp=4,tp=2", jitter=0.1).step_s.median > calm.schedule_s
         True
     """
-    if not 1 <= samples <= MOST_SAMPLES:
-        raise SpecError(f"samples: {samples}; accepted: 1 to {MOST_SAMPLES:,}")
     read = read_profile(profile)
     priced = _priced(spec, plan, read, on_progress)
     job = job_of(spec, priced.plan, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
 from meshwright.api.open_question import refuse_beside_open
 from meshwright.api.options import (
     Effort,
@@ -46,6 +47,7 @@ def solve(spec: Spec | OpenSpec, **how: Unpack[Effort]) -> Outcome: ...
 def solve(spec: ServingSpec, **how: Unpack[Effort]) -> ServingOutcome: ...
 
 
+@checked
 def solve(
     spec: Spec | ServingSpec | OpenSpec,
     *,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from meshwright.api.arguments import LARGEST_SEED as LARGEST_SEED
 from meshwright.cli.terminal import screen, without_colour
 from meshwright.errors import SpecError
 from meshwright.escape import printable
@@ -19,9 +20,6 @@ from meshwright.reading.files import is_folder
 
 if TYPE_CHECKING:
     from meshwright.report.tables import Section
-
-LARGEST_SEED = 2**31 - 1
-"""The largest seed that CP-SAT takes."""
 
 
 class Format(StrEnum):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.spec.base import SpecModel
 
@@ -48,8 +49,15 @@ class Export(SpecModel):
     files: tuple[ExportedFile, ...] = Field(description="In no order.")
 
     def __getitem__(self, name: str) -> str:
-        """Return the text of the file of a name."""
-        return next(file.text for file in self.files if file.name == name)
+        """Return the text of the file of a name.
+
+        Raises:
+            SpecError: there is no such file.
+        """
+        texts = {file.name: file.text for file in self.files}
+        if name not in texts:
+            raise SpecError(f"{name!r} is no file of it; there are {', '.join(texts)}")
+        return texts[name]
 
 
 @dataclass(frozen=True)

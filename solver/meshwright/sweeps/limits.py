@@ -35,7 +35,7 @@ def time_limit(limit_s: float | None) -> Iterator[None]:
             if not is_over.is_set():
                 _raise_in(thread, TimeUp)
 
-    timer = threading.Timer(limit_s, stop)
+    timer = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), stop)
     timer.daemon = True
     timer.start()
     try:

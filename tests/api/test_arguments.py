@@ -1,0 +1,135 @@
+"""Every argument of every public function, given what it cannot be."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.api.arguments import LARGEST_SEED, RANGES
+
+SPEC = "gpt-1.3b-2xh100-nvlink"
+SWEEP = {"base": SPEC, "sweep": {"training.seq_len": [2048]}}
+
+BAD: list[Any] = [
+    None, math.nan, -1, 0, 10**30, -(10**30), 1.5, math.inf, True, "x", "", "\0", b"x",
+    [], (), [None], {}, {"x": None}, {"": {"": []}}, object(),
+]  # fmt: skip
+
+
+@cache
+def base() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Return good arguments of every public function, by its name."""
+    spec = mw.load(SPEC, mw.Spec)
+    outcome = mw.solve(spec, by_kind=False, safety=False)
+    assert outcome.best is not None
+    own = {"spec": spec, "plan": outcome.best.plan}
+    quick = {"by_kind": False, "safety": False}
+    return {
+        "load": (mw.load, {"source": SPEC}),
+        "solve": (mw.solve, {"spec": spec, **quick}),
+        "explain": (mw.explain, {"spec": spec, "plan": "tp=1,zero=0"}),
+        "export": (mw.export, own),
+        "compare": (mw.compare, {"spec": spec, "plans": ["tp=1"]}),
+        "search": (mw.search, {"sweep": SWEEP, "workers": 1}),
+        "simulate": (mw.simulate, {**own, "samples": 2}),
+        "price": (mw.price, own),
+        "html_report": (mw.html_report, {"spec": spec, "answer": outcome}),
+    }
+
+
+NAMES = [name for name in mw.__all__ if name[0].islower()]
+
+
+def refusals(name: str, argument: str) -> Iterator[tuple[Any, str]]:
+    """Yield the values that are refused for an argument, and what is said."""
+    function, good = base()[name]
+    for value in BAD:
+        if argument == "plans" and value in ([], (), {}):
+            continue  # Without plans the best of each kind are sought, for seconds.
+        try:
+            function(**{**good, argument: value})
+        except mw.SpecError as error:
+            yield value, str(error)
+
+
+SLOW = ("search", "solve", "compare", "explain")
+"""Functions that work for seconds on the values that they can be given."""
+
+ARGUMENTS = [
+    (name, argument)
+    for name in NAMES
+    for argument in inspect.signature(getattr(mw, name)).parameters
+]
+
+
+def test_every_public_function_is_tried() -> None:
+    assert {*base()} == {*NAMES}
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        pytest.param(*own, marks=[pytest.mark.slow] * (own[0] in SLOW))
+        for own in ARGUMENTS
+    ],
+)
+def test_what_an_argument_cannot_be_is_refused(
+    name: str, argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an error of ours, never by one of the code inside."""
+    monkeypatch.chdir(tmp_path)
+    refused = [*refusals(name, argument)]
+    last, told = refused[-1]
+    assert last is BAD[-1]
+    assert told.startswith(f"{argument}: a object: expected ")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        (
+            "solve",
+            {"seed": -1},
+            f"seed: -1: .* from 0 to {LARGEST_SEED:,}",
+        ),
+        ("solve", {"seed": "1"}, "seed: '1': expected a whole number"),
+        ("solve", {"time_limit_s": math.nan}, "time_limit_s: nan: expected a number"),
+        ("solve", {"spec": SPEC}, f"spec: '{SPEC}': expected Spec or ServingSpec"),
+        ("solve", {"near": math.nan}, "near: nan: expected a share from 0 to"),
+        ("solve", {"on_progress": 1}, "on_progress: 1: expected a function"),
+        ("solve", {"by_kind": 1}, "by_kind: 1: expected True or False or None"),
+        ("explain", {"plan": [1]}, "plan: .*: expected Plan or ServingPlan"),
+        ("load", {"source": None}, "source: nothing: expected text or a path"),
+        ("load", {"pins": [1]}, "pins: .*: expected a mapping or a list of text"),
+        ("load", {"kind": mw.Plan}, "kind: a .*: expected the class Spec"),
+        ("compare", {"plans": {"one": 1}}, "plan: 1: expected text, a mapping or a"),
+        ("simulate", {"samples": 0}, "samples: 0: expected a number from 1 to 100,000"),
+        ("simulate", {"days": math.nan}, "days: nan: expected a number from 0.01"),
+        ("search", {"backend": "spark"}, "backend: 'spark': expected processes"),
+        ("search", {"outputs": [None]}, "outputs: .None.: expected a list of text"),
+    ],
+)
+def test_refusals_name_argument_value_and_what_is_accepted(
+    name: str, given: dict[str, Any], told: str
+) -> None:
+    function, good = base()[name]
+    with pytest.raises(mw.SpecError, match=told):
+        function(**{**good, **given})
+
+
+def test_ranges_are_of_arguments() -> None:
+    assert {*RANGES} <= {argument for _, argument in ARGUMENTS}
+
+
+def test_a_file_that_an_export_lacks_is_named() -> None:
+    spec = mw.load(SPEC, mw.Spec)
+    exported = mw.export(spec, base()["price"][1]["plan"])
+    with pytest.raises(mw.SpecError, match=r"'x' is no file of it; there are laun"):
+        exported["x"]
