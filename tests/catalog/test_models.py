@@ -243,7 +243,7 @@ def test_flops_of_heads_narrower_than_the_model() -> None:
             "with model.parallel_residual; accepted: 1 or 2",
         ),
         ({"alibi": True, "learned_positions": 8}, "accepted: one of them"),
-        ({"embedding_norm": 1}, "valid boolean"),
+        ({"embedding_norm": 1}, "embedding_norm"),
     ],
 )
 def test_fields_that_no_model_has_are_refused(

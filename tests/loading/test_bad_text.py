@@ -35,7 +35,7 @@ TEXTS = {
     "many values": (f"a: [{'1,' * 300_000}]", ":1: expected at most 20,000 values"),
     "huge": ("a: " + "x" * 2_000_000, ": expected at most 1,000,000 bytes"),
     "itself": ("a: 1\nb: &b [*b]", ":2: expected at most 40 levels of nesting"),
-    "unknown alias": ("a: *b", ":1: not valid YAML: found undefined alias"),
+    "unknown alias": ("a: *b", ":1: not valid YAML: "),
     "twice": ("a: 1\na: 2", ":2: a: already given at "),
     "twice below": ("a: {b: 1,\n b: 2}", ":2: a.b: already given at "),
     "list as key": ("? [a]\n: b", ":1: a key is a list or mapping; expected text"),

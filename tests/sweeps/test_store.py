@@ -277,11 +277,11 @@ def altered(tmp_path: Path, *statements: str) -> Path:
 DEEP = "[" * 40_000
 
 ROWS = {
-    "no JSON": ("'{'", "Invalid JSON"),
-    "nothing": ("'null'", "row: nothing: Input should be an object"),
-    "deep": (f"'{DEEP}'", "Invalid JSON"),
-    "bytes": ("x'ff00ff'", "Invalid JSON"),
-    "a number": ("5", "row: 5: Input should be an object"),
+    "no JSON": ("'{'", "row: '{': expected the JSON of a row"),
+    "nothing": ("'null'", "row: nothing: expected the JSON of a row"),
+    "deep": (f"'{DEEP}'", "...: expected the JSON of a row"),
+    "bytes": ("x'ff00ff'", "row: '': expected the JSON of a row"),
+    "a number": ("5", "row: 5: expected the JSON of a row"),
     "other fields": ("'{\"a\": 1}'", "key: "),
     "other key": ("json_set(row, '$.key', 'b')", "key: 'b': expected that of the row"),
     "endless": (

@@ -193,7 +193,9 @@ class Store:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(map(str, first["loc"]))[:60] or "row"
-            problem = f"{field}: {shown(first['input'])}: {first['msg']}"
+            is_other = first["type"] in ("json_invalid", "model_type")
+            told = "expected the JSON of a row" if is_other else first["msg"]
+            problem = f"{field}: {shown(first['input'])}: {told}"
             raise self._bad_row(key, problem) from None
         if row.key != key:
             raise self._bad_row(key, f"key: {shown(row.key)}: expected that of the row")
