@@ -25,7 +25,7 @@ def needed(extras: set[str]) -> list[Requirement]:
     """Return what Meshwright needs on this Python with extras."""
     texts = [
         *PROJECT["dependencies"],
-        *(own for name in extras for own in EXTRAS[name]),
+        *(own for name in sorted(extras) for own in EXTRAS[name]),
     ]
     read = [Requirement(text) for text in texts]
     here = [own for own in read if own.marker is None or own.marker.evaluate()]
