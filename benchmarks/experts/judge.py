@@ -83,8 +83,11 @@ def _over(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1 if predicted and measured else None
 
 
-def judge(own: Configuration) -> Verdict:
-    """Return the verdict on one configuration; fields left open are chosen for it."""
+def judge(own: Configuration, *, is_compared: bool = True) -> Verdict:
+    """Return the verdict on one configuration; fields left open are chosen for it.
+
+    Unless it is compared with what one should run instead, only its plan is judged.
+    """
     told = Verdict(
         id=own.id,
         gpus=own.gpus,
@@ -107,10 +110,11 @@ def judge(own: Configuration) -> Verdict:
     except mw.SpecError as error:
         why = str(error).splitlines()[0].removeprefix("fields: ")
         return told.model_copy(update={"refused_by": why})
-    if outcome.best is not None:
+    if is_compared and outcome.best is not None:
         facts |= _recommended(spec, outcome.best.plan)
-    elif own.measured_step_s and (best := mw.solve(spec, by_kind=False).optimum):
-        facts["optimum_s"] = best.step_s
+    elif is_compared and own.measured_step_s:
+        best = mw.solve(spec, by_kind=False).optimum
+        facts["optimum_s"] = best and best.step_s
     if outcome.best is not None:
         facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
         facts["fit_probability"] = outcome.best.fit_probability

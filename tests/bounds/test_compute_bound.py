@@ -1,4 +1,7 @@
-"""The bound on a step before any lattice is built, against the bounds of families."""
+"""The bound on a step before any lattice is built, against the bounds of families.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import Range
 from meshwright.spec.spec import Spec
+from tests.helpers.extent import gate
 from tests.helpers.strategies import FRAMEWORKS, expert_specs, specs
 from tests.solver.test_brute_force import ORACLE
 
@@ -70,19 +74,19 @@ def assert_below_plans(spec: Spec) -> None:
             assert found.of_rows(to_unplaced_row(best.plan))[0] <= allowed_s
 
 
-@settings(ORACLE, max_examples=40)
+@settings(ORACLE, max_examples=gate(12, everything=40))
 @given(specs())
 def test_no_family_is_below_the_bound(spec: Spec) -> None:
     assert_below_families(spec, "unfitted")
 
 
-@settings(ORACLE, max_examples=15)
+@settings(ORACLE, max_examples=gate(5, everything=15))
 @given(expert_specs())
 def test_no_family_with_experts_is_below_the_bound(spec: Spec) -> None:
     assert_below_families(spec, "unfitted")
 
 
-@settings(ORACLE, max_examples=15)
+@settings(ORACLE, max_examples=gate(5, everything=15))
 @given(expert_specs())
 def test_no_plan_with_leading_layers_is_below_the_bound(spec: Spec) -> None:
     assume(spec.model.leading_layers)

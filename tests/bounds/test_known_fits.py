@@ -1,4 +1,7 @@
-"""What is kept of families is what a fresh look at their skeletons says."""
+"""What is kept of families is what a fresh look at their skeletons says.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,14 @@ from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.loading.load import load_spec
 from meshwright.plans.columns import Ints
 from meshwright.spec.spec import Spec
+from tests.helpers.extent import gate
 from tests.helpers.strategies import expert_specs, finetuning_specs, specs
 
-LAWS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+LAWS = settings(
+    max_examples=gate(12, everything=40),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 ANY_SPEC = st.one_of(specs(), expert_specs(), finetuning_specs(most_layers=6))
 
 

@@ -1,4 +1,7 @@
-"""Bounds over all splits of a row, held against the splits that there are."""
+"""Bounds over all splits of a row, held against the splits that there are.
+
+The gate looks at 100 rows, `--all` at 400.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from meshwright.loading.load import load_question, load_spec
 from meshwright.plans.columns import Ints
 from meshwright.solver import nearest_miss
 from meshwright.spec.spec import Spec
+from tests.helpers.extent import gate
 from tests.helpers.irregular import loaded
 
 SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100", "mixtral-8x7b-64xh100")
@@ -129,6 +133,9 @@ def test_no_split_that_keeps_the_link_limit_is_faster_than_it_must_be(
     assert kept > 10 or share < 0.1
 
 
+ROWS = gate(100, everything=400)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1e-6, 0.5, 1.0, 1.5])
 def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
@@ -137,7 +144,7 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
     spec = load_spec("llama3-70b-128xa100")
     job = make_job(spec)
     costs = scaled_memory(job, build_lattice(job).rows)
-    costs = costs.take(np.random.default_rng(5).choice(len(costs), 400, replace=False))
+    costs = costs.take(np.random.default_rng(5).choice(len(costs), ROWS, replace=False))
     needed = np.array(
         [
             nearest_miss.least_capacity(job, costs.take(np.array([row])))[0]

@@ -1,4 +1,7 @@
-"""What sets the degrees: each of the others against a solve of its own."""
+"""What sets the degrees: each of the others against a solve of its own.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from meshwright.solver.prepared import Prepared, prepare
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
+from tests.helpers.extent import gate
 from tests.helpers.strategies import specs
 
 NAMES = ("llama2-13b-8xa100", "gpt2-xl-2x4090-pcie", "gpt-1.3b-dgx-1v")
@@ -111,7 +115,11 @@ def test_each_degree_takes_what_a_solve_with_it_pinned_takes(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=gate(4, everything=15),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(specs(4))
 def test_so_it_is_on_any_spec(spec: Spec) -> None:
     assume(solve(spec).best is not None)

@@ -1,4 +1,7 @@
-"""Explanations: conflicts conflict, repairs repair, and the first lines answer."""
+"""Explanations: conflicts conflict, repairs repair, and the first lines answer.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
+from tests.helpers.extent import gate
 from tests.helpers.strategies import specs
 
 EXPLAINER = Explainer(Options())
@@ -31,7 +35,11 @@ def explained(name: str, plan: str) -> Explanation:
     return EXPLAINER.plan(mw.load(name, mw.Spec), read_plan(plan))
 
 
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(
+    max_examples=gate(20, everything=60),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @pytest.mark.slow

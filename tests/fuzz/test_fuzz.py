@@ -1,6 +1,8 @@
 """Whatever is fed to a reader, the answer is data or one short error, and soon.
 
 `python -m tests.fuzz --examples 10000` feeds more of the same.
+
+The gate mutates a file 50 times, `--all` 200 times.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from meshwright.reading.yaml_text import parse_yaml
 from tests.fuzz.driver import run, table
 from tests.fuzz.good import IMPORTS
 from tests.fuzz.readers import PLANTED, READERS
+from tests.helpers.extent import gate
 
-EXAMPLES = 200
+EXAMPLES = gate(50, everything=200)
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -2,6 +2,8 @@
 
 All coarse rows of random specs, each with an even and with an uneven split: the law of
 plans, from which that of the optimum follows.
+
+The gate draws fewer random specs than `--all`.
 """
 
 from __future__ import annotations
@@ -26,9 +28,14 @@ from meshwright.plans.split import Split
 from meshwright.solver.pipeline import solve
 from meshwright.spec.plan_fields import SCHEDULES
 from meshwright.spec.spec import Spec
+from tests.helpers.extent import gate
 from tests.helpers.strategies import spec_data
 
-LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+LAWS = settings(
+    max_examples=gate(20, everything=60),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 EXACTLY = 1e-12
 NEARLY = 5e-3
 """Shares of a step that a law may be off by: rounding, and a closed form that is no

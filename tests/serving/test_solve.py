@@ -1,4 +1,7 @@
-"""The best deployment: against brute force, under limits, pins and objectives."""
+"""The best deployment: against brute force, under limits, pins and objectives.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from meshwright.serving.explain import explain_serving
 from meshwright.serving.solve import solve_serving
 from meshwright.solver.options import Options
 from meshwright.spec.pins import Pins
+from tests.helpers.extent import gate
 from tests.helpers.serving_oracle import brute_force
 from tests.helpers.serving_specs import MIB, TINY, questions, serving_spec
 
@@ -26,7 +30,11 @@ def best_of(outcome: ServingOutcome) -> PricedServing:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=gate(20, everything=60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(question=questions())
 def test_the_solver_agrees_with_brute_force(question: dict[str, Any]) -> None:
     least_s = brute_force(serving_spec(**question))

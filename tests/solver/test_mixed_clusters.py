@@ -1,4 +1,7 @@
-"""Clusters of unlike parts: what is chosen, proven, and refused."""
+"""Clusters of unlike parts: what is chosen, proven, and refused.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster_parts import common_topology
 from meshwright.spec.spec import Spec
 from tests.helpers.command import refusal
+from tests.helpers.extent import gate
 from tests.helpers.margin import with_margin
 from tests.helpers.unlike import mixed, part
 
@@ -76,7 +80,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=gate(1, everything=4))
 @given(
     st.sampled_from([(2, 2), (1, 1), (2, 1), (1, 3)]),
     st.sampled_from([1.0, 1.5, 4.0]),

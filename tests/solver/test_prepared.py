@@ -1,4 +1,7 @@
-"""What was prepared for a spec serves the same spec on better hardware."""
+"""What was prepared for a spec serves the same spec on better hardware.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import prepare
 from meshwright.spec.spec import Spec, with_risk
+from tests.helpers.extent import gate
 from tests.helpers.irregular import irregular_specs
 from tests.helpers.strategies import specs
 
@@ -44,14 +48,22 @@ def compare(spec: Spec) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=gate(5, everything=20),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(specs(most_layers=6))
 def test_more_memory_and_faster_links_have_the_same_families(spec: Spec) -> None:
     compare(spec)
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=gate(1, everything=5),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(irregular_specs())
 def test_so_they_have_on_irregular_hosts(spec: Spec) -> None:
     compare(spec)

@@ -1,4 +1,7 @@
-"""What is broken in a cluster: hosts left out, links down or slow, and bad input."""
+"""What is broken in a cluster: hosts left out, links down or slow, and bad input.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric_builder import build_fabric
+from tests.helpers.extent import gate
 from tests.helpers.irregular import GPU, loaded, small_spec
 
 A100 = {"topology": "dgx-a100", "count": 2}
@@ -72,7 +76,7 @@ def step_s(cluster: dict[str, Any]) -> float:
     return outcome.best.step_s
 
 
-@settings(max_examples=6)
+@settings(max_examples=gate(2, everything=6))
 @given(trees)
 def test_any_tree_is_the_same_with_an_override_of_nothing(
     tree: tuple[int, int, float, float],
@@ -85,7 +89,7 @@ def test_any_tree_is_the_same_with_an_override_of_nothing(
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=gate(3, everything=8))
 @given(trees, st.lists(st.floats(0.1, 0.99), min_size=2, max_size=2), st.booleans())
 def test_slower_links_never_make_a_plan_faster(
     tree: tuple[int, int, float, float], shares: list[float], is_rail: bool

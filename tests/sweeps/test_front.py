@@ -1,4 +1,7 @@
-"""Fronts against brute force: over rows, and over every plan of small specs."""
+"""Fronts against brute force: over rows, and over every plan of small specs.
+
+The gate draws fewer random specs than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,16 @@ from meshwright.sweeps.trade_off import (
     trade_off_search,
 )
 from meshwright.sweeps.worker import solve_case
+from tests.helpers.extent import gate
 from tests.helpers.oracle import every_plan
 from tests.helpers.searches import cases, changed
 from tests.helpers.strategies import specs
 
-SOME = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(
+    max_examples=gate(4, everything=15),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 COSTS = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30)
 
