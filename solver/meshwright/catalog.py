@@ -101,27 +101,31 @@ def locate(kind: str, name: str, near: Path) -> Path:
     # os.path answers False for names that no file can have, where Path raises.
     if len(name) <= LONGEST and os.path.isfile(path):
         return path
+    if meant := _meant(kind, name, known):
+        return _file(known, meant)
     is_folder = name and len(name) <= LONGEST and os.path.isdir(path)
-    return _file(known, _meant(kind, name, known, bool(is_folder)))
+    raise SpecError(_refusal(kind, name, _spellings(kind, known), bool(is_folder)))
 
 
-def bundled(kind: str, name: str) -> str:
-    """Return the bundled name that `name` is a spelling of, without a look at files.
+def bundled(kind: str, name: str) -> Path:
+    """Return the bundled file that `name` means, without a look at other files.
 
     Raises:
         SpecError: there is none; the message names the nearest ones.
     """
     known = _known(kind)
-    return name if name in known else _meant(kind, name, known, False)
-
-
-def _meant(kind: str, name: str, known: dict[str, str], is_folder: bool) -> str:
-    """Return the bundled name that `name` is another spelling or an alias of."""
+    if meant := name if name in known else _meant(kind, name, known):
+        return _file(known, meant)
     spellings = _spellings(kind, known)
-    name = _without_cloud(kind, name)
-    if meant := spellings.get(_folded(kind, name[:LONGEST])) or _gpu(kind, name, known):
-        return meant
-    raise SpecError(_refusal(kind, name, spellings, is_folder))
+    near = _near(_folded(kind, Path(name[:LONGEST]).stem[:60]), spellings)
+    raise SpecError(f"{_shown(name)} is no bundled name; {near}")
+
+
+def _meant(kind: str, name: str, known: dict[str, str]) -> str | None:
+    """Return the bundled name that `name` is another spelling or an alias of."""
+    name = _without_cloud(kind, name)[:LONGEST]
+    meant = _spellings(kind, known).get(_folded(kind, name))
+    return meant or _gpu(kind, name, known)
 
 
 def _without_cloud(kind: str, name: str) -> str:
@@ -188,7 +192,7 @@ def _aliases(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -> str:
-    shown = repr(name) if len(name) <= 60 else repr(name[:60]) + "..."
+    shown = _shown(name)
     if is_folder:
         return f"{shown}: is a folder; expected a YAML file"
     if _is_path(kind, name):
@@ -197,6 +201,10 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
     near = _near(_folded(kind, name[:60]), spellings)
     more = " Any model can be given by its config.json." if kind == MODELS else ""
     return f"{shown} is neither a file nor a bundled name; {near}{more}"
+
+
+def _shown(name: str) -> str:
+    return repr(name) if len(name) <= 60 else repr(name[:60]) + "..."
 
 
 def _is_path(kind: str, name: str) -> bool:

@@ -6,7 +6,6 @@ import pytest
 
 import meshwright as mw
 from meshwright.errors import SpecError
-from meshwright.loading.bundled_names import with_bundled_names
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Repair
 from meshwright.ui.edits import Edit, edits_of
@@ -15,7 +14,7 @@ from tests.ui.questions import SMALL, TIGHT, Fields
 
 
 def repair(*edits: str) -> Repair:
-    plan = mw.solve(mw.load(with_bundled_names(SMALL), mw.Spec)).best
+    plan = mw.solve(mw.load(SMALL, mw.Spec)).best
     assert plan is not None
     return Repair(edits=edits, step_s=1.0, plan=Plan.model_validate(plan.plan))
 

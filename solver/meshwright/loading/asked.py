@@ -187,7 +187,7 @@ def gpu_in(text: str) -> str | None:
     for match in _GPU_LINE.finditer(text[:1_000_000]):
         name = next(part for part in match.groups() if part)
         try:
-            found.add(catalog.locate("topologies/gpus", name, Path("/nowhere")).stem)
+            found.add(catalog.bundled(catalog.GPUS, name).stem)
         except SpecError:
             continue
     return found.pop() if len(found) == 1 else None

@@ -7,7 +7,6 @@ a spec may have both. What files leave out is assumed, and each assumption is a 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.imports.registry import kinds
+from meshwright.loading.named_files import Files
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
 from meshwright.spec.gpu import Gpu
@@ -36,7 +36,7 @@ class Source(NamedTuple):
     place: Where
 
 
-def take_sources(document: Document) -> list[Source]:
+def take_sources(document: Document, files: Files) -> list[Source]:
     """Remove the files of other tools from the cluster and return them, machine first.
 
     The fields beside the file of a machine become a topology that lacks its nodes.
@@ -47,7 +47,7 @@ def take_sources(document: Document) -> list[Source]:
     cluster = document.data["cluster"]
     document.stand_ins[CLUSTER] = ("machine", *kinds("machines", "fabrics"))
     inside, above = (
-        [_source(document, kind) for kind in cluster if kind in kinds(folder)]
+        [_source(document, kind, files) for kind in cluster if kind in kinds(folder)]
         for folder in ("machines", "fabrics")
     )
     for group in (inside, above):
@@ -84,15 +84,14 @@ def fill(document: Document, sources: list[Source]) -> list[str]:
     return notes
 
 
-def _source(document: Document, kind: str) -> Source:
+def _source(document: Document, kind: str, files: Files) -> Source:
     field = (*CLUSTER, kind)
     place, name = document.where(field), document.value(field)
     if not isinstance(name, str) or not name:
         raise SpecError(f"{place}: cluster.{kind}: {shown(name)}: expected a file")
-    path = Path(place.file).parent / name
-    # os.path answers False for names that no file can have, where Path raises.
-    if not os.path.isfile(path):
-        raise SpecError(f"{place}: cluster.{kind}: {shown(name)}: no such file")
+    path = files.file(name, Path(place.file).parent)
+    if path is None:
+        raise SpecError(f"{place}: cluster.{kind}: {shown(name)}: {files.no_file}")
     return Source(kind, path, place)
 
 

@@ -11,11 +11,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text_file import read_text
+from meshwright.loading.named_files import Files
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
 from meshwright.spec.base import shortened
@@ -28,7 +28,7 @@ FIELD = "hf_config"
 CONFIG = "config.json"
 
 
-def fill_model(document: Document) -> list[str]:
+def fill_model(document: Document, files: Files) -> list[str]:
     """Replace a config.json that the section `model` names by the fields it stands for.
 
     Returns:
@@ -40,36 +40,30 @@ def fill_model(document: Document) -> list[str]:
     document.stand_ins[MODEL] = (FIELD,)
     value = document.data.get("model")
     if isinstance(value, dict) and FIELD in value:
-        return _fill(document, dict(value))
-    if isinstance(value, str) and (path := _config(document.where(MODEL), value)):
-        return _graft(document, path, {}, {})
+        return _fill(document, dict(value), files)
+    if isinstance(value, str):
+        near = Path(document.where(MODEL).file).parent
+        path, is_sure = _config(value, near, files)
+        if path is not None and (is_sure or detect(read_text(path), "models")):
+            return _graft(document, path, {}, {})
     return []
 
 
-def _config(place: Where, name: str) -> Path | None:
-    """Return the config.json that a name means, None where it names something else."""
-    if len(name) > catalog.LONGEST:
-        return None
-    path = Path(place.file).parent / name
-    # os.path answers False for names that no file can have, where Path raises.
-    if os.path.isdir(path) and os.path.isfile(path / CONFIG):
-        return path / CONFIG
-    if not os.path.isfile(path):
-        return None
-    return path if detect(read_text(path), "models") else None
+def _config(name: str, near: Path, files: Files) -> tuple[Path | None, bool]:
+    """Return the file of a name, and whether it is the config.json of a folder."""
+    inside = files.file(os.path.join(name, CONFIG), near)
+    return inside or files.file(name, near), inside is not None
 
 
-def _fill(document: Document, value: dict[str, Any]) -> list[str]:
+def _fill(document: Document, value: dict[str, Any], files: Files) -> list[str]:
     name, place = value.pop(FIELD), document.where((*MODEL, FIELD))
     if not isinstance(name, str) or not name:
         raise SpecError(f"{place}: model.{FIELD}: {shown(name)}: expected a file")
     if "preset" in value:
         raise SpecError(f"{place}: model.{FIELD}: given beside a preset; keep one")
-    path = Path(place.file).parent / name
-    if os.path.isdir(path):
-        path = path / CONFIG
-    if not os.path.isfile(path):
-        raise SpecError(f"{place}: model.{FIELD}: {shown(name)}: no such file")
+    path, _ = _config(name, Path(place.file).parent, files)
+    if path is None:
+        raise SpecError(f"{place}: model.{FIELD}: {shown(name)}: {files.no_file}")
     places = {p: w for p, w in document.places.items() if p[:1] == MODEL}
     return _graft(document, path, value, places)
 

@@ -13,6 +13,7 @@ from meshwright.errors import SpecError
 from meshwright.loading.both_ways import tell_both_ways
 from meshwright.loading.imported_cluster import fill, take_sources
 from meshwright.loading.imported_model import fill_model
+from meshwright.loading.named_files import USER_FILES, Files
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
 from meshwright.loading.pin_text import add_pin
 from meshwright.loading.presets import (
@@ -51,6 +52,7 @@ def load_spec(
     pins: PinList | None = None,
     notes: list[str] | None = None,
     rules: RuleList = (),
+    files: Files = USER_FILES,
 ) -> Spec:
     """Return the spec that a source holds, with `pins` and `rules` added.
 
@@ -59,11 +61,12 @@ def load_spec(
         pins: Pins to add to those of the spec, as `{"tp": 4}` or as `["tp=4"]`.
         notes: Gets a note on each value that files of other tools leave out.
         rules: Rules to add to those of the spec.
+        files: What names in the spec may mean.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
-    document = read_spec(source, pins, notes, rules)
+    document = read_spec(source, pins, notes, rules, files)
     refuse_inference(document)
     refuse_open(document, FIXED_HERE)
     try:
@@ -90,13 +93,14 @@ def load_question(
     pins: PinList | None = None,
     notes: list[str] | None = None,
     rules: RuleList = (),
+    files: Files = USER_FILES,
 ) -> Question | OpenSpec:
     """Return the spec of training or of serving that a source holds.
 
     Raises:
         SpecError: see `load_spec`; or there are both sections, or neither.
     """
-    document = read_spec(source, pins, notes, rules)
+    document = read_spec(source, pins, notes, rules, files)
     schema = _schema(document)
     if schema is ServingSpec:
         refuse_open(document, FIXED_IN_SERVING)
@@ -134,16 +138,17 @@ def read_spec(
     pins: PinList | None = None,
     notes: list[str] | None = None,
     rules: RuleList = (),
+    files: Files = USER_FILES,
 ) -> Document:
     """Return the data of a spec, every name in it resolved; see `load_spec`."""
-    document = open_source(source, "specs")
+    document = open_source(source, "specs", files)
     open_sections(document)
     if pins:
         document.data.setdefault("pins", {})
         require_mapping(document, ("pins",), "plan fields")
         _add_pins(document, pins)
     _add_rules(document, rules)
-    assumed = resolve_names(document)
+    assumed = resolve_names(document, files)
     if notes is not None:
         notes += assumed
     return document
@@ -182,7 +187,7 @@ def open_sections(document: Document) -> None:
             document.data[section] = empty()
 
 
-def resolve_names(document: Document) -> list[str]:
+def resolve_names(document: Document, files: Files = USER_FILES) -> list[str]:
     """Replace names of presets and files in a spec by what they stand for.
 
     Returns:
@@ -195,7 +200,7 @@ def resolve_names(document: Document) -> list[str]:
     wrong: list[str] = []
     for resolve in (_resolve_model, _resolve_cluster):
         try:
-            notes += resolve(document)
+            notes += resolve(document, files)
         except SpecError as error:
             wrong.append(str(error))
     if wrong:
@@ -203,10 +208,10 @@ def resolve_names(document: Document) -> list[str]:
     return notes
 
 
-def _resolve_model(document: Document) -> list[str]:
+def _resolve_model(document: Document, files: Files) -> list[str]:
     """Replace the name of a model, or of a config.json, by what it stands for."""
-    notes = fill_model(document)
-    resolve_field(document, ("model",), "specs/models")
+    notes = fill_model(document, files)
+    resolve_field(document, ("model",), "specs/models", files)
     return notes
 
 
@@ -244,7 +249,7 @@ def cluster_of_fields(fields: Mapping[str, Any]) -> Cluster:
 
 def _cluster_of(document: Document, notes: list[str] | None) -> Cluster:
     """Return the cluster of a document, once its names are resolved."""
-    assumed = _resolve_cluster(document)
+    assumed = _resolve_cluster(document, USER_FILES)
     if notes is not None:
         notes += assumed
     try:
@@ -255,7 +260,7 @@ def _cluster_of(document: Document, notes: list[str] | None) -> Cluster:
     return cluster
 
 
-def _resolve_cluster(document: Document) -> list[str]:
+def _resolve_cluster(document: Document, files: Files) -> list[str]:
     """Replace names of topologies, GPUs and files by what they stand for.
 
     Returns:
@@ -266,14 +271,14 @@ def _resolve_cluster(document: Document) -> list[str]:
         cluster = document.data["cluster"] = {"topology": cluster}
     if not isinstance(cluster, dict):
         return []
-    sources = take_sources(document)
-    resolve_machine(document, ("cluster",))
+    sources = take_sources(document, files)
+    resolve_machine(document, ("cluster",), files)
     for name in ("parts", "choices"):
         several = cluster.get(name)
         for index, own in enumerate(several if isinstance(several, list) else ()):
             if isinstance(own, str) and name == "choices":
                 cluster[name][index] = {"topology": own}
-            resolve_machine(document, ("cluster", name, index))
+            resolve_machine(document, ("cluster", name, index), files)
     return fill(document, sources)
 
 

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.loading.named_files import USER_FILES, Files
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown
 from meshwright.reading.yaml_text import read_yaml
 
 
-def resolved(option: str, field: str, name: str) -> Document:
-    """Return a topology or GPU that the command line names, as {field: its data}.
+def resolved(
+    option: str, field: str, name: str, files: Files = USER_FILES
+) -> Document:
+    """Return the topology or GPU of a name, as {field: its data}.
 
     Raises:
         SpecError: names the option, or the file, line and field.
     """
     document = Document({field: name}, {(): Where(option)})
     kinds = {"topology": "topologies", "gpu": "topologies/gpus"}
-    resolve_field(document, (field,), kinds[field])
+    resolve_field(document, (field,), kinds[field], files)
     if field == "topology":
-        resolve_field(document, (field, "gpu"), kinds["gpu"])
+        resolve_field(document, (field, "gpu"), kinds["gpu"], files)
     return document
 
 
-def resolve_machine(document: Document, path: FieldPath) -> None:
+def resolve_machine(document: Document, path: FieldPath, files: Files) -> None:
     """Replace names in a mapping with a topology, or a machine, which is one too."""
     parent = document.value(path)
     if not isinstance(parent, dict):
@@ -39,12 +41,14 @@ def resolve_machine(document: Document, path: FieldPath) -> None:
         parent["topology"] = parent.pop("machine")
         document.places[field] = at
         document.renamed[field] = (*path, "machine")
-    resolve_field(document, field, "topologies")
+    resolve_field(document, field, "topologies", files)
     if isinstance(parent.get("topology"), dict):
-        resolve_field(document, (*field, "gpu"), "topologies/gpus")
+        resolve_field(document, (*field, "gpu"), "topologies/gpus", files)
 
 
-def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
+def resolve_field(
+    document: Document, path: FieldPath, kind: str, files: Files
+) -> None:
     """Replace text, or a mapping with a preset and overrides, by the preset's data.
 
     A relative path starts in the folder of the file in which it is written.
@@ -59,7 +63,7 @@ def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
         raise SpecError(f"{at}: {shown(name)}: expected a name or a file")
     if not isinstance(name, str):
         return
-    preset, here = _read_preset(document, written, name, kind), document.where(path)
+    preset, here = _read_preset(document, written, name, kind, files), document.where(path)
     require_mapping(preset, (), f"the fields of {field}")
     places = {p: w for p, w in document.places.items() if p[: len(path)] == path}
     document.graft(path, preset)
@@ -72,11 +76,11 @@ def resolve_field(document: Document, path: FieldPath, kind: str) -> None:
 
 
 def _read_preset(
-    document: Document, written: FieldPath, name: str, kind: str
+    document: Document, written: FieldPath, name: str, kind: str, files: Files
 ) -> Document:
     here = document.where(written)
     try:
-        path = catalog.locate(kind, name, Path(here.file).parent)
+        path = files.named(kind, name, Path(here.file).parent)
     except SpecError as error:
         raise SpecError(f"{here}: {document.name(written)}: {error}") from None
     return read_yaml(path)

@@ -14,6 +14,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.asked import Asked, ask
 from meshwright.loading.load import read_spec, refuse_inference
+from meshwright.loading.named_files import USER_FILES
 from meshwright.loading.open_question import open_spec
 from meshwright.loading.presets import require_mapping, resolve_field
 from meshwright.loading.source import Source
@@ -96,8 +97,8 @@ def _topology(offer: Offer, at: Where) -> Topology:
     """Return the machine of an offer, in the file that it names or bundled."""
     renamed: dict[FieldPath, FieldPath] = {("topology",): ("machine",)}
     document = Document({"topology": offer.machine}, {(): at}, renamed=renamed)
-    resolve_field(document, ("topology",), "topologies")
-    resolve_field(document, ("topology", "gpu"), "topologies/gpus")
+    resolve_field(document, ("topology",), "topologies", USER_FILES)
+    resolve_field(document, ("topology", "gpu"), "topologies/gpus", USER_FILES)
     try:
         return _HasTopology.model_validate(document.data).topology
     except ValidationError as error:

@@ -12,13 +12,12 @@ from meshwright.api.explain import explain
 from meshwright.api.export import export
 from meshwright.api.html_report import html_report, report_data
 from meshwright.api.lattice_map import map_of
-from meshwright.api.load import load
 from meshwright.api.options import read_profile
 from meshwright.api.solve import solve
 from meshwright.api.timeline import timeline
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
-from meshwright.loading.bundled_names import with_bundled_names
+from meshwright.loading.load import load_spec
 from meshwright.plans.plan import Plan
 from meshwright.report.answer_page.map_data import map_data
 from meshwright.report.trace_events import trace_text
@@ -29,6 +28,7 @@ from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from meshwright.ui.downloads import archive, download
 from meshwright.ui.edits import edits_of
+from meshwright.ui.question import FILES
 
 Message = dict[str, Any]
 Tell = Callable[[Message], None]
@@ -52,7 +52,7 @@ def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
     Raises:
         SpecError: the spec or the plan of the task cannot be used.
     """
-    spec = load(with_bundled_names(task["spec"]), Spec)
+    spec = load_spec(task["spec"], files=FILES)
     wanted = task["wanted"]
     if wanted == "files":
         tell(_files(spec, task))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.reading.document import FieldPath, field_path
+from meshwright.reading.guard import MAX_DEPTH
 from meshwright.reading.messages import shown
 from meshwright.reading.yaml_text import parse_yaml
 from meshwright.results.explanation import Repair
@@ -87,6 +88,9 @@ def _put(fields: Fields, resolved: Any, edit: Edit) -> None:
     steps = field_path(edit.path)
     if not steps:
         raise SpecError(f"{shown(edit.path)}: no path of a spec")
+    if len(steps) > MAX_DEPTH:
+        told = f"{len(steps):,} steps; expected at most {MAX_DEPTH}"
+        raise SpecError(f"{shown(edit.path)}: {told}")
     node: Any = fields
     for step, known in zip(steps[:-1], _known(resolved, steps), strict=True):
         node = _opened(node, step, known, edit.path)
@@ -112,23 +116,33 @@ def _known(resolved: Any, steps: FieldPath) -> list[Any]:
 def _opened(node: Any, step: str | int, known: Any, path: str) -> Any:
     """Return the mapping or list below a node, made where it is missing."""
     _check(node, step, path)
-    is_there = step in node if isinstance(node, dict) else True
-    if not is_there or not isinstance(node[step], dict | list):
-        node[step] = _copied(step, known)
+    value = node.get(step) if isinstance(node, dict) else node[step]
+    if not isinstance(value, dict | list):
+        node[step] = _spelled_out(step, value, known)
     return node[step]
 
 
-def _copied(step: str | int, known: Any) -> Any:
-    """Return what stands for a name that is about to be changed: short for a GPU."""
+def _spelled_out(step: str | int, value: Any, known: Any) -> Any:
+    """Return a mapping or list that stands for a value some field of which changes."""
+    if isinstance(value, str) and isinstance(known, dict):
+        return {"topology" if step == "cluster" else "preset": value}
     if step == "gpu" and isinstance(known, dict):
         try:
-            return {"preset": catalog.bundled(catalog.GPUS, str(known.get("name")))}
+            gpu = catalog.bundled(catalog.GPUS, str(known.get("name")))
+            return {"preset": gpu.stem}
         except SpecError:
             pass
     return copy.deepcopy(known) if isinstance(known, dict | list) else {}
 
 
 def _check(node: Any, step: str | int, path: str) -> None:
+    """Refuse a step that leads nowhere; a machine is named as a topology from now on.
+
+    Raises:
+        SpecError: the node has no such field.
+    """
+    if isinstance(node, dict) and step == "topology" and "machine" in node:
+        node[step] = node.pop("machine")
     is_key = isinstance(node, dict) and isinstance(step, str)
     if is_key or (isinstance(node, list) and step in range(len(node))):
         return

@@ -24,6 +24,7 @@ from meshwright.reading.yaml_text import parse_yaml
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
 from meshwright.ui.edits import Fields
+from meshwright.ui.question import FILES
 
 NAME = "pasted"
 
@@ -83,8 +84,8 @@ def _machine(
     named = named or gpu_in(text) or gpu or ""
     if not named:
         raise SpecError(f"{NAME}: does not say which GPU it is; choose it beside it")
-    name = catalog.bundled(catalog.GPUS, named)
-    document = resolved(NAME, "gpu", name)
+    name = catalog.bundled(catalog.GPUS, named).stem
+    document = resolved(NAME, "gpu", name, FILES)
     try:
         own = Gpu.model_validate(document.value(("gpu",)))
     except ValidationError as error:

@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshwright.api.load import load
+from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.loading.bundled_names import with_bundled_names
-from meshwright.loading.load import open_sections, resolve_names
+from meshwright.loading.load import load_question, open_sections, resolve_names
+from meshwright.loading.named_files import BundledFiles
 from meshwright.loading.source import open_source
 from meshwright.reading.guard import MAX_DEPTH, SPECS
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.ui.edits import Edit, Fields, edited
+
+FILES = BundledFiles(
+    "the page takes names of bundled files and reads no others; paste what a file has"
+)
+"""What names may mean in a spec that is sent to the page."""
 
 MOST_EDITS = 100
 """Most edits of one question."""
@@ -40,18 +45,18 @@ def read_question(body: Mapping[str, Any]) -> Question:
     if not isinstance(fields, dict):
         raise SpecError("spec: missing; expected the fields of a spec")
     check_size(fields)
-    named = with_bundled_names(fields)
     if edits := _edits(body.get("edits", [])):
-        named = with_bundled_names(edited(named, _resolved(named), edits))
+        fields = edited(fields, _resolved(fields), edits)
+        check_size(fields)
     notes: list[str] = []
-    spec = load(named, notes=notes)
+    spec = load_question(fields, notes=notes, files=FILES)
     if isinstance(spec, ServingSpec):
         told = "this page is for training; `meshwright solve` answers specs of serving"
         raise SpecError(f"inference: {told}")
     if isinstance(spec, OpenSpec):
         told = "this page asks about one cluster and one batch"
         raise SpecError(f"open numbers: {told}; `meshwright solve` chooses among many")
-    return Question(as_written(named), spec, tuple(notes))
+    return Question(as_listed(fields), spec, tuple(notes))
 
 
 def check_size(value: Any) -> None:
@@ -90,29 +95,36 @@ def _is_edit(value: Any) -> bool:
 
 def _resolved(fields: Fields) -> Fields:
     """Return the fields with every name replaced by what it stands for."""
-    document = open_source(fields, "specs")
+    document = open_source(fields, "specs", FILES)
     open_sections(document)
-    resolve_names(document)
+    resolve_names(document, FILES)
     assert isinstance(document.data, dict)
     return document.data
 
 
-def as_written(fields: Fields) -> Fields:
-    """Return fields in which a preset without other fields is its name."""
-    own = dict(fields)
-    own["model"] = _name_of(own.get("model"))
-    cluster = own.get("cluster")
-    if isinstance(cluster, dict) and "topology" in cluster:
-        own["cluster"] = {**cluster, "topology": _topology(cluster["topology"])}
-    return own
+def as_listed(fields: Fields) -> Fields:
+    """Return the fields of a valid spec with names as the lists of the page have them.
+
+    They are at `model`, `cluster.topology` and `cluster.topology.gpu`.
+    """
+    cluster = fields["cluster"]
+    cluster = {"topology": cluster} if isinstance(cluster, str) else {**cluster}
+    if "machine" in cluster:
+        cluster = {"topology": cluster.pop("machine"), **cluster}
+    if "topology" in cluster:
+        topology = _listed("topologies", cluster["topology"])
+        if isinstance(topology, dict) and "gpu" in topology:
+            topology = {**topology, "gpu": _listed(catalog.GPUS, topology["gpu"])}
+        cluster["topology"] = topology
+    model = _listed(catalog.MODELS, fields["model"])
+    return {**fields, "model": model, "cluster": cluster}
 
 
-def _topology(value: Any) -> Any:
-    if isinstance(value, dict) and "gpu" in value:
-        value = {**value, "gpu": _name_of(value["gpu"])}
-    return _name_of(value)
-
-
-def _name_of(value: Any) -> Any:
-    is_name = isinstance(value, dict) and value.keys() == {"preset"}
-    return value["preset"] if is_name else value
+def _listed(kind: str, value: Any) -> Any:
+    """Return a name, or a mapping with a preset, under the bundled name."""
+    if isinstance(value, str):
+        return catalog.bundled(kind, value).stem
+    if not isinstance(value, dict) or "preset" not in value:
+        return value
+    name = catalog.bundled(kind, value["preset"]).stem
+    return name if value.keys() == {"preset"} else {**value, "preset": name}
