@@ -48,6 +48,9 @@ class Settings:
     host: str = "127.0.0.1"
     workers: int = 2
     most_queued: int = 64
+    most_connections: int = 128
+    wait_s: int = 15
+    """Seconds that a request may take to arrive, and an answer to be taken."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from starlette.exceptions import HTTPException
@@ -10,6 +11,9 @@ from starlette.requests import Request
 
 MOST_BYTES = 1_000_000
 """Most bytes of a request."""
+
+MOST_LEVELS = 128
+"""Most levels of nesting in a request: far from where Python's recursion ends."""
 
 
 async def json_object(request: Request) -> dict[str, Any]:
@@ -27,7 +31,25 @@ async def json_object(request: Request) -> dict[str, Any]:
         raise HTTPException(400, "expected JSON") from None
     if not isinstance(found, dict):
         raise HTTPException(400, "expected a JSON object")
+    for depth, _ in enumerate(levels(found), start=1):
+        if depth > MOST_LEVELS:
+            told = f"expected JSON with at most {MOST_LEVELS} levels of nesting"
+            raise HTTPException(400, told)
     return found
+
+
+def levels(value: Any) -> Iterator[list[Any]]:
+    """Yield a value alone, then the values inside it, level by level."""
+    level = [value]
+    while level:
+        yield level
+        level = [inner for own in level for inner in _inner(own)]
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 async def _bytes(request: Request) -> bytes:

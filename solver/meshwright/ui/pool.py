@@ -103,7 +103,7 @@ class Pool:
         while (job := self._next()) is not None:
             try:
                 seat.run(job)
-            except (EOFError, OSError):
+            except Exception:  # A thread that ended would leave jobs without answers.
                 told = b'{"kind":"failed","text":"the process of this solve ended"}\n'
                 job.tell("failed", told)
                 seat.kill()

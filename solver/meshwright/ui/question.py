@@ -15,6 +15,7 @@ from meshwright.reading.guard import MAX_DEPTH, SPECS
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.ui.bodies import levels
 from meshwright.ui.edits import Edit, Fields, edited
 
 FILES = BundledFiles(
@@ -65,20 +66,13 @@ def check_size(value: Any) -> None:
     Raises:
         SpecError: names the limit.
     """
-    level, depth, values = [value], 0, 0
-    while level:
-        depth, values = depth + 1, values + len(level)
+    values = 0
+    for depth, level in enumerate(levels(value), start=1):
+        values += len(level)
         if depth > MAX_DEPTH:
             raise SpecError(f"spec: expected at most {MAX_DEPTH} levels of nesting")
         if values > SPECS.most_values:
             raise SpecError(f"spec: expected at most {SPECS.most_values:,} values")
-        level = [inner for own in level for inner in _inner(own)]
-
-
-def _inner(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def _edits(given: Any) -> list[Edit]:

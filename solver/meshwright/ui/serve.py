@@ -8,6 +8,7 @@ import uvicorn
 
 from meshwright.errors import SpecError
 from meshwright.ui.app import Settings, create_app
+from meshwright.ui.connections import Connection
 
 BACKLOG = 128
 
@@ -18,22 +19,31 @@ def serve(settings: Settings, port: int) -> None:
     Raises:
         SpecError: nothing can listen there.
     """
-    listener = _listener(settings.host, port)
+    listener = listener_at(settings.host, port)
     host, bound = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
-    app = create_app(settings)
+    server = server_of(settings)
     print(f"http://{name}:{bound}/", flush=True)
+    server.run(sockets=[listener])
+
+
+def server_of(settings: Settings) -> uvicorn.Server:
+    """Return the server of the page, which does not listen yet."""
     config = uvicorn.Config(
-        app,
+        create_app(settings),
+        http=Connection,
+        ws="none",
         log_level="warning",
         backlog=BACKLOG,
         server_header=False,
+        limit_concurrency=settings.most_connections,
+        timeout_keep_alive=settings.wait_s,
         timeout_graceful_shutdown=1,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Server(config)
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def listener_at(host: str, port: int) -> socket.socket:
     """Return a socket that listens at a host."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
