@@ -8,6 +8,7 @@ import time
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from queue import SimpleQueue
 from typing import Any
 from zipfile import ZipFile
 
@@ -141,6 +142,19 @@ def test_the_map_is_that_of_the_report(client: TestClient) -> None:
 def test_maps_around_no_plan_are_refused(client: TestClient, plans: list[Any]) -> None:
     told = ask(client, SMALL, wanted="map", plans=plans)
     assert "expected the plan of an answer" in of_kind(told, "failed")["text"]
+
+
+def test_a_task_that_cannot_be_sent_fails_alone() -> None:
+    """The thread of the process ended with it, and later questions had no answer."""
+    told: SimpleQueue[str] = SimpleQueue()
+    pool = Pool(workers=1, most_queued=4)
+    try:
+        for _ in range(2):
+            pool.submit({"spec": lambda: 0}, lambda kind, _: told.put(kind))
+            kinds = iter(lambda: told.get(timeout=20), "end")
+            assert [*kinds] == ["queued", "failed"]
+    finally:
+        pool.close()
 
 
 def test_a_client_that_leaves_before_its_answer_begins_stops_it(

@@ -103,3 +103,36 @@ def test_deep_and_long_specs_are_refused(client: TestClient) -> None:
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_other_methods_are_refused(client: TestClient, method: str) -> None:
     assert client.request(method, "/api/solve").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (".".join(["a"] * 5_000), 1),
+        ("training" + "[0]" * 5_000, 1),
+        (".".join(["a"] * 41), 1),
+        (".".join(["a"] * 30), {"a": {"a": {"a": {"a": [[[[[[[[]]]]]]]]}}}}),
+    ],
+)
+def test_a_long_path_of_an_edit_is_refused(
+    client: TestClient, path: str, value: Any
+) -> None:
+    body = {"spec": SMALL, "edits": [[path, value]]}
+    told = client.post("/api/solve", json=body)
+    assert told.status_code == 422
+    assert "expected at most 40" in told.json()["error"]
+
+
+@pytest.mark.parametrize("levels", [200, 900])
+@pytest.mark.parametrize("name", ["plan", "carried", "plans", "job", "text", "gpu"])
+def test_deep_values_beside_the_spec_are_refused(
+    client: TestClient, name: str, levels: int
+) -> None:
+    """A process of the pool was lost for good: pickle could not send it such a task."""
+    deep = '{"a":' * levels + "1" + "}" * levels
+    value = f"[{deep}]" if name == "plans" else deep
+    body = f'{{"spec": {json.dumps(SMALL)}, "{name}": {value}}}'
+    for path in ("/api/solve", "/api/stop", "/api/paste"):
+        told = client.post(path, content=body, headers=JSON)
+        assert told.status_code == 400
+        assert "levels of nesting" in told.json()["error"]

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
+import meshwright
 from meshwright import catalog
+from meshwright.deadline import Interrupt
+from meshwright.errors import MeshwrightError, SpecError
+from meshwright.imports.registry import kinds
+from meshwright.ui import app as app_module
+from meshwright.ui.answering import Message, answer
+from meshwright.ui.app import Settings, create_app
 from meshwright.ui.choices import choices
 from meshwright.ui.pasted import paste
+from meshwright.ui.pool import END, Job, Pool, Tell
 from meshwright.ui.question import read_question
-from tests.ui.questions import SMALL, Fields
+from tests.ui.every_field import names, others_with, spec_with
+from tests.ui.questions import SMALL, Fields, ask, of_kind
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "tests" / "data" / "config.json"
@@ -27,9 +42,13 @@ PATHS = (
 )
 """Some of them are there, and hold what the field takes."""
 
+Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+SECRET = "correct-horse-battery"
+
 
 def specs_with(path: str) -> Iterator[Fields]:
-    """Yield specs in which a path stands wherever a name or a file may."""
+    """Yield specs in which a path stands beside what makes it a file to be read."""
     gpu: dict[str, Any] = {"preset": path}
     for model in (path, {"preset": path}, {"hf_config": path}):
         yield {**SMALL, "model": model}
@@ -37,52 +56,223 @@ def specs_with(path: str) -> Iterator[Fields]:
     for topology in (*topologies, {"preset": "dgx-h100", "gpu": gpu}):
         for field in ("topology", "machine"):
             yield {**SMALL, "cluster": {field: topology}}
+            yield {**SMALL, "cluster": {"choices": [{field: topology}]}}
             parts = [{field: topology}, {field: "dgx-a100"}]
             join = {"name": "spine", "gb_s": 10, "latency_us": 5}
             yield {**SMALL, "cluster": {"parts": parts, "join": join}}
     yield {**SMALL, "cluster": path}
+    yield {**SMALL, "cluster": {"choices": [path, {"topology": "dgx-h100"}]}}
     both = {"machine": path, "topology": "dgx-h100"}
     yield {**SMALL, "cluster": both}
     yield {**SMALL, "cluster": {"machine": "dgx-h100", "topology": path}}
-    for kind in ("nvidia_smi", "nccl_xml", "hwloc", "slurm", "ibnetdiscover"):
+    for kind in kinds("machines", "fabrics"):
         yield {**SMALL, "cluster": {kind: path, "gpu": "h100-sxm-80gb"}}
         yield {**SMALL, "cluster": {kind: path, "machine": "dgx-h100"}}
 
 
-@pytest.fixture
-def opened() -> Iterator[list[str]]:
-    """List the files that are opened or looked for outside the package."""
-    found: list[str] = []
-    is_on = [True]
-    own = {str(catalog.folder(kind)) for kind in ("topologies", "specs", "profiles")}
+class InProcess(Pool):
+    """Answers where the question comes in, so that its files can be watched."""
 
-    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, workers: int, most_queued: int) -> None:
+        super().__init__(0, most_queued)
+
+    def submit(self, task: dict[str, Any], tell: Tell) -> Job:
+        def send(message: Message) -> None:
+            tell(message["kind"], json.dumps(message).encode() + b"\n")
+
+        try:
+            answer(task, send, Interrupt())
+        except MeshwrightError as error:
+            send({"kind": "failed", "text": str(error)})
+        tell(END, b"")
+        return Job(task, tell)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[TestClient]:
+    """Return the page, with its answers from this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app_module, "Pool", InProcess)
+        app = create_app(Settings(workers=0))
+        with TestClient(app, base_url="http://127.0.0.1:8321") as own:
+            yield own
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the path of a YAML file whose content nobody may learn."""
+    path = tmp_path_factory.mktemp("home") / "private.yaml"
+    path.write_text(f"{SECRET}: 1\nname: {SECRET}\nlevels: []\n")
+    return str(path)
+
+
+_OWN = tuple(
+    os.path.realpath(str(path))
+    for path in (
+        *(sys.prefix, sys.base_prefix, Path(meshwright.__file__).parent),
+        *map(catalog.folder, ("topologies", "specs", "profiles")),
+    )
+)
+"""Folders of the package, and of Python and its libraries."""
+
+
+class Watch:
+    """The files that are opened or looked for while it is on."""
+
+    def __init__(self) -> None:
+        self.found: list[str] | None = None
+        sys.addaudithook(self._listen)
+
+    def _listen(self, event: str, arguments: tuple[Any, ...]) -> None:
         watched = ("open", "os.listdir", "os.scandir", "os.chdir", "subprocess.Popen")
-        if not is_on[0] or event not in watched or not arguments:
+        if self.found is None or event not in watched or not arguments:
             return
-        path = str(arguments[0])
-        if not any(path.startswith(folder) for folder in own):
-            found.append(path)
+        flags = arguments[2] if event == "open" else os.O_RDONLY
+        self.note(arguments[0], bool(flags & (os.O_WRONLY | os.O_RDWR)))
 
-    sys.addaudithook(listen)
-    yield found
-    is_on[0] = False
+    def note(self, path: Any, is_written: bool = False) -> None:
+        """Note a path that is not the package's or Python's, or that is written."""
+        if self.found is None or isinstance(path, int) or path is None:
+            return
+        text = os.path.abspath(os.fsdecode(path))
+        # Imports look for the folders of sys.path themselves, and keep what they read.
+        is_import = text in map(os.path.abspath, sys.path) or "__pycache__" in text
+        if not is_import and (is_written or not text.startswith(_OWN)):
+            self.found.append(text)
+
+
+_WATCH: list[Watch] = []
+"""The only watch, as no hook can be removed."""
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """List the files that are opened or looked for outside the package."""
+    if not _WATCH:
+        _WATCH.append(Watch())
+    watch = _WATCH[0]
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def look(path: Any, *others: Any, **more: Any) -> Any:
+            watch.note(path)
+            return function(path, *others, **more)
+
+        return look
+
+    read_question({"spec": SMALL})  # So that everything is imported.
+    for name in ("stat", "lstat"):
+        monkeypatch.setattr(os, name, noted(getattr(os, name)))
+    watch.found = []
+    yield watch.found
+    watch.found = None
+
+
+def test_files_elsewhere_are_noticed(opened: list[str], secret: str) -> None:
+    assert os.path.isfile(secret)
+    Path(secret).read_text()
+    assert opened == [secret] * 2
+    read_question({"spec": {**SMALL, "model": "llama3-8b"}})
+    assert opened == [secret] * 2
+
+
+def test_no_field_of_a_spec_opens_a_file(
+    page: TestClient, secret: str, opened: list[str]
+) -> None:
+    known = {step for place in names() for step in place}
+    files = {"hf_config", *kinds("machines", "fabrics")}
+    assert {"choices", "parts", "preset", "that", "machine", *files} <= known
+    alone = (spec_with(place, secret) for place in names())
+    for spec in (*alone, *others_with(secret)):
+        told = page.post("/api/solve", json={"spec": spec, "wanted": "files"})
+        assert told.status_code in (200, 422), spec
+        assert opened == [], spec
+        assert SECRET not in told.text, spec
+
+
+def test_no_edit_and_no_pasted_spec_opens_a_file(
+    page: TestClient, secret: str, opened: list[str]
+) -> None:
+    choice = ("cluster", "choices", 0, "topology")
+    once = [own for own in names() if own[:2] != choice[:2] or own == choice]
+    for place in once:
+        text = yaml.dump(spec_with(place, secret), Dumper=Dumper)
+        path = ".".join(map(str, place))
+        edited = {"spec": SMALL, "wanted": "files", "edits": [[path, secret]]}
+        pasted = {"spec": SMALL, "text": text, "gpu": secret}
+        for route, body in (("/api/solve", edited), ("/api/paste", pasted)):
+            told = page.post(route, json=body)
+            assert told.status_code in (200, 422), place
+            assert opened == [], place
+            assert SECRET not in told.text, place
+
+
+def test_no_answer_to_texts_that_are_paths_opens_a_file(
+    page: TestClient, secret: str, opened: list[str]
+) -> None:
+    """Titles may be paths: nothing that is made of them is one."""
+    model = {"preset": "gpt-1.3b", "name": secret}
+    gpu = {"preset": "h100-sxm-80gb", "name": secret}
+    topology = {"preset": "dgx-h100", "name": secret, "gpu": gpu}
+    rules = [{"that": "tp <= 8", "name": "mine", "because": secret}]
+    spec = {**SMALL, "model": model, "cluster": {"topology": topology}}
+    spec["rules"] = rules
+    plan = of_kind(ask(page, spec), "answer")["plan"]
+    for more in (
+        {"wanted": "report"},
+        {"wanted": "map", "plans": [plan]},
+        {"wanted": "files", "plan": plan, "to": "trace"},
+        {"wanted": "files", "plan": plan, "to": "megatron"},
+        {"wanted": "files", "plan": plan, "to": secret},
+        {"wanted": "files", "plan": {**plan, "framework": secret}},
+        {"carried": {"schedule": secret}},
+    ):
+        told = ask(page, spec, **more)
+        for message in told:
+            if message["kind"] == "file" and message["name"].endswith(".zip"):
+                with ZipFile(BytesIO(b64decode(message["base64"]))) as zipped:
+                    names = zipped.namelist()
+                assert all(PurePosixPath(name).name == name for name in names)
+            assert "/" not in message.get("name", "")
+        assert opened == [], more
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_in_a_spec_is_refused(
-    client: TestClient, path: str, opened: list[str]
-) -> None:
-    read_question({"spec": SMALL})  # So that everything is imported.
+def test_a_path_in_a_spec_is_refused(path: str, opened: list[str]) -> None:
     for spec in specs_with(path):
-        opened.clear()
-        answer = client.post("/api/solve", json={"spec": spec})
-        assert answer.status_code == 422, spec
+        with pytest.raises(SpecError):
+            read_question({"spec": spec})
+        assert opened == [], spec
+
+
+def test_a_path_in_an_edit_is_refused(opened: list[str]) -> None:
+    for spec in specs_with(str(CONFIG)):
         edits = [[name, spec[name]] for name in ("model", "cluster")]
-        body = {"spec": SMALL, "edits": edits}
-        assert client.post("/api/solve", json=body).status_code == 422, spec
-        named = [own for own in opened if own.endswith(path) or own in PATHS]
-        assert named == []
+        with pytest.raises(SpecError):
+            read_question({"spec": SMALL, "edits": edits})
+        assert opened == [], spec
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"model": "/etc/passwd"}, "model"),
+        ({"model": {"hf_config": "/etc/passwd"}}, "model.hf_config"),
+        ({"cluster": "/etc/passwd"}, "cluster.topology"),
+        (
+            {"cluster": {"choices": [{"topology": "/etc/passwd"}]}},
+            "cluster.choices.0.topology",
+        ),
+        ({"cluster": {"nccl_xml": "/etc/passwd"}}, "cluster.nccl_xml"),
+    ],
+)
+def test_a_refused_path_says_what_is_accepted(
+    page: TestClient, change: Fields, field: str
+) -> None:
+    told = page.post("/api/solve", json={"spec": {**SMALL, **change}})
+    error = told.json()["error"]
+    assert error.startswith(f"fields: {field}: '/etc/passwd'"), error
+    assert "the page takes names of bundled files" in error
+    assert "paste what a file has" in error
 
 
 @pytest.mark.parametrize("path", [str(CONFIG), "/etc/passwd"])
@@ -93,17 +283,26 @@ def test_a_path_that_is_pasted_is_text(client: TestClient, path: str) -> None:
         assert answer.status_code == 422
 
 
+def test_a_gpu_of_a_pasted_text_is_no_file(
+    page: TestClient, secret: str, opened: list[str]
+) -> None:
+    text = TOPO.read_text() + f"\nGPU 0: {secret} (UUID: GPU-1)\n"
+    opened.clear()
+    told = page.post("/api/paste", json={"spec": SMALL, "text": text})
+    assert told.status_code == 422
+    assert "does not say which GPU it is" in told.json()["error"]
+    assert opened == []
+
+
 def test_files_beside_a_pasted_launch_are_not_read(
     opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT / "tests" / "data")
     text = (ROOT / "tests" / "data" / "imports" / "deepspeed.1.txt").read_text()
     spec = read_question({"spec": SMALL}).spec
-    paste(text, SMALL, spec, None)
     opened.clear()
     paste(text, SMALL, spec, None)
-    package = str(ROOT / "solver")
-    assert [own for own in opened if not own.startswith(package)] == []
+    assert opened == []
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from meshwright.reading.messages import shown
 from meshwright.reading.yaml_text import read_yaml
 
 
-def resolved(
-    option: str, field: str, name: str, files: Files = USER_FILES
-) -> Document:
+def resolved(option: str, field: str, name: str, files: Files = USER_FILES) -> Document:
     """Return the topology or GPU of a name, as {field: its data}.
 
     Raises:
@@ -46,9 +44,7 @@ def resolve_machine(document: Document, path: FieldPath, files: Files) -> None:
         resolve_field(document, (*field, "gpu"), "topologies/gpus", files)
 
 
-def resolve_field(
-    document: Document, path: FieldPath, kind: str, files: Files
-) -> None:
+def resolve_field(document: Document, path: FieldPath, kind: str, files: Files) -> None:
     """Replace text, or a mapping with a preset and overrides, by the preset's data.
 
     A relative path starts in the folder of the file in which it is written.
@@ -63,7 +59,10 @@ def resolve_field(
         raise SpecError(f"{at}: {shown(name)}: expected a name or a file")
     if not isinstance(name, str):
         return
-    preset, here = _read_preset(document, written, name, kind, files), document.where(path)
+    preset, here = (
+        _read_preset(document, written, name, kind, files),
+        document.where(path),
+    )
     require_mapping(preset, (), f"the fields of {field}")
     places = {p: w for p, w in document.places.items() if p[: len(path)] == path}
     document.graft(path, preset)
