@@ -261,11 +261,7 @@ def _cluster_of(document: Document, notes: list[str] | None) -> Cluster:
 
 
 def _resolve_cluster(document: Document, files: Files) -> list[str]:
-    """Replace names of topologies, GPUs and files by what they stand for.
-
-    Returns:
-        Notes on what was assumed.
-    """
+    """Replace names of topologies, GPUs and files by their data; return notes."""
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
         cluster = document.data["cluster"] = {"topology": cluster}
