@@ -44,6 +44,13 @@ class Everything:
         pairs = zip(self.decisions, self.step_s, strict=True)
         return {key for key, step_s in pairs if step_s <= most_s}
 
+    def fastest_with(self, name: str) -> dict[int, float]:
+        """Return the step time of the fastest plan with each value of a decision."""
+        index, fastest = DECISIONS.index(name), dict[int, float]()
+        for key, step_s in zip(self.decisions, self.step_s, strict=True):
+            fastest[key[index]] = min(step_s, fastest.get(key[index], math.inf))
+        return fastest
+
 
 def everything(spec: Spec, most_s: float = math.inf) -> Everything:
     """Return every plan of a spec on a tree that takes no longer than `most_s`.

@@ -10,6 +10,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.objective import METRICS
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.simplicity import CRITERIA
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import brute_force
@@ -66,6 +67,8 @@ def _plans_agree(spec: Spec, outcome: Outcome, fastest_s: float) -> Checks:
     yield from _simplest_agrees(spec, outcome, every, off_s)
     yield near.is_proven, "the near set is not proven"
     yield from _near_agrees(near, every, off_s)
+    first_s = near.plans[0].step_s
+    yield first_s == own_s, f"the first near plan takes {first_s!r} s, not {own_s!r} s"
 
 
 def _simplest_agrees(
@@ -101,6 +104,12 @@ def _near_agrees(near: NearPlans, every: Everything, off_s: float) -> Checks:
         told = f"{name} has {len(own.values)} values, brute force {sizes}"
         yield sizes[0] <= len(own.values) <= sizes[1], told
         yield sum(value.plans for value in own.values) == near.count, told
+        fastest_with = every.fastest_with(name)
+        for value in own.values:
+            takes_s = every.fastest_s * (1 + value.loss)
+            least_s = fastest_with[FIELD[name].encoded(value.value)]
+            told = f"{name} {value.value} takes {takes_s!r} s, brute force {least_s!r}"
+            yield abs(takes_s - least_s) <= off_s, told
 
 
 LAW = Law(

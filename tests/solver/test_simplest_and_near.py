@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -14,6 +15,7 @@ from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
 from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.simplicity import CRITERIA
 from meshwright.spec.spec import Spec
 from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
@@ -72,6 +74,11 @@ def _compare_near(
         assert len({key[index] for key in low}) <= len(own.values)
         assert len(own.values) <= len({key[index] for key in high})
         assert sum(value.plans for value in own.values) == near.count
+        fastest_with = every.fastest_with(name)
+        for value in own.values:
+            least_s = fastest_with[FIELD[name].encoded(value.value)]
+            takes_s = every.fastest_s * (1 + value.loss)
+            assert takes_s == pytest.approx(least_s, rel=0, abs=off_s)
 
 
 @pytest.mark.slow
@@ -118,6 +125,47 @@ def test_laws_of_tolerances(spec: Spec) -> None:
         }
         for plan in (outcome.best.plan, fastest.best.plan):
             assert str(plan).replace(",recompute_layers=any", "") in texts
+
+
+UNEVEN: dict[str, Any] = {
+    "model": {
+        "n_layers": 7,
+        "d_model": 768,
+        "n_heads": 12,
+        "n_kv_heads": 12,
+        "d_ff": 1536,
+        "vocab": 512,
+        "gated_mlp": False,
+        "moe": {"n_experts": 4, "top_k": 2, "d_ff": 768},
+    },
+    "cluster": {
+        "topology": {
+            "gpu": {
+                "memory_gib": 5.069,
+                "memory_gb_s": 900,
+                "peak_tflops": {"bf16": 17.5, "fp16": 17.5, "fp32": 17.5},
+            },
+            "levels": [{"name": "host", "size": 2, "gb_s": 10, "latency_us": 0.5}],
+        }
+    },
+    "framework": "megatron",
+    "training": {"seq_len": 256, "global_batch": 2, "precision": "bf16"},
+    "limits": {"max_link_utilisation": 0.05},
+    "pins": {"cp": 1, "ep": 1, "vpp": 1, "schedule": "1f1b", "recompute": "none"},
+}
+"""A spec whose fastest plan has another split of layers than the constructed one."""
+
+
+def test_the_first_near_plan_is_the_fastest_and_takes_its_step() -> None:
+    spec = load_spec(UNEVEN)
+    every = everything(spec)
+    outcome = solve(spec, Options(near=0.02))
+    assert outcome.best is not None
+    assert outcome.near is not None
+    assert outcome.near.plans[0].step_s == outcome.best.step_s
+    assert outcome.near.plans[0].plan == str(outcome.best.plan)
+    assert min(value.loss for value in outcome.near.decisions[0].values) == 0
+    _compare_near(outcome, every, every.fastest_s * 1.02, TINY * every.fastest_s)
 
 
 def test_a_brief_solve_looks_for_no_simpler_plan() -> None:

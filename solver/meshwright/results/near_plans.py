@@ -35,7 +35,8 @@ class NearPlan(SpecModel):
 
     plan: str = Field(description="As `explain --plan` reads it.")
     step_s: float = Field(
-        description="Of a mesh and a split of layers that keep it within."
+        description="Of its best mesh and split of layers; of those that are known, "
+        "where CP-SAT's effort was spent before the best were proven."
     )
 
 

@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright.bounds.integer_costs import seconds
 from meshwright.plans.columns import Ints
+from meshwright.plans.plan import Plan
 from meshwright.results.near_plans import (
     NearDecision,
     NearPlan,
     NearPlans,
     NearValue,
 )
-from meshwright.solver.candidate_plans import CandidatePlans
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.solver.candidate_plans import CandidatePlans, whole_ticks
 from meshwright.spec.plan_fields import FIELDS
+
+
+EFFORT = 0.25
+"""Deterministic seconds of CP-SAT for the best split of one candidate's layers.
+
+Splits of very many stages take minutes to prove; what is found till then is within.
+"""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A candidate that is within the limit, and the ticks of a split of it that is."""
+    """A candidate that is within the limit, with the best split of it that is known."""
 
     row: int
     ticks: float
+    plan: Plan
+    step_s: float
 
 
 def near_plans(
-    plans: CandidatePlans, fastest_ticks: int, within: float, *, is_whole: bool
+    plans: CandidatePlans,
+    fastest: PricedPlan,
+    fastest_ticks: int,
+    within: float,
+    *,
+    is_whole: bool,
 ) -> NearPlans:
     """Return all plans within a share of the fastest.
 
@@ -37,50 +53,73 @@ def near_plans(
     """
     most_ticks = int(fastest_ticks * (1 + within))
     rows = plans.rows.up_to(most_ticks)
-    plans = CandidatePlans(
-        plans.job, plans.lattice, plans.options, plans.deadline, rows
-    )
+    effort = min(EFFORT, plans.options.most_effort)
+    options = replace(plans.options, most_effort=effort)
+    plans = CandidatePlans(plans.job, plans.lattice, options, plans.deadline, rows)
     found: list[_Found] = []
     for skeleton in np.unique(rows.unplaced):
         meshes = np.flatnonzero(rows.unplaced == skeleton)
-        one, is_known = _within(plans, meshes, most_ticks)
+        if _is_row_of(plans, int(meshes[0]), fastest.plan):
+            row = int(meshes[0])
+            one = _Found(row, fastest_ticks, fastest.plan, fastest.step_s)
+            found.insert(0, one)
+            continue
+        other, is_known = _within(plans, meshes, most_ticks)
         is_whole &= is_known
-        found += [one] if one else []
+        found += [other] if other else []
+    # Sorting keeps the order of equals: of these the fastest plan is first.
     found.sort(key=lambda own: own.ticks)
     return NearPlans(
         within=within,
         count=len(found),
         is_proven=is_whole,
         decisions=tuple(_decisions(plans, found, fastest_ticks)),
-        plans=tuple(
-            NearPlan(plan=str(plans.constructed(own.row)), step_s=seconds(own.ticks))
-            for own in found
-        ),
+        plans=tuple(NearPlan(plan=str(own.plan), step_s=own.step_s) for own in found),
+    )
+
+
+def _is_row_of(plans: CandidatePlans, row: int, plan: Plan) -> bool:
+    """Return whether a plan has all decisions of a candidate."""
+    rows = plans.rows.costs.rows
+    return all(
+        int(getattr(rows, field.name)[row]) == field.encoded(getattr(plan, field.name))
+        for field in FIELDS
     )
 
 
 def _within(
     plans: CandidatePlans, meshes: Ints, most_ticks: int
 ) -> tuple[_Found | None, bool]:
-    """Return a mesh and the ticks with which a skeleton is within the limit, if any.
+    """Return a skeleton on its best mesh and split, if that is within the limit.
 
-    The second result is whether that is proven. A constructed split that is within
-    needs no proof.
+    The second result is whether it is proven whether one is within. A constructed
+    split that is within shows it; it is the best one known where effort or time is
+    spent before a better one is proven.
     """
-    upper, lower = plans.rows.upper[meshes], plans.rows.lower[meshes]
-    best = int(upper.argmin())
-    if upper[best] <= most_ticks:
-        return _Found(int(meshes[best]), float(upper[best])), True
-    is_known = True
-    for row in meshes[np.argsort(lower, kind="stable")].tolist():
+    upper, lower = plans.rows.upper[meshes], whole_ticks(plans.rows.lower[meshes])
+    constructed, first = None, int(upper.argmin())
+    if upper[first] <= most_ticks:
+        row = int(meshes[first])
+        constructed = _found(row, float(upper[first]), plans.constructed(row))
+    best, is_known = constructed, True
+    order = np.argsort(lower, kind="stable")
+    for row, least in zip(meshes[order].tolist(), lower[order].tolist(), strict=True):
+        if least > most_ticks or (best and least >= best.ticks):
+            break
         if plans.deadline.has_passed:
-            return None, False
+            is_known = False
+            break
         proof = plans.prove_row(row)
-        if proof.status in ("optimal", "feasible") and proof.ticks <= most_ticks:
-            return _Found(row, proof.ticks), True
+        is_found = proof.status in ("optimal", "feasible")
+        if is_found and proof.ticks <= (best.ticks - 1 if best else most_ticks):
+            best = _found(row, proof.ticks, plans.plan(row, proof.split))
         if proof.status in ("feasible", "unknown"):
             is_known &= proof.bound > most_ticks
-    return None, is_known
+    return best, is_known or best is not None
+
+
+def _found(row: int, ticks: float, plan: Plan) -> _Found:
+    return _Found(row, ticks, plan, seconds(ticks))
 
 
 def _decisions(

@@ -101,7 +101,7 @@ class LatticeProof:
             fastest=fastest if simpler else None,
             simplicity=self._simplicity(simpler, fastest) if simpler else None,
             others=tuple(plan for plan, _ in found[1:]),
-            near=self._near_plans(proof.ticks, pruned.near, is_optimal),
+            near=self._near_plans(fastest, proof.ticks, pruned.near, is_optimal),
             **({} if options.is_brief else alternatives(left, fastest)),
             certificate=Certificate(
                 bound_s=seconds(bound),
@@ -125,7 +125,7 @@ class LatticeProof:
         return 0.0 if self.options.is_brief else self.options.near
 
     def _near_plans(
-        self, ticks: int, near: Candidates, is_optimal: bool
+        self, fastest: PricedPlan, ticks: int, near: Candidates, is_optimal: bool
     ) -> NearPlans | None:
         """Return all plans near the fastest, if they are asked for."""
         if not self._near:
@@ -137,7 +137,7 @@ class LatticeProof:
         )
         plans = CandidatePlans(*self._asked, near)
         is_whole = is_optimal and not has_open_orders and not self.deadline.has_passed
-        return near_plans(plans, ticks, self._near, is_whole=is_whole)
+        return near_plans(plans, fastest, ticks, self._near, is_whole=is_whole)
 
     def _simpler(
         self, fastest: PricedPlan, ticks: int, near: Candidates
