@@ -138,8 +138,16 @@ def test_the_nearest_plan_replaces_the_pins_of_the_spec(
 @pytest.mark.parametrize(
     ("pins", "plan", "verdict"),
     [
-        ({"tp": 8}, "tp=8,pp=1,zero=1", ", the best plan; rank 1 of "),
-        ({"tp": 8}, "tp=1", "% faster than the best plan of the spec, whose pins it"),
+        (
+            {"tp": 8},
+            "tp=8,pp=1,zero=1",
+            ", the recommended plan, which is the fastest plan; rank 1 of ",
+        ),
+        (
+            {"tp": 8},
+            "tp=1",
+            "% faster than the fastest plan of the spec, whose pins it",
+        ),
         ({"tp": 8, "vpp": 2}, "vpp=1", ", and replaces pins of the spec, which leave"),
     ],
 )

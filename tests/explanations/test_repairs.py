@@ -437,5 +437,5 @@ def test_repairs_are_told_the_cheapest_first() -> None:
     assert {each.against for each in found} == {"the fastest repair"}
     against = with_prices([one], 4.0)
     assert against[0].price == pytest.approx(0.25)
-    assert against[0].against == "the best plan"
+    assert against[0].against == "the fastest plan"
     assert with_prices([], None) == []

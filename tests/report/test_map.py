@@ -71,7 +71,7 @@ def test_a_dot_is_told_by_pointer(tmp_path: Path, open_file: OpenFile) -> None:
     opened.locator("[aria-labelledby=map] circle[data-state=best]").hover()
     told = said(opened)
     data = data_of(page(SOLVED))
-    assert "the best plan" in told
+    assert "the recommended plan" in told
     assert "at least" not in told, "its time is exact"
     assert f"{data['plans'][0]['stepS']:.4g} s" in told
     opened.locator("[aria-labelledby=map] circle[data-state=memory]").last.hover()
@@ -83,7 +83,7 @@ def test_keys_walk_the_dots(tmp_path: Path, open_file: OpenFile) -> None:
     opened = open_file(written(SOLVED, tmp_path), WIDE)
     chart(opened).focus()
     opened.keyboard.press("Home")
-    assert "the best plan" in said(opened)
+    assert "the recommended plan" in said(opened)
     met = {said(opened)}
     for _ in range(5):
         opened.keyboard.press("ArrowRight")
@@ -104,7 +104,7 @@ def test_dots_are_chosen_by_degrees(tmp_path: Path, open_file: OpenFile) -> None
     assert drawn(opened).count() == count < before
     assert said(opened).startswith(f"{count:,} of ")
     opened.locator("#map-tp").select_option("all")
-    opened.get_by_role("button", name="Up to 1.5 x the best").click()
+    opened.get_by_role("button", name="Up to 1.5 x the recommended plan").click()
     most_s = 1.5 * next(dot[1] for dot in data["dots"] if dot[0] == "best")
     near = sum(dot[1] <= most_s for dot in data["dots"])
     assert drawn(opened).count() == near < before

@@ -102,7 +102,7 @@ def test_plans_near_the_best_are_told_once() -> None:
     near = data["near"]
     assert [own["stepS"] for own in near] == sorted(own["stepS"] for own in near)
     assert sum(own["isFirst"] for own in near) == 1
-    assert next(own for own in near if own["isFirst"])["why"] == "the best plan"
+    assert next(own for own in near if own["isFirst"])["why"] == "the recommended plan"
     assert all(0 <= own["risk"] <= 1 for own in near)
     assert data["risk"] == close(0.05)
     assert data["worth"]

@@ -204,7 +204,7 @@ def test_the_map_is_drawn_when_it_is_asked_for(visit: OpenAddress) -> None:
     assert focused == "chart", "the keys go on where the button was"
     page.keyboard.press("Home")
     told = page.locator("#map-said").inner_text()
-    assert "the best plan" in told
+    assert "the recommended plan" in told
     page.locator("#knob-batch").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => location.search.includes('global_batch=96')")

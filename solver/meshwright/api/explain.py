@@ -19,6 +19,7 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.serving.explain import explain_serving
 from meshwright.solver.options import Options
+from meshwright.solver.tolerance import Tolerance, tolerance_of
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
@@ -90,8 +91,14 @@ def explain(
         >>> told.repairs[0].edits
         ('zero: 0 -> 3', 'offload: none -> optimizer')
     """
+    fitted, tolerance = read_profile(profile), Tolerance(0.0, "")
+    if not isinstance(spec, ServingSpec):
+        one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
+        tolerance = tolerance_of(one, fitted)
     options = Options(
-        profile=read_profile(profile),
+        tolerance=tolerance.share,
+        tolerance_from=tolerance.source,
+        profile=fitted,
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),
     )

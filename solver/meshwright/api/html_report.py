@@ -22,6 +22,7 @@ from meshwright.plans.plan import Plan
 from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
 from meshwright.report.answer_page.page import answer_data, answer_page
 from meshwright.report.answer_page.serving_data import ServingAnswer
+from meshwright.results.claims import FASTEST, RECOMMENDED
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
@@ -51,8 +52,8 @@ def html_report(
     """Return an answer as one HTML page that needs no network.
 
     It has the plan with its launch line, memory and step time by part, the timeline of
-    the pipeline, the mesh on the hosts, the loads of links, plans near the best, what
-    limits are worth where the answer says so, the map of the lattice, and the
+    the pipeline, the mesh on the hosts, the loads of links, plans near the fastest,
+    what limits are worth where the answer says so, the map of the lattice, and the
     certificate. Of an answer about serving it has the times of a first and of a further
     token, memory, and all that is told.
 
@@ -168,9 +169,14 @@ def _named_plans(answer: Solved) -> Sequence[Named]:
 def _outcome_plans(outcome: Outcome) -> Iterator[Named]:
     miss = outcome.near_miss
     if outcome.best is not None:
-        yield "the best plan", outcome.best.plan, ""
+        yield _plan_name(outcome), outcome.best.plan, ""
     elif miss is not None and miss.plan is not None and not miss.is_asked:
         yield "the nearest miss", miss.plan, MISS
+
+
+def _plan_name(outcome: Outcome) -> str:
+    """Return what the plan of an outcome is called; without a proof it is no more."""
+    return RECOMMENDED if outcome.certificate else "the plan"
 
 
 def _explained_plans(explanation: Explanation) -> Iterator[Named]:
@@ -181,7 +187,7 @@ def _explained_plans(explanation: Explanation) -> Iterator[Named]:
     elif own is None and explanation.nearest is not None:
         yield "the nearest miss", explanation.nearest, MISS
     if best is not None:
-        yield "the best plan", best.plan, ""
+        yield RECOMMENDED, best.plan, ""
 
 
 def _near(spec: Spec, answer: Solved, profile: Profile) -> list[NearPlan]:
@@ -217,16 +223,18 @@ def _known_plans(answer: Solved) -> Iterator[tuple[Plan, str]]:
 def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
     if outcome.best is None:
         return
-    yield outcome.best.plan, "the best plan"
+    yield outcome.best.plan, _plan_name(outcome)
+    if outcome.fastest is not None:
+        yield outcome.fastest.plan, FASTEST
     for rank, other in enumerate(outcome.others, 2):
         yield other.plan, f"rank {rank}"
     for kind in outcome.by_kind:
         if kind.best is not None:
-            yield kind.best.plan, f"best of {kind.kind}"
+            yield kind.best.plan, f"fastest of {kind.kind}"
     for choice in outcome.safety:
         if choice.plan is not None:
-            yield choice.plan, f"best at a risk of {choice.oom_risk:g}"
+            yield choice.plan, f"fastest at a risk of {choice.oom_risk:g}"
     if outcome.runner_up is not None:
-        yield outcome.runner_up.plan, "next best that was met"
+        yield outcome.runner_up.plan, "next fastest that was met"
     if outcome.rival is not None:
         yield outcome.rival.plan, "faster by the task graph"

@@ -69,15 +69,20 @@ class Explainer:
     """Explains specs and plans with one profile and one seed."""
 
     def __init__(self, options: Options) -> None:
-        """Keep the options of all solves; only the explainer itself tells progress."""
+        """Keep the options of all solves; only the explainer itself tells progress.
+
+        The spec alone is solved within the tolerance, so that the recommended plan is
+        that of `solve`. Whatever is compared with the fastest plan is the fastest.
+        """
         self._say = options.on_progress
-        self._options = replace(options, on_progress=_say_nothing)
+        self._recommending = replace(options, on_progress=_say_nothing)
+        self._options = replace(self._recommending, tolerance=0.0)
 
     def spec(self, spec: Spec) -> Explanation:
-        """Return why the best plan of a spec wins, or why there is none."""
+        """Return why the fastest plan of a spec wins, or why there is none."""
         spec = self._options.profile.applied_to(spec)
         prepared = self._prepared(spec)
-        options = replace(self._options, is_by_kind=True, is_safety=True)
+        options = replace(self._recommending, is_by_kind=True, is_safety=True)
         outcome = solve(spec, options, prepared)
         best = outcome.best
         if best is None:
@@ -97,9 +102,13 @@ class Explainer:
     def _prices(
         self, spec: Spec, outcome: Outcome, prepared: Prepared | None
     ) -> dict[str, object]:
-        """Return what sets the degrees of the best plan, and what changes are worth."""
-        best = outcome.best
+        """Return what sets the degrees of the fastest plan, and what changes are worth.
+
+        What the decisions cost is said of the recommended plan.
+        """
+        best, recommended = outcome.optimum, outcome.best
         assert best is not None
+        assert recommended is not None
         prepared = prepared and prepared.where_state_fits
         solve_at = solver_at(spec, prepared, self._solve_briefly)
         solve_near = partial(self._solve_near, best.plan)
@@ -112,7 +121,7 @@ class Explainer:
                 *marginal_values(spec, prepared, solve_near),
                 *bolder_plans(spec, outcome),
             ),
-            **near_decisions(self._options, best.plan, best, prepared),
+            **near_decisions(self._options, recommended.plan, best, prepared),
         }
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
@@ -122,7 +131,7 @@ class Explainer:
         """
         spec = self._options.profile.applied_to(spec)
         prepared = self._prepared(spec)
-        asked, best = with_pins(spec, plan), solve(spec, self._options, prepared)
+        asked, best = with_pins(spec, plan), solve(spec, self._recommending, prepared)
         outcome = self._solve(asked)
         priced = outcome.best
         if priced is None:
@@ -137,7 +146,7 @@ class Explainer:
             judged=judged_plan(asked, priced.plan),
             cluster=outcome.cluster,
             slack=self._slack(asked, priced),
-            gap=gap_to_best(priced, best.best) if best.best else None,
+            gap=gap_to_best(priced, best.optimum) if best.optimum else None,
             best=best,
         )
         return self._with(
@@ -148,7 +157,7 @@ class Explainer:
                 **near_decisions(
                     self._options,
                     priced.plan,
-                    best.best,
+                    best.optimum,
                     prepared and prepared.where_state_fits,
                 ),
             },
@@ -234,7 +243,7 @@ class Explainer:
         )
         if outcome.status == "unknown":
             return explanation.model_copy(update={"status": "unknown"})
-        best_s = best.best.step_s if best and best.best else None
+        best_s = best.optimum.step_s if best and best.optimum else None
         return self._with(explanation, lambda: self._reasons(spec, miss, best_s))
 
     def _reasons(

@@ -43,7 +43,7 @@ class _LimitCosts:
 
     spec: Spec
     step_s: float
-    """Of the best plan that keeps every limit; infinite where there is none."""
+    """Of the fastest plan that keeps every limit; infinite where there is none."""
     options: Options
     deadline: Deadline
 
@@ -63,11 +63,11 @@ class _LimitCosts:
             framework=framework_of(self.spec).title,
             limits=tuple(sorted(each, key=_by_cost)),
             all_lifted=together,
-            ideal_step_s=ideal.best.step_s if ideal and ideal.best else None,
+            ideal_step_s=ideal.optimum.step_s if ideal and ideal.optimum else None,
         )
 
     def _lifted(self, told: Limit, lifted: Sequence[Limit], doing: str) -> LiftedLimit:
-        """Return the best plan without some limits, as that of the limit `told`."""
+        """Return the fastest plan without some limits, as that of the limit `told`."""
         free = self.spec.without_limits(own.name for own in lifted)
         outcome = self._solve(free, doing, self.step_s * FASTER)
         result = LiftedLimit(limit=told.name, sentence=told.sentence, status="unknown")
@@ -75,9 +75,9 @@ class _LimitCosts:
             return result
         found_s, step_s = _step_s(outcome), self.step_s
         update: dict[str, object] = {"status": outcome.status}
-        if found_s < step_s * FASTER and outcome.best is not None:
+        if found_s < step_s * FASTER and outcome.optimum is not None:
             costs = step_s / found_s - 1 if math.isfinite(step_s) else None
-            update |= {"step_s": found_s, "costs": costs, "plan": outcome.best.plan}
+            update |= {"step_s": found_s, "costs": costs, "plan": outcome.optimum.plan}
         elif math.isfinite(step_s):
             # The plan that keeps every limit is still there.
             is_proven = outcome.status in ("optimal", "infeasible")

@@ -93,10 +93,10 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
     A change of the plan alone is cheaper than a change of the training, and that is
     cheaper than new hardware; last comes what costs nothing but safety. Among repairs
     of the same sort come fewer edits first, then the shorter step. `best_s` is the step
-    time of the spec's best plan, if any.
+    time of the spec's fastest plan, if any.
     """
     least_s = best_s or min((repair.step_s for repair in repairs), default=0.0)
-    against = "the best plan" if best_s else "the fastest repair"
+    against = "the fastest plan" if best_s else "the fastest repair"
 
     def cost(repair: Repair) -> tuple[int, int, float]:
         return CHANGES.index(repair.changes), len(repair.edits), repair.step_s

@@ -10,6 +10,8 @@ from meshwright.results.comparison import ComparedPlan, Comparison, PartSharding
 from meshwright.results.ledger import LedgerEntry, StageLedger
 from meshwright.results.priced_plan import PricedPlan
 
+FASTEST_OF_THESE = "the fastest of these plans"
+
 NamedPlans = list[tuple[str, PricedPlan]]
 
 
@@ -37,9 +39,9 @@ def compare_sections(comparison: Comparison) -> list[Section]:
 
 
 def _verdict(named: NamedPlans) -> str:
-    """Return which plan wins, by how much, and what makes the difference."""
+    """Return which plan is the fastest, by how much, and what makes the difference."""
     (name, best), *others = named
-    step = f"{name} wins: {seconds_text(best.step_s)} a step"
+    step = f"{name} is {FASTEST_OF_THESE}: {seconds_text(best.step_s)} a step"
     if not others:
         return f"{step}; nothing else fits."
     other_name, other = others[0]

@@ -15,7 +15,7 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.priced_plan import PricedPlan
 
-TITLE = "What sets the degrees"
+TITLE = "What sets the degrees of the fastest plan"
 
 NOTHING = "no part by much"
 
@@ -30,19 +30,19 @@ MOST_NAMED = 2
 
 
 def degree_table(title: str, rows: Iterable[tuple[str, float | None, str]]) -> Table:
-    """Return a table of degrees, their loss as a share of the best step, and why."""
+    """Return a table of degrees, their loss as a share of the fastest step, and why."""
     cells = tuple(
         (name, "-" if loss is None else f"{loss:+.1%}", why) for name, loss, why in rows
     )
     return Table(title, ("degree", "costs", "because of"), cells)
 
 
-def degree_sections(degrees: DegreeReasons, best: PricedPlan) -> list[Section]:
-    """Return why the best plan has its degrees and no others."""
+def degree_sections(degrees: DegreeReasons, fastest: PricedPlan) -> list[Section]:
+    """Return why the fastest plan has its degrees and no others."""
     axes = [axis for axis in degrees.axes if axis.others]
     if not axes:
         return []
-    writer = _DegreeWriter(degrees.shares, best)
+    writer = _DegreeWriter(degrees.shares, fastest)
     sentences = (writer.sentence(axis) for axis in axes)
     rows = [row for axis in axes for row in writer.rows(axis)]
     table = degree_table("Other degrees, each with all else chosen anew", rows)
@@ -51,10 +51,10 @@ def degree_sections(degrees: DegreeReasons, best: PricedPlan) -> list[Section]:
 
 @dataclass(frozen=True)
 class _DegreeWriter:
-    """Writes about other degrees, compared with the best plan."""
+    """Writes about other degrees, compared with the fastest plan."""
 
     shares: Shares
-    best: PricedPlan
+    fastest: PricedPlan
 
     def sentence(self, axis: AxisDegrees) -> str:
         """Return why an axis has neither the next higher nor the next lower degree."""
@@ -91,12 +91,12 @@ class _DegreeWriter:
             yield name, self._loss(first), parts if first.gap else _rules(first)
 
     def _loss(self, other: OtherDegree) -> float | None:
-        return None if other.step_s is None else other.step_s / self.best.step_s - 1
+        return None if other.step_s is None else other.step_s / self.fastest.step_s - 1
 
     def _parts(self, other: OtherDegree) -> list[tuple[str, float]]:
         """Return the parts that change most, as words and share, the losses first."""
         terms = other.gap.terms if other.gap else {}
-        shares = {name: more / self.best.step_s for name, more in terms.items()}
+        shares = {name: more / self.fastest.step_s for name, more in terms.items()}
         least = max(
             LEAST_SHARE, LEAST_OF_LARGEST * max(map(abs, shares.values()), default=0.0)
         )
@@ -116,14 +116,14 @@ class _DegreeWriter:
         return f" ({', '.join(causes)})" if causes else ""
 
     def _resized(self, other: OtherDegree) -> Iterator[str]:
-        """Yield the sizes of matmuls that differ from those of the best plan."""
+        """Yield the sizes of matmuls that differ from those of the fastest plan."""
         assert other.shares is not None
         assert other.plan is not None
         if other.shares.d_ff != self.shares.d_ff:
             yield f"d_ff {other.shares.d_ff:,g}"
         if other.shares.layers[0] != other.shares.layers[1]:
             yield f"{_layers(other.shares)} layers a stage"
-        if other.plan.micro_batch != self.best.plan.micro_batch:
+        if other.plan.micro_batch != self.fastest.plan.micro_batch:
             yield f"micro-batch {other.plan.micro_batch}"
 
 

@@ -22,6 +22,14 @@ from meshwright.report.tables import (
     Table,
     seconds_text,
 )
+from meshwright.results.claims import (
+    FASTEST,
+    RECOMMENDED,
+    SAME,
+    name_of,
+    plan_claims,
+    proof_claim,
+)
 from meshwright.results.explanation import (
     Change,
     Conflict,
@@ -30,6 +38,7 @@ from meshwright.results.explanation import (
     Repair,
     Slack,
 )
+from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.rank import Rank
 from meshwright.rules.sums import SOURCE as ARITHMETIC
@@ -54,6 +63,7 @@ UNDECIDED = (
 def explain_sections(explanation: Explanation) -> list[Section]:
     """Return an explanation: the verdict, the reason and the best repair first."""
     parts: list[Section] = [Lines(explanation.title, _verdict(explanation))]
+    parts += named_plan_sections(explanation)
     parts += open_sections(explanation.open)
     parts += next_value_sections(explanation.next_values)
     if explanation.judged:
@@ -75,6 +85,15 @@ def explain_sections(explanation: Explanation) -> list[Section]:
     return parts
 
 
+def named_plan_sections(explanation: Explanation) -> Iterator[Section]:
+    """Yield which plan is recommended, which is the fastest, and what is proven."""
+    outcome = explanation.best
+    if outcome is not None and outcome.best is not None:
+        claims = (*plan_claims(outcome), proof_claim(outcome))
+        title = "The recommended plan and the fastest plan"
+        yield Lines(title, tuple(filter(None, claims)))
+
+
 def _conflict_lines(title: str, conflict: Conflict) -> Lines:
     return Lines(title, tuple(map(str, conflict.rules)))
 
@@ -88,11 +107,7 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
     step = seconds_text(step_s)
     if explanation.status != "fits":
         plan = plan_lines(explanation.plan.plan)[0]
-        return (
-            "A plan fits.",
-            f"The best takes {step} a step.{_doubt(explanation)}",
-            plan,
-        )
+        return "A plan fits.", f"The recommended plan takes {step} a step.", plan
     change = (
         f"Change {explanation.helps[0].change}."
         if explanation.helps
@@ -107,33 +122,38 @@ def _standing(explanation: Explanation, step_s: float) -> str:
 
     It may replace pins of the spec, and be faster than all of these.
     """
-    outcome = explanation.best
-    best = outcome.best if outcome else None
-    if best is None:
+    outcome, plan = explanation.best, explanation.plan
+    best, fastest = (outcome.best, outcome.optimum) if outcome else (None, None)
+    if outcome is None or best is None or fastest is None or plan is None:
         is_known = outcome is not None and outcome.status == "infeasible"
         none = "and replaces pins of the spec, which leave no plan"
         return none if is_known else "and no other plan is known yet"
-    loss = step_s / best.step_s - 1
-    if loss < -ROUNDING:
-        is_proven = outcome is not None and outcome.status == "optimal"
+    loss = step_s / fastest.step_s - 1
+    if loss < -SAME:
+        is_proven = outcome.status == "optimal"
         found = "of the spec, whose pins it replaces" if is_proven else "found so far"
-        return f"{-loss:.1%} faster than the best plan {found}"
-    told = f"{loss:.1%} slower than the best plan"
+        return f"{-loss:.1%} faster than {FASTEST} {found}"
     rank = _rank_text(explanation.standing) if explanation.standing else ""
-    return (told if loss > ROUNDING else "the best plan") + rank
+    return ", ".join(_places(outcome, plan, loss)) + rank
 
 
-ROUNDING = 1e-9
-"""Share of a step time that is no difference."""
+def _places(outcome: Outcome, plan: PricedPlan, loss: float) -> Iterator[str]:
+    """Yield what a plan is, beside the recommended plan and the fastest.
 
-
-def _doubt(explanation: Explanation) -> str:
-    """Return the lower bound on the step time, if optimality is not proven."""
-    certificate = explanation.best.certificate if explanation.best else None
-    if explanation.status == "optimal" or certificate is None:
-        return ""
-    least = seconds_text(certificate.bound_s)
-    return f" Not proven: none takes less than {least} (gap {certificate.gap:.2%})."
+    `loss` is over the fastest plan, as a share.
+    """
+    best, name = outcome.best, name_of(outcome, plan.plan)
+    assert best is not None
+    if name:
+        yield name
+    if loss > SAME:
+        yield f"{loss:.2%} slower than {FASTEST}"
+    elif name != FASTEST:
+        yield f"which is {FASTEST}" if name else f"as fast as {FASTEST}"
+    if outcome.fastest and name != RECOMMENDED:
+        change = plan.step_s / best.step_s - 1
+        way = "slower" if change > 0 else "faster"
+        yield f"{abs(change):.2%} {way} than {RECOMMENDED}"
 
 
 def _rank_text(rank: Rank) -> str:
@@ -223,27 +243,26 @@ def _repair_table(repairs: tuple[Repair, ...]) -> Table:
 
 
 def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
-    best = explanation.best.best if explanation.best else None
-    if best and explanation.gap:
-        yield _gap_table(plan, best, explanation.gap)
+    outcome = explanation.best
+    fastest = outcome.optimum if outcome else None
+    if fastest and explanation.gap:
+        yield _gap_table(plan, fastest, explanation.gap)
     yield from cost_sections(explanation.decisions, explanation.near)
     yield from near_sections(explanation.near)
     yield Lines("Slack", tuple(_slack_lines(explanation.slack)))
-    is_best = best is not None and best.plan == plan.plan
-    safety = explanation.best.safety if explanation.best and is_best else ()
-    yield safety_lines(plan, safety)
+    yield safety_lines(plan, outcome)
     if explanation.helps:
         yield _change_table("One field left open", explanation.helps, plan)
-    if explanation.best and explanation.best.by_kind and best:
-        yield kind_table(best, explanation.best.by_kind)
+    if outcome and outcome.by_kind and fastest:
+        yield kind_table(fastest, outcome.by_kind)
     if explanation.degrees:
-        yield from degree_sections(explanation.degrees, plan)
-    if explanation.binding:
-        yield _change_table(
-            "What binds: the best plan without it", explanation.binding, plan
-        )
-    if explanation.marginal_values:
-        yield _change_table("Worth of a little more", explanation.marginal_values, plan)
+        yield from degree_sections(explanation.degrees, fastest or plan)
+    for title, changes in (
+        ("What binds: the fastest plan without it", explanation.binding),
+        ("Worth of a little more to the fastest plan", explanation.marginal_values),
+    ):
+        if changes:
+            yield _change_table(title, changes, fastest or plan)
 
 
 def _slack_lines(slack: tuple[Slack, ...]) -> Iterator[str]:
@@ -258,22 +277,22 @@ def _slack_lines(slack: tuple[Slack, ...]) -> Iterator[str]:
         yield f"Kept: {', '.join(kept)}"
 
 
-def _gap_table(plan: PricedPlan, best: PricedPlan, gap: GapToBest) -> Table:
-    """Return the step times of the best plan and of this one, part by part."""
+def _gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
+    """Return the step times of the fastest plan and of this one, part by part."""
     rows = [
         (
             name,
-            seconds_text(best.time_parts.get(name, 0.0)),
+            seconds_text(fastest.time_parts.get(name, 0.0)),
             seconds_text(plan.time_parts.get(name, 0.0)),
             f"{more:+.4f}",
         )
         for name, more in gap.terms.items()
-        if plan.time_parts.get(name, 0.0) + best.time_parts.get(name, 0.0) > 0
+        if plan.time_parts.get(name, 0.0) + fastest.time_parts.get(name, 0.0) > 0
     ]
-    total = (seconds_text(best.step_s), seconds_text(plan.step_s))
+    total = (seconds_text(fastest.step_s), seconds_text(plan.step_s))
     rows.append(("step", *total, f"{gap.step_s:+.4f}"))
-    heading = ("part", "best", "this", "difference, s")
-    return Table("Distance to the best plan, part by part", heading, tuple(rows))
+    heading = ("part", "fastest", "this", "difference, s")
+    return Table("Distance to the fastest plan, part by part", heading, tuple(rows))
 
 
 def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> Table:

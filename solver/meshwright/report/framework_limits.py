@@ -16,7 +16,7 @@ def framework_limit_sections(
 ) -> Iterator[Section]:
     """Yield the limits that cost something, then those that cost nothing.
 
-    `step_s` is the step time of the best plan, where one is known.
+    `step_s` is the step time of the fastest plan, where one is known.
     """
     if costs is None:
         return
@@ -64,5 +64,5 @@ def _lines(costs: FrameworkLimits, has_plan: bool) -> Iterator[str]:
 
 
 def _ideal_line(ideal_s: float, step_s: float | None) -> str:
-    told = f"Under `framework: ideal` a step takes {seconds_text(ideal_s)}"
+    told = f"Under `framework: ideal` the fastest plan takes {seconds_text(ideal_s)}"
     return f"{told}." if step_s is None else f"{told} ({ideal_s / step_s - 1:+.1%})."

@@ -26,7 +26,7 @@ def as_text(outcome: Outcome) -> str:
 
 def outcome_sections(outcome: Outcome) -> list[Section]:
     """Return what there is to say about an outcome, and about the run around it."""
-    step_s = outcome.best.step_s if outcome.best else None
+    step_s = outcome.optimum.step_s if outcome.optimum else None
     return [
         *solve_sections(outcome),
         *framework_limit_sections(outcome.framework_limits, step_s),

@@ -19,7 +19,7 @@ WORDS = {
 
 
 def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
-    """Yield what the fastest plan is and gains, where the best one is simpler."""
+    """Yield what the fastest plan is and gains, where the recommended is simpler."""
     told, fastest = outcome.simplicity, outcome.fastest
     if told is None or fastest is None:
         return
@@ -28,7 +28,7 @@ def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
     else:
         simpler = WORDS[told.criterion]
     lines = (
-        f"It takes {told.loss:.2%} longer than the fastest plan "
+        f"The recommended plan takes {told.loss:.2%} longer than the fastest plan "
         f"({seconds_text(fastest.step_s)}), and is simpler: {simpler}.",
         "The fastest plan (--fastest): " + str(fastest.plan).replace(",", ", "),
     )
@@ -37,21 +37,3 @@ def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
 
 def _named(techniques: tuple[str, ...]) -> str:
     return " + ".join(techniques) or "data parallelism alone"
-
-
-def simplest_lines(outcome: Outcome) -> Iterator[str]:
-    """Yield what is proven of the simplicity of the best plan."""
-    certificate = outcome.certificate
-    if certificate is None or not certificate.tolerance:
-        return
-    within = f"within {certificate.tolerance:.1%} of the fastest"
-    if not certificate.is_simplest:
-        yield f"Not proven: that no plan {within} is simpler."
-    elif outcome.simplicity is None:
-        yield f"None {within} is simpler."
-    else:
-        loss = outcome.simplicity.loss
-        yield (
-            f"Of the plan above: none is more than {loss:.2%} faster; none {within} is "
-            "simpler."
-        )

@@ -18,6 +18,7 @@ from meshwright.report.tables import (
     seconds_text,
     short_rule_text,
 )
+from meshwright.results.claims import proof_claim
 from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -34,7 +35,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         *simplicity_sections(outcome),
         _time_table(best),
         _memory_table(best),
-        safety_lines(best, outcome.safety, outcome.fastest),
+        safety_lines(best, outcome),
         *([_link_table(best)] if best.links else []),
         *choice_sections(outcome),
         *proof_sections(outcome),
@@ -42,16 +43,17 @@ def solve_sections(outcome: Outcome) -> list[Section]:
 
 
 def answer_lines(outcome: Outcome) -> Lines:
-    """Return the best plan and its speed, or why there is none."""
+    """Return the recommended plan, its speed and its proof, or why there is none."""
     best = outcome.best
     if best is None:
         return Lines(outcome.title, _no_plan(outcome))
     lines = (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best))
-    return Lines(outcome.title, lines)
+    claims = filter(None, [proof_claim(outcome)])
+    return Lines(outcome.title, (*lines, *claims))
 
 
 def choice_sections(outcome: Outcome) -> Iterator[Section]:
-    """Yield the plans that were found beside the best one."""
+    """Yield the plans that were found beside the recommended one."""
     fastest = outcome.optimum
     if fastest is None:
         return
@@ -165,8 +167,8 @@ def _step_and_loss(fastest_s: float, step_s: float | None) -> tuple[str, str]:
     return seconds_text(step_s), _loss_text(step_s / fastest_s - 1)
 
 
-def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
-    """Return a table of the best plan of every kind, with its loss."""
+def kind_table(fastest: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
+    """Return a table of the fastest plan of every kind, with its loss."""
     known = sorted(
         (kind for kind in kinds if kind.best), key=lambda kind: _step_s(kind.best)
     )
@@ -174,7 +176,7 @@ def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
         (
             kind.kind,
             seconds_text(_step_s(kind.best)),
-            _kind_loss(best, kind),
+            _kind_loss(fastest, kind),
             _plan_of(kind),
         )
         for kind in known
@@ -183,12 +185,12 @@ def kind_table(best: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
         if kind.near_miss:
             why = short_rule_text(kind.near_miss.broken_rules[0])
             rows.append((kind.kind, "-", "-", f"none fits: {why}"))
-    heading = ("kind", "step", "loses", "best plan of the kind")
+    heading = ("kind", "step", "loses", "fastest plan of the kind")
     return Table("What wins, and by how much", heading, tuple(rows))
 
 
 def _kind_loss(best: PricedPlan, kind: KindResult) -> str:
-    """Return the loss of a kind's best plan, as an upper bound if it is not proven."""
+    """Return the loss of a kind's fastest plan, as an upper bound if not proven."""
     loss = _loss(best, kind.best)
     return loss if kind.is_proven else f"<= {loss}"
 
@@ -214,7 +216,7 @@ def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
         (str(rank), seconds_text(plan.step_s), _loss(best, plan), plan.plan.brief)
         for rank, plan in enumerate((best, *others), 1)
     )
-    return Table("Best plans", ("rank", "step", "loses", "plan"), rows)
+    return Table("The fastest plans", ("rank", "step", "loses", "plan"), rows)
 
 
 def _no_plan(outcome: Outcome) -> tuple[str, ...]:

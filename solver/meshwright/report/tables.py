@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.claims import seconds_text as seconds_text
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,6 @@ class Lines:
 
 
 Section = Table | Lines
-
-
-def seconds_text(seconds: float) -> str:
-    """Return seconds with three or four digits."""
-    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def short_rule_text(rule: BrokenRule) -> str:

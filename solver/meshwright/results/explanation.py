@@ -12,7 +12,7 @@ from meshwright.results.html_table import Rows
 from meshwright.results.ledger import Ledger
 from meshwright.results.near_plans import DecisionCost, NearPlans
 from meshwright.results.open_answer import NextValue, OpenAnswer
-from meshwright.results.outcome import Outcome, proof_rows
+from meshwright.results.outcome import Outcome, claim_rows
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.rank import Rank
 from meshwright.results.result import Result
@@ -61,15 +61,15 @@ class Conflict(SpecModel):
 
 
 class Repair(SpecModel):
-    """Edits of the spec after which a plan exists, and the best such plan."""
+    """Edits of the spec after which a plan exists, and the fastest of these plans."""
 
     edits: tuple[str, ...]
     step_s: float
     price: float = Field(
         0.0, description="How much longer the step takes than `against`, as a share."
     )
-    against: Literal["the best plan", "the fastest repair"] = Field(
-        "the best plan",
+    against: Literal["the fastest plan", "the fastest repair"] = Field(
+        "the fastest plan",
         description="The fastest repair if the spec has no plan at all.",
     )
     plan: Plan
@@ -118,12 +118,12 @@ class NearestPlan(SpecModel):
     price: float = Field(
         description="How much longer the step takes than `against`, as a share."
     )
-    against: Literal["the best plan", "the fastest repair"] = "the best plan"
+    against: Literal["the fastest plan", "the fastest repair"] = "the fastest plan"
     plan: Plan
 
 
 class GapToBest(SpecModel):
-    """How much longer a plan's step takes than the best plan's."""
+    """How much longer a plan's step takes than that of the fastest plan."""
 
     terms: dict[str, float] = Field(description="Seconds by part of the step.")
     step_s: float = Field(description="Seconds of the whole step.")
@@ -141,7 +141,7 @@ class Shares(SpecModel):
 
 
 class OtherDegree(SpecModel):
-    """The best plan at another degree of an axis, with all else chosen anew."""
+    """The fastest plan at another degree of an axis, with all else chosen anew."""
 
     degree: int
     plan: Plan | None = Field(None, description="None where no plan fits.")
@@ -158,7 +158,7 @@ class OtherDegree(SpecModel):
 
 
 class AxisDegrees(SpecModel):
-    """The degree of one axis in the best plan, and the best plans at other degrees."""
+    """The degree of one axis in the fastest plan, and the fastest at other degrees."""
 
     axis: Literal["tp", "pp", "cp", "dp"]
     degree: int
@@ -170,14 +170,14 @@ class AxisDegrees(SpecModel):
 
 
 class DegreeReasons(SpecModel):
-    """What sets the degrees of the best plan."""
+    """What sets the degrees of the fastest plan."""
 
     shares: Shares
     axes: tuple[AxisDegrees, ...]
 
 
 class Change(SpecModel):
-    """The best plan's speed after one change of the spec."""
+    """The speed of the fastest plan after one change of the spec."""
 
     change: str
     step_s: float | None = Field(description="None where no plan fits.")
@@ -252,13 +252,13 @@ class Explanation(Result):
         None, exclude=True, description="The plan that comes closest if none fits."
     )
     degrees: DegreeReasons | None = Field(
-        None, description="Why the best plan has its degrees and no others."
+        None, description="Why the fastest plan has its degrees and no others."
     )
     helps: tuple[Change, ...] = Field(
         (), description="The gain from leaving single fields of the plan open."
     )
     binding: tuple[Change, ...] = Field(
-        (), description="The decisions without which the best plan would be faster."
+        (), description="The decisions without which the fastest plan would be faster."
     )
     marginal_values: tuple[Change, ...] = ()
     near: NearPlans | None = Field(
@@ -283,12 +283,8 @@ class Explanation(Result):
         yield "verdict", self.status.replace("_", " ")
         if self.plan is not None:
             yield from self.plan.rows()
-        best = self.best
-        if best is not None and best.best is not None and best.best != self.plan:
-            told = f"{best.best.step_s:.4g} s, {best.best.plan}"
-            yield "best plan", told
-        if best is not None:
-            yield from proof_rows(best.status, best.certificate)
+        if self.best is not None:
+            yield from claim_rows(self.best)
         if self.conflict is not None:
             yield from (("conflict", rule.sentence) for rule in self.conflict.rules)
         yield from (

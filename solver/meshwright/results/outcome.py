@@ -1,4 +1,4 @@
-"""The answer to one spec: the best plan with its proof, or the nearest miss."""
+"""The answer to one spec: the recommended plan with its proof, or the nearest miss."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.claims import plan_claims, proof_claim
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.html_table import Rows
 from meshwright.results.model_size import ModelSize
@@ -113,7 +114,7 @@ class NearMiss(SpecModel):
 
 
 class SafetyChoice(SpecModel):
-    """The best plan at another risk of running out of memory."""
+    """The fastest plan at another risk of running out of memory."""
 
     oom_risk: float
     step_s: float | None = Field(description="None where no plan is that safe.")
@@ -122,7 +123,7 @@ class SafetyChoice(SpecModel):
 
 
 class KindResult(SpecModel):
-    """The best plan of one kind, or the nearest miss if no plan of the kind fits."""
+    """The fastest plan of one kind, or the nearest miss if no plan of the kind fits."""
 
     kind: str
     best: PricedPlan | None = None
@@ -164,12 +165,12 @@ class Outcome(Result):
         exclude=True,
         description="What was chosen of the machines and sequences left open.",
     )
-    best: PricedPlan | None = None
+    best: PricedPlan | None = Field(None, description="The recommended plan.")
     fastest: PricedPlan | None = Field(
-        None, description="The fastest plan, where the best is a simpler one."
+        None, description="The fastest plan, where the recommended is a simpler one."
     )
     simplicity: Simplicity | None = Field(
-        None, description="In what the best plan is simpler than the fastest."
+        None, description="In what the recommended plan is simpler than the fastest."
     )
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()
@@ -200,7 +201,7 @@ class Outcome(Result):
 
     @property
     def optimum(self) -> PricedPlan | None:
-        """Return the fastest plan, which is the best one unless that is simpler."""
+        """Return the fastest plan: the recommended one, unless that is simpler."""
         return self.fastest or self.best
 
     def to_dict(self) -> dict[str, Any]:
@@ -237,7 +238,14 @@ class Outcome(Result):
             yield from miss_rows(self.status, self.near_miss)
         else:
             yield from self.best.rows()
-            yield from proof_rows(self.status, self.certificate)
+            yield from claim_rows(self)
+
+
+def claim_rows(outcome: Outcome) -> Rows:
+    """Yield which plan is recommended and which the fastest, and what is proven."""
+    yield from (("plans", claim) for claim in plan_claims(outcome))
+    if claim := proof_claim(outcome):
+        yield "proof", claim
 
 
 def proof_rows(status: Status, certificate: Certificate | None) -> Rows:

@@ -7,6 +7,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from meshwright.plans.plan import Plan
+from meshwright.results.claims import proof_claim
 from meshwright.results.framework_limits import FrameworkLimits
 from meshwright.results.model_size import ModelSize
 from meshwright.results.near_plans import NearPlans
@@ -50,7 +51,7 @@ class PrintedCertificate(SpecModel):
 
 
 class PrintedKind(SpecModel):
-    """The best plan of one kind, or what keeps every such plan out."""
+    """The fastest plan of one kind, or what keeps every such plan out."""
 
     kind: str
     best: PrintedPlan | None
@@ -67,6 +68,10 @@ class PrintedOutcome(SpecModel):
     status: Status
     open: OpenAnswer | None = Field(
         None, description="What was chosen of the machines and sequences left open."
+    )
+    claim: str = Field(
+        "",
+        description="What is proven of the recommended plan and of the fastest.",
     )
     step_s: float | None = None
     plan: Plan | None = None
@@ -98,7 +103,7 @@ class PrintedOutcome(SpecModel):
     )
     by_kind: tuple[PrintedKind, ...]
     safety: tuple[SafetyChoice, ...] = Field(
-        (), description="The best plans at other risks of running out of memory."
+        (), description="The fastest plans at other risks of running out of memory."
     )
     rival: Rival | None
     near_miss: NearMiss | None
@@ -127,6 +132,7 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
     if best is not None and certificate is not None:
         fields |= dict(PrintedPlan.of(best, capacity_gib))
         fields |= {"bound_s": certificate.bound_s, "gap": certificate.gap}
+        fields["claim"] = proof_claim(outcome)
         rest = certificate.model_dump(exclude={"bound_s", "gap"})
         fields["solver"] = PrintedCertificate.model_validate(rest)
         others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)

@@ -20,7 +20,6 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.solver.candidate_plans import CandidatePlans, whole_ticks
 from meshwright.spec.plan_fields import FIELDS
 
-
 EFFORT = 0.25
 """Deterministic seconds of CP-SAT for the best split of one candidate's layers.
 

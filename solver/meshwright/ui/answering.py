@@ -93,7 +93,9 @@ def _tell_carried(spec: Spec, plan: Mapping[str, Any], tell: Tell) -> None:
     except (SpecError, ValueError):
         return
     if found.best is not None:
-        tell({**_answer(spec, found), "kind": "carried"})
+        # The proof is of the pinned fields alone, and the page shows it as no answer.
+        unproven = found.model_copy(update={"certificate": None})
+        tell({**_answer(spec, unproven), "kind": "carried"})
 
 
 def _answer(spec: Spec, outcome: Outcome) -> Message:
@@ -110,7 +112,7 @@ def _answer(spec: Spec, outcome: Outcome) -> Message:
 
 
 def _known(outcome: Outcome) -> list[PricedPlan]:
-    """Return the best plan and the fastest, if there are any."""
+    """Return the recommended plan and the fastest, if there are any."""
     found = (outcome.best, outcome.fastest)
     return [own for own in found if own is not None]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from meshwright.plans.plan_techniques import technique_names
 from meshwright.report.answer_page.numbers import rounded
-from meshwright.report.compare import compare_sections
+from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections
 from meshwright.report.framework_limits import framework_limit_sections
 from meshwright.report.proof import proof_sections
@@ -17,10 +17,12 @@ from meshwright.report.simulation import simulation_sections
 from meshwright.report.solve import answer_lines, choice_sections
 from meshwright.report.tables import Lines, Section, seconds_text
 from meshwright.report.training_run import run_sections
+from meshwright.results.claims import proof_claim
 from meshwright.results.comparison import Comparison
 from meshwright.results.drawn_plan import NearPlan
 from meshwright.results.explanation import Change, Explanation
 from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.simulation import Simulation
 
 Solved = Outcome | Explanation | Comparison
@@ -50,7 +52,7 @@ class Told:
 
 
 def told_of(answer: Answer, near: Iterable[NearPlan], risk: float) -> Told:
-    """Return what the page tells of an answer, and of plans near the best.
+    """Return what the page tells of an answer, and of plans near the fastest.
 
     `risk` is that of running out of memory which the spec accepts.
     """
@@ -74,10 +76,11 @@ def _of_outcome(outcome: Outcome, near: list[dict[str, Any]]) -> Told:
     best = outcome.best
     if best is None:
         return Told(outcome.title, answer_lines(outcome).lines, (), has_plan=False)
-    limits = framework_limit_sections(outcome.framework_limits, best.step_s)
+    fastest_s = (outcome.optimum or best).step_s
+    limits = framework_limit_sections(outcome.framework_limits, fastest_s)
     groups: list[Group] = [
         ("choices", "What else was found", [*choice_sections(outcome), *limits]),
-        ("safety", "How safe", [safety_lines(best, outcome.safety)]),
+        ("safety", "How safe", [safety_lines(best, outcome)]),
         ("run", "The run", run_sections(outcome.run)),
         ("proof", "How sure, and the certificate", [*proof_sections(outcome)]),
     ]
@@ -85,20 +88,13 @@ def _of_outcome(outcome: Outcome, near: list[dict[str, Any]]) -> Told:
 
 
 def _outcome_lines(outcome: Outcome) -> tuple[str, ...]:
-    best, certificate = outcome.best, outcome.certificate
+    best, claim = outcome.best, proof_claim(outcome)
     assert best is not None
     rate = f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     speed = f"{seconds_text(best.step_s)} a step, {rate}, MFU {best.mfu:.1%}."
-    if certificate is None:
-        return (speed,)
-    if outcome.status == "optimal":
-        count = certificate.counts.skeletons
-        return (
-            speed,
-            f"Proven: none of {count:,} legal skeletons is faster in the model.",
-        )
-    least = seconds_text(certificate.bound_s)
-    return speed, f"Not proven: none takes less than {least} ({certificate.gap:.2%})."
+    if not claim:
+        return (f"The plan takes {speed}",)
+    return f"The recommended plan takes {speed}", claim
 
 
 def _of_explanation(explanation: Explanation, near: list[dict[str, Any]]) -> Told:
@@ -134,18 +130,19 @@ def _of_simulation(told: Simulation) -> Told:
 
 def _worth(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """Yield the changes that were solved again, with what each of them gains."""
-    plan = explanation.plan
+    plan, outcome = explanation.plan, explanation.best
     if plan is None:
         return
-    kinds: tuple[tuple[str, tuple[Change, ...]], ...] = (
-        ("without it", explanation.binding),
-        ("left open", explanation.helps),
-        ("a little more", explanation.marginal_values),
+    fastest = outcome.optimum if outcome and outcome.optimum else plan
+    kinds: tuple[tuple[str, PricedPlan, tuple[Change, ...]], ...] = (
+        ("without it", fastest, explanation.binding),
+        ("left open", plan, explanation.helps),
+        ("a little more", fastest, explanation.marginal_values),
     )
-    for kind, changes in kinds:
+    for kind, before, changes in kinds:
         for change in changes:
             rate = change.tokens_per_s_per_gpu
-            gain = rate / plan.tokens_per_s_per_gpu - 1 if rate else None
+            gain = rate / before.tokens_per_s_per_gpu - 1 if rate else None
             yield {
                 "change": change.change,
                 "kind": kind,
@@ -160,7 +157,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield "None of the plans fits."
     for rank, (name, plan) in enumerate(fitting[:2]):
         if rank == 0:
-            yield f"{name} is the fastest: {seconds_text(plan.step_s)} a step."
+            yield f"{name} is {FASTEST_OF_THESE}: {seconds_text(plan.step_s)} a step."
         else:
             loss = plan.step_s / fitting[0][1].step_s - 1
             yield f"Next is {name}, {loss:.1%} slower."

@@ -82,7 +82,7 @@ def _told_of_dots(lattice: LatticeMap) -> Iterator[str]:
         yield f"Each of the {dots:,} dots is a legal skeleton{meshes}."
     yield (
         "A dot stands at a lower bound on step time: no plan of it that fits is "
-        "faster. The best plan stands at its exact time."
+        "faster. The recommended plan stands at its exact time."
     )
     yield (
         "Memory is that of the fullest GPU, with the skeleton that has this bound. "
@@ -90,6 +90,6 @@ def _told_of_dots(lattice: LatticeMap) -> Iterator[str]:
         "with the smallest micro-batch, and the bound leaves memory aside."
     )
     if lattice.is_of_parts:
-        yield "It is of the parts as the best plan uses them."
+        yield "It is of the parts as the recommended plan uses them."
     if lattice.has_open_rules:
         yield "Limits on links and rules on splits of layers may refuse what fits here."

@@ -55,7 +55,7 @@ function answerParts() {
   const { near, worth, sections } = PAGE;
   const grouped = sections.map(({ id, title, sections: own }) => heading(id, title, ...own.map((one) => section(one, own.length === 1 && one.title === title))));
   return [
-    ...(near.length > 1 ? [heading("near", "Plans near the best", nearFigure(near).element)] : []),
+    ...(near.length > 1 ? [heading("near", "Plans near the fastest", nearFigure(near).element)] : []),
     ...(worth.length ? [heading("worth", "What each limit is worth", worthFigure(worth).element)] : []),
     ...mapParts(),
     ...grouped,

@@ -3,7 +3,7 @@
 // them what rules refuse. The dots can be chosen by their degrees, hovered, and walked.
 
 const STATES = {
-  best: { name: "the best plan", fill: "var(--c3)", r: 7 },
+  best: { name: "the recommended plan", fill: "var(--c3)", r: 7 },
   near: { name: "may be within the tolerance", fill: "var(--c5)", r: 4.5 },
   slower: { name: "fits, slower", fill: "var(--c1)", r: 3 },
   memory: { name: "does not fit in memory", fill: "var(--c2)", r: 3 },
@@ -11,7 +11,7 @@ const STATES = {
 };
 const REACH_PX = 16; // from the pointer to the dot that it means
 const MOST_ROWS = 200; // of the table
-const NEAR = 1.5; // times the step time of the best plan, up to which the map can be cut
+const NEAR = 1.5; // times the step time of the recommended plan, up to which the map can be cut
 const UNSAID = ["vpp", "cp", "ep", "dp_replicate", "recompute_segment"]; // where they are 1
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -67,7 +67,7 @@ class MapView {
       select.addEventListener("change", () => this.choose(name, select.value));
       return make("span", { class: "pair" }, make("label", { for: select.id }, name), select);
     });
-    const near = make("button", { type: "button", "aria-pressed": false }, `Up to ${NEAR} x the best`);
+    const near = make("button", { type: "button", "aria-pressed": false }, `Up to ${NEAR} x the recommended plan`);
     near.addEventListener("click", () => {
       this.mostS = this.mostS === Infinity ? this.best.stepS * NEAR : Infinity;
       near.setAttribute("aria-pressed", this.mostS !== Infinity);
@@ -147,7 +147,7 @@ class MapView {
   say() {
     const drawn = this.dots.filter((own) => this.isChosen(own)).length;
     const of = this.dots.length ? `${whole.format(drawn)} of ${whole.format(this.dots.length)} dots are drawn. ` : "";
-    const none = `${of}Point at one, or walk with the arrow keys${this.best ? "; Home goes to the best" : ""}.`;
+    const none = `${of}Point at one, or walk with the arrow keys${this.best ? "; Home goes to the recommended plan" : ""}.`;
     if (this.pin) this.pin.disabled = !this.at;
     this.said.textContent = this.at ? this.tip(this.at.own) : none;
   }

@@ -1,5 +1,5 @@
 "use strict";
-// Plans that are known beside the best: step time against the risk of running out.
+// Plans that are known near the fastest: step time against the risk of running out.
 
 const LEAST_RISK = 1e-3; // risks below are drawn there: tails are not known
 
@@ -8,10 +8,10 @@ function nearFigure(near) {
   const looks = new Map(groups.map((name, i) => [name, { fill: COLOURS[i % COLOURS.length], isSquare: i >= COLOURS.length }]));
   const first = near.find((plan) => plan.isFirst) ?? near[0];
   return figure({
-    label: "Plans near the best: step time against risk of running out of memory",
+    label: "Plans near the fastest: step time against risk of running out of memory",
     caption: `Left is faster, low is safer; colours are techniques. Risks below ${percent(LEAST_RISK)} stand at the bottom; the dashed line is the risk that the spec accepts.`,
     draw: (width) => drawNear(width, near, looks, first),
-    heading: ["plan", "why it is here", "step, s", "step time", "risk", "techniques"],
+    heading: ["plan", "why it is here", "step, s", `against ${first.why}`, "risk", "techniques"],
     rows: () => near.map((plan) => [plan.plan, plan.why, plan.stepS, slower(plan, first), riskText(plan.risk), plan.techniques]),
     above: [legend([...looks].map(([name, { fill, isSquare }]) => [`${name}${isSquare ? " (square)" : ""}`, fill]))],
   });

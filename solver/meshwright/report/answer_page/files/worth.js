@@ -1,5 +1,5 @@
 "use strict";
-// What each limit is worth: the throughput of the best plan after one change.
+// What each limit is worth: the throughput of the fastest plan after one change.
 
 function worthFigure(worth) {
   const known = worth.filter((own) => own.gain !== null);

@@ -1,0 +1,138 @@
+"""What is claimed of the plans of an answer, each claim in one wording.
+
+Two plans have names: the recommended plan, and the fastest plan. They are the same one
+unless a simpler plan is hardly slower. Terminal, markdown, reports, the page, JSON and
+notebooks all print these sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from meshwright.plans.plan import Plan
+from meshwright.spec.plan_fields import FIELDS
+
+if TYPE_CHECKING:
+    from meshwright.results.outcome import Outcome, SafetyChoice
+    from meshwright.results.priced_plan import PricedPlan
+
+RECOMMENDED = "the recommended plan"
+
+FASTEST = "the fastest plan"
+
+SAME = 1e-9
+"""Step times that differ by less, as a share, are the same but for rounding."""
+
+
+def seconds_text(seconds: float) -> str:
+    """Return seconds with three or four digits."""
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def name_of(outcome: Outcome, plan: Plan) -> str:
+    """Return the name that a plan has in an answer; empty if it is neither plan."""
+    if outcome.best is not None and plan == outcome.best.plan:
+        return RECOMMENDED
+    if outcome.optimum is not None and plan == outcome.optimum.plan:
+        return FASTEST
+    return ""
+
+
+def plan_claims(outcome: Outcome) -> Iterator[str]:
+    """Yield which plan is recommended and which is the fastest, a sentence each."""
+    best, fastest = outcome.best, outcome.fastest
+    if best is None:
+        return
+    both = "" if fastest else f", which is {FASTEST}{_found(outcome)},"
+    yield f"{_told(RECOMMENDED + both, best)}"
+    if fastest is not None:
+        yield f"{_told(FASTEST + _found(outcome), fastest)}"
+
+
+def _told(name: str, priced: PricedPlan) -> str:
+    told = f"{name} takes {seconds_text(priced.step_s)} a step: {priced.plan}"
+    return told[0].upper() + told[1:]
+
+
+def _found(outcome: Outcome) -> str:
+    """Return that the fastest plan is only the fastest so far, where that is open."""
+    return "" if outcome.status == "optimal" else " found so far"
+
+
+def proof_claim(outcome: Outcome) -> str:
+    """Return what is proven of the recommended and of the fastest plan, in a sentence.
+
+    It is empty where there is no plan, or nothing was proven.
+    """
+    fastest, certificate = outcome.optimum, outcome.certificate
+    if fastest is None or certificate is None:
+        return ""
+    where, simplicity = _scope(outcome), outcome.simplicity
+    step, least = map(seconds_text, (fastest.step_s, certificate.bound_s))
+    more = f"; {RECOMMENDED} takes {simplicity.loss:.2%} more" if simplicity else ""
+    if outcome.status != "optimal":
+        own_gap = 1 - certificate.bound_s / fastest.step_s
+        open_gap = certificate.gap if outcome.open is not None else 0.0
+        choices = (
+            f"a choice that was left open may be {open_gap:.2%} better; "
+            if open_gap > own_gap + SAME
+            else ""
+        )
+        return (
+            f"Not proven: {choices}no plan{where} takes less than {least}, "
+            f"{FASTEST} found so far {step} (gap {max(own_gap, 0.0):.2%}){more}."
+        )
+    count = certificate.counts.skeletons
+    none = f"none of {count:,} legal skeleton{'s' * (count != 1)}{where} is faster"
+    if simplicity:
+        proven = f"{FASTEST} takes {step}, and {none}{more}"
+    else:
+        proven = f"{none} than {RECOMMENDED} ({step})"
+    if not certificate.tolerance:
+        return f"Proven: {proven}."
+    simpler = f"none within {certificate.tolerance:.1%} of {FASTEST} is simpler"
+    if certificate.is_simplest:
+        return f"Proven: {proven}, and {simpler}."
+    return f"Proven: {proven}. Not proven: that {simpler}."
+
+
+def _scope(outcome: Outcome) -> str:
+    """Return what the plans are of, where another use of machines was an option."""
+    if outcome.open is not None:
+        return " of this choice"
+    is_part = outcome.certificate is not None and outcome.certificate.levels
+    return " of this use of the parts" if is_part else ""
+
+
+def safety_claims(outcome: Outcome) -> Iterator[str]:
+    """Yield what the fastest plan is at each other risk of running out of memory.
+
+    It is compared with the fastest plan at the risk asked for, not with a simpler one.
+    """
+    fastest = outcome.optimum
+    if fastest is not None:
+        yield from (_safety_claim(fastest, choice) for choice in outcome.safety)
+
+
+def _safety_claim(fastest: PricedPlan, choice: SafetyChoice) -> str:
+    at = f"At {1 - choice.oom_risk:.4g}"
+    if choice.step_s is None or choice.plan is None:
+        return f"{at} {'none fits' if choice.is_proven else 'no plan is known'}."
+    change = choice.step_s / fastest.step_s - 1
+    if abs(change) < SAME:
+        return f"{at} {FASTEST} takes the same time."
+    unproven = "" if choice.is_proven else ", not proven to be the fastest"
+    fields = _changed_fields(fastest.plan, choice.plan)
+    return f"{at} {FASTEST} takes {change:+.1%}: {fields}{unproven}."
+
+
+def _changed_fields(before: Plan, after: Plan) -> str:
+    """Return the fields in which a plan differs from another, with their values."""
+    changed = [
+        f"{field.name}={getattr(after, field.name)}"
+        for field in FIELDS
+        if getattr(after, field.name) != getattr(before, field.name)
+        and field.name != "microbatches"
+    ]
+    return ", ".join(changed) or "other layers per stage, or another mesh"
