@@ -141,7 +141,7 @@ def test_the_nearest_plan_replaces_the_pins_of_the_spec(
         (
             {"tp": 8},
             "tp=8,pp=1,zero=1",
-            ", the recommended plan, which is the fastest plan; rank 1 of ",
+            ", as fast as the fastest plan; rank 1 of ",
         ),
         (
             {"tp": 8},

@@ -69,11 +69,7 @@ class Explainer:
     """Explains specs and plans with one profile and one seed."""
 
     def __init__(self, options: Options) -> None:
-        """Keep the options of all solves; only the explainer itself tells progress.
-
-        The spec alone is solved within the tolerance, so that the recommended plan is
-        that of `solve`. Whatever is compared with the fastest plan is the fastest.
-        """
+        """Keep the options; the tolerance is for the spec's recommended plan alone."""
         self._say = options.on_progress
         self._recommending = replace(options, on_progress=_say_nothing)
         self._options = replace(self._recommending, tolerance=0.0)
@@ -102,13 +98,10 @@ class Explainer:
     def _prices(
         self, spec: Spec, outcome: Outcome, prepared: Prepared | None
     ) -> dict[str, object]:
-        """Return what sets the degrees of the fastest plan, and what changes are worth.
-
-        What the decisions cost is said of the recommended plan.
-        """
-        best, recommended = outcome.optimum, outcome.best
-        assert best is not None
-        assert recommended is not None
+        """Return what sets the degrees of the fastest plan, and what changes gain."""
+        best, plan = outcome.optimum, outcome.best and outcome.best.plan
+        assert best
+        assert plan
         prepared = prepared and prepared.where_state_fits
         solve_at = solver_at(spec, prepared, self._solve_briefly)
         solve_near = partial(self._solve_near, best.plan)
@@ -121,7 +114,7 @@ class Explainer:
                 *marginal_values(spec, prepared, solve_near),
                 *bolder_plans(spec, outcome),
             ),
-            **near_decisions(self._options, recommended.plan, best, prepared),
+            **near_decisions(self._options, plan, best, prepared),
         }
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:

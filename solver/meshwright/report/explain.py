@@ -9,6 +9,7 @@ from meshwright.report.judged_plan import (
     judged_lines,
     nearest_lines,
     origin_text,
+    standing_text,
 )
 from meshwright.report.ledger import ledger_sections
 from meshwright.report.near_plans import cost_sections, near_sections
@@ -22,14 +23,7 @@ from meshwright.report.tables import (
     Table,
     seconds_text,
 )
-from meshwright.results.claims import (
-    FASTEST,
-    RECOMMENDED,
-    SAME,
-    name_of,
-    plan_claims,
-    proof_claim,
-)
+from meshwright.results.claims import plan_claims, proof_claim
 from meshwright.results.explanation import (
     Change,
     Conflict,
@@ -38,9 +32,7 @@ from meshwright.results.explanation import (
     Repair,
     Slack,
 )
-from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.rank import Rank
 from meshwright.rules.sums import SOURCE as ARITHMETIC
 
 MOST_REPAIRS = 8
@@ -103,8 +95,7 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
     if not explanation.fits:
         return _refusal(explanation)
     assert explanation.plan is not None
-    step_s = explanation.plan.step_s
-    step = seconds_text(step_s)
+    step = seconds_text(explanation.plan.step_s)
     if explanation.status != "fits":
         plan = plan_lines(explanation.plan.plan)[0]
         return "A plan fits.", f"The recommended plan takes {step} a step.", plan
@@ -114,54 +105,11 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
         else "No one field gains."
     )
     change = STOPPED if explanation.is_stopped else change
-    return "Fits.", f"It takes {step} a step, {_standing(explanation, step_s)}.", change
-
-
-def _standing(explanation: Explanation, step_s: float) -> str:
-    """Return how a plan that was asked about compares with those of its spec.
-
-    It may replace pins of the spec, and be faster than all of these.
-    """
-    outcome, plan = explanation.best, explanation.plan
-    best, fastest = (outcome.best, outcome.optimum) if outcome else (None, None)
-    if outcome is None or best is None or fastest is None or plan is None:
-        is_known = outcome is not None and outcome.status == "infeasible"
-        none = "and replaces pins of the spec, which leave no plan"
-        return none if is_known else "and no other plan is known yet"
-    loss = step_s / fastest.step_s - 1
-    if loss < -SAME:
-        is_proven = outcome.status == "optimal"
-        found = "of the spec, whose pins it replaces" if is_proven else "found so far"
-        return f"{-loss:.1%} faster than {FASTEST} {found}"
-    rank = _rank_text(explanation.standing) if explanation.standing else ""
-    return ", ".join(_places(outcome, plan, loss)) + rank
-
-
-def _places(outcome: Outcome, plan: PricedPlan, loss: float) -> Iterator[str]:
-    """Yield what a plan is, beside the recommended plan and the fastest.
-
-    `loss` is over the fastest plan, as a share.
-    """
-    best, name = outcome.best, name_of(outcome, plan.plan)
-    assert best is not None
-    if name:
-        yield name
-    if loss > SAME:
-        yield f"{loss:.2%} slower than {FASTEST}"
-    elif name != FASTEST:
-        yield f"which is {FASTEST}" if name else f"as fast as {FASTEST}"
-    if outcome.fastest and name != RECOMMENDED:
-        change = plan.step_s / best.step_s - 1
-        way = "slower" if change > 0 else "faster"
-        yield f"{abs(change):.2%} {way} than {RECOMMENDED}"
-
-
-def _rank_text(rank: Rank) -> str:
-    """Return the rank of a plan among all skeletons that fit."""
-    ranks = f"{rank.first:,}"
-    if rank.last > rank.first:
-        ranks += f" to {rank.last:,}"
-    return f"; rank {ranks} of {rank.of:,}, ahead of {rank.beaten:.0%}"
+    return (
+        "Fits.",
+        f"It takes {step} a step, {standing_text(explanation)}.",
+        change,
+    )
 
 
 def _refusal(explanation: Explanation) -> tuple[str, str, str]:

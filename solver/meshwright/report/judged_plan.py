@@ -1,4 +1,4 @@
-"""The plan that is judged, by who decided its fields, and the nearest one that fits."""
+"""The plan that is judged: who decided its fields, how it stands, the nearest plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from meshwright.plans.rule import BrokenRule
 from meshwright.report.tables import Lines, seconds_text
+from meshwright.results.claims import FASTEST, RECOMMENDED, SAME, name_of
 from meshwright.results.explanation import Explanation, JudgedField, NearestPlan
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.rank import Rank
 
 WIDTH = 100
 """Characters of a line of fields, beside its heading."""
@@ -74,3 +78,50 @@ def nearest_lines(nearest: NearestPlan) -> Lines:
         lines += _wrapped("as asked", nearest.kept)
     title = f"The nearest plan that fits: {changed}, {step} a step, {price}"
     return Lines(title, tuple(lines))
+
+
+def standing_text(explanation: Explanation) -> str:
+    """Return how a plan that was asked about compares with those of its spec.
+
+    It may replace pins of the spec, and be faster than all of these.
+    """
+    outcome, plan = explanation.best, explanation.plan
+    best, fastest = (outcome.best, outcome.optimum) if outcome else (None, None)
+    if outcome is None or best is None or fastest is None or plan is None:
+        is_known = outcome is not None and outcome.status == "infeasible"
+        none = "and replaces pins of the spec, which leave no plan"
+        return none if is_known else "and no other plan is known yet"
+    loss = plan.step_s / fastest.step_s - 1
+    if loss < -SAME:
+        is_proven = outcome.status == "optimal"
+        found = "of the spec, whose pins it replaces" if is_proven else "found so far"
+        return f"{-loss:.1%} faster than {FASTEST} {found}"
+    rank = _rank_text(explanation.standing) if explanation.standing else ""
+    return ", ".join(_places(outcome, plan, loss)) + rank
+
+
+def _places(outcome: Outcome, plan: PricedPlan, loss: float) -> Iterator[str]:
+    """Yield what a plan is, beside the recommended plan and the fastest.
+
+    `loss` is over the fastest plan, as a share.
+    """
+    best, name = outcome.best, name_of(outcome, plan.plan)
+    assert best is not None
+    if name:
+        yield name
+    if loss > SAME:
+        yield f"{loss:.2%} slower than {FASTEST}"
+    elif name != FASTEST:
+        yield f"which is {FASTEST}" if name else f"as fast as {FASTEST}"
+    if outcome.fastest and name != RECOMMENDED:
+        change = plan.step_s / best.step_s - 1
+        way = "slower" if change > 0 else "faster"
+        yield f"{abs(change):.2%} {way} than {RECOMMENDED}"
+
+
+def _rank_text(rank: Rank) -> str:
+    """Return the rank of a plan among all skeletons that fit."""
+    ranks = f"{rank.first:,}"
+    if rank.last > rank.first:
+        ranks += f" to {rank.last:,}"
+    return f"; rank {ranks} of {rank.of:,}, ahead of {rank.beaten:.0%}"
