@@ -96,7 +96,7 @@ def test_no_line_is_over_80_columns(
 
 def test_the_verdict_of_compare_and_explain_is_in_the_first_three_lines() -> None:
     lines = run("compare", FITS).stdout.splitlines()
-    assert "wins:" in "".join(lines[:3])
+    assert "is the fastest of these plans:" in "".join(lines[:3])
     assert "more" in "".join(lines[:3])
     fits = run("explain", FITS, "--plan", "tp=2").stdout.splitlines()
     assert "Fits." in fits[1]

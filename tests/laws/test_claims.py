@@ -178,6 +178,7 @@ def test_explain_names_the_plans_that_solve_names() -> None:
 
 def test_an_open_answer_claims_no_more_than_its_choice() -> None:
     outcome = mw.solve(mw.load(OPEN))
+    assert isinstance(outcome, Outcome)
     assert outcome.open is not None
     assert outcome.certificate is not None
     claim = proof_claim(outcome)
