@@ -147,7 +147,7 @@ def test_the_command_tells_what_limits_cost() -> None:
     done = run("solve", COSTLY, "--ideal", "--no-by-kind")
     assert done.code == 0
     assert "What the limits of DeepSpeed cost, each lifted alone" in done.stdout
-    assert "Under `framework: ideal` a step takes" in done.stdout
+    assert "Under `framework: ideal` the fastest plan takes" in done.stdout
     printed = run("solve", COSTLY, "--ideal", "--format", "json", "--no-by-kind")
     data = json.loads(printed.stdout)["framework_limits"]
     assert data["all_lifted"]["costs"] >= data["limits"][0]["costs"] > 0
