@@ -1,4 +1,7 @@
-"""Hostile names in specs: shown by all commands as they are, or refused."""
+"""Hostile names in specs: shown by all commands as they are, or refused.
+
+The gate asks in tables about all, `--all` in JSON and Markdown too.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from meshwright.report import render
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
+from tests.helpers.extent import gate
 from tests.hostile import documents
 from tests.hostile.marks import (
     HIDDEN,
@@ -45,8 +49,18 @@ ASKED = {
 """Which commands are asked about which document."""
 
 DOCUMENTS = documents.TRAINING | {"serving": documents.SERVING}
-each_question = pytest.mark.parametrize(
-    ("name", "command"), [(name, own) for name in ASKED for own in ASKED[name]]
+QUESTIONS = [(name, own) for name in ASKED for own in ASKED[name]]
+each_question = pytest.mark.parametrize(("name", "command"), QUESTIONS)
+SOME = [
+    ("tree", "compare"),
+    ("graph", "solve"),
+    ("parts", "topology"),
+    ("too large", "solve"),
+    ("serving", "explain"),
+]
+"""Every command, and every document."""
+some_questions = pytest.mark.parametrize(
+    ("name", "command"), gate(SOME, everything=QUESTIONS)
 )
 
 
@@ -90,14 +104,14 @@ def test_documents_have_all_texts_of_the_schema(schema: type[Spec]) -> None:
 
 
 @pytest.mark.slow
-@each_question
+@some_questions
 def test_json_has_names_exactly(name: str, command: str, folder: Path) -> None:
     plain, marked = (json.loads(own) for own in both(folder, name, command, "json"))
     assert marked == substituted(plain, mark_of(name))
 
 
 @pytest.mark.slow
-@each_question
+@some_questions
 def test_markdown_shows_names_as_text(name: str, command: str, folder: Path) -> None:
     plain, marked = both(folder, name, command, "markdown")
     expected = substituted(markdown_texts(plain), mark_of(name))

@@ -1,4 +1,7 @@
-"""Where ranks sit on hosts whose GPUs are not alike, against every order there is."""
+"""Where ranks sit on hosts whose GPUs are not alike, against every order there is.
+
+The gate draws fewer random specs and orders than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ from meshwright.topology.group_hops import hops_of
 from meshwright.topology.host_kind import HostKind
 from meshwright.topology.routed_fabric import RoutedFabric
 from meshwright.topology.symmetry import rank_order_pairs
+from tests.helpers.extent import gate
 from tests.helpers.irregular import (
     in_pairs,
     irregular_specs,
@@ -46,7 +50,9 @@ from tests.helpers.oracle import brute_force
 
 Ints = NDArray[np.int64]
 
-RANDOM = settings(max_examples=20, suppress_health_check=list(HealthCheck))
+RANDOM = settings(
+    max_examples=gate(6, everything=20), suppress_health_check=list(HealthCheck)
+)
 
 CUBE = {"machine": "dgx-1v"}
 FP16 = {"seq_len": 2048, "global_batch": 32, "precision": "fp16"}
@@ -317,8 +323,9 @@ def test_no_other_order_is_faster(name: str, pins: dict[str, Any]) -> None:
     assert outcome.status == "optimal"
     assert check(job, best.plan).step_s == best.step_s
     chooser = random.Random(0)
-    orders = [chooser.sample(range(spec.cluster.gpus), spec.cluster.gpus)] + [
-        chooser.sample(range(spec.cluster.gpus), spec.cluster.gpus) for _ in range(199)
+    orders = [
+        chooser.sample(range(spec.cluster.gpus), spec.cluster.gpus)
+        for _ in range(gate(50, everything=200))
     ]
     others = [
         check(job, best.plan.model_copy(update={"seats": (tuple(own),)})).step_s
@@ -329,7 +336,7 @@ def test_no_other_order_is_faster(name: str, pins: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=gate(3, everything=8))
 @given(st.permutations(range(8)))
 def test_names_of_gpus_change_no_time(order: list[int]) -> None:
     topology = islands([range(4), range(4, 8)])
