@@ -1,4 +1,7 @@
-"""Law: a plan that is exported and read again is the same plan at the same price."""
+"""Law: a plan that is exported and read again is the same plan at the same price.
+
+The gate draws fewer plans than `--all`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 import meshwright as mw
 from meshwright.exports.refusals import NotLaunchableError
 from meshwright.exports.target_names import TARGETS as NAMES
+from tests.helpers.extent import gate
 from tests.helpers.launches import solved_again
 
 FRAMEWORKS = {
@@ -96,7 +100,10 @@ def questions(draw: st.DrawFn, target: str) -> tuple[dict[str, Any], dict[str, A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(
+    max_examples=gate(6, everything=25),
+    suppress_health_check=[HealthCheck.filter_too_much],
+)
 @given(st.data())
 def test_drawn_plan_is_the_same_after_its_files(
     target: str, data: st.DataObject
