@@ -26,8 +26,8 @@ PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "worksteal")
 
 HELP = """\
 Runs ruff, mypy, the check of layers, the site and pytest, in this order, and stops at
-the first that fails. It takes 8 minutes on two cores: every test runs, those that draw
-random specs or compare with brute force on a share of their examples.
+the first that fails. Its limit is 8 minutes on two cores: every test runs, those that
+draw random specs or compare with brute force on a share of their examples.
 
 Further words go to pytest, for example:
   python -m tests -k memory          the tests whose name has this word
