@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,7 +65,7 @@ class CodeBase:
             if believed is None and len(others) == 1:
                 believed = others[0]
             if believed is not None and believed not in own:
-                own[believed] = 1 - sum(own.values())
+                own[believed] = 1 - math.fsum(own.values())
         return result
 
     @property

@@ -23,6 +23,7 @@ from meshwright.calibration.responses import Alternative, Response, alternatives
 from meshwright.calibration.step_times import NOISE, prior_covariance
 from meshwright.evidence.memory_spread import BIAS_SD
 from meshwright.plans.columns import Floats
+from meshwright.spec.memory_spread import normal_cdf
 
 _NORMAL = NormalDist()
 
@@ -90,7 +91,7 @@ class Prior:
         count = len(self.responses)
         variance = np.diag(self.covariance)[count : 2 * count] + self.sigma**2
         scaled = self.log_room / np.sqrt(variance)
-        return np.array([_NORMAL.cdf(own) for own in scaled.tolist()])
+        return np.array([normal_cdf(own) for own in scaled.tolist()])
 
     def _on_times(self) -> Floats:
         """Return what every switch adds to log times, (switches, plans)."""
@@ -208,7 +209,7 @@ def _told_by_failure(scaled_room: float) -> float:
     """
     if abs(scaled_room) > FAR:
         return 0.0 if scaled_room < 0 else 1.0
-    hazard = _NORMAL.pdf(scaled_room) / (1 - _NORMAL.cdf(scaled_room))
+    hazard = _NORMAL.pdf(scaled_room) / (1 - normal_cdf(scaled_room))
     return hazard * (hazard - scaled_room)
 
 

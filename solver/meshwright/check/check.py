@@ -6,6 +6,8 @@ pruning: it is the specification of what a plan is.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from meshwright.check.rule_values import PlanValues, broken_user_rules
@@ -57,7 +59,7 @@ def checked(job: Job, plan: Plan) -> tuple[PricedPlan, list[BrokenRule]]:
 
 def _priced(scored: Scored) -> PricedPlan:
     plan, time_parts = scored.plan, scored.step_parts
-    step_s = sum(time_parts.values())
+    step_s = math.fsum(time_parts.values())
     rates, loads = _rates(scored, step_s), _link_loads(scored, step_s)
     return PricedPlan(
         plan=plan,
@@ -88,7 +90,7 @@ def _rates(scored: Scored, step_s: float) -> dict[str, float]:
 def values_of(scored: Scored) -> PlanValues:
     """Return the values of a scored plan that rules of the user compare."""
     spec, split, parts = scored.job.spec, scored.split, scored.step_parts
-    step_s = sum(parts.values())
+    step_s = math.fsum(parts.values())
     rates = _rates(scored, step_s)
     stages = {
         "layers": split.layers,
@@ -122,7 +124,7 @@ def _peak_flops(job: Job, plan: Plan) -> float:
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
     """Return what runs measure of a plan: its step time in seconds, and its memory."""
     scored = score(job, plan)
-    return sum(scored.step_parts.values()), stage_memory(scored)
+    return math.fsum(scored.step_parts.values()), stage_memory(scored)
 
 
 def schedule_s(job: Job, plan: Plan) -> float:
@@ -212,7 +214,7 @@ def _limit_rules(scored: Scored) -> list[BrokenRule]:
         fullest = int(on_host_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
     share, busy_s = limits.max_link_utilisation, scored.busy_s
-    used = float(busy_s.max()) / sum(scored.step_parts.values())
+    used = float(busy_s.max()) / math.fsum(scored.step_parts.values())
     if share is not None and used > share:
         busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]
         result.append(link_share_rule(used, share, busiest))

@@ -6,6 +6,7 @@ parts of a stage add up to its seconds, and its memory peaks at `total_gib`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.check.check import stage_memory
@@ -63,7 +64,7 @@ def timeline_at(scored: Scored, ends_s: Sequence[float]) -> Timeline:
     return Timeline(
         title=job.spec.title,
         plan=plan,
-        step_s=sum(scored.step_parts.values()),
+        step_s=math.fsum(scored.step_parts.values()),
         schedule_s=pipeline_s + scored.sync_s,
         pipeline_s=pipeline_s,
         context_exchange=context_exchange_of(job.spec),
@@ -145,7 +146,7 @@ def _in_order(parts: Mapping[str, float]) -> dict[str, float]:
     known = [n for n in IN_ORDER if n in parts] + [
         n for n in parts if n not in IN_ORDER
     ]
-    short_s = sum(min(parts[name], 0.0) for name in known)
+    short_s = math.fsum(min(parts[name], 0.0) for name in known)
     kept = {name: max(parts[name], 0.0) for name in known}
     if short_s:
         kept["compute"] += short_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -90,7 +91,7 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     and token for the half of the scores that a causal mask keeps (Korthikanti et al.
     2022, appendix A, halved), and less inside a window.
     """
-    mixing = sum(
+    mixing = math.fsum(
         own.layers * mixing_macs(own.model, seq_len) for own in kinds_of_layers(model)
     )
     return 6.0 * (matmul_params(model) + mixing) * seq_len * global_batch

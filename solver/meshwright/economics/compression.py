@@ -6,6 +6,7 @@ What it costs in model quality is not modelled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -102,5 +103,5 @@ def compressed_traffic(
 def gradients_per_gpu(entries: Iterable[LedgerEntry], shape: GradientShape) -> float:
     """Return how many gradients a GPU reduces in a step."""
     reductions = (entry for entry in entries if entry.operation != "all_gather")
-    reduced = sum(entry.bytes * entry.count_per_step for entry in reductions)
+    reduced = math.fsum(entry.bytes * entry.count_per_step for entry in reductions)
     return reduced / shape.reduced_bytes

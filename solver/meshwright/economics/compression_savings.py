@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from meshwright.economics.compression import (
@@ -26,7 +27,9 @@ def compression_savings(run: PlannedRun, hours: float | None) -> Iterator[Compre
     by_stage = [
         gradient_entries(stage.entries) for stage in ledger(run.job, run.plan).stages
     ]
-    entries = max(by_stage, key=lambda sums: sum(entry.exposed_s for entry in sums))
+    entries = max(
+        by_stage, key=lambda sums: math.fsum(entry.exposed_s for entry in sums)
+    )
     if entries:
         for scheme in SCHEMES:
             yield _savings(run, scheme, entries, hours)
@@ -36,8 +39,8 @@ def _savings(
     run: PlannedRun, scheme: Scheme, entries: list[LedgerEntry], hours: float | None
 ) -> Compression:
     shape, efficiency = _gradient_shape(run), run.job.efficiency
-    now_s = sum(entry.seconds for entry in entries)
-    exposed_now_s = sum(entry.exposed_s for entry in entries)
+    now_s = math.fsum(entry.seconds for entry in entries)
+    exposed_now_s = math.fsum(entry.exposed_s for entry in entries)
     after = compressed_traffic(scheme, entries, shape, efficiency)
     bytes_per_s = run.job.spec.cluster.topology.gpu.memory_gb_s * 1e9
     rate = bytes_per_s * efficiency.memory

@@ -69,7 +69,7 @@ class _Place:
         ways = [level.latency_us for level in inner]
         if self.exit and ways:
             ways[0] = self.exit.inside_us
-        return sum(ways)
+        return math.fsum(ways)
 
     def longest_us(self, fit: LinkFit, inner: Sequence[ScaleOut]) -> float:
         """Return the latency of the way up to the level that a fit tells.
@@ -82,7 +82,9 @@ class _Place:
         if nodes == 1 or not fit.is_ring:
             return fit.latency_us
         on_node = zip(inner[: self.levels_of_node], self.factors, strict=False)
-        inside_us = sum(level.latency_us for level, factor in on_node if factor > 1)
+        inside_us = math.fsum(
+            level.latency_us for level, factor in on_node if factor > 1
+        )
         all_us = (fit.ranks - 1) * fit.latency_us
         return (all_us - (fit.ranks - nodes) * inside_us) / (nodes - 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 
@@ -32,4 +33,6 @@ class GraphBuilder:
 
     def links_gb_s(self, switch: str) -> float:
         """Return the sum of the bandwidths of all links at a switch so far."""
-        return sum(gb_s for ends, (gb_s, _) in self.links.items() if switch in ends)
+        return math.fsum(
+            gb_s for ends, (gb_s, _) in self.links.items() if switch in ends
+        )

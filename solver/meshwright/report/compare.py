@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from meshwright.report.crossovers import crossover_section, head_to_head_section
 from meshwright.report.plan_names import with_short_names
 from meshwright.report.safety import probability_text
@@ -181,6 +183,6 @@ def _row(alike: list[LedgerEntry]) -> tuple[str, ...]:
         f"{first.bytes / 1e6:,.3g}",
         f"{sum(entry.count_per_layer for entry in alike):,}",
         f"{sum(entry.count_per_step for entry in alike):,}",
-        seconds_text(sum(entry.seconds for entry in alike)),
-        seconds_text(sum(entry.exposed_s for entry in alike)),
+        seconds_text(math.fsum(entry.seconds for entry in alike)),
+        seconds_text(math.fsum(entry.exposed_s for entry in alike)),
     )

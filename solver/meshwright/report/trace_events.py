@@ -8,6 +8,7 @@ what the model exposes is there: traffic behind compute takes no time of the ste
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -104,7 +105,7 @@ def _folded(stage: int, own: StageTimeline, fold: Fold) -> Iterator[Event]:
         (task.end_s for task in own.tasks if task.start_s < fold.start_s),
         default=fold.start_s,
     )
-    busy_s = sum(own.folded.values())
+    busy_s = math.fsum(own.folded.values())
     name = f"{fold.microbatches:,} micro-batches"
     yield _slice(stage, TASKS, name, "folded", start_s, busy_s, about)
     yield from _in_turn(stage, own.folded, start_s, about)

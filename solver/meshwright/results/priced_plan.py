@@ -37,9 +37,10 @@ class PricedPlan(SpecModel):
     """A plan with its time, memory and link loads, as the checker computed them.
 
     Example:
+        >>> import math
         >>> import meshwright as mw
         >>> best = mw.solve(mw.load("llama3-8b-2xh100-nvlink")).best
-        >>> best.step_s == sum(best.time_parts.values())
+        >>> best.step_s == math.fsum(best.time_parts.values())
         True
         >>> best.peak_gib < best.stages[0].usable_gib
         True

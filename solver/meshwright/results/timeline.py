@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,13 +72,13 @@ class StageTimeline:
     @property
     def microbatches_s(self) -> float:
         """Return the seconds of all micro-batches, without the end of the step."""
-        return sum(self.busy_s.values()) - sum(self.sync.values())
+        return math.fsum(self.busy_s.values()) - math.fsum(self.sync.values())
 
     @property
     def peak_gib(self) -> float:
         """Return the most memory at any time."""
         moving = max(own.activations_gib + own.logits_gib for own in self.held)
-        return sum(self.fixed_gib.values()) + moving
+        return math.fsum(self.fixed_gib.values()) + moving
 
 
 @dataclass(frozen=True)

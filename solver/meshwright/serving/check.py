@@ -5,6 +5,7 @@ It knows nothing of the solver, of integers or of bounds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +48,7 @@ class _Scored:
 
     @property
     def ttft_s(self) -> float:
-        return float(sum(self.ttft_parts.values()))
+        return math.fsum(self.ttft_parts.values())
 
     @property
     def tpot_s(self) -> float:
@@ -58,7 +59,7 @@ class _Scored:
     def tpot_parts(self) -> dict[str, float]:
         """Return the seconds between tokens: once through all stages, and waiting."""
         parts = _floats(_summed(self.prices.step.on_stages(self.layers)))
-        return {**parts, "waiting": self.tpot_s - sum(parts.values())}
+        return {**parts, "waiting": self.tpot_s - math.fsum(parts.values())}
 
     @property
     def serving_s(self) -> float:
@@ -88,7 +89,9 @@ class _Scored:
         is_latency = self.job.inference.objective == "latency"
         share = 1.0 if is_latency else self.groups / len(self.layers)
         busy = scaled(_summed(self.cycle), share)
-        waiting = round_s(total(self.cycle), self.groups) - sum(_floats(busy).values())
+        waiting = round_s(total(self.cycle), self.groups) - math.fsum(
+            _floats(busy).values()
+        )
         return {**_floats(added([_summed(once), busy])), "waiting": waiting}
 
     @property
@@ -134,7 +137,7 @@ def _priced(scored: _Scored) -> PricedServing:
     ttft_s, tpot_s, serving_s = scored.ttft_s, scored.tpot_s, scored.serving_s
     return PricedServing(
         plan=scored.plan,
-        objective_s=sum(parts.values()),
+        objective_s=math.fsum(parts.values()),
         objective_parts=parts,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
@@ -150,7 +153,7 @@ def _priced(scored: _Scored) -> PricedServing:
 
 def _stage_memory(job: ServingJob, gib: dict[str, float]) -> StageMemory:
     """Return the memory of a stage, given its parts."""
-    needed_gib = sum(gib.values())
+    needed_gib = math.fsum(gib.values())
     return StageMemory(
         total_gib=needed_gib,
         parts=gib,
@@ -188,7 +191,7 @@ def _limit_rules(scored: _Scored) -> list[BrokenRule]:
     if pins.layers is not None and list(pins.layers) != scored.layers.tolist():
         sentence = f"pins.layers: {list(pins.layers)}"
         result.append(BrokenRule(rule="pin layers", sentence=sentence))
-    stages_gib = [sum(gib.values()) for gib in scored.stage_gib]
+    stages_gib = [math.fsum(gib.values()) for gib in scored.stage_gib]
     fullest = int(np.argmax(stages_gib))
     if stages_gib[fullest] > spec.usable_gib:
         result.append(memory_rule(stages_gib[fullest], spec.usable_gib, fullest))

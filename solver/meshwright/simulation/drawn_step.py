@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -44,9 +45,9 @@ def _with_disturbed_parts(stage: StageTimeline) -> StageTimeline:
 def _disturbed(stage: StageTimeline, kind: str, chunk: int) -> Mapping[str, float]:
     parts = stage.parts[kind, chunk]
     alike = [t for t in stage.tasks if (t.kind, t.chunk) == (kind, chunk)]
-    mean_s = sum(t.end_s - t.start_s for t in alike) / max(len(alike), 1)
-    own_s = sum(parts.get(name, 0.0) for name in DISTURBED)
+    mean_s = math.fsum(t.end_s - t.start_s for t in alike) / max(len(alike), 1)
+    own_s = math.fsum(parts.get(name, 0.0) for name in DISTURBED)
     if not alike or not own_s:
         return parts
-    factor = 1 + (mean_s - sum(parts.values())) / own_s
+    factor = 1 + (mean_s - math.fsum(parts.values())) / own_s
     return {n: s * factor if n in DISTURBED else s for n, s in parts.items()}

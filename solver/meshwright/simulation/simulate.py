@@ -8,6 +8,7 @@ Without disturbance the step is that of the task graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -149,7 +150,7 @@ def compute_shares(scored: Scored) -> list[float]:
         for number in order:
             task = graph.tasks.task(number)
             parts = stages[stage].parts[task.kind, task.chunk]
-            whole_s = sum(parts.values())
+            whole_s = math.fsum(parts.values())
             own_s = parts.get("compute", 0.0) + parts.get("recompute", 0.0)
             shares[number // m] = own_s / whole_s if whole_s else 0.0
     return shares
@@ -186,7 +187,7 @@ def _stage(own: StageTimeline, idle: float) -> SimulatedStage:
 
 def _memory(own: StageTimeline) -> list[tuple[float, float]]:
     """Return memory over time, the most of equal pieces of it where it is long."""
-    fixed = sum(own.fixed_gib.values())
+    fixed = math.fsum(own.fixed_gib.values())
     points = [(h.at_s, fixed + h.activations_gib + h.logits_gib) for h in own.held]
     if len(points) <= POINTS:
         return points

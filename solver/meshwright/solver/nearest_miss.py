@@ -66,7 +66,7 @@ def describe(job: Job, plan: Plan) -> NearMiss:
     """Return a plan as a near miss."""
     priced, rules = checked(job, plan)
     stages = priced.stages
-    state_gib = sum(stage.parts[name] for stage in stages for name in STATE)
+    state_gib = math.fsum(stage.parts[name] for stage in stages for name in STATE)
     return NearMiss(
         description=str(plan),
         broken_rules=tuple(rules),

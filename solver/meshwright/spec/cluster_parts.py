@@ -141,7 +141,7 @@ def _narrowest(levels: Sequence[ScaleOut], below: int) -> Rates:
     for level in levels:
         rates.append(effective_gb_s(level.gb_s_per_gpu(below), level.bus_share))
         below *= level.size if isinstance(level, Level) else 1
-    return Rates(min(rates), sum(level.latency_us for level in levels))
+    return Rates(min(rates), math.fsum(level.latency_us for level in levels))
 
 
 def _worst(every: Sequence[Rates]) -> Rates:

@@ -85,7 +85,9 @@ def graph_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGrap
         is_shared = above.uplink == "shared"
         exits = children if is_shared else [f"gpu{rank}" for rank in range(gpus)]
         nodes += [Node(name=name, kind="nic") for name in nics[: len(exits)]]
-        latency_us = 0.0 if is_shared else sum(level.latency_us for level in levels)
+        latency_us = (
+            0.0 if is_shared else math.fsum(level.latency_us for level in levels)
+        )
         links += [
             Link(
                 between=pair,

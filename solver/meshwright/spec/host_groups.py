@@ -127,7 +127,7 @@ def _flat(hosts: Hosts, used: int) -> tuple[Level, ...]:
         rates.append(effective_gb_s(gb_s, level.bus_share))
         below *= level.size
     gpus_per_uplink = hosts.gpus / first.uplinks(hosts.gpus, hosts.nics)
-    latency_us = sum(level.latency_us for level in hosts.outer)
+    latency_us = math.fsum(level.latency_us for level in hosts.outer)
     changed = {
         "size": used,
         "gb_s": min(rates) * gpus_per_uplink,

@@ -26,6 +26,14 @@ Sigma = Annotated[float, number("from 0.001 to 1", lambda x: 1e-3 <= x <= 1)]
 _NORMAL = NormalDist()
 
 
+def normal_cdf(value: float) -> float:
+    """Return how likely a standard normal number is below a value.
+
+    `NormalDist.cdf` has other last digits in some versions of Python.
+    """
+    return math.erfc(-value / math.sqrt(2)) / 2
+
+
 class MemorySpread(SpecModel):
     """The spread of ln(memory that runs need / predicted memory)."""
 
@@ -55,13 +63,13 @@ class MemorySpread(SpecModel):
         if needed_gib <= 0:
             return 1.0
         left = math.log(card_gib / needed_gib)
-        return _NORMAL.cdf((left - self.bias) / self.sigma)
+        return normal_cdf((left - self.bias) / self.sigma)
 
     def risk_below(self, risk: float, needed_gib: float, less_gib: float) -> float:
         """Return the risk of a plan that needs less than one of a given risk does."""
         quantile = _NORMAL.inv_cdf(1 - risk)
         more = math.log(needed_gib / (needed_gib - less_gib))
-        return 1 - _NORMAL.cdf(quantile + more / self.sigma)
+        return 1 - normal_cdf(quantile + more / self.sigma)
 
 
 GENERIC = MemorySpread(sigma=0.13)

@@ -44,7 +44,7 @@ def _positions(graph: nx.Graph[str], gpus: list[str]) -> dict[str, float]:
     position = {gpu: (index + 0.5) / len(gpus) for index, gpu in enumerate(gpus)}
     for node in (node for node in hops if hops[node]):
         nearer = [position[other] for other in graph[node] if hops[other] < hops[node]]
-        position[node] = sum(nearer) / len(nearer)
+        position[node] = math.fsum(nearer) / len(nearer)
     return position
 
 

@@ -104,7 +104,7 @@ def parts_with_experts(routing: TokenExchange, parts: int) -> float:
             max(0, min(start + own, end) - max(start, end - in_group))
             for end in range(in_group, routing.experts + 1, in_group)
         ]
-        missed = sum(
+        missed = math.fsum(
             chance * math.comb(chosen - on_part, routing.top_k) / ways
             for on_part, chance in _experts_offered(shared, routing.groups_per_token)
         )

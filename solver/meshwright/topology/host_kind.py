@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +106,7 @@ class HostKind:
         """Return seconds per byte out of the slowest GPU, spread over all its links."""
         graph = self.routes.graph
         totals = [
-            float(sum(link["effective_gb_s"] for link in graph.adj[gpu].values()))
+            math.fsum(link["effective_gb_s"] for link in graph.adj[gpu].values())
             for gpu in self.routes.gpus
         ]
         return 1e-9 / min(totals) if min(totals) else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,7 +115,7 @@ def _modelled(trace: Trace, path: Path) -> _Model:
 
 def _stage(own: _Model, stage: int | None, path: Path) -> int:
     if stage is None:
-        return max(own.phases, key=lambda e: (sum(own.phases[e].values()), -e))
+        return max(own.phases, key=lambda e: (math.fsum(own.phases[e].values()), -e))
     if stage not in own.phases:
         has = f"{printable(str(path))} has stages 0 to {max(own.phases)}"
         raise SpecError(f"--stage {stage}: no such stage; {has}")
@@ -122,7 +123,7 @@ def _stage(own: _Model, stage: int | None, path: Path) -> int:
 
 
 def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    return math.fsum(values) / len(values)
 
 
 def _phases(
@@ -134,7 +135,7 @@ def _phases(
         for phase in BUSY
     ]
     per_step = [_in_window(sets, window) for window in told.windows]
-    busy_s = sum(model.get(phase, 0.0) for phase in BUSY)
+    busy_s = math.fsum(model.get(phase, 0.0) for phase in BUSY)
     for index, phase in enumerate(BUSY):
         yield PhaseTimes(
             phase=phase,
@@ -143,7 +144,7 @@ def _phases(
             busy_s=_mean([busy[index] for _, busy in per_step]),
         )
     rest = [
-        window.end_s - window.start_s - sum(seen)
+        window.end_s - window.start_s - math.fsum(seen)
         for window, (seen, _) in zip(told.windows, per_step, strict=True)
     ]
     idle_s = max(_mean(rest), 0.0)
@@ -179,7 +180,7 @@ def _kernels(told: Measured) -> Iterator[KernelKind]:
                 kind=kind,
                 phase=phase,
                 count=counts[kind] / steps,
-                seconds=sum(names[kind].values()) / steps,
+                seconds=math.fsum(names[kind].values()) / steps,
                 names=tuple(map(printable, by_time[:NAMES])),
             )
 
@@ -189,8 +190,10 @@ def _notes(told: Measured) -> Iterator[str]:
         yield "The trace has no kernels of a GPU; operators of the CPU stand for them."
     if told.others:
         yield f"{told.others} more devices of the trace are left out: a rank has one."
-    known = sum(own.end_s - own.start_s for own in told.work if own.kind == "other")
-    whole = sum(own.end_s - own.start_s for own in told.work)
+    known = math.fsum(
+        own.end_s - own.start_s for own in told.work if own.kind == "other"
+    )
+    whole = math.fsum(own.end_s - own.start_s for own in told.work)
     if known > 0.05 * whole:
         share = f"{known / whole:.0%} of the work"
         yield f"The names of {share} say nothing of its kind; it counts as compute."

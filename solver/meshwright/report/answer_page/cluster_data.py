@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -31,7 +32,7 @@ def cluster_data(cluster: Cluster, priced: PricedPlan) -> dict[str, Any]:
             "gbS": rounded(line.gb_s),
             "rails": line.rails,
             "phases": (phases := busy.get(_key(line.ends, cluster.is_tree), {})),
-            "total": sum(phases.values()),
+            "total": math.fsum(phases.values()),
         }
         for line in sketch.lines
     ]
@@ -86,7 +87,10 @@ def _bottleneck(loads: Iterable[LinkLoad]) -> tuple[str, str, float, float] | No
         by_link.setdefault(load.link, []).append(load)
     if not by_link:
         return None
-    worst = max(by_link.values(), key=lambda own: sum(load.seconds for load in own))
+    worst = max(
+        by_link.values(), key=lambda own: math.fsum(load.seconds for load in own)
+    )
     first = max(worst, key=lambda load: load.seconds)
-    gb = sum(load.gb for load in worst)
-    return first.link, first.phase, rounded(gb), rounded(sum(o.seconds for o in worst))
+    gb = math.fsum(load.gb for load in worst)
+    seconds = math.fsum(load.seconds for load in worst)
+    return first.link, first.phase, rounded(gb), rounded(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +98,7 @@ def _stage(timeline: Timeline, index: int, fold: _Fold | None) -> dict[str, Any]
 
 def _held(stage: StageTimeline, fold: _Fold | None) -> Iterator[tuple[float, float]]:
     """Yield what a GPU holds from a time on, at every change that is drawn."""
-    fixed_gib, last_gib = sum(stage.fixed_gib.values()), -1.0
+    fixed_gib, last_gib = math.fsum(stage.fixed_gib.values()), -1.0
     for at_s, activations_gib, logits_gib in stage.held:
         gib = rounded(fixed_gib + activations_gib + logits_gib)
         is_shown = fold is None or not fold.from_s < at_s < fold.to_s
