@@ -42,6 +42,10 @@ class Interrupt:
             return instead
 
 
+class OutOfTime(Exception):
+    """The time is up before there is anything to answer with."""
+
+
 class Deadline:
     """The time at which a solve ends with what it has; an interrupt brings it on."""
 
@@ -63,6 +67,15 @@ class Deadline:
     def has_passed(self) -> bool:
         """Return whether it is time to end."""
         return self.left_s <= 0
+
+    def check(self) -> None:
+        """Go on if there is time.
+
+        Raises:
+            OutOfTime: there is none.
+        """
+        if self.has_passed:
+            raise OutOfTime
 
 
 NEVER = Deadline()

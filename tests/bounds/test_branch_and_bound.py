@@ -9,8 +9,8 @@ import pytest
 
 import meshwright as mw
 from meshwright.bounds import branch_and_bound as pruning
-from meshwright.bounds.branch_and_bound import Pruned, prune
-from meshwright.bounds.candidates import kth_best_upper
+from meshwright.bounds.branch_and_bound import prune
+from meshwright.bounds.candidates import Pruned, kth_best_upper
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Deadline
 from meshwright.lattice.lattice import Lattice, build_lattice

@@ -11,13 +11,13 @@ dropped; once the next one in order is, so are all after it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from meshwright.bounds.candidates import (
     Candidates,
     FittingSkeletons,
+    Pruned,
     count_skeletons,
     kth_best_upper,
     lower_bound_against,
@@ -31,13 +31,18 @@ from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import Scaled
 from meshwright.bounds.lower_bounds import time_only_bound
 from meshwright.bounds.memory_fit import MemoryFit, measure_stages, with_times
-from meshwright.bounds.order_bounds import OrderBound, order_bound, with_best_degrees
+from meshwright.bounds.order_bounds import (
+    OrderBound,
+    open_orders_bound,
+    order_bound,
+    with_best_degrees,
+)
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import FindAll, OrderSearch
 from meshwright.placement.placer import Placer
-from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.columns import Floats, Ints, joined, take
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
 
@@ -70,20 +75,11 @@ MOST_IN_PART = 4_096
 """Families in the largest part: the columns of more leave the processor's caches, and
 a plan found in one part spares the next."""
 
+MEASURED_AT_ONCE = 65_536
+"""Families whose memory is computed at once."""
+
 FindPlan = Callable[[Candidates], float]
 """Returns the ticks of a plan among candidates, infinite where none is found."""
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """What is left of a lattice, and where the rest went."""
-
-    candidates: Candidates
-    near: Candidates
-    """Candidates for plans within reach of the best one; the others are among them."""
-    counts: Counts
-    open_bound: float
-    """Least bound of the skeletons that time ran out on, ticks; infinite if none."""
 
 
 def prune(
@@ -129,8 +125,8 @@ def prune(
     while len(left) and not search.is_over:
         on_progress(f"{len(left):,} of {count:,} families of rows to bound")
         part, others = families.least(left, size)
-        search.visit(families, part)
-        left = others[families.lower[others] <= search.best]
+        left = np.append(others, search.visit(families, part))
+        left = left[families.lower[left] <= search.best]
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
     near = within_best(job, search.found, search.best)
     candidates = near
@@ -186,8 +182,23 @@ class _Search:
         """Return whether the time is up, and a batch was done."""
         return self._is_begun and self._deadline.has_passed
 
-    def visit(self, families: Families, index: Ints) -> None:
-        """Bound the skeletons of some families that fit in memory."""
+    def visit(self, families: Families, index: Ints) -> Ints:
+        """Bound what fits of some families; return those that time ran out on."""
+        part, late = families.least(index, MEASURED_AT_ONCE)
+        fitting = [self._fitting(families, part)]
+        while len(late) and not self._deadline.has_passed:
+            part, late = families.least(late, MEASURED_AT_ONCE)
+            fitting.append(self._fitting(families, part))
+        if len(fitting) > 1:
+            whole = joined(fitting)
+            fitting = [take(whole, np.argsort(whole[0].number))]
+        self._bound(*fitting[0])
+        return late
+
+    def _fitting(
+        self, families: Families, index: Ints
+    ) -> tuple[FittingSkeletons, Scaled]:
+        """Return the skeletons of some families that fit in memory, and their costs."""
         job, lattice = self._job, self._lattice
         first = lattice.take(families.start[index])
         self.no_memory += int(first.copies[first.degree] @ families.count[index])
@@ -199,7 +210,7 @@ class _Search:
         if self._drops_dominated:
             fitting = fitting[~is_dominated(job, part, fitting)]
         rows = FittingSkeletons(index[fitting], memory.costs(fitting))
-        self._bound(rows, with_times(job, rows.memory, memory.price_group[fitting]))
+        return rows, with_times(job, rows.memory, memory.price_group[fitting])
 
     def _bound(self, rows: FittingSkeletons, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""
@@ -282,14 +293,5 @@ class _Search:
         least = min(open_bounds, default=np.inf)
         if not self._lattice.table.has_choice:
             return least
-        orders = (self._open_orders(rows, bound) for rows, bound, _ in self._visited)
+        orders = (open_orders_bound(self._lattice, *own[:2]) for own in self._visited)
         return min((least, *orders))
-
-    def _open_orders(self, index: Ints, bound: Floats) -> float:
-        """Return the least bound of some skeletons in GPU orders not looked at."""
-        lattice, part = self._lattice, self._lattice.take(index)
-        keys = np.stack([part.degree, part.rows.ep], axis=1)
-        distinct, which = np.unique(keys, axis=0, return_inverse=True)
-        wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
-        orders = np.array([lattice.table.open_bound(key) for key in wanted])
-        return float(np.maximum(bound, orders[which]).min(initial=np.inf))

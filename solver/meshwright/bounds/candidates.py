@@ -23,6 +23,7 @@ from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import OrderSearch
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.skeletons import Skeletons
+from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import may_keep
 
 SURE = 1e-6
@@ -56,6 +57,18 @@ class Candidates(Columns):
     def up_to(self, best: float) -> Candidates:
         """Return the candidates whose lower bound is not above `best`."""
         return self.take(np.flatnonzero(self.lower <= best))
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What is left of a lattice, and where the rest went."""
+
+    candidates: Candidates
+    near: Candidates
+    """Candidates for plans within reach of the best one; the others are among them."""
+    counts: Counts
+    open_bound: float
+    """Least bound of the skeletons that time ran out on, ticks; infinite if none."""
 
 
 def no_candidates(lattice: Lattice) -> Candidates:

@@ -16,6 +16,7 @@ from meshwright.bounds.memory_fit import with_times
 from meshwright.bounds.state_fit import families_fit
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
+from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, take
@@ -34,7 +35,10 @@ class Families:
     count: Ints
     """Skeletons of the family."""
     lower: Floats
-    """Lower bound on the ticks of every skeleton of the family, memory left aside."""
+    """Lower bound on the ticks of every skeleton of the family, memory left aside.
+
+    It is 0 where there was no time to compute it.
+    """
     number: Ints
     """Number of the family among all that `fits` is about."""
     fits: KnownFits
@@ -48,7 +52,9 @@ class Families:
         """Return the `count` families with the least bounds, and the others."""
         if len(index) <= count:
             return index, index[:0]
-        order = np.argpartition(self.lower[index], count)
+        # Families that no time was left to bound come last.
+        lower = self.lower[index]
+        order = np.argpartition(np.where(lower > 0, lower, np.inf), count)
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
 
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
@@ -93,7 +99,11 @@ class Families:
 
 
 def find_families(
-    job: Job, lattice: Lattice, *, where_state_fits: bool = False
+    job: Job,
+    lattice: Lattice,
+    *,
+    where_state_fits: bool = False,
+    deadline: Deadline = NEVER,
 ) -> Families:
     """Return the families of a lattice, each with its bound.
 
@@ -102,6 +112,8 @@ def find_families(
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
     offload is a separate family.
+
+    Once the deadline has passed, the families that are left have no bound.
     """
     unplaced = lattice.unplaced
     count = unplaced.legal.run_counts(unplaced.ways_to_free)
@@ -117,13 +129,19 @@ def find_families(
             first.take(kept),
             *take((start, count, number), kept),
         )
-    lower = _bounds_in_parts(job, first)
+    lower = _bounds_in_parts(job, first, deadline)
     return Families(start, count, lower, number, fits)
 
 
-def _bounds_in_parts(job: Job, first: UnplacedSkeletons) -> Floats:
-    parts = np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1)
-    return np.concatenate([_bounds(job, first.take(part)) for part in parts])
+def _bounds_in_parts(
+    job: Job, first: UnplacedSkeletons, deadline: Deadline = NEVER
+) -> Floats:
+    lower = np.zeros(len(first))
+    for part in np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1):
+        lower[part] = _bounds(job, first.take(part))
+        if deadline.has_passed:
+            break
+    return lower
 
 
 def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:

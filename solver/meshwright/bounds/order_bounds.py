@@ -53,3 +53,13 @@ def with_best_degrees(
     best = unplaced[np.argsort(upper)[:1]]
     degree = lattice.take(batch.number).degree
     return np.flatnonzero(np.isin(degree, lattice.take(best).degree))
+
+
+def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats) -> float:
+    """Return the least bound of some skeletons in GPU orders not looked at."""
+    part = lattice.take(index)
+    keys = np.stack([part.degree, part.rows.ep], axis=1)
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
+    orders = np.array([lattice.table.open_bound(key) for key in wanted])
+    return float(np.maximum(bound, orders[which]).min(initial=np.inf))

@@ -16,6 +16,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
+from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.degrees import legal_degrees
 from meshwright.lattice.mesh_enumeration import Key
 from meshwright.lattice.mesh_table import (
@@ -45,6 +46,10 @@ from meshwright.topology.groups import GROUPS, TP
 
 FEW = 3_000
 """Placed skeletons that take hardly longer to price than one."""
+
+
+FEW_DEGREES = 100
+"""Degrees whose meshes are listed in no time."""
 
 
 @dataclass(frozen=True)
@@ -196,21 +201,32 @@ def _number_pairs(left: Floats, right: Floats) -> Ints:
 
 
 def build_lattice(
-    job: Job, is_wanted: Callable[[Skeletons], Bools] | None = None
+    job: Job,
+    is_wanted: Callable[[Skeletons], Bools] | None = None,
+    deadline: Deadline = NEVER,
 ) -> Lattice:
     """Return every legal skeleton of a job; empty where the rules leave none.
 
-    `is_wanted` says which to list: see `list_unplaced`.
+    `is_wanted` says which to list: see `list_unplaced`. A lattice that takes no time is
+    listed whatever the deadline.
+
+    Raises:
+        OutOfTime: it is too large to be listed in time.
     """
-    degrees, copies = legal_degrees(job)
+    degrees, copies = legal_degrees(job, deadline)
     if has_mesh_rules(job):
         # Rules on meshes are tested on every mesh.
-        counts = [len(legal_meshes(job, sizes)) for sizes in degrees]
+        counts = []
+        for number, sizes in enumerate(degrees):
+            if number > FEW_DEGREES:
+                deadline.check()
+            counts.append(len(legal_meshes(job, sizes)))
         copies = np.array(counts, dtype=np.int64)
         degrees, copies = degrees[copies > 0], copies[copies > 0]
     # A layout that the framework cannot run plainly, it cannot run otherwise either.
-    layouts = list_layouts(job.spec, degrees, framework_rules(job.spec))
-    unplaced = list_unplaced(job.spec, layouts, plan_rules(job.spec), is_wanted)
+    layouts = list_layouts(job.spec, degrees, framework_rules(job.spec), deadline)
+    rules = plan_rules(job.spec)
+    unplaced = list_unplaced(job.spec, layouts, rules, is_wanted, deadline)
     return Lattice(job.fabric, unplaced, degrees, copies, MeshTable(job))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.deadline import NEVER, Deadline
 from meshwright.plans.columns import Bools, Ints, distinct, ranges, representatives
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
@@ -22,6 +23,9 @@ from meshwright.spec.spec import Spec
 
 BYTE = 256
 """Values of eight packed bits."""
+
+MANY = 50_000
+"""Base skeletons on which all rules together take a while."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +101,24 @@ class LegalWays:
 
 
 def legal_ways(
-    spec: Spec, base: Skeletons, ways: Sequence[dict[str, Ints]], rules: Sequence[Rule]
+    spec: Spec,
+    base: Skeletons,
+    ways: Sequence[dict[str, Ints]],
+    rules: Sequence[Rule],
+    deadline: Deadline = NEVER,
 ) -> LegalWays:
     """Return the ways that the rules leave to base skeletons.
 
     `ways` holds the codes of one choice after another, whose product the ways are. All
     rules are computed once more for one base skeleton of each pattern.
+
+    Raises:
+        OutOfTime: there are too many base skeletons for the time.
     """
     pattern = np.zeros(len(base), dtype=np.int64)
     for rule in rules:
+        if len(base) > MANY:
+            deadline.check()
         number = _numbered_by(rule, spec, base, ways)
         if number is not None:
             count = int(number.max(initial=0)) + 1

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meshwright.deadline import NEVER, Deadline
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import offered_sets
 from meshwright.lattice.legal_ways import legal_ways
 from meshwright.lattice.unplaced_skeletons import UnplacedSkeletons
-from meshwright.plans.columns import Bools, Ints, ranges, take
+from meshwright.plans.columns import Bools, Ints, joined, ranges, take
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import (
     FULL,
@@ -59,14 +60,42 @@ class Layouts(NamedTuple):
     """Whether the rules let stages have two chunks; what bars two bars more."""
 
 
-def list_layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule] = ()) -> Layouts:
+AT_ONCE = 4_096
+"""Degrees whose layouts are listed at once."""
+
+
+def list_layouts(
+    spec: Spec,
+    degrees: Ints,
+    rules: Sequence[Rule] = (),
+    deadline: Deadline = NEVER,
+) -> Layouts:
     """Return the layouts that the rules allow for some degrees.
 
     `degrees` is (degrees, axes). ZeRO is tried only with shards, sequence parallelism
     only with a tensor axis, a schedule only with stages. `list_unplaced` adds chunks,
     precision, offload and recomputation, which have their plainest values here. A
     layout that 1F1B can only run interleaved is listed too.
+
+    Raises:
+        OutOfTime: there are too many for the time.
     """
+    parts: list[Layouts] = []
+    groups = 0
+    for start in range(0, max(len(degrees), 1), AT_ONCE):
+        if start:
+            deadline.check()
+        part = _layouts(spec, degrees[start : start + AT_ONCE], rules)
+        parts.append(
+            part._replace(
+                degree=part.degree + start, price_group=part.price_group + groups
+            )
+        )
+        groups += 1 + int(part.price_group.max(initial=-1))
+    return parts[0] if len(parts) == 1 else Layouts(*joined(parts))
+
+
+def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     columns = dict(zip(AXES, degrees.T, strict=True))
     columns["degree"] = np.arange(len(degrees))
     dp = columns["dp_shard"] * columns["dp_replicate"]
@@ -104,10 +133,14 @@ def list_unplaced(
     layouts: Layouts,
     rules: Sequence[Rule],
     is_wanted: Callable[[Skeletons], Bools] | None = None,
+    deadline: Deadline = NEVER,
 ) -> UnplacedSkeletons:
     """Return the legal layouts times chunks, precision, offload and recompute mode.
 
     `is_wanted` is asked before the last three are chosen; without it all are listed.
+
+    Raises:
+        OutOfTime: there are too many for the time.
     """
     columns = {"layout": np.arange(len(layouts.rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, layouts))
@@ -130,7 +163,7 @@ def list_unplaced(
         _product(choices),
         ways_to_free=len(offloads) * len(recomputed),
         recompute_ways=len(recomputed),
-        legal=legal_ways(spec, base, choices, rules),
+        legal=legal_ways(spec, base, choices, rules, deadline),
     )
 
 

@@ -19,7 +19,7 @@ from meshwright.bounds.compute_bound import ComputeBound, compute_bound
 from meshwright.bounds.integer_costs import seconds
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
-from meshwright.deadline import Deadline
+from meshwright.deadline import Deadline, OutOfTime
 from meshwright.economics.objective import level_value
 from meshwright.plans.columns import Bools
 from meshwright.plans.skeletons import Skeletons
@@ -180,7 +180,11 @@ class OpenSearch:
         cluster, batch = own.spec.cluster, own.spec.training.global_batch
         self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
         near = _Near(own.compute, most_s)
-        prepared = prepare(self._job(own), is_wanted=near)
+        try:
+            prepared = self._prepared(own, near)
+        except OutOfTime:
+            own.is_stopped = True
+            return
         bound_s = seconds(prepared.families.lower.min(initial=math.inf))
         own.least_s = max(own.least_s, min(bound_s, near.least_of_others_s))
         if own.least_s > most_s:
@@ -198,6 +202,9 @@ class OpenSearch:
         is_whole = math.isinf(near.least_of_others_s)
         self._take(own, most_s, outcome, prepared if is_whole else None)
 
+    def _prepared(self, own: OpenChoice, near: _Near | None = None) -> Prepared:
+        return prepare(self._job(own), is_wanted=near, deadline=self.deadline)
+
     def _job(self, own: OpenChoice) -> Job:
         return self.options.profile.job(self.options.profile.applied_to(own.spec))
 
@@ -213,7 +220,11 @@ class OpenSearch:
             own.step_s = outcome.best.step_s
             own.least_s = max(own.least_s, min(proof.bound_s, own.step_s))
             own.is_stopped = outcome.status != "optimal"
-            whole = whole or prepare(self._job(own))
+            own.outcome = outcome
+            try:
+                whole = whole or self._prepared(own)
+            except OutOfTime:
+                return
             own.outcome = _counted(outcome, proof, whole.lattice.skeletons)
             self.last = PreparedChoice(own, whole)
         elif outcome.status == "infeasible":

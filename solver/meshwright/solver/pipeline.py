@@ -9,7 +9,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
-from meshwright.deadline import Deadline
+from meshwright.deadline import Deadline, OutOfTime
 from meshwright.lattice.degrees import degree_rows, enumerate_degrees
 from meshwright.plans.encoding import to_row
 from meshwright.plans.techniques import name_of, techniques_of
@@ -19,6 +19,7 @@ from meshwright.solver.mixed_clusters import arrangements, best_of
 from meshwright.solver.nearest_miss import nearest_legal
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
+from meshwright.solver.proof import outcome_of
 from meshwright.solver.relaxation import best_outcome
 from meshwright.solver.safety import roomiest_gib, safety_choices
 from meshwright.spec.spec import Spec
@@ -48,11 +49,7 @@ def solve(
     if spec.cluster.parts:
         outcome = _best_arrangement(spec, options, deadline)
     else:
-        options.on_progress("enumerating the lattice")
-        most_gib = roomiest_gib(spec) if options.is_safety else 0.0
-        prepared = prepared or prepare(options.profile.job(spec), most_gib)
-        outcome = _solve(prepared, options, deadline)
-        outcome = _with_safety(outcome, prepared, options, deadline)
+        outcome = _on_one_kind(spec, options, deadline, prepared)
     # An interrupt has done its work: the outcome found so far is returned.
     options.interrupt.is_heeded = True
     return outcome.model_copy(
@@ -62,6 +59,22 @@ def solve(
             "run": _run(spec, outcome, options.profile),
         }
     )
+
+
+def _on_one_kind(
+    spec: Spec, options: Options, deadline: Deadline, prepared: Prepared | None
+) -> Outcome:
+    """Return the outcome of a spec whose GPUs are all alike."""
+    options.on_progress("enumerating the lattice")
+    if prepared is None:
+        job = options.profile.job(spec)
+        most_gib = roomiest_gib(spec) if options.is_safety else 0.0
+        try:
+            prepared = prepare(job, most_gib, deadline=deadline)
+        except OutOfTime:
+            return outcome_of(job, "unknown")
+    outcome = _solve(prepared, options, deadline)
+    return _with_safety(outcome, prepared, options, deadline)
 
 
 def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
@@ -83,13 +96,15 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
         options.on_progress(arrangement.sentence)
         try:
             job = options.profile.job(arrangement.spec)
-            outcome = _solve(prepare(job), options, deadline)
+            outcome = _solve(prepare(job, deadline=deadline), options, deadline)
+        except OutOfTime:
+            outcome = outcome_of(job, "unknown")
         except KeyboardInterrupt:
             if not (found and options.interrupt.is_asked):
                 raise
             break
         found.append((arrangement.sentence, outcome))
-        if options.interrupt.is_asked:
+        if deadline.has_passed:
             break
     return best_of(spec, found, is_whole=len(found) == len(ways))
 

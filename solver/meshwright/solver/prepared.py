@@ -9,6 +9,7 @@ from functools import cached_property
 from meshwright.bounds.families import Families, find_families
 from meshwright.bounds.integer_costs import TICK_S
 from meshwright.cost.job import Job, make_job
+from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice, build_lattice
 from meshwright.lattice.mesh_table import MeshTable, has_mesh_rules
 from meshwright.plans.columns import Bools
@@ -83,15 +84,21 @@ def prepare(
     *,
     where_state_fits: bool = False,
     is_wanted: Callable[[Skeletons], Bools] | None = None,
+    deadline: Deadline = NEVER,
 ) -> Prepared:
     """Return a job with its lattice and the bounds of its families.
 
     `most_gib` is the most usable memory with which the same will be asked again. See
     `Prepared.where_state_fits` for leaving families out at once, and `build_lattice`
     for leaving skeletons out.
+
+    Raises:
+        OutOfTime: the lattice is too large to be listed in time.
     """
-    lattice = build_lattice(job, is_wanted)
-    families = find_families(job, lattice, where_state_fits=where_state_fits)
+    lattice = build_lattice(job, is_wanted, deadline)
+    families = find_families(
+        job, lattice, where_state_fits=where_state_fits, deadline=deadline
+    )
     if most_gib > job.spec.usable_gib:
         limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
         roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))

@@ -232,13 +232,18 @@ class LatticeProof:
         return describe(self.job, plans.constructed(row))
 
     def _outcome(self, status: Status, **fields: object) -> Outcome:
-        return Outcome.model_validate(
-            {
-                "status": status,
-                "cluster": self.job.spec.cluster,
-                "capacity_gib": self.job.spec.usable_gib,
-                "gpus": int(np.prod(self.job.fabric.sizes)),
-                "versions": {"meshwright": __version__, "ortools": version("ortools")},
-                **fields,
-            }
-        )
+        return outcome_of(self.job, status, **fields)
+
+
+def outcome_of(job: Job, status: Status, **fields: object) -> Outcome:
+    """Return an outcome for a job, with what every outcome tells of it."""
+    return Outcome.model_validate(
+        {
+            "status": status,
+            "cluster": job.spec.cluster,
+            "capacity_gib": job.spec.usable_gib,
+            "gpus": int(np.prod(job.fabric.sizes)),
+            "versions": {"meshwright": __version__, "ortools": version("ortools")},
+            **fields,
+        }
+    )
