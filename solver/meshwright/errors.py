@@ -35,3 +35,7 @@ class SpecError(MeshwrightError):
 
 class InternalError(MeshwrightError):
     """Two parts of Meshwright disagree about a plan: a bug, never the user's fault."""
+
+
+class UndecidedError(Exception):
+    """It was not decided whether a spec has a plan; says what was left open."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Interrupt
+from meshwright.errors import UndecidedError
 from meshwright.explanations.binding import (
     FASTER,
     binding,
@@ -125,7 +126,7 @@ class Explainer:
         spec = self._options.profile.applied_to(spec)
         prepared = self._prepared(spec)
         asked, best = with_pins(spec, plan), solve(spec, self._recommending, prepared)
-        outcome = self._solve(asked)
+        outcome = solve(asked, self._options)
         priced = outcome.best
         if priced is None:
             told = self._none_fits(asked, outcome, "does_not_fit", best)
@@ -165,10 +166,8 @@ class Explainer:
 
         def alone_reasons() -> dict[str, object]:
             reasons = self._reasons(spec, alone.near_miss, None)
-            return {
-                "conflict_alone": reasons["conflict"],
-                "repairs": reasons["repairs"],
-            }
+            renamed = {"conflict_alone": reasons.pop("conflict", None)}
+            return {**reasons, **renamed, "nearest_plan": None}
 
         return self._with(told, alone_reasons)
 
@@ -182,14 +181,10 @@ class Explainer:
         )
 
     def _prepared(self, spec: Spec) -> Prepared | None:
-        """Return the lattice of a spec, unless its parts are unlike."""
         if spec.cluster.parts:
             return None
         most_gib = max(MORE * spec.usable_gib, roomiest_gib(spec))
         return prepare(self._options.profile.job(spec), most_gib)
-
-    def _solve(self, spec: Spec) -> Outcome:
-        return solve(spec, self._options)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         options = replace(self._options, is_brief=True, interrupt=Interrupt())
@@ -235,7 +230,8 @@ class Explainer:
             best=best,
         )
         if outcome.status == "unknown":
-            return explanation.model_copy(update={"status": "unknown"})
+            told = {"status": "unknown", "left_open": outcome.left_open}
+            return explanation.model_copy(update=told)
         best_s = best.optimum.step_s if best and best.optimum else None
         return self._with(explanation, lambda: self._reasons(spec, miss, best_s))
 
@@ -243,8 +239,11 @@ class Explainer:
         self, spec: Spec, miss: NearMiss | None, best_s: float | None
     ) -> dict[str, object]:
         """Return the conflict in a spec without a plan, and its repairs."""
-        found = analyse_infeasibility(spec, self._has_plan)
-        repairs = self._repairs(spec, found, miss)
+        try:
+            found = analyse_infeasibility(spec, self._has_plan)
+            repairs = self._repairs(spec, found, miss)
+        except UndecidedError as undecided:
+            return {"is_stopped": True, "left_open": str(undecided)}
         priced = with_prices(repairs, best_s)
         return {
             "conflict": explained_conflict(spec, found, miss),
@@ -278,7 +277,10 @@ class Explainer:
 
     def _has_plan(self, spec: Spec) -> bool:
         if solve_only_decisions(spec) or spec.cluster.parts:
-            return self._solve_briefly(spec).best is not None
+            outcome = self._solve_briefly(spec)
+            if outcome.status == "unknown":
+                raise UndecidedError(outcome.left_open)
+            return outcome.best is not None
         return any_skeleton_fits(spec)
 
     def _open_fields(

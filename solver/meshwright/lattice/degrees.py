@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
-from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import holding
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_degree_rules
@@ -59,7 +59,8 @@ def enumerate_degrees(
     for size in sizes:
         options = factorisations(size)
         starts = range(0, len(degrees), max(MOST_AT_ONCE // len(options), 1))
-        every, counts = np.ones((0, len(AXES)), dtype=np.int64), np.zeros(0)
+        every: Ints = np.ones((0, len(AXES)), dtype=np.int64)
+        counts: Floats = np.zeros(0)
         for start in starts:
             if start:
                 deadline.check()
@@ -70,7 +71,8 @@ def enumerate_degrees(
             index = np.searchsorted(known, every).T
             code = np.ravel_multi_index(tuple(index), (len(known),) * len(AXES))
             _, first, number = np.unique(code, return_index=True, return_inverse=True)
-            every, counts = every[first], np.bincount(number, weights=counts)
+            every = every[first]
+            counts = np.asarray(np.bincount(number, weights=counts), dtype=np.float64)
         degrees, copies = every, counts.astype(np.int64)
         if keep is not None:
             mask = keep(degrees)

@@ -114,7 +114,7 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
 
 def _refusal(explanation: Explanation) -> tuple[str, str, str]:
     if explanation.status == "unknown":
-        return UNDECIDED
+        return (*UNDECIDED[:2], explanation.left_open or UNDECIDED[2])
     verdict = (
         "Does not fit." if explanation.status == "does_not_fit" else "No plan fits."
     )
@@ -122,7 +122,7 @@ def _refusal(explanation: Explanation) -> tuple[str, str, str]:
         return (
             verdict,
             f"What clashes was not worked out{_memory_need(explanation)}.",
-            STOPPED,
+            explanation.left_open or STOPPED,
         )
     rules = explanation.conflict.rules if explanation.conflict else ()
     names = _joined([rule.rule for rule in rules])

@@ -222,7 +222,8 @@ def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
 def _no_plan(outcome: Outcome) -> tuple[str, ...]:
     miss = outcome.near_miss
     if miss is None:
-        return ("Undecided: no plan was found, and not all were looked at.",)
+        undecided = "Undecided: no plan was found, and not all were looked at."
+        return (undecided, *([outcome.left_open] if outcome.left_open else []))
     return (
         "No plan fits. The nearest miss",
         f"    {miss.description}",

@@ -216,6 +216,9 @@ class Explanation(Result):
         False,
         description="Whether it was interrupted, so that parts of it are missing.",
     )
+    left_open: str = Field(
+        "", description="What was not decided, where that keeps parts of it out."
+    )
     plan: PricedPlan | None = None
     judged: tuple[JudgedField, ...] = Field(
         (),
@@ -273,7 +276,8 @@ class Explanation(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return what `--format json` prints: of open numbers only where some are."""
         data = super().to_dict()
-        told = ("open", "next_values") if self.open is None else ()
+        told = ["open", "next_values"] if self.open is None else []
+        told += [] if self.left_open else ["left_open"]
         return {name: own for name, own in data.items() if name not in told}
 
     def _caption(self) -> str:

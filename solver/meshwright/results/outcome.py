@@ -184,6 +184,9 @@ class Outcome(Result):
     band: Band | None = None
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
+    left_open: str = Field(
+        "", description="What was not decided, where it is unknown if a plan exists."
+    )
     certificate: Certificate | None = None
     framework_limits: FrameworkLimits | None = Field(
         None,

@@ -107,6 +107,9 @@ class PrintedOutcome(SpecModel):
     )
     rival: Rival | None
     near_miss: NearMiss | None
+    left_open: str = Field(
+        "", description="What is undecided if the status is unknown."
+    )
     framework_limits: FrameworkLimits | None = Field(
         None, description="What the framework's limits cost, with `--ideal`."
     )
@@ -144,6 +147,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["simplicity"] = outcome.simplicity
     if outcome.framework_limits is not None:
         fields["framework_limits"] = outcome.framework_limits
+    if outcome.left_open:
+        fields["left_open"] = outcome.left_open
     if outcome.open is not None:
         fields["open"] = outcome.open
     if outcome.model is not None:
@@ -192,6 +197,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "safety": printed.safety,
         "rival": printed.rival,
         "near_miss": printed.near_miss,
+        "left_open": printed.left_open,
         "certificate": _certificate(printed),
         "framework_limits": printed.framework_limits,
         "run": printed.run,

@@ -32,7 +32,7 @@ from meshwright.solver.cpsat_problem import (
     preference,
 )
 from meshwright.solver.options import Options
-from meshwright.solver.rule_cuts import prove_within_rules, split_test
+from meshwright.solver.rule_cuts import RuleEffort, prove_within_rules, split_test
 from meshwright.spec.plan_fields import FIELDS
 from meshwright.spec.simplicity import Criterion
 
@@ -48,6 +48,7 @@ class CandidatePlans:
     lattice: Lattice
     options: Options
     deadline: Deadline
+    effort: RuleEffort
     rows: Candidates
 
     @classmethod
@@ -57,12 +58,13 @@ class CandidatePlans:
         lattice: Lattice,
         options: Options,
         deadline: Deadline,
+        effort: RuleEffort,
         found: Candidates,
     ) -> CandidatePlans:
         """Return the plans of candidates; of those with equal prices only the first."""
         found = found.take(preference(found.costs.rows))
         found = found.take(first_of_equals(job, found))
-        return cls(job, lattice, options, deadline, found)
+        return cls(job, lattice, options, deadline, effort, found)
 
     def in_order_of(self, criteria: tuple[Criterion, ...]) -> CandidatePlans:
         """Return the candidates in the order of criteria, then of preference.
@@ -127,7 +129,7 @@ class CandidatePlans:
             return prove(problem, self.deadline, *how)
 
         keeps = split_test(self.job, self.lattice, left)
-        proof = prove_within_rules(problem, prove_once, keeps)
+        proof = prove_within_rules(problem, prove_once, keeps, self.effort)
         best, least = float(left.upper.min()), float(left.lower.min())
         if proof.status != "unknown" or problem.hint is None or best > LARGEST_HORIZON:
             return replace(proof, bound=max(proof.bound, least))
@@ -147,7 +149,7 @@ class CandidatePlans:
             return with_unique_split(problem, alone, *how)
 
         keeps = split_test(self.job, self.lattice, one)
-        unique = prove_within_rules(problem, break_ties, keeps)
+        unique = prove_within_rules(problem, break_ties, keeps, self.effort)
         unique = alone if unique.skeleton < 0 else unique
         return replace(unique, skeleton=proof.skeleton)
 

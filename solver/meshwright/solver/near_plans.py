@@ -54,7 +54,7 @@ def near_plans(
     rows = plans.rows.up_to(most_ticks)
     effort = min(EFFORT, plans.options.most_effort)
     options = replace(plans.options, most_effort=effort)
-    plans = CandidatePlans(plans.job, plans.lattice, options, plans.deadline, rows)
+    plans = replace(plans, options=options, rows=rows)
     found: list[_Found] = []
     for skeleton in np.unique(rows.unplaced):
         meshes = np.flatnonzero(rows.unplaced == skeleton)

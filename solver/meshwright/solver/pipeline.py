@@ -19,7 +19,7 @@ from meshwright.solver.mixed_clusters import arrangements, best_of
 from meshwright.solver.nearest_miss import nearest_legal
 from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
-from meshwright.solver.proof import outcome_of
+from meshwright.solver.proof import STOPPED, outcome_of
 from meshwright.solver.relaxation import best_outcome
 from meshwright.solver.safety import roomiest_gib, safety_choices
 from meshwright.spec.spec import Spec
@@ -72,7 +72,7 @@ def _on_one_kind(
         try:
             prepared = prepare(job, most_gib, deadline=deadline)
         except OutOfTime:
-            return outcome_of(job, "unknown")
+            return outcome_of(job, "unknown", left_open=STOPPED)
     outcome = _solve(prepared, options, deadline)
     return _with_safety(outcome, prepared, options, deadline)
 
@@ -98,7 +98,7 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
             job = options.profile.job(arrangement.spec)
             outcome = _solve(prepare(job, deadline=deadline), options, deadline)
         except OutOfTime:
-            outcome = outcome_of(job, "unknown")
+            outcome = outcome_of(job, "unknown", left_open=STOPPED)
         except KeyboardInterrupt:
             if not (found and options.interrupt.is_asked):
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 
 import numpy as np
@@ -36,8 +36,10 @@ from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
 from meshwright.solver.near_plans import near_plans
 from meshwright.solver.nearest_miss import describe, nearest_miss
 from meshwright.solver.options import Options
-from meshwright.solver.rule_cuts import first_plan_ticks
+from meshwright.solver.rule_cuts import RuleEffort, first_plan_ticks
 from meshwright.solver.simplest import SimplestPlan
+
+STOPPED = "It was stopped before all plans were looked at."
 
 ORDERS_OPEN = (
     "Left open are orders of GPUs in which no group of ranks pays less: one of them "
@@ -83,9 +85,9 @@ class LatticeProof:
         )
         self._refuse_endless(pruned.candidates)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
-        found = self._best_plans(pruned.candidates)
+        found, undecided = self._best_plans(pruned.candidates)
         if not found:
-            return self._no_plan(pruned.candidates, pruned.open_bound)
+            return self._no_plan(pruned.candidates, min(pruned.open_bound, undecided))
         fastest, proof = found[0]
         left = CandidatePlans(*self._asked, pruned.candidates)
         bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
@@ -177,7 +179,9 @@ class LatticeProof:
     def _left_open(self) -> str:
         """Return why the proof is incomplete, as a sentence."""
         if self.deadline.has_passed:
-            return "It was stopped before all plans were looked at."
+            return STOPPED
+        if self._effort.is_spent:
+            return self._effort.left_open(self.job.spec)
         if self.lattice.table.has_choice and self.job.spec.limits.max_link_utilisation:
             return ORDERS_OPEN
         return "Its effort was spent before all plans were proven slower."
@@ -195,17 +199,22 @@ class LatticeProof:
                 "step; check peak_tflops, memory_gb_s, gb_s and global_batch"
             )
 
-    def _best_plans(self, found: Candidates) -> list[tuple[PricedPlan, Proof]]:
-        """Return the best plans, each proven among the skeletons not yet taken."""
+    def _best_plans(
+        self, found: Candidates
+    ) -> tuple[list[tuple[PricedPlan, Proof]], float]:
+        """Return the best plans, each proven among the skeletons not yet taken.
+
+        Comes with the bound of what is left, infinite if no other plan exists.
+        """
         left = CandidatePlans.of(*self._asked, found)
         best: list[tuple[PricedPlan, Proof]] = []
         while len(left) and len(best) < self.options.top:
             proof = left.fastest()
             if proof.status not in ("optimal", "feasible"):
-                break
+                return best, proof.bound if proof.status == "unknown" else np.inf
             best.append((left.checked(proof), proof))
             left = left.leave_out(proof.skeleton)
-        return best
+        return best, np.inf
 
     def _prove_one(self, found: Candidates) -> Proof:
         """Return the proof of a candidate that stands alone."""
@@ -213,12 +222,16 @@ class LatticeProof:
         return plans.prove(plans.problem(0), found)
 
     @property
-    def _asked(self) -> tuple[Job, Lattice, Options, Deadline]:
-        return self.job, self.lattice, self.options, self.deadline
+    def _asked(self) -> tuple[Job, Lattice, Options, Deadline, RuleEffort]:
+        return self.job, self.lattice, self.options, self.deadline, self._effort
+
+    @cached_property
+    def _effort(self) -> RuleEffort:
+        return RuleEffort.of(self.job.spec, is_brief=self.options.is_brief)
 
     def _no_plan(self, left: Candidates, bound: float) -> Outcome:
         if np.isfinite(bound) and bound <= self.options.known_ticks:
-            return self._outcome("unknown")
+            return self._outcome("unknown", left_open=self._left_open())
         if np.isfinite(self.options.known_ticks) or not self.options.has_near_miss:
             return self._outcome("infeasible")
         return self._outcome("infeasible", near_miss=self._near_miss(left))

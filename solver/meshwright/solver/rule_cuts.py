@@ -6,7 +6,10 @@ forbidden, and the model solved again. Its time stays a lower bound on all other
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -17,9 +20,14 @@ from meshwright.cpsat.problem import Pairs, Problem, Proof
 from meshwright.deadline import Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.rules.user_rules import split_dependent
+from meshwright.spec.spec import Spec
 
-MOST_CUTS = 400
-"""Splits of one problem that are cut before it is left unproven."""
+MOST_PROOFS = 256
+"""Splits that are proven for one answer under rules that a skeleton alone does not
+decide, before the rest is left open: seconds."""
+
+MOST_BRIEF_PROOFS = 32
+"""The same for an answer beside another, of which an explanation needs dozens."""
 
 MOST_PROBED = 8
 """Skeletons of a batch that are solved for a first plan under rules of the user."""
@@ -30,15 +38,51 @@ Keeps = Callable[[int, Pairs], bool]
 """Returns whether a split of the skeleton of an index keeps the user's rules."""
 
 
-def prove_within_rules(problem: Problem, prove: Prove, keeps: Keeps) -> Proof:
-    """Return the proof of the best split that keeps the user's rules."""
-    proof = prove(problem)
-    for _ in range(MOST_CUTS):
+@dataclass
+class RuleEffort:
+    """How many more splits are proven under the user's rules for one answer."""
+
+    left: float = math.inf
+    is_spent: bool = False
+    """Whether a proof was wanted once none was left."""
+
+    @classmethod
+    def of(cls, spec: Spec, *, is_brief: bool) -> Self:
+        """Return the effort for an answer on a spec, endless without such rules."""
+        if not split_dependent(spec):
+            return cls()
+        return cls(MOST_BRIEF_PROOFS if is_brief else MOST_PROOFS)
+
+    def take_one(self) -> bool:
+        """Return whether one more may be proven, which is then spent."""
+        self.is_spent |= self.left < 1
+        self.left -= 1
+        return not self.is_spent
+
+    def left_open(self, spec: Spec) -> str:
+        """Return what was not decided once all is spent, as a sentence."""
+        names = ", ".join(repr(rule.name) for rule in split_dependent(spec))
+        return (
+            f"Rules on what a split of layers gives ({names}) are tested on one split "
+            "after another: not all splits that may be faster were tested."
+        )
+
+
+def prove_within_rules(
+    problem: Problem, prove: Prove, keeps: Keeps, effort: RuleEffort
+) -> Proof:
+    """Return the proof of the best split that keeps the user's rules, as far as known.
+
+    It is unknown once the effort is spent.
+    """
+    bound = 0.0
+    while effort.take_one():
+        proof = prove(problem)
         if proof.skeleton < 0 or keeps(proof.skeleton, proof.split):
             return proof
+        bound = proof.bound
         problem = problem.without(proof.skeleton, proof.split)
-        proof = prove(problem)
-    return Proof("unknown", -1, (), 0, proof.bound)
+    return Proof("unknown", -1, (), 0, bound)
 
 
 def split_test(job: Job, lattice: Lattice, among: Candidates) -> Keeps:
