@@ -19,7 +19,7 @@ from benchmarks.timing import Times, peak_mib, timed
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.explanation import Explanation
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 
 RUNS = 3
 

@@ -12,7 +12,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import load_profile
 from meshwright.loading.load import load_spec
 from meshwright.report.render import WIDTH, as_text
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 
 SPEC = "llama3-8b-2xh100-nvlink"

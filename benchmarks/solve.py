@@ -46,7 +46,7 @@ def main() -> None:
     from meshwright.cost.job import make_job
     from meshwright.lattice.lattice import build_lattice
     from meshwright.loading.load import load_spec
-    from meshwright.solver.options import Options
+    from meshwright.search.options import Options
     from meshwright.solver.pipeline import solve
 
     import_s = time.process_time() - start

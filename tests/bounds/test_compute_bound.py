@@ -17,7 +17,7 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.explanations.changed_spec import with_count
 from meshwright.plans.encoding import to_unplaced_row
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import prepare
 from meshwright.spec.cluster import Cluster

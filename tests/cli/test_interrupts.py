@@ -21,7 +21,7 @@ from meshwright.cli.exit_codes import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.deadline import Deadline, Interrupt
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.limits import Limits
 from tests.helpers.command import run

@@ -27,7 +27,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.results.ledger import Ledger, LedgerEntry
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS, group_loads

@@ -13,7 +13,7 @@ from meshwright.explanations.compare import compare, compare_kinds
 from meshwright.explanations.crossovers import SolvedPlans, find_crossovers
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run

@@ -22,7 +22,7 @@ from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegr
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.spec.pins import Pins

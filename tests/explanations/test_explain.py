@@ -20,7 +20,7 @@ from meshwright.loading.plan_text import read_plan
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

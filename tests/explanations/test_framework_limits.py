@@ -18,7 +18,7 @@ from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.frameworks.base.registry import limits_of
 from meshwright.report.render import as_text
 from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run

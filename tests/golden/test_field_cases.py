@@ -11,7 +11,7 @@ import meshwright as mw
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.explanation import Explanation
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from tests.helpers.margin import with_margin
 
 EXPLAINER = Explainer(Options())

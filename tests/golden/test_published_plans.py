@@ -12,7 +12,7 @@ from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from tests.helpers.margin import with_margin
 

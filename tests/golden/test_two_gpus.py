@@ -10,7 +10,7 @@ import meshwright as mw
 from meshwright.cost.whole_model import total_params
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 
 BOXES = ["2xh100-nvlink", "2xa100-pcie", "2x3090-nvlink", "2x4090-pcie"]

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import meshwright.cpsat.model  # noqa: F401  # imported by the first proof otherwise
+import meshwright.search.model  # noqa: F401  # imported by the first proof otherwise
 from meshwright.sweeps.in_process_pool import InProcessPool
 from meshwright.sweeps.search_case import SolveSettings, fingerprint
 from meshwright.sweeps.search_run import SearchRun

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps import worker

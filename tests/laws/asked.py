@@ -13,8 +13,8 @@ from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
+from meshwright.search.options import Options
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec

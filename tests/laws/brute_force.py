@@ -7,7 +7,7 @@ from random import Random
 from meshwright.plans.simplicity import complexity
 from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.objective import METRICS
 from meshwright.spec.plan_fields import FIELD

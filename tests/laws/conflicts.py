@@ -29,7 +29,7 @@ from meshwright.explanations.repairs import plan_repairs
 from meshwright.loading.plan_text import read_plan
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.results.explanation import NearestPlan, Repair
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

@@ -13,7 +13,7 @@ from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.laws.asked import Answer, ask, job_of, pinned, pins_of, question

@@ -9,8 +9,8 @@ from random import Random
 
 from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
+from meshwright.search.options import Options
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.serving import ServingSpec
 from tests.laws.asked import question

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from meshwright.results.serving import PricedServing, ServingOutcome
+from meshwright.search.options import Options
 from meshwright.serving.explain import explain_serving
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.options import Options
 from meshwright.spec.pins import Pins
 from tests.helpers.extent import gate
 from tests.helpers.serving_oracle import brute_force

@@ -11,7 +11,7 @@ from meshwright.cost.profile import LeftOut, Measured, Profile, load_profile
 from meshwright.loading.load import load_spec
 from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 
 SPEC = "gpt-1.3b-2xh100-nvlink"

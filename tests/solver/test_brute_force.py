@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate

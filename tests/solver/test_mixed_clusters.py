@@ -25,8 +25,8 @@ from meshwright.loading.load import load_spec
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.split import Split
 from meshwright.results.outcome import Outcome
+from meshwright.search.options import Options
 from meshwright.solver.mixed_clusters import arrangements
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.cluster_parts import common_topology
 from meshwright.spec.spec import Spec

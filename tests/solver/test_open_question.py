@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import meshwright as mw
 from meshwright.results.open_answer import Choice
 from meshwright.results.outcome import Outcome
+from meshwright.search.options import Options
 from meshwright.solver.open_question import solve_open
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.open_spec import OpenSpec
 from tests.helpers.open_oracle import WalkedChoice

@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from meshwright.solver.options import Options
 
 import meshwright as mw
 from meshwright.bounds import branch_and_bound, families
@@ -14,7 +15,6 @@ from meshwright.deadline import Deadline, OutOfTime
 from meshwright.lattice import degrees, legal_ways, unplaced_choices
 from meshwright.lattice.lattice import build_lattice
 from meshwright.report.render import as_text
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from tests.helpers.command import run
 

@@ -14,7 +14,7 @@ from meshwright.explanations.marginal_values import MORE, _hardware_changes
 from meshwright.lattice.mesh_table import has_mesh_rules
 from meshwright.loading.load import load_spec
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import prepare
 from meshwright.spec.spec import Spec, with_risk

@@ -11,7 +11,7 @@ from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec

@@ -6,16 +6,16 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from meshwright.cpsat.problem import Problem, Proof
+from meshwright.solver.options import Options
+from meshwright.solver.rule_cuts import RuleEffort, prove_within_rules
 
 import meshwright as mw
-from meshwright.cpsat.problem import Problem, Proof
 from meshwright.report.explain import explain_sections
 from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
 from meshwright.solver import rule_cuts
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
-from meshwright.solver.rule_cuts import RuleEffort, prove_within_rules
 from tests.helpers.command import run
 
 SPEC = """\

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.cost.job import make_job
 from meshwright.loading.load import load_spec
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import prepare
 from meshwright.spec.spec import Spec, with_risk

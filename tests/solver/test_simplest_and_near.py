@@ -13,7 +13,7 @@ from meshwright.cost.profile import load_profile
 from meshwright.loading.load import load_spec
 from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.simplicity import CRITERIA

@@ -15,7 +15,7 @@ from meshwright.explanations.compare import compare_kinds, in_full, kind_pins
 from meshwright.explanations.head_to_head import with_crossovers
 from meshwright.loading.vary import PAIR, Varied, varied
 from meshwright.results.comparison import Comparison
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

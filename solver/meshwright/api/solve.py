@@ -23,9 +23,9 @@ from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
+from meshwright.search.options import Options
 from meshwright.serving.solve import solve_serving
 from meshwright.solver.open_question import solve_open
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve as solve_training
 from meshwright.solver.tolerance import Tolerance, tolerance_of
 from meshwright.spec.open_spec import OpenSpec
@@ -60,6 +60,7 @@ def solve(
     by_kind: bool | None = None,
     framework_limits: bool = False,
     safety: bool = True,
+    show_model: bool = False,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
@@ -87,6 +88,8 @@ def solve(
             lifted alone, and the spec solved again (`Outcome.framework_limits`).
         safety: Whether to find what more or less risk of running out of memory would
             change (`Outcome.safety`), for which the spec is solved twice more.
+        show_model: Whether to tell the rows, variables and constraints of the model
+            that chose the plan (`Outcome.solved_model`).
         profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
             (fitted to published runs) or `unfitted`.
         on_progress: Called with a line whenever something else is being done.
@@ -109,6 +112,7 @@ def solve(
     is_small = most_gpus(spec) <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
     given |= {"framework_limits": framework_limits, "fastest": fastest}
+    given["show_model"] = show_model
     given["near"] = near > 0
     refuse_beside_inference(spec, given)
     refuse_beside_open(spec, {"framework_limits": framework_limits})
@@ -127,6 +131,7 @@ def solve(
         near=_near(spec, near),
         is_by_kind=is_small if by_kind is None else by_kind,
         is_safety=safety,
+        shows_model=show_model,
         profile=fitted,
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),

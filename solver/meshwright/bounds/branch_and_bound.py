@@ -16,8 +16,8 @@ import numpy as np
 
 from meshwright.bounds.candidates import (
     Candidates,
-    FittingSkeletons,
     Pruned,
+    Unplaced,
     count_skeletons,
     kth_best_upper,
     lower_bound_against,
@@ -42,9 +42,12 @@ from meshwright.deadline import NEVER, Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.lattice.mesh_table import FindAll, OrderSearch
 from meshwright.placement.placer import Placer
-from meshwright.plans.columns import Floats, Ints, joined, take
+from meshwright.plans.columns import Floats, Ints, joined, ranges, take
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
+
+MODEL_ROWS = 2_000
+"""Placed skeletons that the model holds well: bounds leave so many alone."""
 
 FIRST_PART = 256
 """Families in the first part."""
@@ -113,6 +116,8 @@ def prune(
     has_rules = bool(split_dependent(job.spec))
     search.find_plan = find_plan if has_rules and keep + spare == 1 else None
     families = find_families(job, lattice) if families is None else families
+    if lattice.skeletons <= search.room:
+        return _every_skeleton(job, lattice, families)
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
     count = len(families)
@@ -132,6 +137,8 @@ def prune(
     candidates = near
     if reach > 1:
         candidates = within_best(job, search.found, search.narrow)
+    near = Candidates.joined([near, *search.left])
+    candidates = Candidates.joined([candidates, *search.left])
     survivors = count_skeletons(lattice, candidates)
     counts = Counts(
         skeletons=lattice.skeletons,
@@ -141,6 +148,27 @@ def prune(
     )
     not_visited = float(families.lower[left].min(initial=np.inf))
     return Pruned(candidates, near, counts, min(not_visited, search.open_bound()))
+
+
+def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
+    """Return every skeleton of some families, also those that fit under no split."""
+    index = ranges(families.start, families.count)
+    part = lattice.take(index)
+    memory = MemoryFit(job, part)
+    fits, dominated = memory.is_fitting(), np.zeros(len(index), dtype=bool)
+    fitting = np.flatnonzero(fits)
+    dominated[fitting] = is_dominated(job, part, fitting)
+    rows = Unplaced(index, memory.costs(np.arange(len(index))), fits, dominated)
+    found = place_and_bound(job, lattice, rows, np.inf, None)
+    no_memory = int(part.copies[part.degree[~fits]].sum())
+    survivors = int(found.fits.sum())
+    counts = Counts(
+        skeletons=lattice.skeletons,
+        no_memory=no_memory,
+        bounded=lattice.skeletons - no_memory - survivors,
+        survivors=survivors,
+    )
+    return Pruned(found, found, counts, np.inf)
 
 
 class _Search:
@@ -167,6 +195,9 @@ class _Search:
         self._visited: list[tuple[Ints, Floats, Ints]] = []
         """Skeletons of each part, their bounds, and which of them time ran out on."""
         self.found = [no_candidates(lattice)]
+        self.left = [no_candidates(lattice)]
+        """Skeletons that bounds leave alone, since the model holds so few."""
+        self.room = MODEL_ROWS if is_pruning and not lattice.table.has_choice else 0
         self._is_begun = False
         """Whether a batch was bounded."""
         self.best = known
@@ -195,9 +226,7 @@ class _Search:
         self._bound(*fitting[0])
         return late
 
-    def _fitting(
-        self, families: Families, index: Ints
-    ) -> tuple[FittingSkeletons, Scaled]:
+    def _fitting(self, families: Families, index: Ints) -> tuple[Unplaced, Scaled]:
         """Return the skeletons of some families that fit in memory, and their costs."""
         job, lattice = self._job, self._lattice
         first = lattice.take(families.start[index])
@@ -207,16 +236,20 @@ class _Search:
         memory = MemoryFit(job, part)
         fitting = np.flatnonzero(families.fits.keep(job, memory))
         self.no_memory -= int(part.copies[part.degree[fitting]].sum())
+        dominated = is_dominated(job, part, fitting)
         if self._drops_dominated:
-            fitting = fitting[~is_dominated(job, part, fitting)]
-        rows = FittingSkeletons(index[fitting], memory.costs(fitting))
+            fitting, dominated = fitting[~dominated], dominated[~dominated]
+        fits = np.ones(len(fitting), dtype=bool)
+        rows = Unplaced(index[fitting], memory.costs(fitting), fits, dominated)
         return rows, with_times(job, rows.memory, memory.price_group[fitting])
 
-    def _bound(self, rows: FittingSkeletons, costs: Scaled) -> None:
+    def _bound(self, rows: Unplaced, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""
         bound = time_only_bound(costs, self._job.spec.model.n_layers)
         order = np.argsort(bound, kind="stable")
         done, near = 0, self._near(bound[order])
+        if self._leave(rows.take(order[:near])):
+            done = near
         while done < near and not self.is_over:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
@@ -228,13 +261,23 @@ class _Search:
             near = self._near(bound[order])
         self._visited.append((rows.number, bound, order[done:]))
 
+    def _leave(self, rows: Unplaced) -> bool:
+        """Leave skeletons to the model without further bounds, if it has the room."""
+        lattice = self._lattice
+        placed = int(lattice.copies[lattice.take(rows.number).degree].sum())
+        if placed > self.room:
+            return False
+        self.room -= placed
+        self._is_begun = True
+        self.left.append(place_and_bound(self._job, lattice, rows, np.inf, None))
+        self._take_best()
+        return True
+
     def _near(self, bound: Floats) -> int:
         """Return how many of the bounds, least first, are not above the best plan."""
         return int(np.searchsorted(bound, self.best, side="right"))
 
-    def _place_nearest_first(
-        self, batch: FittingSkeletons, lower: Floats, part: Ints
-    ) -> None:
+    def _place_nearest_first(self, batch: Unplaced, lower: Floats, part: Ints) -> None:
         """Place a batch, a few skeletons with the least lower bounds first.
 
         The plans of those may be faster than the bounds of many others, which then
@@ -249,7 +292,7 @@ class _Search:
             order = order[lower[order] <= self.best]
         self._place(batch.take(order), part)
 
-    def _place(self, batch: FittingSkeletons, part: Ints) -> None:
+    def _place(self, batch: Unplaced, part: Ints) -> None:
         """Place a batch on its meshes; GPU orders are searched for the whole part."""
         if not len(batch):
             return
@@ -258,7 +301,7 @@ class _Search:
             self._place_first(batch, ticks)
         self._add(batch, self._order_search(ticks, Placer.placements, self.best))
 
-    def _place_first(self, batch: FittingSkeletons, ticks: OrderBound) -> None:
+    def _place_first(self, batch: Unplaced, ticks: OrderBound) -> None:
         """Find a first plan, against which GPU orders can be searched.
 
         It has the GPUs in the order in which they are listed, then improved by swaps.
@@ -274,16 +317,21 @@ class _Search:
     ) -> OrderSearch:
         return OrderSearch(self.best, ticks, find, reach, self._deadline)
 
-    def _add(self, batch: FittingSkeletons, search: OrderSearch | None) -> None:
+    def _add(self, batch: Unplaced, search: OrderSearch | None) -> None:
         found = place_and_bound(self._job, self._lattice, batch, self.best, search)
         self.found.append(found.up_to(self.best))
         if self._is_pruning:
-            self.narrow = min(self.narrow, kth_best_upper(self.found, self._wanted))
-            in_reach = self._reach * kth_best_upper(self.found, 1)
-            self.best = min(self.best, max(self.narrow, in_reach))
+            self._take_best()
         if np.isinf(self.best) and self.find_plan is not None:
             self.narrow = self.find_plan(found)
             self.best = self._reach * self.narrow
+
+    def _take_best(self) -> None:
+        """Narrow the search by the best plans found."""
+        found = [*self.found, *self.left]
+        self.narrow = min(self.narrow, kth_best_upper(found, self._wanted))
+        in_reach = self._reach * kth_best_upper(found, 1)
+        self.best = min(self.best, max(self.narrow, in_reach))
 
     def open_bound(self) -> float:
         """Return the least bound of skeletons or GPU orders that time ran out on."""

@@ -31,13 +31,17 @@ SURE = 1e-6
 
 
 @dataclass(frozen=True)
-class FittingSkeletons(Columns):
-    """Unplaced skeletons that fit in memory, which they do on every mesh."""
+class Unplaced(Columns):
+    """Unplaced skeletons, with what is known of them on every mesh."""
 
     number: Ints
     """Index of each in the lattice."""
     memory: Scaled
     """What they hold; all times are zero."""
+    fits: Bools
+    """Whether some split of the layers fits in memory."""
+    is_dominated: Bools
+    """Whether it frees memory although the same skeleton fits without."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,10 @@ class Candidates(Columns):
     """The same with limits on links; infinite where no split keeps them."""
     upper: Floats
     """Ticks of the constructed split; infinite where that breaks a limit or pin."""
+    fits: Bools
+    """Whether some split fits in memory."""
+    is_dominated: Bools
+    """Whether it frees memory although the same skeleton fits without."""
 
     def up_to(self, best: float) -> Candidates:
         """Return the candidates whose lower bound is not above `best`."""
@@ -78,13 +86,13 @@ def no_candidates(lattice: Lattice) -> Candidates:
     costs, none = zero_costs(rows), nothing.astype(np.float64)
     kinds = [costs for _ in lattice.table.job.gpu_kinds]
     costs = Scaled.least(kinds) if kinds else costs
-    return Candidates(costs, nothing, none, none, none)
+    return Candidates(costs, nothing, none, none, none, *[none.astype(bool)] * 2)
 
 
 def place_and_bound(
     job: Job,
     lattice: Lattice,
-    batch: FittingSkeletons,
+    batch: Unplaced,
     best: float,
     search: OrderSearch | None,
 ) -> Candidates:
@@ -104,10 +112,10 @@ def place_and_bound(
     )
     costs = with_times(job, batch.memory.shared(rows, which))
     near = np.flatnonzero(is_near(costs))
-    costs, unplaced = costs.take(near), batch.number[which[near]]
+    costs, which = costs.take(near), which[near]
     lower = measure_stages(job, costs, lower_bound_against(best))
     near = np.flatnonzero(lower <= best)
-    costs, unplaced, lower = costs.take(near), unplaced[near], lower[near]
+    costs, which, lower = costs.take(near), which[near], lower[near]
     floor, upper = lower.copy(), np.empty(len(costs))
     may = may_keep(job.spec, costs.rows, sure_s(lower))
     lower = np.where(may, lower, np.inf)
@@ -122,7 +130,11 @@ def place_and_bound(
         # layers, it is the fastest.
         is_exact = has_one_split(job.spec, costs.rows) & np.isfinite(upper)
         lower = np.where(is_exact, upper, lower)
-    return Candidates(costs, unplaced, floor, lower, upper)
+    known = batch.take(which)
+    upper = np.where(known.fits, upper, np.inf)
+    return Candidates(
+        costs, known.number, floor, lower, upper, known.fits, known.is_dominated
+    )
 
 
 def _constructed_ticks(

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.bounds.candidates import (
     Candidates,
-    FittingSkeletons,
+    Unplaced,
 )
 from meshwright.bounds.integer_costs import zero_costs
 from meshwright.bounds.lower_bounds import time_only_bound
@@ -45,7 +45,7 @@ def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
 
 
 def with_best_degrees(
-    lattice: Lattice, batch: FittingSkeletons, found: list[Candidates]
+    lattice: Lattice, batch: Unplaced, found: list[Candidates]
 ) -> Ints:
     """Return which of a batch have the degrees of the best plan known."""
     upper = np.concatenate([part.upper for part in found])

@@ -48,6 +48,8 @@ class Stages:
     """Ticks of a stage beside its layers, as are the two columns above."""
     least: Ints
     """Fewest layers of each stage."""
+    capacity: Ints
+    """Chunks of the GPU of each stage."""
     layer_capacity: Ints
     """Chunks that a stage has for its layers."""
     per_layer: Ints
@@ -109,6 +111,7 @@ def stages_of(
         pace_extra=costs.stage_pace_extra(count),
         sync=costs.stage_sync(count),
         least=least,
+        capacity=np.broadcast_to(capacity, shape),
         layer_capacity=layer_capacity,
         per_layer=per_layer,
         freed=freed,

@@ -11,7 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.exports.table import export_plan, target_of
 from meshwright.plans.plan import Plan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.card import card_gib
 from meshwright.spec.pins import Pins

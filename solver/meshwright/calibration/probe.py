@@ -24,7 +24,7 @@ from meshwright.evidence.run import Run
 from meshwright.evidence.spec_runs import with_published_fields
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.plans.plan import Plan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.spec.card import card_gib
 from meshwright.spec.spec import Spec
 

@@ -94,8 +94,8 @@ def _export_asked(
     from meshwright.api.options import read_profile
     from meshwright.api.plans import pins_of
     from meshwright.explanations.changed_spec import with_pins
+    from meshwright.search.options import Options
     from meshwright.solver.asked_plan import asked_plan
-    from meshwright.solver.options import Options
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []

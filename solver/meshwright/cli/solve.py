@@ -102,6 +102,13 @@ def solve(
             "the spec solved again.",
         ),
     ] = False,
+    show_model: Annotated[
+        bool,
+        typer.Option(
+            "--show-model",
+            help="Tell the rows, variables and constraints of the model that chose.",
+        ),
+    ] = False,
     time_limit: Annotated[
         float | None,
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
@@ -150,6 +157,7 @@ def solve(
         is_fitted = profile != DEFAULT_PROFILE
         given = {"--top": top > 1, "--ranks": ranks is not None, "--profile": is_fitted}
         given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
+        given["--show-model"] = show_model
         given |= {"--export": export is not None, "--trace": trace is not None}
         refuse_beside_inference(loaded, given)
         refuse_beside_open(loaded, {"--ideal": ideal})
@@ -164,6 +172,7 @@ def solve(
                 near=_share(near),
                 by_kind=by_kind,
                 framework_limits=ideal,
+                show_model=show_model,
                 profile=profile,
                 on_progress=progress.say,
                 interrupt=interrupt,

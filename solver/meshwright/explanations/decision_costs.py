@@ -8,8 +8,8 @@ from meshwright.deadline import Interrupt
 from meshwright.plans.plan import Plan
 from meshwright.results.near_plans import DecisionCost, NearDecision, NearPlans
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.candidate_plans import rounding_s
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
+from meshwright.search.plans import rounding_s
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared
 from meshwright.solver.tolerance import tolerance_of

@@ -58,7 +58,7 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.safety import roomiest_gib

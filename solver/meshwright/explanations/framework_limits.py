@@ -15,7 +15,7 @@ from meshwright.frameworks.base.limits import Limit
 from meshwright.frameworks.base.registry import IDEAL, framework_of, limits_of
 from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 

@@ -7,7 +7,7 @@ import math
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
 from meshwright.plans.plan import Plan
-from meshwright.solver.candidate_plans import rounding_s
+from meshwright.search.plans import rounding_s
 
 
 def known_step_s(job: Job, plan: Plan) -> float:

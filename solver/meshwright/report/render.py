@@ -11,6 +11,7 @@ from meshwright.report.bars import gauge
 from meshwright.report.framework_limits import framework_limit_sections
 from meshwright.report.narrow import fits, least_widths, records, turned, wrapped
 from meshwright.report.solve import solve_sections
+from meshwright.report.solved_model import model_sections
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.training_run import run_sections
 from meshwright.results.outcome import Outcome
@@ -30,6 +31,7 @@ def outcome_sections(outcome: Outcome) -> list[Section]:
     return [
         *solve_sections(outcome),
         *framework_limit_sections(outcome.framework_limits, step_s),
+        *model_sections(outcome.solved_model),
         *run_sections(outcome.run),
     ]
 

@@ -17,6 +17,7 @@ from meshwright.results.open_answer import OpenAnswer
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Status, read_json
 from meshwright.results.simplicity import Simplicity
+from meshwright.results.solved_model import SolvedModel
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -30,9 +31,10 @@ class Counts(SpecModel):
         description="Skeletons not bounded out that fit under no split of layers."
     )
     bounded: int = Field(
-        description="Skeletons whose lower bound is above the best plan's time."
+        description="Skeletons whose lower bound is above the best plan's time, or "
+        "whose price is that of another."
     )
-    survivors: int = Field(description="Skeletons left to CP-SAT.")
+    survivors: int = Field(description="Other skeletons, among which CP-SAT chooses.")
 
 
 class Certificate(SpecModel):
@@ -192,6 +194,11 @@ class Outcome(Result):
         None,
         exclude=True,
         description="What the framework's limits cost, if that was asked for.",
+    )
+    solved_model: SolvedModel | None = Field(
+        None,
+        exclude=True,
+        description="The model that chose the plan, if that was asked for.",
     )
     run: RunReport | None = Field(None, description="If the spec describes a run.")
     cluster: Cluster | None = Field(

@@ -25,6 +25,7 @@ from meshwright.results.priced_plan import LinkLoad, PricedPlan
 from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
 from meshwright.results.result import Status, require_all_or_none
 from meshwright.results.simplicity import Simplicity
+from meshwright.results.solved_model import SolvedModel
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 
@@ -113,6 +114,9 @@ class PrintedOutcome(SpecModel):
     framework_limits: FrameworkLimits | None = Field(
         None, description="What the framework's limits cost, with `--ideal`."
     )
+    solved_model: SolvedModel | None = Field(
+        None, description="The model that chose the plan, with `--show-model`."
+    )
     run: RunReport | None = Field(None, description="Where the spec asks for one.")
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
@@ -149,6 +153,8 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["framework_limits"] = outcome.framework_limits
     if outcome.left_open:
         fields["left_open"] = outcome.left_open
+    if outcome.solved_model is not None:
+        fields["solved_model"] = outcome.solved_model
     if outcome.open is not None:
         fields["open"] = outcome.open
     if outcome.model is not None:
@@ -200,6 +206,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "left_open": printed.left_open,
         "certificate": _certificate(printed),
         "framework_limits": printed.framework_limits,
+        "solved_model": printed.solved_model,
         "run": printed.run,
         "capacity_gib": memory.capacity_gib if memory else 0.0,
         "gpus": printed.gpus,

@@ -14,11 +14,11 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.search.options import Options
 from meshwright.serving.conflict import conflict_of, constraints_of
 from meshwright.serving.marginal_values import marginal_values
 from meshwright.serving.repairs import repairs
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.options import Options
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
 

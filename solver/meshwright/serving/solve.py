@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import numpy as np
 
 from meshwright import __version__
+from meshwright.bounds.branch_and_bound import MODEL_ROWS
 from meshwright.bounds.integer_costs import TICK_S, seconds
-from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
-from meshwright.cpsat.prove import prove, with_unique_split
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.plans.columns import Ints
 from meshwright.results.outcome import Certificate, Counts
 from meshwright.results.result import Status
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
+from meshwright.search.best_split import best_split, least_ticks
+from meshwright.search.model import ANY_SPLIT, ENDLESS_TICKS, Demand, Table
+from meshwright.search.options import Options
+from meshwright.search.pipeline import LARGEST_HORIZON, Pairs, Pipeline, Proof
+from meshwright.search.prove import Search
 from meshwright.serving.alternatives import best_by_degree, best_by_technique
-from meshwright.serving.bounds import NEVER
 from meshwright.serving.check import checked
-from meshwright.serving.cpsat_problem import make_problem
+from meshwright.serving.cpsat_problem import make_pipeline
 from meshwright.serving.crossovers import crossovers
 from meshwright.serving.job import ServingJob, make_serving_job
 from meshwright.serving.largest_load import largest_load
 from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
 from meshwright.serving.nearest_miss import nearest_miss
-from meshwright.solver.options import Options
 from meshwright.spec.serving import ServingSpec
+
+DECISIONS = ("tp", "pp", "dp_replicate", "microbatches")
+"""The decisions of a deployment."""
 
 OBJECTIVES = {
     "latency": "time to the first token + all other tokens of a request",
@@ -84,8 +90,9 @@ def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOu
     if best > LARGEST_HORIZON:
         days = seconds(LARGEST_HORIZON) / 86_400
         raise SpecError(f"{job.spec.title}: every plan takes more than {days:.1f} days")
-    limit = best if options.is_pruning else NEVER - 1
-    left = np.flatnonzero(lattice.lower <= limit)
+    left = np.flatnonzero(lattice.possible)
+    if options.is_pruning and len(left) > MODEL_ROWS:
+        left = np.flatnonzero(lattice.lower <= best)
     options.on_progress(f"proving among {len(left):,} deployments")
     proof, plan = _proof(lattice, distinct_rows(lattice.rows, left), options, deadline)
     certificate = _certificate(lattice, plan, proof, len(left), options.seed)
@@ -101,25 +108,54 @@ def _proven(lattice: Lattice, options: Options, deadline: Deadline) -> ServingOu
 def _proof(
     lattice: Lattice, left: Ints, options: Options, deadline: Deadline
 ) -> tuple[Proof, ServingPlan]:
-    """Return CP-SAT's proof and its plan; once the time is up, those of the bounds.
+    """Return the proof of the best row of some, and its plan.
 
     Raises:
-        InternalError: CP-SAT finds no plan although the bounds have one.
+        InternalError: nothing is found although the bounds have a plan.
     """
-    problem = make_problem(lattice.job, lattice.rows.take(left))
-    limits = (deadline, options.seed, options.workers)
-    proof = with_unique_split(problem, prove(problem, *limits), *limits)
-    if proof.status == "infeasible":
+    lower = lattice.lower[left] if options.is_pruning else 0 * left
+    table = Table(
+        decisions={name: getattr(lattice.rows, name)[left] for name in DECISIONS},
+        least_ticks={ANY_SPLIT: lower},
+        most_ticks=np.full(len(left), ENDLESS_TICKS),
+    )
+    is_left = np.ones(len(left), dtype=bool)
+    splits = _Splits(lattice, left)
+    search = Search(table, lattice.upper[left], is_left, splits, deadline, options.seed)
+    proof = search.fastest()
+    if not proof.has_plan:
         raise InternalError(
             f"no plan for {lattice.job.spec.title}, but bounds have one"
         )
-    if proof.status == "unknown":
-        row = int(lattice.upper.argmin())
-        ticks, lower = int(lattice.upper[row]), float(lattice.lower.min())
-        bounded = Proof("feasible", row, (), ticks, lower)
-        return bounded, lattice.plan(row, lattice.layers[row])
     split = np.array([layers for layers, _ in proof.split], dtype=np.int64)
-    return proof, lattice.plan(int(left[proof.skeleton]), split)
+    return proof, lattice.plan(int(left[proof.row]), split)
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """Splits the layers of some deployments of a lattice."""
+
+    lattice: Lattice
+    left: Ints
+
+    def prove(self, row: int, _demand: Demand, below: int) -> Proof:
+        """Return what is proven of a row's best split below some ticks."""
+        ticks = least_ticks(self._pipeline(row), below)
+        status = "optimal" if ticks < below else "slower"
+        return Proof(status, (), ticks, float(ticks))
+
+    def unique(self, row: int, _demand: Demand, proof: Proof) -> Proof:
+        """Return a proof with the most even split, then the first."""
+        found = best_split(self._pipeline(row), proof.ticks + 1)
+        return proof if found is None else replace(proof, split=found[1])
+
+    def constructed(self, row: int) -> Pairs:
+        """Return the split of a row that its upper bound is about."""
+        return tuple((n, 0) for n in self.lattice.layers[self.left[row]].tolist())
+
+    def _pipeline(self, row: int) -> Pipeline:
+        one = self.lattice.rows.take(self.left[row : row + 1])
+        return make_pipeline(self.lattice.job, one)
 
 
 def _certificate(

@@ -10,13 +10,13 @@ from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Rival, RunnerUp
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
-from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
+from meshwright.search.plans import Plans, rounding_s
 
 MOST_RIVALS = 16
 """Survivors whose schedule is computed on its task graph, fastest first."""
 
 
-def alternatives(left: CandidatePlans, best: PricedPlan) -> dict[str, object]:
+def alternatives(left: Plans, best: PricedPlan) -> dict[str, object]:
     """Return the rival, the error band and the runner-up, as fields of an outcome."""
     told: dict[str, object] = {
         "rival": _rival(left, best),
@@ -28,7 +28,7 @@ def alternatives(left: CandidatePlans, best: PricedPlan) -> dict[str, object]:
     return told
 
 
-def _rival(left: CandidatePlans, best: PricedPlan) -> Rival | None:
+def _rival(left: Plans, best: PricedPlan) -> Rival | None:
     """Return the survivor that is faster than the best on the task graph, if any.
 
     Only survivors within the gap between closed form and task graph can be faster.
@@ -39,19 +39,19 @@ def _rival(left: CandidatePlans, best: PricedPlan) -> Rival | None:
     order = np.argsort(upper, kind="stable")[:MOST_RIVALS]
     rivals = []
     for row in order[upper[order] <= horizon].tolist():
-        plan = left.constructed(row)
+        plan = left.plan(row, left.constructed(row))
         rival_s = schedule_s(left.job, plan)
         if rival_s < best.schedule_s * (1 - 1e-9):
             rivals.append(Rival(plan=plan, schedule_s=rival_s))
     return min(rivals, key=lambda rival: rival.schedule_s, default=None)
 
 
-def _runner_up(left: CandidatePlans, best: PricedPlan) -> RunnerUp | None:
+def _runner_up(left: Plans, best: PricedPlan) -> RunnerUp | None:
     """Return the fastest constructed plan that is slower than the best."""
     upper = left.rows.upper
     order = np.argsort(upper, kind="stable")
     for row in order[np.isfinite(upper[order])].tolist():
-        plan = left.constructed(row)
+        plan = left.plan(row, left.constructed(row))
         step_s, _ = predict(left.job, plan)
         if step_s > best.step_s + rounding_s(left.job, plan):
             spec = left.job.spec

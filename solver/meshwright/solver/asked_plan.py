@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.errors import SpecError
 from meshwright.plans.plan import Plan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 

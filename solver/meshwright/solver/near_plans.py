@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,14 +17,9 @@ from meshwright.results.near_plans import (
     NearValue,
 )
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.candidate_plans import CandidatePlans, whole_ticks
+from meshwright.search.model import ANY_SPLIT
+from meshwright.search.plans import Plans
 from meshwright.spec.plan_fields import FIELDS
-
-EFFORT = 0.25
-"""Deterministic seconds of CP-SAT for the best split of one candidate's layers.
-
-Splits of very many stages take minutes to prove; what is found till then is within.
-"""
 
 
 @dataclass(frozen=True)
@@ -32,13 +27,13 @@ class _Found:
     """A candidate that is within the limit, with the best split of it that is known."""
 
     row: int
-    ticks: float
+    ticks: int
     plan: Plan
     step_s: float
 
 
 def near_plans(
-    plans: CandidatePlans,
+    plans: Plans,
     fastest: PricedPlan,
     fastest_ticks: int,
     within: float,
@@ -48,16 +43,14 @@ def near_plans(
     """Return all plans within a share of the fastest.
 
     Plans that differ in mesh or split of layers alone count once. `is_whole` says
-    whether no plan that is within was left out of the candidates.
+    whether no plan that is within was left out of the rows.
     """
     most_ticks = int(fastest_ticks * (1 + within))
-    rows = plans.rows.up_to(most_ticks)
-    effort = min(EFFORT, plans.options.most_effort)
-    options = replace(plans.options, most_effort=effort)
-    plans = replace(plans, options=options, rows=rows)
+    is_near = plans.rows.fits & (plans.rows.lower <= most_ticks)
+    unplaced = plans.rows.unplaced
     found: list[_Found] = []
-    for skeleton in np.unique(rows.unplaced):
-        meshes = np.flatnonzero(rows.unplaced == skeleton)
+    for skeleton in np.unique(unplaced[is_near]):
+        meshes = np.flatnonzero(is_near & (unplaced == skeleton))
         if _is_row_of(plans, int(meshes[0]), fastest.plan):
             row = int(meshes[0])
             one = _Found(row, fastest_ticks, fastest.plan, fastest.step_s)
@@ -77,8 +70,8 @@ def near_plans(
     )
 
 
-def _is_row_of(plans: CandidatePlans, row: int, plan: Plan) -> bool:
-    """Return whether a plan has all decisions of a candidate."""
+def _is_row_of(plans: Plans, row: int, plan: Plan) -> bool:
+    """Return whether a plan has all decisions of a row."""
     rows = plans.rows.costs.rows
     return all(
         int(getattr(rows, field.name)[row]) == field.encoded(getattr(plan, field.name))
@@ -86,43 +79,43 @@ def _is_row_of(plans: CandidatePlans, row: int, plan: Plan) -> bool:
     )
 
 
-def _within(
-    plans: CandidatePlans, meshes: Ints, most_ticks: int
-) -> tuple[_Found | None, bool]:
+def _within(plans: Plans, meshes: Ints, most_ticks: int) -> tuple[_Found | None, bool]:
     """Return a skeleton on its best mesh and split, if that is within the limit.
 
     The second result is whether it is proven whether one is within. A constructed
     split that is within shows it; it is the best one known where effort or time is
     spent before a better one is proven.
     """
-    upper, lower = plans.rows.upper[meshes], whole_ticks(plans.rows.lower[meshes])
+    upper, lower = plans.search.upper[meshes], plans.search.least[meshes]
     constructed, first = None, int(upper.argmin())
     if upper[first] <= most_ticks:
         row = int(meshes[first])
-        constructed = _found(row, float(upper[first]), plans.constructed(row))
+        plan = plans.plan(row, plans.constructed(row))
+        constructed = _found(row, int(upper[first]), plan)
     best, is_known = constructed, True
     order = np.argsort(lower, kind="stable")
     for row, least in zip(meshes[order].tolist(), lower[order].tolist(), strict=True):
-        if least > most_ticks or (best and least >= best.ticks):
+        limit = best.ticks if best else most_ticks + 1
+        if least >= limit:
             break
         if plans.deadline.has_passed:
             is_known = False
             break
-        proof = plans.prove_row(row)
-        is_found = proof.status in ("optimal", "feasible")
-        if is_found and proof.ticks <= (best.ticks - 1 if best else most_ticks):
+        proof = plans.search.prove(row, ANY_SPLIT, limit)
+        if proof.has_plan and proof.ticks < limit:
+            proof = plans.unique(row, ANY_SPLIT, proof)
             best = _found(row, proof.ticks, plans.plan(row, proof.split))
-        if proof.status in ("feasible", "unknown"):
+        if proof.is_open:
             is_known &= proof.bound > most_ticks
     return best, is_known or best is not None
 
 
-def _found(row: int, ticks: float, plan: Plan) -> _Found:
+def _found(row: int, ticks: int, plan: Plan) -> _Found:
     return _Found(row, ticks, plan, seconds(ticks))
 
 
 def _decisions(
-    plans: CandidatePlans, found: list[_Found], fastest_ticks: int
+    plans: Plans, found: list[_Found], fastest_ticks: int
 ) -> Iterator[NearDecision]:
     """Yield what each decision is in the plans; they are sorted, the fastest first."""
     rows = plans.rows.costs.rows.take(np.array([own.row for own in found], dtype=int))

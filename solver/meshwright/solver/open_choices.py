@@ -26,7 +26,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.results.open_answer import Verdict
 from meshwright.results.outcome import Certificate, Outcome
 from meshwright.rules.user_rules import step_may_keep
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.relaxation import best_outcome
 from meshwright.spec.cluster import Cluster

@@ -9,8 +9,8 @@ from typing import Any
 from meshwright.deadline import Deadline
 from meshwright.results.open_answer import Choice, ClosedChoices, OpenAnswer
 from meshwright.results.outcome import Outcome
+from meshwright.search.options import Options
 from meshwright.solver.open_choices import OpenChoice, OpenSearch, loss_of, open_choices
-from meshwright.solver.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.objective import SIMPLEST, Level
 from meshwright.spec.open_spec import OpenSpec

@@ -15,9 +15,9 @@ from meshwright.plans.encoding import to_row
 from meshwright.plans.techniques import name_of, techniques_of
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.training_run import RunReport
+from meshwright.search.options import Options
 from meshwright.solver.mixed_clusters import arrangements, best_of
 from meshwright.solver.nearest_miss import nearest_legal
-from meshwright.solver.options import Options
 from meshwright.solver.prepared import Prepared, prepare
 from meshwright.solver.proof import STOPPED, outcome_of
 from meshwright.solver.relaxation import best_outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -14,7 +15,6 @@ from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.families import Families
 from meshwright.bounds.integer_costs import seconds
 from meshwright.cost.job import Job
-from meshwright.cpsat.problem import LARGEST_HORIZON, Proof
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.lattice.lattice import Lattice
@@ -30,14 +30,17 @@ from meshwright.results.outcome import (
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.results.simplicity import Simplicity
+from meshwright.results.solved_model import SolvedModel
 from meshwright.rules.user_rules import split_dependent
+from meshwright.search.model import ANY_SPLIT
+from meshwright.search.options import Options
+from meshwright.search.pipeline import LARGEST_HORIZON, Proof
+from meshwright.search.plans import Plans, rounding_s
+from meshwright.search.prove import NO_PLAN
+from meshwright.search.rule_cuts import RuleEffort, first_plan_ticks
 from meshwright.solver.alternatives import alternatives
-from meshwright.solver.candidate_plans import CandidatePlans, rounding_s
 from meshwright.solver.near_plans import near_plans
 from meshwright.solver.nearest_miss import describe, nearest_miss
-from meshwright.solver.options import Options
-from meshwright.solver.rule_cuts import RuleEffort, first_plan_ticks
-from meshwright.solver.simplest import SimplestPlan
 
 STOPPED = "It was stopped before all plans were looked at."
 
@@ -83,27 +86,33 @@ class LatticeProof:
                 first_plan_ticks, prove=self._prove_one, deadline=self.deadline
             ),
         )
-        self._refuse_endless(pruned.candidates)
+        fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
+        self._refuse_endless(fitting)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
-        found, undecided = self._best_plans(pruned.candidates)
-        if not found:
-            return self._no_plan(pruned.candidates, min(pruned.open_bound, undecided))
-        fastest, proof = found[0]
-        left = CandidatePlans(*self._asked, pruned.candidates)
+        plans = Plans.of(*self._asked, pruned.near)
+        proof = plans.search.fastest() if len(plans) else NO_PLAN
+        if not proof.has_plan:
+            shown = self._shown(plans) if len(plans) else None
+            outcome = self._no_plan(fitting, min(proof.bound, pruned.open_bound))
+            return outcome.model_copy(update={"solved_model": shown})
+        fastest = plans.checked(proof)
+        left = Plans(*self._asked, fitting.take(np.flatnonzero(~fitting.is_dominated)))
         bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
         bound = min(bound, proof.ticks)
         if proof.ticks > options.known_ticks:
-            return self._no_plan(pruned.candidates, bound)
+            return self._no_plan(fitting, bound)
         is_optimal = bound == proof.ticks
-        simpler, is_simplest = self._simpler(fastest, proof.ticks, pruned.near)
+        simpler, is_simplest = self._simpler(plans, fastest, proof.ticks)
         is_simplest &= is_optimal and not self.deadline.has_passed
+        near = self._near_plans(plans, fastest, proof.ticks, is_optimal)
         return self._outcome(
             "optimal" if is_optimal else "feasible",
             best=simpler or fastest,
             fastest=fastest if simpler else None,
             simplicity=self._simplicity(simpler, fastest) if simpler else None,
-            others=tuple(plan for plan, _ in found[1:]),
-            near=self._near_plans(fastest, proof.ticks, pruned.near, is_optimal),
+            others=tuple(self._others(plans, proof)),
+            solved_model=self._shown(plans),
+            near=near,
             **({} if options.is_brief else alternatives(left, fastest)),
             certificate=Certificate(
                 bound_s=seconds(bound),
@@ -126,8 +135,17 @@ class LatticeProof:
     def _near(self) -> float:
         return 0.0 if self.options.is_brief else self.options.near
 
+    def _shown(self, plans: Plans) -> SolvedModel | None:
+        """Return the model of the rows in words, if that is asked for."""
+        if not self.options.shows_model or self.options.is_brief:
+            return None
+        from meshwright.search.shown_model import shown_model
+
+        criteria = self.job.spec.objective.criteria if self._tolerance else ()
+        return shown_model(plans.search.model, criteria)
+
     def _near_plans(
-        self, fastest: PricedPlan, ticks: int, near: Candidates, is_optimal: bool
+        self, plans: Plans, fastest: PricedPlan, ticks: int, is_optimal: bool
     ) -> NearPlans | None:
         """Return all plans near the fastest, if they are asked for."""
         if not self._near:
@@ -137,12 +155,11 @@ class LatticeProof:
             self.lattice.table.has_choice
             and self.job.spec.limits.max_link_utilisation is not None
         )
-        plans = CandidatePlans(*self._asked, near)
         is_whole = is_optimal and not has_open_orders and not self.deadline.has_passed
         return near_plans(plans, fastest, ticks, self._near, is_whole=is_whole)
 
     def _simpler(
-        self, fastest: PricedPlan, ticks: int, near: Candidates
+        self, plans: Plans, fastest: PricedPlan, ticks: int
     ) -> tuple[PricedPlan | None, bool]:
         """Return the simplest plan within the tolerance, if the fastest is not it.
 
@@ -152,10 +169,8 @@ class LatticeProof:
             return None, True
         most_ticks = int(ticks * (1 + self._tolerance))
         criteria = self.job.spec.objective.criteria
-        near = near.up_to(most_ticks)
-        plans = CandidatePlans(*self._asked, near).in_order_of(criteria)
-        proof, is_proven = SimplestPlan(plans, criteria, most_ticks).prove()
-        if proof.skeleton < 0:
+        proof, is_proven = plans.search.simplest(criteria, most_ticks)
+        if not proof.has_plan:
             return None, False
         found = plans.checked(proof)
         is_simpler = self._complexity(found.plan) < self._complexity(fastest.plan)
@@ -199,27 +214,18 @@ class LatticeProof:
                 "step; check peak_tflops, memory_gb_s, gb_s and global_batch"
             )
 
-    def _best_plans(
-        self, found: Candidates
-    ) -> tuple[list[tuple[PricedPlan, Proof]], float]:
-        """Return the best plans, each proven among the skeletons not yet taken.
-
-        Comes with the bound of what is left, infinite if no other plan exists.
-        """
-        left = CandidatePlans.of(*self._asked, found)
-        best: list[tuple[PricedPlan, Proof]] = []
-        while len(left) and len(best) < self.options.top:
-            proof = left.fastest()
-            if proof.status not in ("optimal", "feasible"):
-                return best, proof.bound if proof.status == "unknown" else np.inf
-            best.append((left.checked(proof), proof))
-            left = left.leave_out(proof.skeleton)
-        return best, np.inf
+    def _others(self, plans: Plans, proof: Proof) -> Iterator[PricedPlan]:
+        """Yield the plans after the best, each proven among those not yet taken."""
+        for _ in range(self.options.top - 1):
+            plans.leave_out(proof.row)
+            proof = plans.search.fastest()
+            if not proof.has_plan:
+                return
+            yield plans.checked(proof)
 
     def _prove_one(self, found: Candidates) -> Proof:
         """Return the proof of a candidate that stands alone."""
-        plans = CandidatePlans(*self._asked, found)
-        return plans.prove(plans.problem(0), found)
+        return Plans(*self._asked, found).prove(0, ANY_SPLIT)
 
     @property
     def _asked(self) -> tuple[Job, Lattice, Options, Deadline, RuleEffort]:
@@ -241,8 +247,8 @@ class LatticeProof:
         if not len(left.lower):
             return nearest_miss(self.job, self.lattice)
         row = int(np.argmin(left.floor))
-        plans = CandidatePlans(*self._asked, left)
-        return describe(self.job, plans.constructed(row))
+        plans = Plans(*self._asked, left)
+        return describe(self.job, plans.plan(row, plans.constructed(row)))
 
     def _outcome(self, status: Status, **fields: object) -> Outcome:
         return outcome_of(self.job, status, **fields)

@@ -18,7 +18,7 @@ from meshwright.deadline import Deadline
 from meshwright.lattice.mesh_table import MeshTable
 from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.prepared import Prepared
 from meshwright.solver.proof import LatticeProof
 

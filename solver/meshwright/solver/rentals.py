@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
+from meshwright.search.options import Options
 from meshwright.solver.open_choices import (
     ROUNDING,
     OpenChoice,
     OpenSearch,
     open_choices,
 )
-from meshwright.solver.options import Options
 from meshwright.spec.price_list import OfferedSpec
 
 ROUND = 4

@@ -8,7 +8,7 @@ from dataclasses import replace
 from meshwright.deadline import Deadline
 from meshwright.results.outcome import Outcome, SafetyChoice
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.prepared import Prepared
 from meshwright.solver.relaxation import best_outcome
 from meshwright.spec.spec import Spec, with_risk

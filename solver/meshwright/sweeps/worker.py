@@ -8,7 +8,7 @@ from typing import Any
 from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError
 from meshwright.results.outcome import NearMiss, Outcome
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 from meshwright.solver.pipeline import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.limits import GRACE_S, TimeUp, memory_limit, time_limit

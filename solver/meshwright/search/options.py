@@ -29,6 +29,8 @@ class Options:
     """Share of the fastest step time within which to find every plan; 0 for none."""
     is_by_kind: bool = False
     """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
+    shows_model: bool = False
+    """Whether to tell the model that CP-SAT solved."""
     is_safety: bool = False
     """Whether to find the best plans at two other risks of running out of memory."""
     known_s: float = np.inf

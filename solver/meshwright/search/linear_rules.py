@@ -6,71 +6,70 @@ last. Which stages these are is a choice of the model, so that both stay linear.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr, LinearExprT
-from meshwright.cpsat.problem import AnyOf, LinearRule, Problem, StageAmount
-from meshwright.cpsat.variables import SkeletonVars
+from meshwright.search.pipeline import AnyOf, LinearRule, Pipeline, StageAmount
 
 
-def keep_user_rules(
-    model: CpModel, _problem: Problem, skeletons: Sequence[SkeletonVars]
+def require_rules(
+    cp: CpModel,
+    pipeline: Pipeline,
+    layers: Sequence[IntVar],
+    recomputed: Sequence[IntVar],
+    amount: Callable[[int, StageAmount], LinearExpr],
 ) -> None:
-    """Ensure that splits keep the rules of the user, as far as these are linear.
+    """Require one of the inequalities of each clause of a pipeline.
 
-    One of the inequalities of each clause holds:
     sum of a_e n_e + b_e r_e, + what the slowest and the last stage add, <= most
     """
-    for skeleton in skeletons:
-        clauses = skeleton.choice.clauses
-        if clauses:
-            writer = _Writer(model, skeleton)
-            for clause in clauses:
-                writer.require_any(clause)
+    writer = _Writer(cp, pipeline, [*layers, *recomputed], amount)
+    for clause in pipeline.clauses:
+        writer.require_any(clause)
 
 
 @dataclass
 class _Writer:
-    """Writes the rules of one skeleton."""
+    """Writes the rules of one pipeline."""
 
-    model: CpModel
-    skeleton: SkeletonVars
+    cp: CpModel
+    pipeline: Pipeline
+    counts: Sequence[IntVar]
+    """Layers of every stage, then recomputed layers of every stage."""
+    amount: Callable[[int, StageAmount], LinearExpr]
     _slowest: list[IntVar] | None = None
     _last: list[IntVar] | None = None
 
     def require_any(self, clause: AnyOf) -> None:
-        """Require one inequality of a clause, if the skeleton is chosen."""
-        chosen = self.skeleton.chosen
+        """Require one inequality of a clause."""
         if len(clause.rules) == 1:
-            self._require(clause.rules[0], chosen)
+            self._require(clause.rules[0])
             return
-        ways = [self.model.new_bool_var("") for _ in clause.rules]
-        self.model.add_bool_or([*ways, chosen.negated()])
+        ways = [self.cp.new_bool_var("") for _ in clause.rules]
+        self.cp.add_bool_or(ways)
         for way, rule in zip(ways, clause.rules, strict=True):
-            self.model.add_implication(way, chosen)
             self._require(rule, way)
 
-    def _require(self, rule: LinearRule, when: IntVar) -> None:
+    def _require(self, rule: LinearRule, *when: IntVar) -> None:
         needed: list[LinearExprT] = [
             LinearExpr.weighted_sum(
-                [*self.skeleton.layers, *self.skeleton.recomputed],
-                [*rule.per_layer, *rule.per_recomputed],
+                self.counts, [*rule.per_layer, *rule.per_recomputed]
             )
         ]
         if rule.of_slowest:
             needed.append(self._of_one(self.slowest, rule.of_slowest))
         if rule.of_last:
             needed.append(self._of_one(self.last, rule.of_last))
-        self.model.add(sum(needed) <= rule.most).only_enforce_if(when)
+        self.cp.add(sum(needed) <= rule.most).only_enforce_if(*when)
 
     def _of_one(self, is_it: list[IntVar], amounts: tuple[StageAmount, ...]) -> IntVar:
         """Return a variable not below the amount of the one stage that is it."""
         most = self._reach(amounts)
-        amount = self.model.new_int_var(-most, most, "")
+        amount = self.cp.new_int_var(-most, most, "")
         for e, literal in enumerate(is_it):
-            own = self.skeleton.amount(e, amounts[e])
-            self.model.add(amount >= own).only_enforce_if(literal)
+            own = self.amount(e, amounts[e])
+            self.cp.add(amount >= own).only_enforce_if(literal)
         return amount
 
     def _reach(self, amounts: tuple[StageAmount, ...]) -> int:
@@ -82,21 +81,21 @@ class _Writer:
             abs(own.fixed)
             + abs(own.per_layer) * stage.most_layers
             + abs(own.per_recomputed) * stage.most_recomputed
-            for own, stage in zip(amounts, self.skeleton.choice.stages, strict=True)
+            for own, stage in zip(amounts, self.pipeline.stages, strict=True)
         )
 
     @property
     def slowest(self) -> list[IntVar]:
         """Return for each stage whether it is the slowest one."""
         if self._slowest is None:
-            self._slowest = self._longest(self.skeleton.choice.seconds)
+            self._slowest = self._longest(self.pipeline.seconds)
         return self._slowest
 
     @property
     def last(self) -> list[IntVar]:
         """Return for each stage whether it is the last to finish."""
         if self._last is None:
-            syncs = tuple(stage.sync for stage in self.skeleton.choice.stages)
+            syncs = tuple(stage.sync for stage in self.pipeline.stages)
             self._last = self._longest(syncs)
         return self._last
 
@@ -105,12 +104,11 @@ class _Writer:
 
         Of stages that take equally long but for rounding it may be any.
         """
-        skeleton, model = self.skeleton, self.model
-        literals = [model.new_bool_var("") for _ in times]
-        model.add(sum(literals) == skeleton.chosen)
-        taken = [skeleton.amount(e, time) for e, time in enumerate(times)]
+        literals = [self.cp.new_bool_var("") for _ in times]
+        self.cp.add_exactly_one(literals)
+        taken = [self.amount(e, time) for e, time in enumerate(times)]
         for e, literal in enumerate(literals):
             for other in taken[:e] + taken[e + 1 :]:
-                least = other - skeleton.choice.rounding
-                model.add(taken[e] >= least).only_enforce_if(literal)
+                least = other - self.pipeline.rounding
+                self.cp.add(taken[e] >= least).only_enforce_if(literal)
         return literals

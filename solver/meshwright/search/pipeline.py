@@ -1,4 +1,7 @@
-"""What CP-SAT chooses from: skeletons, in whole ticks of time and chunks of memory."""
+"""One row as a pipeline: what its stages take and hold, and which splits it may have.
+
+All amounts are whole numbers: ticks of time and chunks of memory.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,7 @@ LARGEST_HORIZON = 2**48
 class StageAmount:
     """An amount of one stage, linear in its layers n and recomputed layers r.
 
-    It is `fixed + n x per_layer + r x per_recomputed` where the skeleton is chosen,
-    and 0 where it is not.
+    amount = fixed + n x per_layer + r x per_recomputed
     """
 
     fixed: int
@@ -54,8 +56,8 @@ class AnyOf:
 
 
 @dataclass(frozen=True)
-class StageChoice:
-    """One stage of a skeleton: the times it adds, and the layers it may hold."""
+class PipelineStage:
+    """One stage of a pipeline: the times it adds, and the layers it may hold."""
 
     fill: StageAmount
     """Ticks that the stage adds while the pipeline fills and drains."""
@@ -79,20 +81,35 @@ class StageChoice:
 
 
 @dataclass(frozen=True)
-class SkeletonChoice:
-    """One skeleton, which is chosen as a whole and then split over its stages.
+class Pipeline:
+    """A pipeline whose layers are to be split over its stages.
 
-    step = sum of the stages' fill + the longest pace + the longest sync
+    step = sum of the stages' fill + the longest pace + the longest sync, the last two
+    at least 0
     """
 
-    stages: tuple[StageChoice, ...]
+    stages: tuple[PipelineStage, ...]
+    layers: int
+    """Layers of the model."""
+    horizon: int = LARGEST_HORIZON
+    """Ticks that the best split does not exceed."""
     is_recomputing: bool = False
     """Whether some layer must be recomputed."""
     recomputes_all: bool = False
     """Whether every layer is recomputed, which then is part of each layer."""
+    recomputes_every_layer: bool = False
+    """Whether every layer must be recomputed, where some layer must be."""
     same_in_chunks: int = 0
     """Chunks of a stage, where the same number of layers is recomputed in all chunks of
     the model; 0 where each stage has a number of its own."""
+    pinned_layers: tuple[int, ...] | None = None
+    """Layers of every stage, where the user pins them."""
+    pinned_recompute: tuple[int, ...] | None = None
+    """Recomputed layers of every stage, where the user pins them."""
+    link_share: float | None = None
+    """Share of the step for which a link may be busy at most."""
+    hint: Pairs | None = None
+    """The best split known."""
     forbidden: tuple[Pairs, ...] = ()
     """Splits that were found to break a rule."""
     clauses: tuple[AnyOf, ...] = ()
@@ -108,50 +125,45 @@ class SkeletonChoice:
         most = max(stage.most_recomputed for stage in self.stages)
         return self.in_each_chunk([(0, most)]) if self.same_in_chunks else 0
 
+    @property
+    def chunk_numbers(self) -> range:
+        """Return how many layers each chunk may recompute, where all do the same."""
+        most = self.most_in_each_chunk
+        if not self.is_recomputing:
+            return range(most + 1)
+        return range(most if self.recomputes_every_layer else 1, most + 1)
+
     def in_each_chunk(self, split: Iterable[tuple[int, int]]) -> int:
         """Return the recomputed layers of every chunk from those of every stage."""
         most = max(recomputed for _, recomputed in split)
         return -(-most // self.same_in_chunks) if self.same_in_chunks else 0
 
-
-@dataclass(frozen=True)
-class Problem:
-    """Skeletons in the order of preference among equals, and what holds for all."""
-
-    skeletons: tuple[SkeletonChoice, ...]
-    layers: int
-    """Layers of the model."""
-    horizon: int
-    """Ticks that the best plan does not exceed."""
-    hint: tuple[int, Pairs] | None = None
-    """The index of a skeleton, and the best split known of it."""
-    pinned_layers: tuple[int, ...] | None = None
-    """Layers of every stage, where the user pins them."""
-    pinned_recompute: tuple[int, ...] | None = None
-    """Recomputed layers of every stage, where the user pins them."""
-    recomputes_every_layer: bool = False
-    """Whether a skeleton that recomputes must recompute every layer."""
-    link_share: float | None = None
-    """Share of the step for which a link may be busy at most."""
-
-    def without(self, skeleton: int, split: Pairs) -> Problem:
-        """Return the problem with one split of a skeleton forbidden."""
-        skeletons = list(self.skeletons)
-        choice = skeletons[skeleton]
-        skeletons[skeleton] = replace(choice, forbidden=(*choice.forbidden, split))
-        return replace(self, skeletons=tuple(skeletons))
+    def without(self, split: Pairs) -> Pipeline:
+        """Return the pipeline with one split forbidden."""
+        return replace(self, forbidden=(*self.forbidden, split))
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The plan that CP-SAT found, and the bound that it proved."""
+    """The best split that was found, and what was proven about it."""
 
     status: str
-    """optimal, feasible, infeasible or unknown."""
-    skeleton: int
-    """Index of the chosen skeleton; -1 where none was found."""
+    """optimal, feasible, infeasible, unknown, or slower: no split takes less than the
+    bound."""
     split: Pairs
     ticks: int
-    """Ticks of the step of the plan found."""
+    """Ticks of the step of the split; 0 without one."""
     bound: float
-    """Ticks that no plan goes below."""
+    """Ticks that no split goes below."""
+    row: int = -1
+    """The row whose split it is; -1 where no row has a plan."""
+
+    @property
+    def has_plan(self) -> bool:
+        """Return whether a split was found."""
+        return self.status in ("optimal", "feasible")
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether something was left unproven."""
+        return self.status in ("feasible", "unknown")

@@ -16,10 +16,10 @@ import numpy as np
 from meshwright.bounds.candidates import Candidates
 from meshwright.bounds.rule_limit import keeps_user_rules
 from meshwright.cost.job import Job
-from meshwright.cpsat.problem import Pairs, Problem, Proof
 from meshwright.deadline import Deadline
 from meshwright.lattice.lattice import Lattice
 from meshwright.rules.user_rules import split_dependent
+from meshwright.search.pipeline import Pairs, Pipeline, Proof
 from meshwright.spec.spec import Spec
 
 MOST_PROOFS = 256
@@ -32,10 +32,10 @@ MOST_BRIEF_PROOFS = 32
 MOST_PROBED = 8
 """Skeletons of a batch that are solved for a first plan under rules of the user."""
 
-Prove = Callable[[Problem], Proof]
+Prove = Callable[[Pipeline], Proof]
 
-Keeps = Callable[[int, Pairs], bool]
-"""Returns whether a split of the skeleton of an index keeps the user's rules."""
+Keeps = Callable[[Pairs], bool]
+"""Returns whether a split keeps the user's rules."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class RuleEffort:
 
 
 def prove_within_rules(
-    problem: Problem, prove: Prove, keeps: Keeps, effort: RuleEffort
+    pipeline: Pipeline, prove: Prove, keeps: Keeps, effort: RuleEffort
 ) -> Proof:
     """Return the proof of the best split that keeps the user's rules, as far as known.
 
@@ -77,23 +77,22 @@ def prove_within_rules(
     """
     bound = 0.0
     while effort.take_one():
-        proof = prove(problem)
-        if proof.skeleton < 0 or keeps(proof.skeleton, proof.split):
+        proof = prove(pipeline)
+        if not proof.has_plan or keeps(proof.split):
             return proof
         bound = proof.bound
-        problem = problem.without(proof.skeleton, proof.split)
-    return Proof("unknown", -1, (), 0, bound)
+        pipeline = pipeline.without(proof.split)
+    return Proof("unknown", (), 0, bound)
 
 
-def split_test(job: Job, lattice: Lattice, among: Candidates) -> Keeps:
-    """Return the test whether splits of some candidates keep the user's rules."""
+def split_test(job: Job, lattice: Lattice, one: Candidates) -> Keeps:
+    """Return the test whether splits of a candidate keep the user's rules."""
     if not split_dependent(job.spec):
-        return lambda _row, _pairs: True
+        return lambda _pairs: True
 
-    def keeps(row: int, pairs: Pairs) -> bool:
-        rows = among.costs.rows.take(np.array([row]))
+    def keeps(pairs: Pairs) -> bool:
         layers, recomputed = np.array(pairs, dtype=np.int64).T
-        return keeps_user_rules(job, lattice, rows, layers, recomputed)
+        return keeps_user_rules(job, lattice, one.costs.rows, layers, recomputed)
 
     return keeps
 
@@ -106,6 +105,6 @@ def first_plan_ticks(
         if np.isinf(found.lower[row]) or deadline.has_passed:
             break
         proof = prove(found.take(np.array([row])))
-        if proof.skeleton >= 0:
+        if proof.has_plan:
             return float(proof.ticks)
     return float("inf")

@@ -1,0 +1,1 @@
+"""From rows to a proven plan: rows, bounds, one model, splits, proof."""
