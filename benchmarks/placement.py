@@ -62,7 +62,8 @@ def listed_s(spec: Spec) -> float:
     """Return the least bound of plans with ranks as GPUs are listed, s."""
     job = make_job(spec)
     lattice = replace(build_lattice(job), table=AsListed(job))
-    return seconds(float(prune(job, lattice).candidates.lower.min()))
+    found = prune(job, lattice).candidates
+    return seconds(float(found.lower[found.fits].min()))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import meshwright
 
 ROOT = Path(meshwright.__file__).parent
 CHECKOUT = ROOT.parents[1]
-LONGEST = 300
+LONGEST = 600
 LARGEST_KIB = 512
 
 

@@ -53,13 +53,21 @@ def test_the_solver_agrees_with_brute_force(question: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_bounds_leave_out_nothing_that_is_better(objective: str) -> None:
+def test_bounds_leave_out_nothing_that_is_better(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the model has room for all, nor where bounds leave but a few."""
     limits = {"memory_gib": 2.3 + 6 * MIB}
     asked: dict[str, Any] = {"batch": 4, "prompt_len": 40, "output_len": 8}
     spec = serving_spec(TINY, gpus=(2, 2), limits=limits, objective=objective, **asked)
     pruned, whole = solve_serving(spec), solve_serving(spec, UNPRUNED)
     assert pruned.certificate is not None
     assert whole.certificate is not None
+    assert pruned.certificate.counts == whole.certificate.counts
+    assert best_of(pruned).plan == best_of(whole).plan
+    monkeypatch.setattr("meshwright.serving.solve.MODEL_ROWS", 0)
+    pruned = solve_serving(spec)
+    assert pruned.certificate is not None
     assert pruned.certificate.counts.survivors < whole.certificate.counts.survivors
     assert best_of(pruned).plan == best_of(whole).plan
 

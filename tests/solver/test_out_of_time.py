@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from meshwright.solver.options import Options
+from meshwright.search.options import Options
 
 import meshwright as mw
 from meshwright.bounds import branch_and_bound, families

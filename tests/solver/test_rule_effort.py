@@ -6,15 +6,15 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from meshwright.cpsat.problem import Problem, Proof
-from meshwright.solver.options import Options
-from meshwright.solver.rule_cuts import RuleEffort, prove_within_rules
 
 import meshwright as mw
 from meshwright.report.explain import explain_sections
 from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
-from meshwright.solver import rule_cuts
+from meshwright.search import rule_cuts
+from meshwright.search.options import Options
+from meshwright.search.pipeline import Pipeline, Proof
+from meshwright.search.rule_cuts import RuleEffort, prove_within_rules
 from meshwright.solver.pipeline import solve
 from tests.helpers.command import run
 
@@ -36,22 +36,22 @@ def ruled() -> mw.Spec:
 
 def test_effort_that_is_spent_proves_nothing() -> None:
     """Each split found breaks the rule, and is a tick slower than the one before."""
-    problem = mock.create_autospec(Problem)
-    problem.without.return_value = problem
-    found = [Proof("optimal", 0, ((1, 0),), 7 + i, 7.0 + i) for i in range(9)]
+    pipeline = mock.create_autospec(Pipeline)
+    pipeline.without.return_value = pipeline
+    found = [Proof("optimal", ((1, 0),), 7 + i, 7.0 + i) for i in range(9)]
     prove = mock.Mock(side_effect=found)
     effort = RuleEffort(left=3)
-    proof = prove_within_rules(problem, prove, lambda _row, _split: False, effort)
+    proof = prove_within_rules(pipeline, prove, lambda _split: False, effort)
     assert prove.call_count == 3
-    assert (proof.status, proof.skeleton, proof.bound) == ("unknown", -1, 9.0)
+    assert (proof.status, proof.split, proof.bound) == ("unknown", (), 9.0)
     assert effort.is_spent
 
 
 def test_effort_that_is_just_enough_is_not_spent() -> None:
-    problem = mock.create_autospec(Problem)
-    best = Proof("optimal", 0, ((1, 0),), 7, 7.0)
+    pipeline = mock.create_autospec(Pipeline)
+    best = Proof("optimal", ((1, 0),), 7, 7.0)
     effort = RuleEffort(left=1)
-    assert prove_within_rules(problem, lambda _: best, lambda *_: True, effort) == best
+    assert prove_within_rules(pipeline, lambda _: best, lambda _split: True, effort) == best
     assert not effort.is_spent
 
 

@@ -27,6 +27,7 @@ class Effort(TypedDict, total=False):
     near: float
     by_kind: bool | None
     framework_limits: bool
+    show_model: bool
     safety: bool
     profile: str | Profile
     on_progress: OnProgress

@@ -109,7 +109,8 @@ class DotBounds:
         )
         if pruned.open_bound <= limit:
             return
-        found = pruned.near
+        found = pruned.near.up_to(limit)
+        found = found.take(np.flatnonzero(found.fits))
         group = self._groups.of_skeletons(found.unplaced)
         order = np.lexsort((found.lower, group))
         has_plan, first = np.unique(group[order], return_index=True)
