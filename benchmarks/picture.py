@@ -13,7 +13,7 @@ from meshwright.cost.profile import load_profile
 from meshwright.loading.load import load_spec
 from meshwright.report.render import WIDTH, as_text
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 
 SPEC = "llama3-8b-2xh100-nvlink"
 TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"

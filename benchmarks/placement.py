@@ -17,12 +17,12 @@ from rich.table import Table
 
 import meshwright as mw
 from benchmarks.timing import timed
-from meshwright.bounds.branch_and_bound import prune
-from meshwright.bounds.integer_costs import seconds
 from meshwright.cost.job import make_job
-from meshwright.lattice.lattice import build_lattice
-from meshwright.lattice.mesh_table import MeshTable
-from meshwright.solver.pipeline import solve
+from meshwright.search.integer_costs import seconds
+from meshwright.search.mesh_table import MeshTable
+from meshwright.search.narrow import prune
+from meshwright.search.rows import build_lattice
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 
 RUNS = 3

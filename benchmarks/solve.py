@@ -44,10 +44,10 @@ def main() -> None:
     """Measure and print."""
     start = time.process_time()
     from meshwright.cost.job import make_job
-    from meshwright.lattice.lattice import build_lattice
     from meshwright.loading.load import load_spec
     from meshwright.search.options import Options
-    from meshwright.solver.pipeline import solve
+    from meshwright.search.rows import build_lattice
+    from meshwright.search.solve import solve
 
     import_s = time.process_time() - start
     table = Table(title=f"Seconds to a proven optimum, median of {RUNS}")

@@ -24,10 +24,8 @@ The way through the house, each room importing only those above it:
     check/        one plan re-scored in floats: the specification of what a plan is
     cpsat/        the exact model, on whole numbers alone
     placement/    which rank sits on which GPU of an irregular host
-    lattice/      every legal skeleton (a plan without its per-stage choices)
-    bounds/       lower and upper bounds, and branch and bound over the lattice
+    search/       rows, bounds, one model, a proof: from a spec to the best plan
     economics/    around the step: the training run, the collectives, one matmul
-    solver/       from a spec to the best plan and its proof
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference
     exports/      plans as files that start a training framework

@@ -22,7 +22,7 @@ from meshwright.cost.profile import load_profile
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.limits import Limits
 from tests.helpers.command import run
 

@@ -16,8 +16,8 @@ from meshwright.cost.price import Prices, price
 from meshwright.cost.state import NF4_BYTES, layer_state
 from meshwright.cost.whole_job import checkpoint_size, job_flops, trained_params
 from meshwright.cost.whole_model import total_params
-from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.columns import total
+from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 NODE = "dgx-h100"

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.loading.load import load_spec
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 
 GIB = 2**30

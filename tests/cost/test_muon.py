@@ -12,7 +12,7 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.muon import orthogonalised_s
 from meshwright.cost.price import price
-from meshwright.lattice.lattice import build_lattice
+from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 

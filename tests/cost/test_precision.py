@@ -16,10 +16,10 @@ from meshwright.cost.job import make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.cost.roofline import GpuRates, work
 from meshwright.cost.traffic import hidden_bytes
-from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.shards import Shards
 from meshwright.reading.yaml_text import read_yaml
+from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 H, FF, HEADS, SEQ = 4096, 14336, 32, 8192

@@ -20,7 +20,6 @@ from meshwright.cost.price import price, stage_times
 from meshwright.cost.schedule import sends
 from meshwright.cost.timing import block_times
 from meshwright.economics.ledger import ledger
-from meshwright.lattice.lattice import build_lattice
 from meshwright.loading.load import load_spec
 from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan
@@ -28,7 +27,8 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.plans.split import Split
 from meshwright.results.ledger import Ledger, LedgerEntry
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.rows import build_lattice
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS, group_loads
 from tests.helpers.command import run

@@ -24,7 +24,7 @@ from meshwright.report.training_run import run_sections
 from meshwright.results.ledger import LedgerEntry
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.prices import usd_per_hour, watts
 from meshwright.spec.spec import Spec

@@ -18,7 +18,7 @@ from meshwright.evidence.price import Priced, price_run, price_runs
 from meshwright.evidence.read_runs import read_runs
 from meshwright.evidence.run import Run
 from meshwright.evidence.score import judge, kendall_tau, score
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from tests.helpers.command import run as run_command
 

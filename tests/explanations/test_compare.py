@@ -14,7 +14,7 @@ from meshwright.explanations.crossovers import SolvedPlans, find_crossovers
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 

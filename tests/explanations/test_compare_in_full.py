@@ -16,7 +16,7 @@ from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Table
 from meshwright.results.comparison import ComparedPlan, PartSharding
 from meshwright.results.priced_plan import LinkLoad
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 
 SPEC = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec)
 """24 layers, width 2,048, 51,200 words in a tied table; Megatron-LM keeps 2 + 4 + 12

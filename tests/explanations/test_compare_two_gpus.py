@@ -15,7 +15,7 @@ from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import innermost_link, vary
 from meshwright.results.comparison import Comparison
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from tests.helpers.command import run
 
 

@@ -17,7 +17,7 @@ from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Lines
 from meshwright.results.comparison import Comparison, Crossover, HeadToHead
 from meshwright.results.outcome import Outcome
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

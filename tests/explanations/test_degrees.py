@@ -23,8 +23,8 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
-from meshwright.solver.prepared import Prepared, prepare
+from meshwright.search.prepared import Prepared, prepare
+from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run

@@ -21,7 +21,7 @@ from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run

@@ -19,7 +19,7 @@ from meshwright.frameworks.base.registry import limits_of
 from meshwright.report.render import as_text
 from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.margin import with_margin

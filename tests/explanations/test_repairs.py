@@ -30,8 +30,8 @@ from meshwright.loading.load import load_gpu
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.pipeline import solve
-from meshwright.solver.prepared import Prepared
+from meshwright.search.prepared import Prepared
+from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from tests.helpers.margin import with_margin

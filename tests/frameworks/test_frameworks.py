@@ -15,7 +15,7 @@ import pytest
 import meshwright
 from meshwright.frameworks.base.registry import framework, framework_published_as
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 from tests.helpers.command import refusal, run

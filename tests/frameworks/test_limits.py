@@ -19,9 +19,9 @@ from meshwright.frameworks.base.registry import (
     framework_of,
     limits_of,
 )
-from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons
+from meshwright.search.rows import build_lattice
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec
 

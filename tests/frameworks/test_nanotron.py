@@ -19,7 +19,7 @@ from meshwright.plans.skeletons import (
     ZERO_BUBBLE_H1,
 )
 from meshwright.rules.legality import degree_rules, plan_rules
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 

@@ -33,7 +33,6 @@ from meshwright.imports.read_launch import read_launch
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text_file import read_text
 from meshwright.imports.yaml_text import plain_data
-from meshwright.lattice.degrees import degree_rows
 from meshwright.loading.imported_model import read_model
 from meshwright.loading.launched_plan import as_pins
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
@@ -42,6 +41,7 @@ from meshwright.loading.vary import vary
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
+from meshwright.search.degrees import degree_rows
 from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
 from meshwright.sweeps.search_case import Case

@@ -23,7 +23,7 @@ from meshwright.economics.compute_budget import chinchilla, six_nd
 from meshwright.economics.ledger import ledger
 from meshwright.loading.load import load_spec
 from meshwright.results.ledger import Ledger, LedgerEntry
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.margin import with_margin

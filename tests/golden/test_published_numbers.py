@@ -19,7 +19,7 @@ from meshwright.loading.load import load_spec
 from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.sharding import Sharding
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec

@@ -13,7 +13,7 @@ from meshwright.cost.job import make_job
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from tests.helpers.margin import with_margin
 
 A100S = "llama3-70b-128xa100"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshwright.lattice.degrees import enumerate_degrees
-from meshwright.lattice.mesh_enumeration import enumerate_meshes
+from meshwright.search.degrees import enumerate_degrees, enumerate_meshes
 from meshwright.topology.fabric import Meshes
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps import worker
 from meshwright.sweeps.row import Row

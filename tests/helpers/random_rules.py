@@ -7,7 +7,7 @@ from typing import Any
 
 from meshwright.check.check import plan_values
 from meshwright.cost.job import make_job
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 
 DECISIONS = (

@@ -14,8 +14,8 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.search.options import Options
+from meshwright.search.solve import solve
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.pipeline import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec

@@ -8,7 +8,7 @@ from meshwright.plans.simplicity import complexity
 from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.objective import METRICS
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.simplicity import CRITERIA

@@ -30,7 +30,7 @@ from meshwright.loading.plan_text import read_plan
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.results.explanation import NearestPlan, Repair
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.tight import leading_dense_data, tight_data

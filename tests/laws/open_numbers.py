@@ -7,7 +7,7 @@ from random import Random
 
 from meshwright.loading.load import load_question
 from meshwright.results.outcome import Outcome
-from meshwright.solver.open_question import solve_open
+from meshwright.search.open_choices import solve_open
 from meshwright.spec.objective import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
 from tests.helpers.open_oracle import WalkedChoice, best_value, open_data, walked

@@ -10,8 +10,8 @@ from random import Random
 from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
+from meshwright.search.solve import solve
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.pipeline import solve
 from meshwright.spec.serving import ServingSpec
 from tests.laws.asked import question
 from tests.laws.law import Checks, Data, Law, as_yaml

@@ -22,7 +22,7 @@ JUDGES: dict[str, list[str]] = {
     "plans/columns.py": [
         "cost/test_prices_of_rows.py",
         "recomputed/test_recomputed.py",
-        "bounds/test_admissible.py",
+        "search/test_admissible.py",
     ],
     "cost/state.py": ["cost/test_state_bytes.py", "recomputed/test_recomputed.py"],
     "frameworks/*.py": [
@@ -43,29 +43,31 @@ JUDGES: dict[str, list[str]] = {
     "cost/offload.py": [
         "recomputed/test_recomputed.py",
         "cost/test_offload.py",
-        "bounds/test_admissible.py",
+        "search/test_admissible.py",
     ],
     "cost/*.py": [
         "recomputed/test_recomputed.py",
         "cost/test_prices_of_rows.py",
         "golden/test_published_numbers.py",
     ],
-    "bounds/lower_bounds.py": [
-        "bounds/test_split_bounds_by_brute_force.py",
-        "bounds/test_admissible.py",
+    "search/lower_bounds.py": [
+        "search/test_split_bounds_by_brute_force.py",
+        "search/test_admissible.py",
     ],
-    "bounds/branch_and_bound.py": ["bounds/test_branch_and_bound.py"],
-    "bounds/order_bounds.py": ["bounds/test_branch_and_bound.py"],
+    "search/narrow.py": ["search/test_branch_and_bound.py"],
     "cpsat/group_cost.py": ORDERS,
     "cpsat/local_search.py": ORDERS,
     "cpsat/order_*.py": ORDERS,
     "cpsat/pareto_orders.py": ORDERS,
     "cpsat/interruptible.py": ["cli/test_interrupts.py"],
-    "cpsat/*.py": [
-        "cpsat/test_constraints.py",
-        "cpsat/test_model.py",
-        "golden/test_two_gpus.py",
+    "search/best_split.py": ["search/test_split_model.py"],
+    "search/split_model.py": [
+        "search/test_constraints.py",
+        "search/test_split_model.py",
     ],
+    "search/linear_rules.py": ["search/test_constraints.py"],
+    "search/model.py": ["search/test_model.py", "golden/test_two_gpus.py"],
+    "search/prove.py": ["search/test_model.py", "golden/test_two_gpus.py"],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/compare*.py": [
         "explanations/test_compare.py",

@@ -26,7 +26,7 @@ from meshwright.cpsat.pareto_orders import pareto_orders as orders_found
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric_builder import build_fabric

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from meshwright.cost.job import make_job
 from meshwright.frameworks.base.registry import framework as framework_named
-from meshwright.lattice.lattice import build_lattice
 from meshwright.plans.rule import Rule, broken, holding
 from meshwright.plans.skeletons import (
     FULL,
@@ -33,7 +32,8 @@ from meshwright.rules.legality import (
     plan_rules,
     rules_of,
 )
-from meshwright.solver.pipeline import solve
+from meshwright.search.rows import build_lattice
+from meshwright.search.solve import solve
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec

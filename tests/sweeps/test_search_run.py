@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.errors import InternalError, SpecError
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.sweeps import process_pool as pool_module
 from meshwright.sweeps import worker
 from meshwright.sweeps.limits import TimeUp, memory_limit, time_limit

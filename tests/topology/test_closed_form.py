@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.lattice.degrees import enumerate_degrees
 from meshwright.loading.load import load_spec
 from meshwright.results.outcome import Outcome
-from meshwright.solver.pipeline import solve
+from meshwright.search.degrees import enumerate_degrees
+from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.host_graph import HostGraph
 from meshwright.spec.plan_fields import AXES

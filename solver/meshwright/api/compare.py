@@ -16,7 +16,7 @@ from meshwright.explanations.head_to_head import with_crossovers
 from meshwright.loading.vary import PAIR, Varied, varied
 from meshwright.results.comparison import Comparison
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

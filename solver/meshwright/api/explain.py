@@ -17,9 +17,8 @@ from meshwright.explanations.explain import Explainer
 from meshwright.explanations.open_question import explain_open
 from meshwright.results.explanation import Explanation
 from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.search.options import Options
+from meshwright.search.options import Options, Tolerance, tolerance_of
 from meshwright.serving.explain import explain_serving
-from meshwright.solver.tolerance import Tolerance, tolerance_of
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

@@ -10,9 +10,9 @@ from meshwright.check.check import check
 from meshwright.cost.profile import Profile
 from meshwright.plans.plan import Plan
 from meshwright.results.lattice_map import LatticeMap
-from meshwright.solver.lattice_map import lattice_map
-from meshwright.solver.prepared import prepare
-from meshwright.solver.tolerance import tolerance_of
+from meshwright.search.lattice_map import lattice_map
+from meshwright.search.options import tolerance_of
+from meshwright.search.prepared import prepare
 from meshwright.spec.spec import Spec
 
 

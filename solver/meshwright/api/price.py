@@ -20,9 +20,9 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.splits import split_rules
 from meshwright.rules.sums import EXPERT_RULES
+from meshwright.search.mixed_clusters import arrangements
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.job import make_serving_job
-from meshwright.solver.mixed_clusters import arrangements
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

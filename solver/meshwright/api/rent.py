@@ -11,10 +11,9 @@ from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.loading.price_list import Offered
 from meshwright.results.rentals import RentalAnswer
+from meshwright.search.open_choices import OpenChoice
 from meshwright.search.options import Options
-from meshwright.solver.open_choices import OpenChoice
-from meshwright.solver.rental_answer import ranked
-from meshwright.solver.rentals import Asked, Limits, rental_choices
+from meshwright.search.rentals import Asked, Limits, ranked, rental_choices
 from meshwright.sweeps.rental_pool import rental_pool
 
 

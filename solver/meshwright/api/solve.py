@@ -23,11 +23,10 @@ from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
-from meshwright.search.options import Options
+from meshwright.search.open_choices import solve_open
+from meshwright.search.options import Options, Tolerance, tolerance_of
+from meshwright.search.solve import solve as solve_training
 from meshwright.serving.solve import solve_serving
-from meshwright.solver.open_question import solve_open
-from meshwright.solver.pipeline import solve as solve_training
-from meshwright.solver.tolerance import Tolerance, tolerance_of
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

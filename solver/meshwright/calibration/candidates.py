@@ -12,7 +12,7 @@ from meshwright.explanations.changed_spec import with_pins
 from meshwright.exports.table import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.card import card_gib
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

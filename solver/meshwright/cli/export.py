@@ -95,7 +95,7 @@ def _export_asked(
     from meshwright.api.plans import pins_of
     from meshwright.explanations.changed_spec import with_pins
     from meshwright.search.options import Options
-    from meshwright.solver.asked_plan import asked_plan
+    from meshwright.search.solve import asked_plan
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []

@@ -20,7 +20,7 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.files import is_file
 from meshwright.reading.messages import explain
 from meshwright.search.options import Options
-from meshwright.solver.asked_plan import asked_plan
+from meshwright.search.solve import asked_plan
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from meshwright.bounds.memory_fit import MemoryFit
 from meshwright.cost.job import make_job
 from meshwright.errors import InternalError
 from meshwright.explanations.correction_sets import (
@@ -29,8 +28,9 @@ from meshwright.explanations.decisions import (
     decisions_in,
     without_decisions,
 )
-from meshwright.lattice.lattice import build_lattice
 from meshwright.rules.user_rules import rule_name, split_dependent
+from meshwright.search.memory_fit import MemoryFit
+from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 HasPlan = Callable[[Spec], bool]

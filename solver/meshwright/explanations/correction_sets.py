@@ -14,7 +14,6 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from meshwright.bounds.memory_fit import MemoryFit
 from meshwright.cost.job import Job, make_job
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
@@ -24,10 +23,6 @@ from meshwright.explanations.decisions import (
     without_decisions,
 )
 from meshwright.frameworks.base.selective import offered_sets
-from meshwright.lattice.degrees import mesh_rows
-from meshwright.lattice.lattice import Lattice, build_lattice
-from meshwright.lattice.mesh_enumeration import enumerate_meshes
-from meshwright.lattice.unplaced_choices import recomputation
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import NONE, Skeletons
@@ -36,6 +31,10 @@ from meshwright.rules.legality import (
     chosen_plan_rules,
     mesh_rules,
 )
+from meshwright.search.degrees import enumerate_meshes, mesh_rows
+from meshwright.search.memory_fit import MemoryFit
+from meshwright.search.rows import Lattice, build_lattice
+from meshwright.search.unplaced import recomputation
 from meshwright.spec.pins import Pins, Range
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec

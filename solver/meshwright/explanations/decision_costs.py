@@ -8,11 +8,10 @@ from meshwright.deadline import Interrupt
 from meshwright.plans.plan import Plan
 from meshwright.results.near_plans import DecisionCost, NearDecision, NearPlans
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.options import Options
+from meshwright.search.options import Options, tolerance_of
 from meshwright.search.plans import rounding_s
-from meshwright.solver.pipeline import solve
-from meshwright.solver.prepared import Prepared
-from meshwright.solver.tolerance import tolerance_of
+from meshwright.search.prepared import Prepared
+from meshwright.search.solve import solve
 from meshwright.spec.objective import DEFAULT_OBJECTIVE
 from meshwright.spec.plan_fields import FIELD
 

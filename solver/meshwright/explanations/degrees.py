@@ -19,7 +19,6 @@ from meshwright.explanations.conflict import (
 from meshwright.explanations.decisions import decisions_in, without_decisions
 from meshwright.explanations.framework_rules import rules_behind
 from meshwright.explanations.time_differences import gap_to_best
-from meshwright.lattice.degrees import degree_rows, legal_degrees
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import (
@@ -31,7 +30,8 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.solver.prepared import Prepared
+from meshwright.search.degrees import degree_rows, legal_degrees
+from meshwright.search.prepared import Prepared
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors
 from meshwright.spec.model import Model

@@ -59,9 +59,8 @@ from meshwright.results.explanation import (
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
-from meshwright.solver.prepared import Prepared, prepare
-from meshwright.solver.safety import roomiest_gib
+from meshwright.search.prepared import Prepared, prepare
+from meshwright.search.solve import roomiest_gib, solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

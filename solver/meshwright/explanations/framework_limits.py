@@ -16,7 +16,7 @@ from meshwright.frameworks.base.registry import IDEAL, framework_of, limits_of
 from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 
 FASTER = 1 - 1e-9

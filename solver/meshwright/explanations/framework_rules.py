@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from meshwright.bounds.memory_fit import MemoryFit
 from meshwright.cost.job import Job, make_job
 from meshwright.explanations.conflict import smallest_hitting_set, solve_only_decisions
 from meshwright.explanations.correction_sets import (
@@ -27,10 +26,6 @@ from meshwright.explanations.decisions import (
     decisions_in,
     without_decisions,
 )
-from meshwright.lattice.degrees import degree_rows, enumerate_degrees
-from meshwright.lattice.lattice import Lattice
-from meshwright.lattice.mesh_table import MeshTable, legal_meshes
-from meshwright.lattice.unplaced_choices import list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
@@ -41,7 +36,12 @@ from meshwright.rules.legality import (
     framework_degree_rules,
     framework_rules,
 )
-from meshwright.solver.asked_row import asked_row, asked_rows, broken_sums, sum_rules
+from meshwright.search.degrees import degree_rows, enumerate_degrees
+from meshwright.search.memory_fit import MemoryFit
+from meshwright.search.mesh_table import MeshTable, legal_meshes
+from meshwright.search.nearest_miss import asked_row, asked_rows, broken_sums, sum_rules
+from meshwright.search.rows import Lattice
+from meshwright.search.unplaced import list_layouts, list_unplaced
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec

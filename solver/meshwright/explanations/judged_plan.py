@@ -11,7 +11,7 @@ from meshwright.plans.plan import Plan
 from meshwright.results.explanation import JudgedField, Origin
 from meshwright.results.outcome import NearMiss
 from meshwright.rules.sums import WORLD_SIZE
-from meshwright.solver.asked_row import asked_row, broken_sums, row_value
+from meshwright.search.nearest_miss import asked_row, broken_sums, row_value
 from meshwright.spec.pins import Pins, Range, written, written_mesh
 from meshwright.spec.plan_fields import FIELD, FIELDS, PlanField
 from meshwright.spec.spec import Spec

@@ -15,7 +15,7 @@ from meshwright.explanations.changed_spec import (
 )
 from meshwright.results.explanation import Change
 from meshwright.results.outcome import Outcome
-from meshwright.solver.prepared import Prepared
+from meshwright.search.prepared import Prepared
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import Level, Link, ScaleOut
 from meshwright.spec.spec import Spec

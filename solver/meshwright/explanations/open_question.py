@@ -12,9 +12,14 @@ from meshwright.explanations.changed_spec import with_count
 from meshwright.explanations.explain import Explainer
 from meshwright.results.explanation import Explanation
 from meshwright.results.open_answer import NextValue
+from meshwright.search.open_choices import (
+    Chosen,
+    OpenChoice,
+    choose,
+    loss_of,
+    open_choices,
+)
 from meshwright.search.options import Options
-from meshwright.solver.open_choices import OpenChoice, loss_of, open_choices
-from meshwright.solver.open_question import Chosen, choose
 from meshwright.spec.open_spec import BATCH, COUNT, OpenSpec
 from meshwright.spec.spec import Spec
 

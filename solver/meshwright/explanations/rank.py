@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import TICK_S
-from meshwright.bounds.lower_bounds import lower_bound
-from meshwright.bounds.memory_fit import (
+from meshwright.cost.job import Job
+from meshwright.explanations.conflict import solve_only_decisions
+from meshwright.plans.columns import Floats, Ints, representatives
+from meshwright.results.rank import Rank
+from meshwright.search.integer_costs import TICK_S
+from meshwright.search.lower_bounds import lower_bound
+from meshwright.search.memory_fit import (
     MemoryFit,
     measure_stages,
     scaled_costs,
     stages_by_pp,
     with_times,
 )
-from meshwright.bounds.upper_bounds import construct_pinned_split, split_ticks
-from meshwright.cost.job import Job
-from meshwright.explanations.conflict import solve_only_decisions
-from meshwright.lattice.lattice import Lattice, build_lattice
-from meshwright.lattice.mesh_table import legal_meshes
-from meshwright.plans.columns import Floats, Ints, representatives
-from meshwright.results.rank import Rank
+from meshwright.search.mesh_table import legal_meshes
+from meshwright.search.rows import Lattice, build_lattice
+from meshwright.search.upper_bounds import construct_pinned_split, split_ticks
 from meshwright.topology.groups import price_groups
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import TICK_S
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
+from meshwright.search.integer_costs import TICK_S
+from meshwright.spec.objective import DEFAULT_OBJECTIVE
+from meshwright.spec.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -56,3 +59,33 @@ class Options:
     def known_ticks(self) -> float:
         """Return the step time of the known plan in ticks, infinite without one."""
         return self.known_s / TICK_S
+
+
+class Tolerance(NamedTuple):
+    """A share of the fastest step time, and where it comes from."""
+
+    share: float
+    source: str
+
+
+def tolerance_of(spec: Spec, profile: Profile) -> Tolerance:
+    """Return the tolerance that a spec asks for, or else that of its class.
+
+    Plans that are nearer to each other than the regret of predictions cannot be told
+    apart: so much was lost, in half of the groups of measured runs that are alike, by
+    picking the run predicted to be fastest.
+    """
+    if "objective" in spec.model_fields_set:
+        return Tolerance(spec.objective.tolerance, "the objective of the spec")
+    least, ranking = DEFAULT_OBJECTIVE.tolerance, profile.ranking_of(spec)
+    models = "models with experts" if spec.model.moe else "dense models"
+    runs = f"{spec.framework} on {models}"
+    if ranking is None:
+        return Tolerance(least, f"the default: no ranked runs of {runs} are known")
+    told = (
+        f"the ranking error of {runs}, {ranking.regret:.1%} "
+        f"(median of {ranking.groups} groups of runs that no fit had seen)"
+    )
+    if ranking.regret > least:
+        return Tolerance(ranking.regret, told)
+    return Tolerance(least, f"the default, which is not below {told}")

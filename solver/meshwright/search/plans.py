@@ -8,14 +8,10 @@ from math import inf
 
 import numpy as np
 
-from meshwright.bounds.candidates import Candidates
-from meshwright.bounds.integer_costs import AMOUNTS, rounding_error_s, seconds
-from meshwright.bounds.upper_bounds import with_all_recomputed
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
-from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Ints
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
@@ -24,14 +20,18 @@ from meshwright.plans.skeletons import NONE, Skeletons
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
 from meshwright.search.best_split import best_split, least_ticks
+from meshwright.search.candidates import Candidates
+from meshwright.search.integer_costs import AMOUNTS, rounding_error_s, seconds
 from meshwright.search.model import ENDLESS_TICKS, Demand
 from meshwright.search.options import Options
 from meshwright.search.pipeline import Pairs, Pipeline, Proof
 from meshwright.search.prove import Search
 from meshwright.search.row_pipeline import constructed_split, make_pipeline
+from meshwright.search.rows import Lattice
 from meshwright.search.rule_cuts import RuleEffort, prove_within_rules, split_test
 from meshwright.search.split_model import Effort, prove, with_unique_split
 from meshwright.search.table import table_of, whole_ticks
+from meshwright.search.upper_bounds import with_all_recomputed
 from meshwright.spec.plan_fields import BY_PREFERENCE
 
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.bounds.candidates import Candidates
-from meshwright.bounds.integer_costs import ticks_up
-from meshwright.bounds.lower_bounds import slowest_split_ticks
-from meshwright.bounds.memory_fit import stages_by_pp
-from meshwright.bounds.stages import Stages, recomputes
-from meshwright.bounds.upper_bounds import (
-    construct_pinned_split,
-    with_all_recomputed,
-)
 from meshwright.cost.job import Job
 from meshwright.cost.links import busy_seconds
 from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
-from meshwright.lattice.lattice import Lattice
+from meshwright.search.candidates import Candidates
+from meshwright.search.integer_costs import ticks_up
+from meshwright.search.lower_bounds import slowest_split_ticks
+from meshwright.search.memory_fit import stages_by_pp
 from meshwright.search.pipeline import (
     LARGEST_HORIZON,
     Pairs,
@@ -24,7 +18,13 @@ from meshwright.search.pipeline import (
     PipelineStage,
     StageAmount,
 )
+from meshwright.search.rows import Lattice
 from meshwright.search.rule_clauses import with_user_rules
+from meshwright.search.stages import Stages, recomputes
+from meshwright.search.upper_bounds import (
+    construct_pinned_split,
+    with_all_recomputed,
+)
 
 
 def constructed_split(job: Job, candidates: Candidates, row: int) -> Pairs:

@@ -13,13 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from meshwright.bounds.upper_bounds import with_all_recomputed
 from meshwright.check.check import values_of
 from meshwright.check.rule_values import PlanValues
 from meshwright.check.scored import Scored, score
 from meshwright.cost.job import Job
 from meshwright.cost.schedule import StepWeights, step_weights
-from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Floats
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.skeletons import Skeletons
@@ -39,6 +37,8 @@ from meshwright.reading.expression import (
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, split_dependent
 from meshwright.search.pipeline import AnyOf, LinearRule, Pipeline, StageAmount
+from meshwright.search.rows import Lattice
+from meshwright.search.upper_bounds import with_all_recomputed
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.prices import per_token
 from meshwright.spec.rule_kinds import kind_of

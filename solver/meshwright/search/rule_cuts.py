@@ -13,13 +13,13 @@ from typing import Self
 
 import numpy as np
 
-from meshwright.bounds.candidates import Candidates
-from meshwright.bounds.rule_limit import keeps_user_rules
 from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
-from meshwright.lattice.lattice import Lattice
 from meshwright.rules.user_rules import split_dependent
+from meshwright.search.candidates import Candidates
 from meshwright.search.pipeline import Pairs, Pipeline, Proof
+from meshwright.search.rows import Lattice
+from meshwright.search.side_limits import keeps_user_rules
 from meshwright.spec.spec import Spec
 
 MOST_PROOFS = 256

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import CHUNK_BYTES, TICK_S
 from meshwright.results.solved_model import (
     ModelConstraint,
     ModelDecision,
     ModelQuantity,
     SolvedModel,
 )
+from meshwright.search.integer_costs import CHUNK_BYTES, TICK_S
 from meshwright.search.model import (
     ANY_SPLIT,
     CONSTRAINTS,

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.bounds.candidates import Candidates, sure_s
-from meshwright.bounds.link_limit import NOISE, LinkLimit
-from meshwright.bounds.lower_bounds import slowest_split_ticks
-from meshwright.bounds.memory_fit import measure_stages, stages_by_pp
-from meshwright.bounds.stages import Stages, recomputes
-from meshwright.bounds.upper_bounds import (
-    construct_split,
-    fewest_recomputed,
-    split_fits,
-    split_ticks,
-)
 from meshwright.cost.job import Job
 from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
-from meshwright.lattice.lattice import Lattice
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.simplicity import OF_ROWS
 from meshwright.rules.pins import field_pins
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, rule_name
+from meshwright.search.candidates import Candidates, sure_s
+from meshwright.search.lower_bounds import slowest_split_ticks
+from meshwright.search.memory_fit import measure_stages, stages_by_pp
 from meshwright.search.model import DEMANDS, ENDLESS_TICKS, Demand, Table
+from meshwright.search.rows import Lattice
+from meshwright.search.side_limits import NOISE, LinkLimit
+from meshwright.search.stages import Stages, recomputes
+from meshwright.search.upper_bounds import (
+    construct_split,
+    fewest_recomputed,
+    split_fits,
+    split_ticks,
+)
 from meshwright.spec.plan_fields import FIELDS
 
 STAGES = ("first", "inner", "last")

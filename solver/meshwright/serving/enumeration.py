@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.lattice.degrees import enumerate_degrees
-from meshwright.lattice.mesh_enumeration import enumerate_meshes
 from meshwright.plans.columns import Ints
+from meshwright.search.degrees import enumerate_degrees, enumerate_meshes
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.spec.plan_fields import AXES

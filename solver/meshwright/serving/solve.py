@@ -8,8 +8,6 @@ from importlib.metadata import version
 import numpy as np
 
 from meshwright import __version__
-from meshwright.bounds.branch_and_bound import MODEL_ROWS
-from meshwright.bounds.integer_costs import TICK_S, seconds
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
 from meshwright.plans.columns import Ints
@@ -17,7 +15,9 @@ from meshwright.results.outcome import Certificate, Counts
 from meshwright.results.result import Status
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.search.best_split import best_split, least_ticks
+from meshwright.search.integer_costs import TICK_S, seconds
 from meshwright.search.model import ANY_SPLIT, ENDLESS_TICKS, Demand, Table
+from meshwright.search.narrow import MODEL_ROWS
 from meshwright.search.options import Options
 from meshwright.search.pipeline import LARGEST_HORIZON, Pairs, Pipeline, Proof
 from meshwright.search.prove import Search

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.bounds.integer_costs import capacity_chunks, chunks_of, ticks_of
 from meshwright.plans.columns import Floats, Ints, Parts, total
+from meshwright.search.integer_costs import capacity_chunks, chunks_of, ticks_of
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright.deadline import Deadline, Interrupt
+from meshwright.search.open_choices import OpenChoice
 from meshwright.search.options import Options
-from meshwright.solver.open_choices import OpenChoice
-from meshwright.solver.rentals import Asked, SolveAll, solve_choice
+from meshwright.search.rentals import Asked, SolveAll, solve_choice
 from meshwright.sweeps.process_pool import executor
 
 LOOK_S = 0.2

@@ -9,7 +9,7 @@ from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.search.options import Options
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.limits import GRACE_S, TimeUp, memory_limit, time_limit
 from meshwright.sweeps.metrics import Answer, taken

@@ -6,7 +6,7 @@ import functools
 
 import meshwright as mw
 from meshwright.results.outcome import Outcome
-from meshwright.solver.pipeline import solve
+from meshwright.search.solve import solve
 from meshwright.sweeps.row import Row
 
 MODELS = ("gpt-1.3b", "gpt2-xl", "llama3-8b")

@@ -1,1 +1,0 @@
-"""Every legal skeleton of a job: degrees, other choices, and meshes."""

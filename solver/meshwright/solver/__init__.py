@@ -1,1 +1,0 @@
-"""From a spec to the best plan and its proof."""
