@@ -17,8 +17,7 @@ from rich.table import Table
 
 from benchmarks.runs_of import SINGLE_NODE, STRONG, priced_runs
 from meshwright.cost.profile import Profile
-from meshwright.evidence.calibrate import errors_without
-from meshwright.evidence.fit import Fit
+from meshwright.evidence.fit import Fit, errors_without
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
 from meshwright.evidence.timed_runs import TimedRuns

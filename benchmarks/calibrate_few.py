@@ -21,13 +21,12 @@ from rich.table import Table
 
 from benchmarks.accuracy import publication
 from benchmarks.runs_of import STRONG, priced_runs
+from meshwright.calibration.beliefs import code_base
 from meshwright.calibration.calibrate import NINE_IN_TEN
-from meshwright.calibration.code_base import code_base
 from meshwright.calibration.design import Prior, choose, predictions
 from meshwright.calibration.responses import Response, responses_of
 from meshwright.cost.profile import Profile
-from meshwright.evidence.calibrate import with_factors
-from meshwright.evidence.fit import Fit
+from meshwright.evidence.fit import Fit, with_factors
 from meshwright.evidence.memory_spread import published_spreads
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import TimedRuns

@@ -16,8 +16,7 @@ from benchmarks.accuracy import print_errors, unseen_errors
 from benchmarks.runs_of import STRONG, priced_runs
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.evidence.calibrate import profile_of
-from meshwright.evidence.fit import Fit
+from meshwright.evidence.fit import Fit, profile_of
 from meshwright.evidence.timed_runs import TimedRuns
 
 PROFILE = Path(__file__).parents[1] / "profiles" / f"{DEFAULT_PROFILE}.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 from joblib import Parallel, delayed
 
 from meshwright.evidence.price import Priced, price_runs
-from meshwright.evidence.read_runs import read_runs
+from meshwright.evidence.runs import read_runs
 
 STRONG = Path(__file__).parent / "runs"
 """Runs of sources that count; runs/weak holds the others."""

@@ -11,7 +11,7 @@ import numpy as np
 from meshwright.calibration.responses import Alternative, Response, responses_of
 from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced, price_run
-from meshwright.evidence.run import Measured, Run
+from meshwright.evidence.runs import Measured, Run
 from meshwright.spec.memory_spread import MemorySpread
 from tests.evidence.test_runs import row
 

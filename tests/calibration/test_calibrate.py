@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshwright.calibration.calibrate import calibrate
-from meshwright.calibration.tables import calibration_sections
+from meshwright.calibration.calibrate import calibrate, calibration_sections
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_runs
 from meshwright.report.render import sections_as_text

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.calibration.code_base import CodeBase, code_base
-from meshwright.calibration.hypotheses import departures
-from meshwright.calibration.responses import Alternative
+from meshwright.calibration.beliefs import CodeBase, code_base
+from meshwright.calibration.responses import Alternative, departures
 from meshwright.evidence.price import Priced
 from tests.calibration.synthetic import PROFILE, measured, planted, site
 

@@ -9,7 +9,7 @@ import yaml
 
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_run
-from meshwright.evidence.read_runs import read_runs
+from meshwright.evidence.runs import read_runs
 from tests.helpers.command import run
 
 SPEC = "gpt-1.3b-2xh100-nvlink"
@@ -32,10 +32,11 @@ def test_probes_are_launched_measured_and_calibrated(tmp_path: Path) -> None:
     assert any(written.iterdir())
     runs = tmp_path / "runs.yaml"
     data = yaml.safe_load(runs.read_text())
-    for entry in data:
-        entry["measured"] = {"step_time_s": 1.0, "fits": True}
+    priced = [price_run(run) for run in read_runs(runs)]
+    assert str(priced[0].plan) == comment[2:]
+    for entry, one in zip(data, priced, strict=True):
+        entry["measured"] = {"step_time_s": 1.1 * one.step_s, "fits": True}
     runs.write_text(yaml.safe_dump(data))
-    assert str(price_run(read_runs(runs)[0]).plan) == comment[2:]
     profile = tmp_path / "profile.yaml"
     found = run("calibrate", str(runs), "-o", str(profile))
     assert found.code == 0, found.stderr

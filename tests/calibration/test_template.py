@@ -6,9 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from meshwright.calibration.template import TEMPLATE
-from meshwright.evidence.read_runs import read_runs
-from meshwright.evidence.run import RunConfig
+from meshwright.calibration.probe_report import TEMPLATE
+from meshwright.evidence.runs import RunConfig, read_runs
 from meshwright.frameworks.base.switches import SWITCHES
 from tests.helpers.command import run
 

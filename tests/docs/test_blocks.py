@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from meshwright.evidence.read_runs import read_runs
+from meshwright.evidence.runs import read_runs
 from meshwright.loading.load import load_question
 from meshwright.loading.price_list import priced_machines
 from meshwright.sweeps.sweep import read_search

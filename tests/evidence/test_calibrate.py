@@ -11,9 +11,9 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Measured, Profile, class_on, load_profile
 from meshwright.errors import SpecError
-from meshwright.evidence.calibrate import calibrate
+from meshwright.evidence.fit import calibrate
 from meshwright.evidence.price import Priced, price_run
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
 from tests.evidence.test_runs import row
 from tests.helpers.command import run as run_command
 
@@ -120,8 +120,12 @@ def test_a_fit_starts_from_the_profile_it_is_given() -> None:
 def test_a_profile_is_written_read_and_used(tmp_path: Path) -> None:
     runs = Path(__file__).parents[2] / "benchmarks" / "runs" / "narayanan21.yaml"
     profile = tmp_path / "profile.yaml"
-    result = run_command("calibrate", str(runs), "-o", str(profile))
-    assert result.code == 0
+    doubted = run_command("calibrate", str(runs), "-o", str(profile))
+    assert doubted.code == 2
+    assert "deepspeed: runs are" in doubted.stderr
+    assert not profile.exists()
+    result = run_command("calibrate", str(runs), "-o", str(profile), "--force")
+    assert result.code == 0, result.stderr
     assert "Mean error of step time" in result.stdout
     fits = {(f.gpu, f.framework): f for f in load_profile(str(profile)).measured}
     fitted = fits["a100-sxm-80gb", "megatron"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshwright.evidence.assumptions import Unpriced
+from meshwright.evidence.published_terms import Unpriced
 from meshwright.evidence.timed_runs import class_of
 from meshwright.spec.training import Training
 from tests.evidence.test_runs import priced

@@ -9,13 +9,10 @@ from meshwright.check.check import check
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile, class_on
-from meshwright.evidence.calibrate import calibrate
-from meshwright.evidence.fit import Fit
-from meshwright.evidence.gauss_newton import minimum
+from meshwright.evidence.fit import Fit, calibrate, minimum
 from meshwright.evidence.price import Priced, price_run
-from meshwright.evidence.run import Run
-from meshwright.evidence.tangents import NAMES, Tangents, times_exp
-from meshwright.evidence.timed_runs import TimedRuns
+from meshwright.evidence.runs import Run
+from meshwright.evidence.timed_runs import NAMES, Tangents, TimedRuns, times_exp
 from meshwright.plans.columns import Floats
 from tests.evidence.test_runs import row
 

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from meshwright.errors import SpecError
+from meshwright.evidence.fitted_topology import (
+    apply,
+    apply_to_nodes,
+    price,
+    price_on_nodes,
+)
 from meshwright.evidence.link_fit import LinkFit, predicted_s
-from meshwright.evidence.link_graph import apply_to_nodes, price_on_nodes
-from meshwright.evidence.link_levels import apply, price
 from meshwright.spec.links import USUAL_BUS_SHARE
 from meshwright.spec.topology import Topology
 

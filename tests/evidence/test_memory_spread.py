@@ -13,11 +13,11 @@ from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
 from meshwright.evidence.memory_spread import (
     memory_rows,
     published_spreads,
+    reliability,
     with_calibrated_memory,
 )
 from meshwright.evidence.price import Priced, price_run
-from meshwright.evidence.reliability import reliability
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
 from meshwright.explanations.changed_spec import with_topology
 from meshwright.spec.memory_spread import MemorySpread
 from tests.evidence.test_runs import row

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.evidence.plot import SIZE_PX
+from meshwright.evidence.scoreboard import SIZE_PX
 from tests.evidence.test_runs import row
 from tests.helpers.command import run as run_command
 

@@ -8,11 +8,10 @@ import pytest
 
 from meshwright import catalog
 from meshwright.cost.profile import Profile
-from meshwright.evidence.assumptions import Assumptions, Unpriced
 from meshwright.evidence.price import price_run
 from meshwright.evidence.published_hardware import find_cluster, find_gpu, find_node
-from meshwright.evidence.read_runs import read_runs
-from meshwright.evidence.run import RunHardware
+from meshwright.evidence.published_terms import Assumptions, Unpriced
+from meshwright.evidence.runs import RunHardware, read_runs
 from meshwright.spec.links import USUAL_BUS_SHARE
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"

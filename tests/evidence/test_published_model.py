@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshwright.evidence.price import price_run
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
 from meshwright.spec.model import Model
 from tests.evidence.test_runs import priced, row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshwright.evidence.ranking import groups_of, rankings, regret
+from meshwright.evidence.score import groups_of, rankings, regret
 from tests.evidence.test_runs import scored
 
 

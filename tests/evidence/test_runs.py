@@ -13,10 +13,9 @@ import yaml
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.evidence.calibrate import calibrate
+from meshwright.evidence.fit import calibrate
 from meshwright.evidence.price import Priced, price_run, price_runs
-from meshwright.evidence.read_runs import read_runs
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run, read_runs
 from meshwright.evidence.score import judge, kendall_tau, score
 from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins

@@ -13,8 +13,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.fit import LEAST_HARMED, MOST_HARM
 from meshwright.evidence.price import Priced, price_runs
-from meshwright.evidence.read_runs import read_runs
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run, read_runs
 from meshwright.evidence.timed_runs import TimedRuns
 from tests.helpers.extent import gate
 

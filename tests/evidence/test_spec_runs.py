@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from meshwright.evidence.price import Priced, price_run
-from meshwright.evidence.read_runs import read_runs
+from meshwright.evidence.runs import read_runs
 
 RUN = "- {id: a, source_id: ours, spec: own.yaml, measured: {step_time_s: 1}, plan: "
 

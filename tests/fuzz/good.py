@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from meshwright import catalog
-from meshwright.calibration.template import TEMPLATE
+from meshwright.calibration.probe_report import TEMPLATE
 from meshwright.imports.registry import kinds
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Certificate, Counts

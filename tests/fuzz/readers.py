@@ -22,10 +22,10 @@ from meshwright.cli.import_launch import launch_text
 from meshwright.cost.profile import load_profile
 from meshwright.cost.whole_model import active_params
 from meshwright.errors import SpecError
-from meshwright.evidence.fitted_logs import fit_files
-from meshwright.evidence.read_runs import read_runs
+from meshwright.evidence.fitted_topology import fit_files
+from meshwright.evidence.runs import read_runs
 from meshwright.evidence.score import judge
-from meshwright.evidence.tables import evidence_data, evidence_sections
+from meshwright.evidence.scoreboard import evidence_data, evidence_sections
 from meshwright.imports.launch import Launch
 from meshwright.imports.launch_plan import Sizes, decide
 from meshwright.imports.read_import import read_facts, read_levels, read_machine

@@ -19,8 +19,8 @@ from meshwright.cost.collectives import all_reduce_s, hidden_s
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.state import state_bytes
-from meshwright.economics.compute_budget import chinchilla, six_nd
 from meshwright.economics.ledger import ledger
+from meshwright.economics.training_run import chinchilla, six_nd
 from meshwright.loading.load import load_spec
 from meshwright.results.ledger import Ledger, LedgerEntry
 from meshwright.search.solve import solve

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from meshwright.spec.host_graph import graph_of_levels
 from meshwright.spec.links import Level
-from meshwright.topology.graph import machine_graph
-from meshwright.topology.host_kind import HostKind
-from meshwright.topology.routed_fabric import RoutedFabric
-from meshwright.topology.routes import Routes
+from meshwright.topology.graph import Routes, machine_graph
+from meshwright.topology.routed_fabric import HostKind, RoutedFabric
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -11,7 +11,7 @@ import yaml
 
 from meshwright.cost.profile import Profile
 from meshwright.escape import printable
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
 from tests.evidence.test_runs import row
 from tests.helpers.command import run
 from tests.hostile.marks import HIDDEN, MARKS, SHOWN, FieldPath, text_fields

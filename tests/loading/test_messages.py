@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 import meshwright as mw
 from meshwright.cost.profile import Profile
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
 from meshwright.loading.price_list import priced_machines
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain

@@ -56,9 +56,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "search/narrow.py": ["search/test_branch_and_bound.py"],
     "cpsat/group_cost.py": ORDERS,
-    "cpsat/local_search.py": ORDERS,
-    "cpsat/order_*.py": ORDERS,
-    "cpsat/pareto_orders.py": ORDERS,
+    "cpsat/order_model.py": ORDERS,
     "cpsat/interruptible.py": ["cli/test_interrupts.py"],
     "search/best_split.py": ["search/test_split_model.py"],
     "search/split_model.py": [

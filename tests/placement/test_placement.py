@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
-from meshwright.cpsat import pareto_orders
+from meshwright.cpsat import order_model
 from meshwright.cpsat.group_cost import GroupCost
-from meshwright.cpsat.pareto_orders import pareto_orders as orders_found
+from meshwright.cpsat.order_model import pareto_orders
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.search.options import Options
@@ -30,10 +30,8 @@ from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric_builder import build_fabric
-from meshwright.topology.group_hops import hops_of
-from meshwright.topology.host_kind import HostKind
-from meshwright.topology.routed_fabric import RoutedFabric
-from meshwright.topology.symmetry import rank_order_pairs
+from meshwright.topology.graph import rank_order_pairs
+from meshwright.topology.routed_fabric import HostKind, RoutedFabric, hops_of
 from tests.helpers.extent import gate
 from tests.helpers.irregular import (
     in_pairs,
@@ -114,7 +112,7 @@ def front_of(costs: Ints) -> set[tuple[int, ...]]:
 def found(
     groups: Sequence[GroupCost], pairs: Sequence[tuple[int, int]]
 ) -> set[tuple[int, ...]]:
-    answer = orders_found(groups, pairs)
+    answer = pareto_orders(groups, pairs)
     assert answer.is_all
     return front_of(every_cost(groups, np.array(answer.orders)))
 
@@ -145,7 +143,7 @@ def test_orders_are_those_of_brute_force(
     groups = group_costs_of(kind, data.draw(st.sampled_from(shapes(gpus))), is_exchange)
     expected = front_of(every_cost(groups, permutations(gpus)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pareto_orders, "MOST_LISTED", 10_000 if is_listed else 0)
+        patch.setattr(order_model, "MOST_LISTED", 10_000 if is_listed else 0)
         assert found(groups, []) == expected
         assert found(groups, pairs_of(kind)) == expected
 
@@ -179,7 +177,7 @@ def test_orders_above_a_limit_are_left_out() -> None:
     limited = [
         GroupCost(g.hops, g.loads, g.base, g.latency, (least, 10**9)) for g in groups
     ]
-    answer = orders_found(limited, [])
+    answer = pareto_orders(limited, [])
     loads = every_cost(groups, np.array(answer.orders))[:, 0]
     assert answer.is_all
     assert loads.tolist() == [least]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import meshwright as mw
 from meshwright.check.check import check
 from meshwright.cost.job import make_job
-from meshwright.cpsat import order_model, pareto_orders
-from meshwright.cpsat.local_search import local_optimum
+from meshwright.cpsat import order_model
+from meshwright.cpsat.group_cost import local_optimum
 from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.irregular import in_pairs, machines, on_sockets, small_spec
@@ -131,7 +131,7 @@ def test_bound_holds_where_the_search_is_cut_short(pins: dict[str, int]) -> None
     topology = in_pairs([(0, 2), (1, 3)])
     spec = Spec.model_validate(small_spec(topology, pins=usual | pins))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pareto_orders, "MOST_LISTED", 0)
+        patch.setattr(order_model, "MOST_LISTED", 0)
         patch.setattr(order_model, "MOST_EFFORT", 0.0)
         outcome = solve(spec)
     assert outcome.best is not None

@@ -15,8 +15,8 @@ import pytest
 
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.plan_fields import AXES
-from meshwright.topology.group_hops import mesh_groups
 from meshwright.topology.groups import expert_mesh
+from meshwright.topology.routed_fabric import mesh_groups
 from tests.plans.test_ranks import plan_on
 from tests.topology.test_closed_form import cluster
 

@@ -21,7 +21,7 @@ from meshwright.plans.ranks import (
 )
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.plan_fields import AXES
-from meshwright.topology.group_hops import mesh_groups
+from meshwright.topology.routed_fabric import mesh_groups
 from tests.helpers.command import run
 from tests.helpers.every_mesh import every_mesh
 from tests.topology.test_closed_form import GPU, cluster

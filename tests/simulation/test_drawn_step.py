@@ -14,7 +14,7 @@ from meshwright.cost.job import Job
 from meshwright.plans.plan import Plan
 from meshwright.results.simulation import Disturbance
 from meshwright.results.timeline import Timeline
-from meshwright.simulation.drawn_step import drawn_step
+from meshwright.simulation.simulate import drawn_step
 
 CALM = Disturbance(jitter=0, slow_gpus=0, slowdown=0)
 ROUGH = Disturbance(jitter=0.1, slow_gpus=0.05, slowdown=0.3)

@@ -14,9 +14,8 @@ import meshwright as mw
 from meshwright.cost.schedule_tasks import task_graph
 from meshwright.plans.columns import Floats
 from meshwright.results.simulation import Disturbance, Simulation
-from meshwright.simulation.draws import Draws
 from meshwright.simulation.simulate import lockstep_gpus
-from meshwright.simulation.walk import walk
+from meshwright.simulation.walk import Draws, walk
 from tests.helpers.command import run
 
 EVEN = ("tp=2", "pp=4", "micro_batch=1")

@@ -27,7 +27,6 @@ from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.graph import machine_graph
-from meshwright.topology.group_hops import mesh_groups, rings
 from meshwright.topology.groups import (
     DP_REPLICATE,
     DP_SHARD,
@@ -37,7 +36,7 @@ from meshwright.topology.groups import (
     price_groups,
 )
 from meshwright.topology.level_fabric import LevelFabric
-from meshwright.topology.routed_fabric import RoutedFabric
+from meshwright.topology.routed_fabric import RoutedFabric, mesh_groups, rings
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.graphs import fabric_of_graph, tree_graph
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.exchange import EVEN, TokenExchange, parts_with_experts
+from meshwright.topology.fabric import EVEN, TokenExchange, parts_with_experts
 from meshwright.topology.fabric_builder import build_fabric
 from tests.helpers.every_mesh import every_mesh
 

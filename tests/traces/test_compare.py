@@ -17,8 +17,7 @@ import meshwright as mw
 from meshwright.api.compare_traces import compare_traces
 from meshwright.api.timeline import timeline
 from meshwright.report.trace_events import trace_text
-from meshwright.traces.intervals import clipped, length, lengths_in_turn, merged
-from meshwright.traces.kinds import kind_of
+from meshwright.traces.work import clipped, kind_of, length, lengths_in_turn, merged
 from tests.helpers.command import run
 from tests.helpers.kineto import DATA, GPU_PLAN, SLOWER, as_kineto
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from meshwright.api.written_form import Schema, as_written, named, ref
 from meshwright.cost.profile import Profile
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome

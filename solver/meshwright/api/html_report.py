@@ -29,7 +29,7 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.simulation import Simulation
-from meshwright.simulation.drawn_step import drawn_step
+from meshwright.simulation.simulate import drawn_step
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 

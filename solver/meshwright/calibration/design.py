@@ -18,9 +18,15 @@ from statistics import NormalDist
 
 import numpy as np
 
-from meshwright.calibration.hypotheses import LEAST_GIB, LEAST_RATIO, departures
-from meshwright.calibration.responses import Alternative, Response, alternatives
-from meshwright.calibration.step_times import NOISE, prior_covariance
+from meshwright.calibration.beliefs import NOISE, prior_covariance
+from meshwright.calibration.responses import (
+    LEAST_GIB,
+    LEAST_RATIO,
+    Alternative,
+    Response,
+    alternatives,
+    departures,
+)
 from meshwright.evidence.memory_spread import BIAS_SD
 from meshwright.plans.columns import Floats
 from meshwright.spec.memory_spread import normal_cdf

@@ -58,7 +58,7 @@ def calibrate(
     """Find switches and efficiencies of your cluster in a few runs."""
     check_writable(output)
     if template:
-        from meshwright.calibration.template import TEMPLATE
+        from meshwright.calibration.probe_report import TEMPLATE
 
         write(TEMPLATE, output)
         return
@@ -67,10 +67,10 @@ def calibrate(
     import yaml
 
     from meshwright.calibration.calibrate import calibrate as calibrated
-    from meshwright.calibration.tables import calibration_sections, doubts
+    from meshwright.calibration.calibrate import calibration_sections, doubts
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
-    from meshwright.evidence.read_runs import read_runs
+    from meshwright.evidence.runs import read_runs
 
     read = read_runs(runs)
     if not any(run.measured.says_something for run in read):

@@ -40,10 +40,13 @@ def evidence(
     check_plot(plot)
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
-    from meshwright.evidence.plot import save_plot
-    from meshwright.evidence.read_runs import read_runs
+    from meshwright.evidence.runs import read_runs
     from meshwright.evidence.score import judge
-    from meshwright.evidence.tables import evidence_data, evidence_sections
+    from meshwright.evidence.scoreboard import (
+        evidence_data,
+        evidence_sections,
+        save_plot,
+    )
 
     with Progress() as progress:
         progress.say("pricing runs")

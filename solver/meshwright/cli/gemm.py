@@ -90,8 +90,7 @@ def gemm(
     chosen_gpu = _gpu(gpu, dtype) if gpu is not None else None
     budget = _budget(vram, usable, headroom, chosen_gpu)
 
-    from meshwright.economics.gemm import answer
-    from meshwright.economics.gemm_memory import CONTEXT, Matmul
+    from meshwright.economics.gemm import CONTEXT, Matmul, answer
     from meshwright.report.gemm import gemm_sections
 
     context = CONTEXT if usable is None else 0

@@ -214,7 +214,7 @@ def _model(kind: str, path: Path) -> Made:
 
 
 def _fitted(kind: str, paths: list[Path], onto: str, options: Options) -> Made:
-    from meshwright.evidence.fitted_logs import fit_files
+    from meshwright.evidence.fitted_topology import fit_files
 
     data, topology = _read_topology("--onto", onto)
     fields, notes, tables = fit_files(

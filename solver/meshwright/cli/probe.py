@@ -37,8 +37,7 @@ def probe(
     from meshwright.api.load import load
     from meshwright.api.options import read_profile
     from meshwright.calibration.probe import probes
-    from meshwright.calibration.probe_files import probe_files
-    from meshwright.calibration.probe_tables import probe_sections
+    from meshwright.calibration.probe_report import probe_files, probe_sections
     from meshwright.cli.progress import Progress
     from meshwright.spec.spec import Spec
 

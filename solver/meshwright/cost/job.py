@@ -14,8 +14,7 @@ from meshwright.plans.columns import Ints
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Spec
-from meshwright.topology.exchange import EVEN, Exchange, Exchanges, TokenExchange
-from meshwright.topology.fabric import Fabric
+from meshwright.topology.fabric import EVEN, Exchange, Exchanges, Fabric, TokenExchange
 from meshwright.topology.fabric_builder import build_fabric
 
 

@@ -1,10 +1,15 @@
-"""The cost of one kind of group on a host, by the order of the host's GPUs."""
+"""The cost of one kind of group by the order of a host's GPUs, and cheap orders.
+
+Orders come from here without a solver: by swaps from a given one (`local_optimum`), or
+as a list of all that symmetries tell apart, where those are few (`enumerate_orders`).
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -162,3 +167,84 @@ def _best_worst_gpu(amounts: Ints, receivers: int) -> int:
     """Return what the worst-off GPU pays at best to reach, and hear from, so many."""
     sent, heard = np.sort(amounts, axis=1), np.sort(amounts, axis=0)
     return int(max(sent[:, receivers - 1].max(), heard[receivers - 1].max()))
+
+
+Floats = NDArray[np.float64]
+
+MEAN_WEIGHT = 1e-3
+"""Weight of the mean link load beside the fullest link's, which decides ties."""
+
+
+def local_optimum(groups: Sequence[GroupCost], start: GpuOrder) -> GpuOrder:
+    """Return the order reached from `start` by always taking the best swap."""
+    swaps = np.array(list(itertools.combinations(range(len(start)), 2)))
+    order, lowest = np.array(start), np.inf
+    while True:
+        rows = np.arange(len(swaps))[:, None]
+        swapped = np.tile(order, (len(swaps), 1))
+        swapped[rows, swaps] = swapped[rows, swaps[:, ::-1]]
+        candidates = np.concatenate([order[None], swapped])
+        scores = _scores(groups, candidates)
+        best = int(scores.argmin())
+        if scores[best] >= lowest:
+            return tuple(order.tolist())
+        order, lowest = candidates[best], scores[best]
+
+
+def _scores(groups: Sequence[GroupCost], orders: Ints) -> Floats:
+    """Return the cost of orders: each cost as a share of the range left to it."""
+    total = np.zeros(len(orders))
+    for group in groups:
+        loads, longest = group.link_loads(orders)
+        span = np.subtract(group.most, group.least) + 1
+        fullest = loads.max(axis=1) + MEAN_WEIGHT * loads.mean(axis=1)
+        total += fullest / span[0]
+        total += longest / span[1]
+    return total
+
+
+@lru_cache(maxsize=64)
+def enumerate_orders(
+    gpus: int,
+    rank_order: tuple[tuple[int, int], ...],
+    first_gpu_ranks: tuple[int, ...],
+    most: int,
+) -> Ints | None:
+    """Return the GPU of each rank in every order, (orders, ranks); None above `most`.
+
+    In each pair of `rank_order` the first GPU has the lower rank; GPU 0 has one of
+    `first_gpu_ranks`.
+    """
+    lower_ranked = {gpu: {a for a, b in rank_order if b == gpu} for gpu in range(gpus)}
+    found: list[list[int]] = []
+    for order in _completions([], lower_ranked, set(first_gpu_ranks)):
+        if len(found) == most:
+            return None
+        found.append(order)
+    return np.array(found, dtype=np.int64)
+
+
+def _completions(
+    order: list[int], lower_ranked: dict[int, set[int]], first_gpu_ranks: set[int]
+) -> Iterator[list[int]]:
+    """Yield the full orders that begin with this one."""
+    rank, taken = len(order), set(order)
+    if rank == len(lower_ranked):
+        yield order
+        return
+    if 0 not in taken and rank > max(first_gpu_ranks):
+        return
+    for gpu, earlier in lower_ranked.items():
+        if gpu not in taken and earlier <= taken and (gpu or rank in first_gpu_ranks):
+            yield from _completions([*order, gpu], lower_ranked, first_gpu_ranks)
+
+
+def pareto_front(costs: Ints) -> list[int]:
+    """Return the rows of `costs` that no other row dominates, the first of equals."""
+    distinct, rows = np.unique(costs, axis=0, return_index=True)
+    kept: list[int] = []
+    for index in np.lexsort((rows, distinct.sum(axis=1))):
+        dominates = (distinct[kept] <= distinct[index]).all(axis=1)
+        if not dominates.any():
+            kept.append(int(index))
+    return [int(row) for row in rows[kept]]

@@ -1,18 +1,20 @@
-"""Bytes and time of compressed gradients under data parallelism.
+"""Time and money that compressed gradients save under data parallelism.
 
 A compression scheme changes the bytes on the links and adds passes over the gradients.
-What it costs in model quality is not modelled.
+Its effect on model quality is not modelled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.economics.ledger import ledger
+from meshwright.economics.planned_run import PlannedRun
 from meshwright.results.ledger import LedgerEntry
-from meshwright.results.training_run import Scheme
+from meshwright.results.training_run import Compression, Scheme
 
 SCHEMES: tuple[Scheme, ...] = ("fp16", "1-bit", "top-k", "powersgd")
 
@@ -46,6 +48,63 @@ class GradientShape(NamedTuple):
     """ZeRO stage; at 0 the ring goes round twice, to add up and to hand out."""
 
 
+class GradientTraffic(NamedTuple):
+    """Seconds per step that gradients are on the links, and the exposed part."""
+
+    traffic_s: float
+    exposed_s: float
+
+
+def compression_savings(run: PlannedRun, hours: float | None) -> Iterator[Compression]:
+    """Yield what each scheme saves, by the stage whose gradients are most exposed.
+
+    `hours` is the length of the run, None if it is not known.
+    """
+    by_stage = [
+        gradient_entries(stage.entries) for stage in ledger(run.job, run.plan).stages
+    ]
+    entries = max(
+        by_stage, key=lambda sums: math.fsum(entry.exposed_s for entry in sums)
+    )
+    if entries:
+        for scheme in SCHEMES:
+            yield _savings(run, scheme, entries, hours)
+
+
+def _savings(
+    run: PlannedRun, scheme: Scheme, entries: list[LedgerEntry], hours: float | None
+) -> Compression:
+    shape, efficiency = _gradient_shape(run), run.job.efficiency
+    now_s = math.fsum(entry.seconds for entry in entries)
+    exposed_now_s = math.fsum(entry.exposed_s for entry in entries)
+    after = compressed_traffic(scheme, entries, shape, efficiency)
+    bytes_per_s = run.job.spec.cluster.topology.gpu.memory_gb_s * 1e9
+    rate = bytes_per_s * efficiency.memory
+    encode_s = ENCODE_BYTES[scheme] * gradients_per_gpu(entries, shape) / rate
+    saved_s = exposed_now_s - after.exposed_s - encode_s
+    saved_hours = hours * saved_s / run.priced.step_s if hours else None
+    return Compression(
+        scheme=scheme,
+        share=after.traffic_s / now_s,
+        traffic_s=after.traffic_s,
+        exposed_s=after.exposed_s,
+        encode_s=encode_s,
+        step_s=run.priced.step_s - saved_s,
+        saved_days=saved_hours / 24 if saved_hours is not None else None,
+        saved_usd=run.usd(saved_hours),
+    )
+
+
+def _gradient_shape(run: PlannedRun) -> GradientShape:
+    return GradientShape(
+        reduced_bytes=run.state.reduced,
+        width=run.model.d_model,
+        density=run.asked.topk_density,
+        rank=run.asked.powersgd_rank,
+        zero=run.plan.zero,
+    )
+
+
 def gradient_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     """Return the entries of a ledger that send gradients of weights."""
     parts = ("dp", "zero")
@@ -70,13 +129,6 @@ def bytes_share(scheme: Scheme, entry: LedgerEntry, shape: GradientShape) -> flo
         "top-k": gathered / 2 if is_both_ways else gathered,
     }[scheme]
     return min(per_gradient / shape.reduced_bytes, 1.0)
-
-
-class GradientTraffic(NamedTuple):
-    """Seconds per step that gradients are on the links, and the exposed part."""
-
-    traffic_s: float
-    exposed_s: float
 
 
 def compressed_traffic(

@@ -1,17 +1,15 @@
-"""How much of a training run is lost to failures and checkpoints."""
+"""Time that a training run loses to failures and checkpoints.
+
+Young 1974, 'A first order approximation to the optimum checkpoint interval'; Daly
+2006, 'A higher order estimate of the optimum checkpoint interval for restart dumps'.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from meshwright.cost.whole_job import checkpoint_size
-from meshwright.economics.checkpoint_interval import (
-    LITTLE,
-    SHORT_S,
-    daly_s,
-    goodput,
-    young_s,
-)
 from meshwright.economics.planned_run import PlannedRun
 from meshwright.results.training_run import Failures
 from meshwright.spec.run import Checkpoint
@@ -40,6 +38,15 @@ def failures(run: PlannedRun) -> Failures | None:
     if run.asked.checkpoint is None:
         return Failures(mtbf_hours=mtbf_hours)
     return _with_checkpoints(run, run.asked.checkpoint, mtbf_hours)
+
+
+def over_days(failures: Failures, days: Days | None) -> Failures:
+    """Return the failures with their number and the days lost over a whole run."""
+    if days is None:
+        return failures
+    expected = days.real * 24 / failures.mtbf_hours
+    lost = days.real - days.ideal if failures.goodput is not None else None
+    return failures.model_copy(update={"expected": expected, "lost_days": lost})
 
 
 def _with_checkpoints(
@@ -96,10 +103,39 @@ def _copy_to_host_s(run: PlannedRun, size: float) -> float:
     return size / run.plan.world_size / (gb_s * 1e9)
 
 
-def over_days(failures: Failures, days: Days | None) -> Failures:
-    """Return the failures with their number and the days lost over a whole run."""
-    if days is None:
-        return failures
-    expected = days.real * 24 / failures.mtbf_hours
-    lost = days.real - days.ideal if failures.goodput is not None else None
-    return failures.model_copy(update={"expected": expected, "lost_days": lost})
+SHORT_S = 300.0
+"""Below this interval a report says whether failures really ask for it."""
+
+LITTLE = 0.01
+"""Share of the time that an interval may lose before it is worth shortening."""
+
+MOST_EXPONENT = 700.0
+"""Largest exponent of e whose power is still a float."""
+
+
+def young_s(stall_s: float, mtbf_s: float) -> float:
+    """Return the seconds of work between checkpoints: Young 1974, equation 1."""
+    return math.sqrt(2 * stall_s * mtbf_s)
+
+
+def daly_s(stall_s: float, mtbf_s: float) -> float:
+    """Return the seconds of work between checkpoints: Daly 2006, equation 37."""
+    if stall_s >= 2 * mtbf_s:
+        return mtbf_s
+    share = stall_s / (2 * mtbf_s)
+    return young_s(stall_s, mtbf_s) * (1 + math.sqrt(share) / 3 + share / 9) - stall_s
+
+
+def goodput(
+    interval_s: float, stall_s: float, restart_s: float, mtbf_s: float
+) -> float:
+    """Return the useful share of the time where failures come at random.
+
+    An interval of work and its checkpoint take M e^(R/M) (e^((tau + delta)/M) - 1)
+    (Daly 2006, equation 20).
+    """
+    exponent = (interval_s + stall_s + restart_s) / mtbf_s
+    if exponent > MOST_EXPONENT:
+        return 0.0
+    tries_s = math.exp(restart_s / mtbf_s) * math.expm1((interval_s + stall_s) / mtbf_s)
+    return interval_s / (mtbf_s * tries_s)

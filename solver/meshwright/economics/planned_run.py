@@ -1,4 +1,4 @@
-"""A training run on a plan: tokens, rates, FLOPs, state and prices."""
+"""A training run on a plan: tokens, rates, FLOPs, state, prices and objectives."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from meshwright.cost.job import Job
 from meshwright.cost.state import state_bytes
 from meshwright.cost.whole_job import job_flops
 from meshwright.cost.whole_model import active_params, recomputed_flops, total_params
+from meshwright.errors import SpecError
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
-from meshwright.spec.prices import usd_per_hour
+from meshwright.spec.objective import Level
+from meshwright.spec.prices import usd_per_hour, watts
 from meshwright.spec.run import TrainingRun
+from meshwright.spec.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,30 @@ class PlannedRun:
         layers = sum(stage.recompute_layers for stage in self.plan.stages)
         sizes = training.seq_len, training.global_batch
         return layers * recomputed_flops(self.model, *sizes)
+
+
+def level_value(level: Level, spec: Spec, cluster: Cluster, step_s: float) -> float:
+    """Return what a level minimises, up to a factor that no choice changes.
+
+    Every value but the number of GPUs is proportional to the time of a sequence: on one
+    cluster and batch the fastest plan is the cheapest. Batches are compared by that
+    time too, since a step of fewer sequences is no faster way to train.
+
+    Raises:
+        SpecError: a price or a power limit is not known.
+    """
+    if level.metric == "gpus":
+        return float(cluster.gpus)
+    sequence_s = step_s / spec.training.global_batch
+    if level.metric == "usd_per_mtoken":
+        price = usd_per_hour(cluster, spec.run.gpu_hour_price)
+        return sequence_s * _known(price, "run.gpu_hour_price or hour_usd of the GPU")
+    if level.metric == "kwh_per_mtoken":
+        return sequence_s * _known(watts(cluster), "tdp_w of the GPU")
+    return sequence_s
+
+
+def _known(amount: float | None, missing: str) -> float:
+    if amount is None:
+        raise SpecError(f"objective: {missing} is not known")
+    return amount

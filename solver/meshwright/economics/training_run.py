@@ -1,24 +1,23 @@
-"""The report on the training run of a spec, on one plan."""
+"""The report on a spec's training run on one plan, with stragglers and Chinchilla."""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 from meshwright.cost.job import Job
 from meshwright.cost.whole_job import state_size
-from meshwright.economics.compression_savings import compression_savings
-from meshwright.economics.compute_budget import (
-    DAY_S,
-    affordable_tokens,
-    chinchilla,
-    six_nd,
-)
+from meshwright.economics.compression import compression_savings
 from meshwright.economics.failures import Days, failures, over_days
 from meshwright.economics.planned_run import PlannedRun
-from meshwright.economics.stragglers import straggler_price
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.training_run import Chinchilla, DeadlineCheck, RunReport
+from meshwright.results.training_run import (
+    Chinchilla,
+    DeadlineCheck,
+    RunReport,
+    StragglerPrice,
+)
 from meshwright.spec.prices import per_mtoken, watts
 from meshwright.spec.units import GIB
 
@@ -134,3 +133,59 @@ def _compute_optimal(run: PlannedRun, tokens: float | None) -> Chinchilla | None
     if flops is None and tokens:
         flops = six_nd(run.active_params, tokens)
     return chinchilla(run.active_params, flops) if flops else None
+
+
+def straggler_price(run: PlannedRun, hours: float | None) -> StragglerPrice:
+    """Return what slow GPUs cost, since every step waits for the slowest.
+
+    Of n GPUs whose compute times are normally distributed, the slowest is expected at
+    the quantile (n - 0.375) / (n + 0.25) (Blom 1958, equation 6.10.3). `hours` is the
+    length of the run, None if it is not known.
+    """
+    asked, gpus = run.asked.straggler, run.plan.world_size
+    one_slow_s = asked.slowdown * run.compute_s
+    slowest = NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25)) if gpus > 1 else 0.0
+    more_hours = hours * one_slow_s / run.priced.step_s if hours else None
+    return StragglerPrice(
+        slowdown=asked.slowdown,
+        one_slow_s=one_slow_s,
+        one_slow_usd=run.usd(more_hours),
+        jitter=asked.jitter,
+        jitter_s=asked.jitter * slowest * run.compute_s,
+    )
+
+
+DAY_S = 86_400.0
+
+FLOPS_PER_PARAM_AND_TOKEN = 6
+"""Two forward, four backward (Kaplan et al. 2020, section 2.1)."""
+
+TOKENS_PER_PARAM = 20
+"""Hoffmann et al. 2022 (Chinchilla), table 3: 20 to 21 for 10B to 175B parameters."""
+
+
+def six_nd(params: float, tokens: float) -> float:
+    """Return the model FLOPs of a run by C = 6 N D."""
+    return FLOPS_PER_PARAM_AND_TOKEN * params * tokens
+
+
+def affordable_tokens(params: float, flops: float) -> float:
+    """Return the number of tokens on which a budget of FLOPs trains a model."""
+    return flops / (FLOPS_PER_PARAM_AND_TOKEN * params)
+
+
+def chinchilla(params: float, flops: float) -> Chinchilla:
+    """Return the compute-optimal model of a budget, and how far a model is from it.
+
+    C = 6 N D with D = 20 N gives N = sqrt(C / 120).
+    """
+    best_params = math.sqrt(flops / (FLOPS_PER_PARAM_AND_TOKEN * TOKENS_PER_PARAM))
+    best_tokens = TOKENS_PER_PARAM * best_params
+    tokens = affordable_tokens(params, flops)
+    return Chinchilla(
+        budget_flops=flops,
+        params=best_params,
+        tokens=best_tokens,
+        overtrained=tokens / best_tokens,
+        tokens_per_param=tokens / params,
+    )

@@ -1,4 +1,7 @@
-"""The candidate plans of a run: those that its publication leaves possible."""
+"""Plans that a run may have used: those that its publication leaves possible.
+
+The layout has the plan fields that the publication settles (`layout_of`).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from meshwright.evidence.assumptions import Assumptions, Unpriced
-from meshwright.evidence.layout import Layout, layout_of
-from meshwright.evidence.published_terms import Recompute, modules_of, recompute_of
-from meshwright.evidence.run import Run
+from meshwright.evidence.published_terms import (
+    Assumptions,
+    Recompute,
+    Unpriced,
+    modules_of,
+    recompute_of,
+    schedule_of,
+)
+from meshwright.evidence.runs import Run
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.divisors import divisors
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
-
-_GROUP = re.compile(r"shard group (\d{1,9})")
 
 
 @dataclass(frozen=True)
@@ -151,3 +158,177 @@ def _mesh(
         if wanted > 1:
             raise Unpriced(f"config: {axis} {degrees[axis]} does not map onto nodes")
     return {axis: tuple(factors) for axis, factors in mesh.items()}
+
+
+def layers_of(run: Run, spec: Spec, vpp: int, assumed: Assumptions) -> tuple[int, ...]:
+    """Return the layers of each stage, and note uneven ones as assumed.
+
+    Raises:
+        Unpriced: the stages outnumber the layers, or are not those of the model.
+    """
+    published, total = run.config.layers_per_stage, run.model.n_layers or 0
+    pp = run.config.pp or 1
+    if published is not None:
+        if (len(published), sum(published)) != (pp, total):
+            what = f"{sum(published)} layers in {len(published)} stages"
+            raise Unpriced(f"config.layers_per_stage: {what}, not {total} in {pp}")
+        return published
+    each, over = divmod(total, pp * vpp)
+    if not over:
+        return (each * vpp,) * pp
+    counts_ends = framework_of(spec).counts_ends_as_layers
+    ends = _with_ends(total, pp, vpp) if counts_ends else ()
+    layers = ends or _filled(total, pp, vpp) or _even(total, pp)
+    if vpp > 1 and sum(layers) != total:
+        raise Unpriced(f"config.vp: {total} layers in {pp} x {vpp} chunks")
+    if min(layers) < 1:
+        raise Unpriced(f"config.pp: {pp} stages for {total} layers")
+    return assumed.value("config.layers_per_stage", layers)
+
+
+def _with_ends(total: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """Return stages in which embedding and head count as one layer each; else none.
+
+    As in Megatron-LM's account_for_embedding_in_pipeline_split, GLM-130B and Llama 3
+    405B (Dubey et al. 2024, section 3.3.2). DeepSpeed's pipeline counts transformer
+    layers alone (partition_method 'type:transformer').
+    """
+    each, over = divmod(total + 2, pp * vpp)
+    if over or pp == 1 or each * vpp < 2:
+        return ()
+    middle = each * vpp
+    return (middle - 1, *[middle] * (pp - 2), middle - 1)
+
+
+def _filled(total: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """Return interleaved stages of equal chunks, only the last of which is shorter.
+
+    Megatron-Bridge splits the 61 layers of DeepSeek-V3 like this.
+    """
+    each = -(-total // (pp * vpp))
+    last = total - each * (pp * vpp - 1)
+    if vpp == 1 or last < 1:
+        return ()
+    return (*[each * vpp] * (pp - 1), each * (vpp - 1) + last)
+
+
+def _even(total: int, pp: int) -> tuple[int, ...]:
+    """Return stages that are as even as possible, the first ones with a layer more."""
+    least, over = divmod(total, pp)
+    return tuple(least + (stage < over) for stage in range(pp))
+
+
+DISTRIBUTED_OPTIMIZER_YEAR = "2023"
+"""The year from which runs are assumed to use it where nothing is published."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The plan fields that all candidate plans of a run share."""
+
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    ep: int
+    vpp: int
+    zero: int
+    schedule: str
+    sequence_parallel: bool
+    stages: tuple[int, ...]
+
+
+def data_parallel(run: Run) -> int:
+    """Return the data-parallel degree, without context parallelism.
+
+    Raises:
+        Unpriced: the product of the degrees is not the number of GPUs.
+    """
+    config, gpus = run.config, run.hardware.n_gpus
+    dp = config.dp or 1
+    used = (config.tp or 1) * (config.cp or 1) * (config.pp or 1) * dp
+    if used != gpus:
+        raise Unpriced(f"config: tp x cp x pp x dp is {used}, not {gpus} GPUs")
+    return dp
+
+
+def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
+    """Return the published fields of the plan of a run, and usual values for others.
+
+    Raises:
+        Unpriced: the layout is incomplete or contradicts itself.
+    """
+    config, dp = run.config, data_parallel(run)
+    tp, cp, pp = config.tp or 1, config.cp or 1, config.pp or 1
+    schedule, published = schedule_of(config)
+    vpp = published or _usual_chunks(run, spec, assumed)
+    return Layout(
+        tp,
+        cp,
+        pp,
+        dp,
+        _expert_parallel(run, spec, assumed),
+        vpp,
+        _zero(run, dp * cp, assumed),
+        schedule,
+        tp > 1 and _sequence_parallel(run, spec, assumed),
+        layers_of(run, spec, vpp, assumed),
+    )
+
+
+def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:
+    """Return the assumed chunks per stage where none are published, mostly one.
+
+    A source that calls the schedule interleaved has at least two. One that leaves out
+    the micro-batch has left out the chunks too: chunks of tuned layouts of Megatron are
+    one layer.
+    """
+    config = run.config
+    layers, over = divmod(spec.model.n_layers, config.pp or 1)
+    is_named = "interleaved" in f"{config.framework} {config.schedule}"
+    is_silent = framework_of(spec).has_tuned_chunks and config.micro_batch is None
+    if config.pp == 1 or over or layers == 1 or not (is_named or is_silent):
+        return 1
+    chunks = divisors(layers)[1] if is_named else layers
+    return assumed.value("config.vp", chunks)
+
+
+def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
+    zero = run.config.zero_stage
+    if zero is None and run.config.fsdp is not None:
+        return assumed.value("config.zero_stage", 3)
+    if zero is None and ranks > 1:
+        has_optimizer = run.era >= DISTRIBUTED_OPTIMIZER_YEAR
+        zero = assumed.value("config.zero_stage", int(has_optimizer))
+    return zero or 0 if ranks > 1 else 0
+
+
+def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> int:
+    """Return the expert-parallel degree, of whole experts.
+
+    NeMo also splits each expert over the tensor-parallel GPUs, which is priced as a
+    larger expert-parallel degree. Recipes of Megatron-Bridge do not, nor do layouts for
+    which that would take more experts or GPUs than there are.
+    """
+    config, moe = run.config, spec.model.moe
+    if moe is None:
+        return 1
+    ep, tp, room = config.ep or 1, config.tp or 1, spec.cluster.gpus // (config.pp or 1)
+    fits_with_tp = moe.n_experts % (ep * tp) == room % (ep * tp) == 0
+    if tp > 1 and fits_with_tp and "nemo" in config.framework.lower():
+        ep = assumed.value("config.ep (folded with tp)", ep * tp)
+    if moe.n_experts % ep or room % ep:
+        what = f"{moe.n_experts} experts over {room} GPUs"
+        raise Unpriced(f"config.ep: {ep} does not divide {what}")
+    return ep
+
+
+def _sequence_parallel(run: Run, spec: Spec, assumed: Assumptions) -> bool:
+    if run.config.sp is not None:
+        return run.config.sp
+    since = framework_of(spec).sequence_parallel_since
+    is_usual = since is not None and run.era >= since
+    return assumed.value("config.sp", is_usual)
+
+
+_GROUP = re.compile(r"shard group (\d{1,9})")

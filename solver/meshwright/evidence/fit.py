@@ -1,32 +1,187 @@
-"""Fits efficiencies to measured runs: least squares on the logarithm of step time.
+"""Fits efficiencies to measured runs: robust least squares on the log of step time.
 
-Log factors are pulled to none, so that three runs already help and do no harm. The
-weight of a source is the square root of its number of runs, the loss grows linearly
-from `gauss_newton.OUTLIER` on, and each source has a factor of its own on all its
-times, which no prediction uses: neither a large source nor an outlier decides alone.
+Log factors are pulled towards zero, so that three runs already help and do no harm. The
+weight of a source is the square root of its number of runs. The loss grows linearly
+from `OUTLIER` on. Each source has one more factor on all its times, which predictions
+leave out. So neither a large source nor an outlier decides alone.
+
+`calibrate` makes a profile of a fit, with its errors on runs that the fit has not seen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.profile import Profile, RunClass
-from meshwright.evidence.gauss_newton import minimum
-from meshwright.evidence.tangents import NAMES, Tangents, times_exp
-from meshwright.evidence.timed_runs import TimedRuns
-from meshwright.evidence.unknowns import (
+from meshwright.cost.profile import LeftOut, Measured, Profile, RunClass
+from meshwright.evidence.price import Priced
+from meshwright.evidence.score import rankings
+from meshwright.evidence.timed_runs import (
+    NAMES,
     SITE,
     SOURCE,
     USER,
     USERS,
+    Tangents,
+    TimedRuns,
     Unknowns,
+    times_exp,
     unknowns,
 )
 from meshwright.plans.columns import Bools, Floats
+
+LEAST_ROWS_TO_VALIDATE = 9
+
+LEAST_FACTOR = 1e-4
+"""Logarithm below which a factor counts as one and is not written."""
+
+
+def calibrate(
+    priced: list[Priced],
+    base: Profile | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+    workers: int = 1,
+) -> Profile:
+    """Return the profile that fits the runs.
+
+    Runs without a consistent time are left out, as are those of code bases without a
+    profile. Factors start from those of `base` and are pulled to them. Validation fits
+    again for every source, or third of the runs, that is left out, on `workers`
+    processes.
+    """
+    base = base or Profile()
+    sound = [p for p in priced if p.run.step_s and not p.run.is_contradictory]
+    cases = TimedRuns([p for p in sound if p.has_profile])
+    if not len(cases):
+        return base
+    on_progress(f"fitting {len(cases)} runs")
+    fit = Fit(cases, base)
+    unseen, parts = np.full(len(cases), np.nan), ""
+    if len(cases) >= LEAST_ROWS_TO_VALIDATE:
+        on_progress("fitting without each source in turn")
+        unseen, parts = left_out_errors(fit, workers)
+    return profile_of(fit, unseen, parts)
+
+
+def profile_of(fit: Fit, unseen: Floats, parts: str) -> Profile:
+    """Return a fit as a profile; `unseen` are errors of runs left out."""
+    factors, before = fit.factors(), fit.before()
+    after = factors.errors(fit.cases)
+    measured = (
+        _measured(run_class, fit, (before, after, unseen), parts)
+        for run_class in fit.classes
+    )
+    found: dict[str, object] = {
+        "measured": tuple(measured),
+        "left_out": _summary(unseen, parts),
+    }
+    if parts:
+        found["ranking"] = tuple(rankings(fit.cases.runs, unseen))
+    return with_factors(fit.base, factors).model_copy(update=found)
+
+
+def with_factors(base: Profile, factors: Factors) -> Profile:
+    """Return a profile whose efficiencies are multiplied by fitted factors.
+
+    It says nothing of the runs that were fitted.
+    """
+    user_time = _rounded(base.user_time * np.exp(factors.user_log))
+    return Profile(
+        gpus=_times(base.gpus, factors, "gpus"),
+        kernels=_times(base.kernels, factors, "kernels"),
+        frameworks=_times(base.frameworks, factors, "frameworks"),
+        user_time=user_time,
+        switches=base.switches,
+    )
+
+
+def _times(
+    before: dict[str, dict[str, float]], factors: Factors, part: str
+) -> dict[str, dict[str, float]]:
+    """Return factors times fitted ones, without those that are one."""
+    result = dict(before)
+    for name, logs in factors.unknowns.factors(part, factors.values).items():
+        moved = {p: value for p, value in logs.items() if abs(value) > LEAST_FACTOR}
+        start = before.get(name, {})
+        times = {p: _rounded(start.get(p, 1) * np.exp(log)) for p, log in moved.items()}
+        result[name] = {**start, **times}
+    return result
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def left_out_errors(fit: Fit, workers: int) -> tuple[Floats, str]:
+    """Return the error of every run under a fit without it, and what was left out."""
+    from joblib import Parallel, delayed
+
+    errors = np.empty(len(fit.cases))
+    sources = np.unique(fit.sources)
+    by_source = len(sources) >= LEAST_SOURCES
+    folds = [fit.sources == source for source in sources]
+    if not by_source:
+        folds = list(_thirds(fit.cases))
+    each = (delayed(errors_without)(fit, out) for out in folds)
+    for out, fold_errors in zip(folds, Parallel(n_jobs=workers)(each), strict=True):
+        errors[out] = fold_errors
+    return errors, "a source" if by_source else "a third"
+
+
+def errors_without(fit: Fit, out: Bools) -> Floats:
+    """Return the errors of some runs under a fit to all others."""
+    return fit.factors_without(out).errors(fit.cases.take(np.flatnonzero(out)))
+
+
+def _thirds(cases: TimedRuns) -> Iterator[Bools]:
+    order = np.argsort([one.run.id for one in cases.runs], kind="stable")
+    for third in range(3):
+        yield np.isin(np.arange(len(cases)), order[third::3])
+
+
+def _measured(
+    run_class: RunClass, fit: Fit, errors: tuple[Floats, Floats, Floats], parts: str
+) -> Measured:
+    """Return how well the runs of a class are fitted.
+
+    `errors` are those of all runs before, after, and under fits without them.
+    """
+    own = fit.cases.rows_of(run_class)
+    before, after, unseen = (some[own] for some in errors)
+    sources = Counter(fit.sources[own].tolist())
+    return Measured(
+        gpu=run_class.gpu,
+        kernels=run_class.kernels,
+        framework=run_class.framework,
+        rows=len(own),
+        sources=dict(sorted(sources.items())),
+        mape_before=_mape(before),
+        mape_fitted=_mape(after),
+        left_out=_summary(unseen, parts),
+        unidentified=fit.unidentified(run_class),
+    )
+
+
+def _summary(errors: Floats, parts: str) -> LeftOut | None:
+    if not parts:
+        return None
+    size = np.abs(errors)
+    return LeftOut(
+        rows=len(errors),
+        mape=_mape(errors),
+        median=float(np.median(size)),
+        p90=float(np.quantile(size, 0.9)),
+        parts=parts,
+    )
+
+
+def _mape(errors: Floats) -> float:
+    return float(np.mean(np.abs(np.expm1(errors))))
+
 
 NOISE = 0.1
 """Standard deviation of the log time of a run, where its source is known."""
@@ -218,3 +373,57 @@ class Fit:
             )
         ]
         return np.where(kept, weights, 0.0) / NOISE
+
+
+OUTLIER = 0.25
+"""Error, as a logarithm, from which on errors count linearly."""
+
+MOST_STEPS = 12
+LONGEST_STEP = 1.0
+"""Most that any unknown moves in one step."""
+
+TOLERANCE = 3e-3
+"""Change of every error below which the search ends."""
+
+MOST_REWEIGHTINGS = 4
+
+Errors = Callable[[Floats], tuple[Floats, Floats]]
+"""Returns errors of runs at some unknowns, and their slopes, (runs, unknowns)."""
+
+
+def minimum(errors: Errors, weights: Floats, pulls: Floats, start: Floats) -> Floats:
+    """Return the unknowns with the least loss.
+
+    The loss of a run is soft in its error and has the weight of the run squared; that
+    of an unknown is the square of its pull times the unknown.
+    """
+    here = start
+    for _ in range(MOST_STEPS):
+        found, slopes = errors(here)
+        there = _on_tangent(found, slopes, weights, pulls, here)
+        step = there - here
+        here = here + step * min(1.0, LONGEST_STEP / (np.abs(step).max() + 1e-12))
+        if np.abs(slopes @ step).max(initial=0.0) < TOLERANCE:
+            break
+    return here
+
+
+def _on_tangent(
+    errors: Floats, slopes: Floats, weights: Floats, pulls: Floats, here: Floats
+) -> Floats:
+    """Return the best unknowns where errors follow their tangent, by reweighting.
+
+    The weight of a soft square falls as the error grows (Huber's M-estimate with
+    the loss 2 (sqrt(1 + z) - 1)).
+    """
+    there = here
+    for _ in range(MOST_REWEIGHTINGS):
+        now = errors + slopes @ (there - here)
+        soft = weights**2 / np.sqrt(1 + (now / OUTLIER) ** 2)
+        curvature = slopes.T @ (soft[:, None] * slopes) + np.diag(pulls**2)
+        down = slopes.T @ (soft * now) + pulls**2 * there
+        step = np.linalg.solve(curvature, down)
+        there = there - step
+        if np.abs(slopes @ step).max(initial=0.0) < TOLERANCE / 10:
+            break
+    return np.asarray(there)

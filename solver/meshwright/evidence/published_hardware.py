@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshwright import catalog
-from meshwright.evidence.assumptions import Assumptions, Unpriced, checked
-from meshwright.evidence.run import RunHardware
+from meshwright.evidence.published_terms import Assumptions, Unpriced, checked
+from meshwright.evidence.runs import RunHardware
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.divisors import divisors

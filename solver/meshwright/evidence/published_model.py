@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
-from meshwright.evidence.assumptions import Assumptions, Unpriced, checked
-from meshwright.evidence.run import Run, RunModel
+from meshwright.evidence.published_terms import Assumptions, Unpriced, checked
+from meshwright.evidence.runs import Run, RunModel
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.model import Model
 

@@ -1,21 +1,64 @@
-"""Translates the terms of publications for how they trained into plan fields."""
+"""Translates what publications say of a training run into fields of spec and plan.
+
+Where a publication is silent, a usual value is assumed and noted (`Assumptions`).
+"""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from meshwright.cost.profile import RunClass, class_on
-from meshwright.evidence.assumptions import Assumptions, Unpriced
-from meshwright.evidence.run import Run, RunConfig
+from meshwright.evidence.runs import Run, RunConfig
 from meshwright.frameworks.base.registry import (
     GENERIC,
     framework,
     framework_published_as,
 )
+from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.frameworks.base.registry import framework_of as spec_framework
+from meshwright.frameworks.base.switches import SWITCHES
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Overlap
+
+T = TypeVar("T")
+Part = TypeVar("Part", bound=BaseModel)
+
+
+class Unpriced(Exception):
+    """Raised when a run cannot be priced; the message is shown with the run."""
+
+
+@dataclass
+class Assumptions:
+    """Fields that a publication leaves out, with the values assumed."""
+
+    fields: dict[str, object] = field(default_factory=dict)
+
+    def value(self, name: str, value: T) -> T:
+        """Note the value assumed for a field, and return it."""
+        self.fields[name] = value
+        return value
+
+
+def checked(schema: type[Part], field: str, data: object) -> Part:
+    """Return a validated part of a spec, the one in `field`.
+
+    Raises:
+        Unpriced: the part is invalid; names the first thing that is wrong.
+    """
+    try:
+        return schema.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(filter(None, (field, *map(str, first["loc"]))))
+        told = first["msg"].removeprefix("Value error, ")
+        raise Unpriced(f"{path}: {told}") from None
+
 
 FRAMEWORK_FIELD = "config.framework"
 """The field that is noted as assumed where no framework is like a code base."""
@@ -109,8 +152,8 @@ def refuse(run: Run) -> None:
     ]
     missing += [f"hardware.{n}" for n in _HARDWARE if not getattr(run.hardware, n)]
     missing += [f"config.{name}" for name in _LAYOUT if getattr(config, name) is None]
-    for field in missing:
-        raise Unpriced(f"{field}: not published")
+    for name in missing:
+        raise Unpriced(f"{name}: not published")
     if config.offload not in (None, "none"):
         raise Unpriced(f"config.offload: {config.offload} is not modelled")
     if config.optimizer not in (None, *_ADAM):
@@ -280,3 +323,129 @@ def recompute_of(run: Run) -> tuple[Recompute, ...]:
     if published not in RECOMPUTE:
         raise Unpriced(f"config.recompute: {published} is not modelled")
     return (RECOMPUTE[published],)
+
+
+NAMES = {
+    "triton": ("triton",),
+    "flash1": ("flash1", "flashattention-1", "flash attention 1"),
+    "flash2": ("flash2", "flashattention-2", "flash attention 2", "flash_attention_2"),
+    "flash3": ("flash3", "fa3", "flashattention-3", "flash_attention_3"),
+    "flash4": ("flash4", "fa4", "flashattention-4", "flash_attention_4"),
+    "cudnn": ("cudnn", "fused", "sdpa cudnn"),
+}
+"""Words of publications for kernels."""
+
+FLASH_2_SINCE = "2023-07-17"
+"""Date of FlashAttention-2 (Dao 2023, arXiv 2307.08691)."""
+
+
+def attention_of(run: Run, assumed: Assumptions) -> str:
+    """Return the attention of a run: plain before fused kernels were common."""
+    said = run.config.attention
+    if said is not None:
+        lower = said.lower()
+        for kernel, words in NAMES.items():
+            if any(word in lower for word in words):
+                return kernel
+        return _flash(run) if "flash" in lower else "plain"
+    code = run.config.framework.lower()
+    is_usual = run.era >= "2023" and "megatron-deepspeed" not in code
+    is_fused = "flash" in code or is_usual
+    found = _flash(run) if is_fused else "plain"
+    return assumed.value("config.attention", found)
+
+
+def _flash(run: Run) -> str:
+    """Return the fused kernel of a run's era; code bases of XLA call cuDNN's."""
+    if run.era < FLASH_2_SINCE:
+        return "flash1"
+    is_xla = any(word in run.config.framework.lower() for word in XLA)
+    return "cudnn" if is_xla else "flash"
+
+
+_WORDS = {"grad": "gradients", "param": "parameters", "tp ": "tp", "p2p": "pp"}
+_WORDS |= {"a2a": "ep", "expert": "ep"}
+"""Words of publications for traffic that hides."""
+
+_TUNED = ("nemo", "bridge", "megatron-core", "primus")
+"""Code bases on Megatron Core whose recipes hide gradients and weights; Megatron-LM
+itself hides nothing unless told (distributed_data_parallel_config.py)."""
+
+
+FUSED_NORM_SINCE = "2025-10"
+"""Date of PyTorch 2.9, from which RMSNorm is one kernel without a compiler."""
+
+
+def is_compiled(run: Run) -> bool:
+    """Return whether a compiler fused the kernels of a run: torch.compile or XLA."""
+    if run.config.compile is not None:
+        return run.config.compile
+    code = run.config.framework.lower()
+    return any(word in code for word in (*XLA, "torch.compile"))
+
+
+def fused_of(run: Run, framework: str) -> list[str] | None:
+    """Return what a run had fused, None if what its framework has.
+
+    LLM Foundry has flash-attention's cross-entropy beside what FSDP has.
+    """
+    if run.config.fused is not None:
+        return list(run.config.fused)
+    own = framework_named(framework)
+    usual = own.fused
+    fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
+    is_plain = own.has_plain_norm and not is_compiled(run)
+    if is_plain and run.era < FUSED_NORM_SINCE:
+        fused -= {"norm"}
+    return None if fused == usual else sorted(fused)
+
+
+GRAPHS_SINCE = "2026-08"
+"""Date from which torchtitan's runs are taken to replay CUDA graphs (0.3.0)."""
+
+
+def cuda_graphs_of(run: Run) -> bool | str | None:
+    """Return whether graphs replayed a run: not before any framework had them."""
+    if run.config.cuda_graphs is not None:
+        return run.config.cuda_graphs
+    return None if run.era >= GRAPHS_SINCE else False
+
+
+def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:
+    """Return which traffic a run hid behind compute.
+
+    Megatron-LM and DeepSpeed hide nothing unless told, but for DeepSpeed's ZeRO-3
+    (zero/config.py: `overlap_comm_valid`) and the sends of interleaved stages since
+    2023. Other code bases do as their framework.
+    """
+    words = run.config.overlap
+    if words is not None:
+        said = {kind for word, kind in _WORDS.items() if word in words.lower()}
+        return {kind: kind in said for kind in Overlap.model_fields}
+    code = run.config.framework.lower()
+    own = framework_named(framework)
+    if not own.asks_overlap:
+        return {}
+    if any(word in code for word in _TUNED):
+        on = {"gradients", "parameters", "pp"}
+    elif "zero-3" in code or run.config.zero_stage == 3:
+        on = {"gradients", "parameters"}
+    else:
+        on = {"pp"} & own.overlap if run.era >= "2023" else set()
+    text = ", ".join(sorted(on)) or "none"
+    assumed.value("config.overlap", text)
+    return {kind: kind in on for kind in Overlap.model_fields}
+
+
+_SAID_AS = {"context_exchange": "cp_comm_type"}
+"""By the field of `training`, the field of a run that says it under another name."""
+
+
+def said_by(run: Run) -> frozenset[str]:
+    """Return the names of the switches that a run says itself."""
+    said = (
+        switch.name
+        for switch in SWITCHES
+        if getattr(run.config, _SAID_AS.get(switch.field, switch.field)) is not None
+    )
+    return frozenset(said)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from meshwright.cost.profile import Profile
+from meshwright.cost.profile import Profile, Ranking
 from meshwright.evidence.price import Priced, price_runs
-from meshwright.evidence.ranking import groups_of, regret
-from meshwright.evidence.run import Run
+from meshwright.evidence.runs import Run
+from meshwright.plans.columns import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,54 @@ def score(priced: list[Priced]) -> Score:
         },
         fits=_fits([p for p in priced if p.run.measured.fits is not None]),
     )
+
+
+LEAST_GROUP = 3
+"""Least number of runs of a group that is ranked."""
+
+
+def groups_of(priced: Sequence[Priced]) -> list[Ints]:
+    """Return the runs of one source on the same model, GPUs and batch, by index.
+
+    Groups that are too small to be ranked are left out.
+    """
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, one in enumerate(priced):
+        run = one.run
+        key = (run.source_id, run.model, run.hardware, run.config.global_batch)
+        groups[str(key)].append(index)
+    return [np.array(own) for own in groups.values() if len(own) >= LEAST_GROUP]
+
+
+def regret(measured: Floats, predicted: Floats) -> float:
+    """Return the measured time of the run predicted fastest, over the fastest."""
+    return float(measured[predicted.argmin()] / measured.min())
+
+
+def rankings(priced: Sequence[Priced], errors: Floats) -> Iterator[Ranking]:
+    """Yield the regret by framework and kind of model, where runs are predicted anew.
+
+    `errors` are ln(predicted / measured) of runs that no fit had seen.
+    """
+    measured = np.array([one.run.step_s for one in priced], dtype=float)
+    found: dict[tuple[str, bool], list[Ints]] = defaultdict(list)
+    for group in groups_of(priced):
+        spec = priced[group[0]].spec
+        found[spec.framework, spec.model.moe is not None].append(group)
+    for (framework, has_experts), groups in sorted(found.items()):
+        lost = [
+            regret(measured[own], measured[own] * np.exp(errors[own])) - 1
+            for own in groups
+        ]
+        sources = {priced[own[0]].run.source_id for own in groups}
+        yield Ranking(
+            framework=framework,
+            has_experts=has_experts,
+            groups=len(groups),
+            sources=len(sources),
+            regret=float(np.median(lost)),
+            mean_regret=float(np.mean(lost)),
+        )
 
 
 def memory_kind(priced: Priced) -> str:

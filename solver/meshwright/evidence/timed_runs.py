@@ -1,9 +1,13 @@
-"""Runs with measured times as columns, for pricing at many efficiencies."""
+"""Runs with measured times as columns, and the factors that a fit may change.
+
+`TimedRuns` prices them at many efficiencies, `Tangents` is a linear model of that near
+some efficiencies, and `unknowns` lists the log factors that runs share.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,3 +130,199 @@ def _group_key(priced: Priced) -> Hashable:
     layers = spec.model.n_layers if spec.model.kinds else 0
     model = spec.model.model_copy(update={"n_layers": layers, "name": ""})
     return model.model_dump_json(), training, class_of(priced)
+
+
+NAMES = tuple(Efficiency.model_fields)
+
+CLOSE = 0.02
+"""Change of a log step time up to which step times follow their tangent."""
+
+FAR = 0.15
+"""Change of a log step time from which on derivatives are computed again."""
+
+STEP = 1e-3
+"""Change of a logarithm by which derivatives are computed."""
+
+
+def times_exp(base: Efficiency, log_factors: Floats) -> Efficiency:
+    """Return an efficiency times factors, given as logarithms in the order of NAMES."""
+    return base.times(dict(zip(NAMES, np.exp(log_factors).tolist(), strict=True)))
+
+
+@dataclass(frozen=True)
+class _Tangent:
+    """Log step times of the runs of a class, priced at one place."""
+
+    place: Floats
+    log_steps: Floats
+    slopes_place: Floats
+    slopes: Floats
+    """d ln(step) / d ln(efficiency), (runs, parameters)."""
+
+    def change(self, one: Floats, other: Floats) -> float:
+        """Return about how much some log step time changes between two places."""
+        return float((np.abs(self.slopes) @ np.abs(one - other)).max())
+
+
+class Tangents:
+    """Log step times of runs as functions of the log factors of their classes."""
+
+    def __init__(self, cases: TimedRuns, base: Mapping[RunClass, Efficiency]) -> None:
+        """Price nothing yet; `base` has the efficiency of each class at no factors."""
+        self.cases, self._base = cases, base
+        self._rows = {c: cases.rows_of(c) for c in base}
+        self._cases_of = {c: cases.take(rows) for c, rows in self._rows.items()}
+        self._found: dict[RunClass, _Tangent] = {}
+
+    def copy(self) -> Tangents:
+        """Return a copy that remembers what was priced, and moves on its own."""
+        result = object.__new__(Tangents)
+        result.__dict__.update(self.__dict__)
+        result._found = dict(self._found)
+        return result
+
+    def at(self, places: Mapping[RunClass, Floats]) -> tuple[Floats, Floats]:
+        """Return the log step times of all runs, and their slopes."""
+        log_steps = np.empty(len(self.cases))
+        slopes = np.empty((len(self.cases), len(NAMES)))
+        for run_class, place in places.items():
+            found = self._found[run_class] = self._near(run_class, place)
+            rows = self._rows[run_class]
+            log_steps[rows] = found.log_steps + found.slopes @ (place - found.place)
+            slopes[rows] = found.slopes
+        return log_steps, slopes
+
+    def slopes(self, run_class: RunClass, place: Floats) -> Floats:
+        """Return the slopes of the runs of a class, (runs, parameters)."""
+        return self._near(run_class, place).slopes
+
+    def _near(self, run_class: RunClass, place: Floats) -> _Tangent:
+        found = self._found.get(run_class)
+        if found is None or found.change(found.slopes_place, place) > FAR:
+            return self._priced(run_class, place)
+        if found.change(found.place, place) > CLOSE:
+            log_steps = self._log_steps(run_class, place)
+            return replace(found, place=place, log_steps=log_steps)
+        return found
+
+    def _priced(self, run_class: RunClass, place: Floats) -> _Tangent:
+        here = self._log_steps(run_class, place)
+        steps = STEP * np.eye(len(NAMES))
+        there = [self._log_steps(run_class, place + step) for step in steps]
+        slopes = (np.stack(there, axis=1) - here[:, None]) / STEP
+        return _Tangent(place, here, place, slopes)
+
+    def _log_steps(self, run_class: RunClass, place: Floats) -> Floats:
+        efficiency = times_exp(self._base[run_class], place)
+        return self._cases_of[run_class].log_steps({run_class: efficiency})
+
+
+Spreads = Mapping[str, float]
+
+HARDWARE: Spreads = {"gemm": 0.2, "attention": 0.25, "memory": 0.2, "link": 0.15}
+"""Standard deviation of log factors of a GPU. They are not pooled over GPUs."""
+
+KERNELS: Spreads = {"gemm": 0.05, "attention": 0.1, "memory": 0.2, "link": 0.15}
+"""Those of who owns the kernels. Matmuls are the GPU vendor's in all code bases, and
+the kernel of attention is known (`cost.attention_kernels`)."""
+
+OWN: Spreads = {
+    "dispatch_s": 0.5,
+    "microbatch_s": 0.3,
+    "grad_overlap": 0.3,
+    "gather_overlap": 0.3,
+}
+"""Those of a framework itself: its host, and what it hides. Latencies of links are not
+its own: fitted to tiny models on one node they stand for the host, and make tensor
+parallelism across nodes too slow."""
+
+ONE_CLUSTER: Spreads = {**OWN, "latency": 0.5}
+"""Those of a fit to somebody's own runs, whose links and host are always the same."""
+
+SOURCE_SPREAD = 0.1
+"""Standard deviation of what multiplies all times of a source, as a logarithm."""
+
+USERS = (0.12, 0.08)
+"""Prior of the log time of users' runs over that of vendors', all else equal: mean and
+standard deviation."""
+
+SITE = (0.0, 0.12)
+"""That of the log time of one user's runs over what a profile says of users' runs."""
+
+USER, SOURCE = "user", "source"
+
+Key = tuple[str, str, str]
+"""What has a factor, its name, and on which parameter; empty for all of the step."""
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """Unknown log factors with their priors."""
+
+    keys: tuple[Key, ...]
+    means: Floats
+    spreads: Floats
+
+    def place(self, run_class: RunClass, values: Floats) -> Floats:
+        """Return the log factors of a class on the efficiencies, in order of NAMES."""
+        result = np.zeros(len(NAMES))
+        np.add.at(result, *self._terms(run_class, values))
+        return result
+
+    def slopes(self, run_class: RunClass, slopes: Floats) -> Floats:
+        """Return derivatives by the unknowns, given those by the efficiencies.
+
+        Both are (runs, ...).
+        """
+        result = np.zeros((len(slopes), len(self.keys)))
+        columns = self.columns(run_class)
+        result[:, columns] = slopes[:, [NAMES.index(self.keys[c][2]) for c in columns]]
+        return result
+
+    def columns(self, run_class: RunClass) -> list[int]:
+        """Return which unknowns are factors of a class."""
+        parts = dict(zip(PARTS, run_class, strict=True))
+        return [i for i, key in enumerate(self.keys) if parts.get(key[0]) == key[1]]
+
+    def index_of(self, part: str, names: Iterable[str]) -> Ints:
+        """Return the unknown of each name, -1 where it has none."""
+        place = {key[1]: i for i, key in enumerate(self.keys) if key[0] == part}
+        return np.array([place.get(name, -1) for name in names], dtype=np.int64)
+
+    def factors(self, part: str, values: Floats) -> dict[str, dict[str, float]]:
+        """Return the log factors of GPUs, kernels or frameworks, by name."""
+        result: dict[str, dict[str, float]] = {}
+        for (kind, name, parameter), value in zip(self.keys, values, strict=True):
+            if kind == part:
+                result.setdefault(name, {})[parameter] = float(value)
+        return result
+
+    def _terms(self, run_class: RunClass, values: Floats) -> tuple[list[int], Floats]:
+        columns = self.columns(run_class)
+        return [NAMES.index(self.keys[c][2]) for c in columns], values[columns]
+
+
+PARTS = ("gpus", "kernels", "frameworks")
+"""The parts of a profile, in the order of `RunClass`."""
+
+
+def unknowns(
+    classes: Iterable[RunClass],
+    sources: Collection[str],
+    users: tuple[float, float] | None,
+) -> Unknowns:
+    """Return the unknowns of a fit to runs of some classes.
+
+    `sources` are those that have a factor of their own, none if the runs are somebody's
+    own; `users` is the prior of that of all users' runs, None where they have none.
+    """
+    found: dict[Key, tuple[float, float]] = {}
+    spreads = (HARDWARE, KERNELS, OWN if sources else ONE_CLUSTER)
+    for run_class in classes:
+        for part, name, of_part in zip(PARTS, run_class, spreads, strict=True):
+            found |= {(part, name, p): (0.0, spread) for p, spread in of_part.items()}
+    found |= {(SOURCE, source, ""): (0.0, SOURCE_SPREAD) for source in sources}
+    if users is not None:
+        found[USER, USER, ""] = users
+    means, spreads_ = np.array(list(found.values())).T
+    return Unknowns(tuple(found), means, spreads_)

@@ -1,19 +1,21 @@
-"""The traffic of each kind of group on a host, and its cost by the order of GPUs."""
+"""Costs of groups by the order of GPUs on a host, and limits on those costs.
+
+Above the limits no plan can be the best one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright.cpsat.group_cost import GpuOrder, GroupCost
-from meshwright.plans.columns import Floats, Ints
-from meshwright.topology.fabric import HostOrders, Meshes
-from meshwright.topology.group_hops import hops_of
+from meshwright.deadline import Deadline
+from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 from meshwright.topology.groups import GROUPS, group_meshes, is_longest
-from meshwright.topology.host_kind import HostKind
-from meshwright.topology.routed_fabric import RoutedFabric
+from meshwright.topology.routed_fabric import HostKind, RoutedFabric, hops_of
 
 LOAD_UNIT_S = 1e-18
 """Seconds per byte of one unit of load."""
@@ -142,3 +144,63 @@ def _costs(traffic: Iterable[GroupTraffic], kind: HostKind) -> list[float]:
 
 def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+STEPS, LARGEST = 12, 64.0
+"""Factors tried for each cost: so many, from 1 up to `LARGEST` times the least."""
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """Tells which costs of groups leave room for a plan as good as the best one."""
+
+    best: float
+    """Ticks of the best plan known."""
+    ticks: Callable[[PathCosts], Floats]
+    """Lower bound on the ticks of plans at these costs; infinite if there are none."""
+    deadline: Deadline
+    """The time after which no more orders are searched."""
+
+    def keeps(self, paths: PathCosts) -> Bools:
+        """Return for which costs the lower bound does not exceed the best plan."""
+        ticks = self.ticks(paths)
+        return np.isfinite(ticks) & (ticks <= self.best)
+
+
+def limits_of(
+    traffic: Sequence[GroupTraffic], floor: PathCosts, cutoff: Cutoff, rounds: int
+) -> Limits:
+    """Return the costs above which each kind of group alone rules out the best plan.
+
+    Every round narrows the limits, which pays only where CP-SAT searches the orders.
+    """
+    low = np.ones((len(traffic), 2))
+    high = LARGEST * low
+    for _ in range(rounds):
+        factors = np.geomspace(low, high, STEPS)
+        kept = cutoff.keeps(_raised_alone(traffic, floor, factors))
+        count = kept.reshape(factors.shape).sum(axis=0)
+        bracket = np.array([np.maximum(count - 1, 0), np.minimum(count, STEPS - 1)])
+        low, high = np.take_along_axis(factors, bracket, axis=0)
+    columns = [group.column for group in traffic]
+    least = np.stack([floor.s_per_byte[0], floor.latency_s[0]], axis=1)[columns]
+    limits = np.where(low < LARGEST, high * least, np.inf)
+    return tuple((s_per_byte, wait_s) for s_per_byte, wait_s in limits.tolist())
+
+
+def _raised_alone(
+    traffic: Sequence[GroupTraffic], floor: PathCosts, factors: Floats
+) -> PathCosts:
+    """Return the floor with one cost at a time raised by each of its factors.
+
+    `factors` has shape (factors, groups, 2): those of load and of latency.
+    """
+    trials = factors.size
+    load, wait = (
+        costs.repeat(trials, axis=0).reshape(*factors.shape, -1)
+        for costs in (floor.s_per_byte, floor.latency_s)
+    )
+    for index, group in enumerate(traffic):
+        load[:, index, 0, group.column] *= factors[:, index, 0]
+        wait[:, index, 1, group.column] *= factors[:, index, 1]
+    return PathCosts(load.reshape(trials, -1), wait.reshape(trials, -1))

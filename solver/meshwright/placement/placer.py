@@ -14,32 +14,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cpsat.group_cost import GpuOrder, GroupCost
-from meshwright.cpsat.local_search import local_optimum
-from meshwright.cpsat.pareto_orders import (
+from meshwright.cpsat.group_cost import GpuOrder, GroupCost, local_optimum
+from meshwright.cpsat.order_model import (
     FoundOrders,
     least_costs,
     listed_orders,
     pareto_orders,
 )
 from meshwright.deadline import Deadline
-from meshwright.placement.cutoff import Cutoff, limits_of
 from meshwright.placement.order_costs import (
     LOAD_UNIT_S,
     NO_LIMIT,
     WAIT_UNIT_S,
+    Cutoff,
     ExpertDegree,
     GroupTraffic,
     Limits,
     combined_orders,
     group_costs,
+    limits_of,
     traffic_of,
 )
 from meshwright.plans.columns import Bools
 from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
+from meshwright.topology.graph import rank_order_pairs
 from meshwright.topology.groups import least_group_prices, price_groups
 from meshwright.topology.routed_fabric import RoutedFabric
-from meshwright.topology.symmetry import rank_order_pairs
 
 MOST_GPUS = 16
 """GPUs of a host up to which orders are searched; above, ranks follow the list."""

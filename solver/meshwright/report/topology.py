@@ -11,17 +11,15 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.links import Level, Node
 from meshwright.topology.host_summary import (
+    MOST_GPUS,
     HostSummary,
+    PairBandwidths,
     Uplinks,
     left_out,
     levels_above,
+    pair_bandwidths,
     summarise_hosts,
     why_left_out,
-)
-from meshwright.topology.pair_bandwidths import (
-    MOST_GPUS,
-    PairBandwidths,
-    pair_bandwidths,
 )
 
 UPLINKS = {"per_gpu": "per GPU", "per_nic": "per NIC", "shared": "per host"}

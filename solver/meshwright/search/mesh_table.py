@@ -11,8 +11,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
-from meshwright.placement.cutoff import Cutoff
-from meshwright.placement.order_costs import ExpertDegree
+from meshwright.placement.order_costs import Cutoff, ExpertDegree
 from meshwright.placement.placer import Placements, Placer
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.plans.rule import holding

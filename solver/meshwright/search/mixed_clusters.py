@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from meshwright.economics.objective import level_value
+from meshwright.economics.planned_run import level_value
 from meshwright.results.outcome import Counts, Outcome, PricedArrangement
 from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.cluster_parts import Part

@@ -18,7 +18,7 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, OutOfTime
-from meshwright.economics.objective import level_value
+from meshwright.economics.planned_run import level_value
 from meshwright.plans.columns import Bools
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.open_answer import Choice, ClosedChoices, OpenAnswer, Verdict

@@ -1,37 +1,43 @@
-"""Simulates the step of a plan: jitter, slow GPUs, and the wait for the slowest.
+"""Simulates steps and runs of a plan: jitter, slow GPUs, stragglers, failures.
 
-The model is the schedule's task graph. Compute of every task is disturbed; messages
-take what the cost model says. GPUs that exchange messages inside a layer wait for each
-other in every task, pipelines of different replicas only at the end of the step.
-Without disturbance the step is that of the task graph.
+The model of a step is the schedule's task graph. Compute of every task is disturbed;
+messages take the time of the cost model. GPUs that exchange messages inside a layer
+wait for each other in every task, pipelines of different replicas only at the end of
+the step. Without disturbance the step is that of the task graph.
+
+A run goes on in segments: an interval of work and the stall of its checkpoint. A
+failure loses the segment so far, and a restart may fail too (Daly 2006, section 3).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from meshwright.check.scored import Scored, score
-from meshwright.check.timeline import timeline
+from meshwright.check.timeline import timeline, timeline_at
 from meshwright.cost.job import Job
+from meshwright.economics.failures import failures, goodput, restart_s
 from meshwright.economics.planned_run import PlannedRun
-from meshwright.plans.columns import Floats
+from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.simulation import (
     Disturbance,
+    FailedRuns,
+    Histogram,
     Losses,
     SimulatedStage,
     Simulation,
+    Spread,
 )
-from meshwright.results.timeline import StageTimeline
-from meshwright.simulation.draws import Draws
-from meshwright.simulation.failed_runs import failed_runs
-from meshwright.simulation.spread import histogram, spread
-from meshwright.simulation.walk import Walked, walk
+from meshwright.results.timeline import StageTimeline, Timeline
+from meshwright.simulation.walk import Draws, Walked, walk, walk_tasks
+from meshwright.spec.units import DAY_S, HOUR_S
 
 MOST_DRAWS = 20_000_000
 """Most tasks of all samples that are walked for replicas of their own."""
@@ -193,3 +199,122 @@ def _memory(own: StageTimeline) -> list[tuple[float, float]]:
         return points
     cuts = np.linspace(0, len(points), POINTS + 1).astype(int).tolist()
     return [max(points[a:b], key=lambda p: p[1]) for a, b in pairwise(cuts)]
+
+
+DISTURBED = ("compute", "recompute")
+"""Parts of a task that disturbances lengthen; the rest are messages."""
+
+
+def drawn_step(job: Job, plan: Plan, disturbance: Disturbance, seed: int) -> Timeline:
+    """Return the timeline of a step of one pipeline under random disturbance."""
+    scored = score(job, plan)
+    draws = Draws(disturbance, lockstep_gpus(plan), np.random.default_rng(seed))
+    walked = walk_tasks(
+        scored.graph,
+        compute_shares(scored),
+        draws.slow_stages(plan.pp, 1),
+        lambda: draws.jitter(1),
+    )
+    calm = timeline_at(scored, walked.ends_s[:, 0].tolist())
+    return replace(calm, stages=tuple(map(_with_disturbed_parts, calm.stages)))
+
+
+def _with_disturbed_parts(stage: StageTimeline) -> StageTimeline:
+    """Return a stage whose parts are the mean of what its tasks took."""
+    parts = {key: _disturbed(stage, *key) for key in stage.parts}
+    return replace(stage, parts=parts)
+
+
+def _disturbed(stage: StageTimeline, kind: str, chunk: int) -> Mapping[str, float]:
+    parts = stage.parts[kind, chunk]
+    alike = [t for t in stage.tasks if (t.kind, t.chunk) == (kind, chunk)]
+    mean_s = math.fsum(t.end_s - t.start_s for t in alike) / max(len(alike), 1)
+    own_s = math.fsum(parts.get(name, 0.0) for name in DISTURBED)
+    if not alike or not own_s:
+        return parts
+    factor = 1 + (mean_s - math.fsum(parts.values())) / own_s
+    return {n: s * factor if n in DISTURBED else s for n, s in parts.items()}
+
+
+MOST_LOST = 20_000_000
+"""Most failures that are drawn, in all samples together."""
+
+
+def failed_runs(
+    run: PlannedRun, days: float, samples: int, rng: np.random.Generator
+) -> FailedRuns | None:
+    """Return what failures do to runs of some useful days.
+
+    None if the spec does not say how often GPUs fail or how checkpoints are written,
+    or where failures leave nothing to speak of.
+    """
+    told, asked = failures(run), run.asked.checkpoint
+    if told is None or asked is None or told.interval_s is None:
+        return None
+    stall_s, write_s = told.stall_s or 0.0, told.write_s or 0.0
+    mtbf_s, again_s = told.mtbf_hours * HOUR_S, restart_s(asked, write_s)
+    segments = max(round(days * DAY_S / told.interval_s), 1)
+    segment_s = told.interval_s + stall_s
+    expected = segments * np.expm1(min((segment_s + again_s) / mtbf_s, 700.0))
+    if expected * samples > MOST_LOST:
+        return None
+    lost = _failed(rng, np.full(samples, segments), segment_s, mtbf_s)
+    failed = _failed(rng, lost.count, again_s, mtbf_s)
+    whole_s = segments * segment_s + lost.seconds
+    whole_s = whole_s + lost.count * again_s + failed.seconds
+    useful_s = segments * told.interval_s
+    return FailedRuns(
+        days=useful_s / DAY_S,
+        mtbf_hours=told.mtbf_hours,
+        interval_s=told.interval_s,
+        failures=spread((lost.count + failed.count).astype(np.float64)),
+        goodput=spread(useful_s / whole_s),
+        expected_goodput=goodput(told.interval_s, stall_s, again_s, mtbf_s),
+    )
+
+
+class _Failed:
+    """Failures before some tries of equal length have all gone well, (samples,)."""
+
+    def __init__(self, count: Ints, seconds: Floats) -> None:
+        self.count, self.seconds = count, seconds
+
+
+def _failed(
+    rng: np.random.Generator, tries: Ints, try_s: float, mtbf_s: float
+) -> _Failed:
+    """Return the failed tries and their seconds; a try ends at its failure."""
+    goes_well = float(np.exp(-try_s / mtbf_s))
+    some = np.maximum(tries, 1)
+    count = np.where(tries > 0, rng.negative_binomial(some, goes_well), 0)
+    count = count.astype(np.int64)
+    which = np.repeat(np.arange(len(tries)), count)
+    early = rng.random(len(which)) * (1 - goes_well)
+    seconds = -mtbf_s * np.log1p(-early)
+    lost_s = np.bincount(which, weights=seconds, minlength=len(tries))
+    return _Failed(count, lost_s.astype(np.float64))
+
+
+BINS = 20
+
+
+def spread(values: Floats) -> Spread:
+    """Return mean and quantiles of some samples."""
+    median, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
+    return Spread(
+        mean=float(values.mean()),
+        least=float(values.min()),
+        median=float(median),
+        p90=float(p90),
+        p99=float(p99),
+        most=float(values.max()),
+    )
+
+
+def histogram(values: Floats) -> Histogram:
+    """Return how many samples lie where; a single bin if all are alike."""
+    least, most = float(values.min()), float(values.max())
+    if most - least <= 1e-9 * most:
+        return Histogram(edges=(least, most), counts=(len(values),))
+    counts, edges = np.histogram(values, bins=BINS)
+    return Histogram(edges=tuple(edges.tolist()), counts=tuple(counts.tolist()))

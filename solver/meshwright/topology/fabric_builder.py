@@ -8,13 +8,10 @@ from functools import lru_cache
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.host_groups import HostGroup, Hosts, split_levels
 from meshwright.spec.links import Level
-from meshwright.topology.exchange import EXPERTS_EXCHANGE, Exchanges
-from meshwright.topology.fabric import Fabric
-from meshwright.topology.graph import machine_graph
-from meshwright.topology.host_kind import HostKind
+from meshwright.topology.fabric import EXPERTS_EXCHANGE, Exchanges, Fabric
+from meshwright.topology.graph import Routes, machine_graph
 from meshwright.topology.level_fabric import LevelFabric
-from meshwright.topology.routed_fabric import RoutedFabric
-from meshwright.topology.routes import Routes
+from meshwright.topology.routed_fabric import HostKind, RoutedFabric
 
 CACHE_SIZE = 16
 """Clusters whose fabrics are kept."""

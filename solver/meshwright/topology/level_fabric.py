@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from meshwright.spec.divisors import divisors
 from meshwright.spec.links import Level
-from meshwright.topology.exchange import (
+from meshwright.topology.fabric import (
     EVEN,
     EXPERTS_EXCHANGE,
     Exchange,
     Exchanges,
+    HostOrders,
+    Meshes,
+    PathCosts,
 )
-from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
 
 
 class LevelFabric:

@@ -1,25 +1,30 @@
-"""Costs of groups on any graph, by routing every ring over its links."""
+"""Costs of groups on any graph, by routing every ring over its links.
+
+`HostKind` has the link loads and latencies of hosts that share one graph.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.links import Level
-from meshwright.topology.exchange import (
+from meshwright.topology.fabric import (
     EVEN,
     EXPERTS_EXCHANGE,
     Exchange,
     Exchanges,
+    HostOrders,
+    Meshes,
+    PathCosts,
 )
-from meshwright.topology.fabric import HostOrders, Meshes, PathCosts
-from meshwright.topology.group_hops import hops_of
-from meshwright.topology.host_kind import HostKind
+from meshwright.topology.graph import Routes
 from meshwright.topology.level_fabric import LevelFabric, mean_hop_s
 
 Floats = NDArray[np.float64]
@@ -265,3 +270,139 @@ def _byte_shares(
     share = exchange.leaving(below, members, sizes)
     inside = share[..., 0] - share[..., 1]
     return inside / np.maximum(members - 1, 1), share[..., 1]
+
+
+Pair = tuple[int, int]
+"""Two ranks of a host: the sender and the receiver."""
+
+
+@dataclass(frozen=True, eq=False)
+class HostKind:
+    """Hosts with the same graph, and the order of ranks on their GPUs."""
+
+    routes: Routes
+    name: str = ""
+    """Name of the first of the hosts; empty where there is only one host."""
+    way_out: str = ""
+    """The switch above the host that its NICs reach; empty where there is none."""
+    order: tuple[int, ...] = ()
+    """Index of the GPU of each rank; empty where ranks follow the list of GPUs."""
+
+    def gpu(self, rank: int) -> int:
+        """Return the index of the GPU of a rank."""
+        return self.order[rank] if self.order else rank
+
+    @property
+    def link_names(self) -> list[str]:
+        """Return the name of every link, once per direction."""
+        prefix = f"{self.name}." if self.name else ""
+        return [
+            f"{a if a == self.way_out else prefix + a} -> "
+            f"{b if b == self.way_out else prefix + b}"
+            for a, b in self.routes.hops
+        ]
+
+    @cached_property
+    def exits(self) -> Floats:
+        """Return seconds per byte on every link if each GPU sends out and receives."""
+        shares = np.zeros(len(self.routes.hops))
+        for gpu in self.routes.gpus if self.way_out else ():
+            shares += self.routes.route(gpu, self.way_out).shares
+            shares += self.routes.route(self.way_out, gpu).shares
+        return self.routes.seconds(shares)
+
+    @cached_property
+    def exit_us(self) -> float:
+        """Return the latency from the farthest GPU out of the host, us."""
+        if not self.way_out:
+            return 0.0
+        routes = (self.routes.route(gpu, self.way_out) for gpu in self.routes.gpus)
+        return max(route.latency_us for route in routes)
+
+    def sends(self, pairs: Iterable[Pair]) -> Floats:
+        """Return seconds per byte on every link if all these pairs of ranks send."""
+        shares = np.zeros(len(self.routes.hops))
+        for a, b in pairs:
+            shares += self.routes.between(self.gpu(a), self.gpu(b)).shares
+        return self.routes.seconds(shares)
+
+    def longest_us(self, pairs: Iterable[Pair]) -> float:
+        """Return the latency of the longest route between these pairs of ranks, us."""
+        routes = (self.routes.between(self.gpu(a), self.gpu(b)) for a, b in pairs)
+        return max(route.latency_us for route in routes)
+
+    @cached_property
+    def tables(self) -> tuple[Floats, Floats]:
+        """Return the loads and latencies between all pairs of GPUs.
+
+        Seconds per byte on every link, (gpus, gpus, links), and seconds, (gpus, gpus).
+        """
+        gpus = range(len(self.routes.gpus))
+        loads = np.zeros((len(gpus), len(gpus), len(self.routes.hops)))
+        latency_s = np.zeros((len(gpus), len(gpus)))
+        for a, b in itertools.permutations(gpus, 2):
+            route = self.routes.between(a, b)
+            loads[a, b] = self.routes.seconds(route.shares)
+            latency_s[a, b] = route.latency_us * 1e-6
+        return loads, latency_s
+
+    @cached_property
+    def nearest_us(self) -> float:
+        """Return the latency from the most remote GPU to its nearest neighbour, us."""
+        gpus = range(len(self.routes.gpus))
+        near = [
+            min(
+                (self.routes.between(a, b).latency_us for b in gpus if b != a),
+                default=0.0,
+            )
+            for a in gpus
+        ]
+        return max(near)
+
+    @property
+    def gpu_s_per_byte(self) -> float:
+        """Return seconds per byte out of the slowest GPU, spread over all its links."""
+        graph = self.routes.graph
+        totals = [
+            math.fsum(link["effective_gb_s"] for link in graph.adj[gpu].values())
+            for gpu in self.routes.gpus
+        ]
+        return 1e-9 / min(totals) if min(totals) else 0.0
+
+
+def mesh_groups(mesh: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+    """Return the ranks of every group of an axis, shape (groups, members).
+
+    `mesh` is (axes, levels). Ranks count through the innermost level first and,
+    within a level, through the first axis.
+    """
+    axes, levels = mesh.shape
+    shape = [int(mesh[a, level]) for level in range(levels) for a in range(axes)]
+    ranks = np.arange(math.prod(shape)).reshape(shape[::-1])
+    of_axis = [ranks.ndim - 1 - (level * axes + axis) for level in range(levels)]
+    rest = [dim for dim in range(ranks.ndim) if dim not in of_axis]
+    members = int(np.prod(mesh[axis]))
+    return ranks.transpose(*rest, *reversed(of_axis)).reshape(-1, members)
+
+
+def hops_of(
+    mesh: NDArray[np.int64], axis: int, is_exchange: bool
+) -> list[tuple[int, int]]:
+    """Return sender and receiver of every hop in the groups of one axis."""
+    return (exchanges if is_exchange else rings)(mesh_groups(mesh, axis))
+
+
+def rings(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return the hops of rings: every member sends to the next one, cyclically."""
+    return [
+        pair
+        for group in groups.tolist()
+        for pair in zip(group, [*group[1:], group[0]], strict=True)
+    ]
+
+
+def exchanges(groups: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return the hops of all-to-all: every member sends to every other one."""
+    return [
+        pair for group in groups.tolist() for pair in itertools.permutations(group, 2)
+    ]

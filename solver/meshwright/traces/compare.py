@@ -17,10 +17,21 @@ from meshwright.results.trace_comparison import (
     PhaseTimes,
     TraceComparison,
 )
-from meshwright.traces.intervals import NONE, clipped, length, lengths_in_turn, merged
-from meshwright.traces.kinds import PHASE_OF, PHASES, Phase
 from meshwright.traces.read_trace import Trace, read_trace
-from meshwright.traces.work import Measured, Window, Work, measured
+from meshwright.traces.work import (
+    NONE,
+    PHASE_OF,
+    PHASES,
+    Measured,
+    Phase,
+    Window,
+    Work,
+    clipped,
+    length,
+    lengths_in_turn,
+    measured,
+    merged,
+)
 
 PHASE_OF_PART: dict[str, Phase] = {
     "compute": "compute",

@@ -1,16 +1,18 @@
-"""What a profiler's trace shows of the work of one GPU, or of a CPU in its place."""
+"""The work of one GPU in a profiler's trace: kernels, their kinds, and their times.
+
+Where the trace has no kernels of a GPU, operators of the CPU stand for them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from meshwright.plans.columns import Floats
-from meshwright.traces.intervals import NONE, merged
-from meshwright.traces.kinds import Kind, kind_of
 from meshwright.traces.read_trace import Slice
 
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -133,3 +135,128 @@ def _of_thread(calls: Iterable[Slice]) -> Iterator[tuple[Slice, float, float]]:
         if done.end_s > clock_s:
             yield done, clock_s, done.end_s
             clock_s = done.end_s
+
+
+Kind = Literal[
+    "matmul",
+    "attention",
+    "elementwise",
+    "optimizer",
+    "all-gather",
+    "reduce-scatter",
+    "all-reduce",
+    "all-to-all",
+    "send-recv",
+    "memcpy",
+    "other",
+]
+
+Phase = Literal[
+    "compute", "optimizer", "collectives", "all-to-all", "send-recv", "copies", "idle"
+]
+
+PHASE_OF: dict[Kind, Phase] = {
+    "matmul": "compute",
+    "attention": "compute",
+    "elementwise": "compute",
+    "other": "compute",
+    "optimizer": "optimizer",
+    "all-gather": "collectives",
+    "reduce-scatter": "collectives",
+    "all-reduce": "collectives",
+    "all-to-all": "all-to-all",
+    "send-recv": "send-recv",
+    "memcpy": "copies",
+}
+"""The phase of a step that a kind belongs to, those first that hide others: what runs
+at the same time counts for the first of them."""
+
+PHASES: tuple[Phase, ...] = (*dict.fromkeys(PHASE_OF.values()), "idle")
+
+MESSAGES: tuple[tuple[str, Kind], ...] = (
+    ("all_?to_?all", "all-to-all"),
+    ("all_?gather", "all-gather"),
+    ("reduce_?scatter", "reduce-scatter"),
+    ("all_?reduce|broadcast|ncclDevKernel_Reduce", "all-reduce"),
+    ("send|recv", "send-recv"),
+)
+"""Collectives by a piece of their name: of NCCL's kernels, of RCCL's, of gloo's and
+c10d's operators."""
+
+KERNELS: tuple[tuple[str, Kind], ...] = (
+    ("flash|fmha|sdpa|scaled_dot_product|attention|attn|mha_", "attention"),
+    ("adam|multi_tensor|foreach|lamb_|sgd|muon|newton_schulz", "optimizer"),
+    (
+        "gemm|gemv|cutlass|cublas|nvjet|xmma|wgmma|Cijk_|splitK|matmul|"
+        "aten::(mm|bmm|addmm|baddbmm|linear|conv|mv|dot|einsum)",
+        "matmul",
+    ),
+    ("Memcpy (HtoD|DtoH)|Memcpy (Host|Device)To(Device|Host)", "memcpy"),
+    (
+        "elementwise|vectorized|norm|softmax|triton_|reduce|dropout|embedding|index|"
+        "gelu|silu|swiglu|relu|rope|rotary|cross_entropy|nll_loss|copy|Memcpy|Memset|"
+        "fill|cat|transpose|scatter|gather|permute|topk|sort|cast|aten::",
+        "elementwise",
+    ),
+)
+"""Kernels by a piece of their name; the first that fits counts."""
+
+IS_MESSAGE = re.compile("nccl|rccl|c10d|gloo|mpi:", re.IGNORECASE)
+_MESSAGES = [(re.compile(own, re.IGNORECASE), kind) for own, kind in MESSAGES]
+_KERNELS = [(re.compile(own, re.IGNORECASE), kind) for own, kind in KERNELS]
+
+
+def kind_of(name: str, about: Mapping[str, Any]) -> Kind:
+    """Return the kind of a kernel by its name and what its trace says about it.
+
+    PyTorch says of a kernel of NCCL which collective it is part of: those of an
+    all-to-all are sends by name.
+    """
+    if IS_MESSAGE.search(name):
+        told = str(about.get("Collective name") or "")
+        for pattern, kind in _MESSAGES:
+            if pattern.search(told or name):
+                return kind
+        return "other"
+    for pattern, kind in _KERNELS:
+        if pattern.search(name):
+            return kind
+    return "other"
+
+
+NONE: Floats = np.zeros((0, 2))
+"""No intervals, (0, 2)."""
+
+
+def merged(intervals: Floats) -> Floats:
+    """Return the union of intervals, (n, 2), as intervals apart, in order."""
+    if not len(intervals):
+        return NONE
+    starts, ends = intervals[np.argsort(intervals[:, 0], kind="stable")].T
+    latest = np.maximum.accumulate(ends)
+    opens = np.concatenate([[True], starts[1:] > latest[:-1]])
+    first = np.nonzero(opens)[0]
+    last = np.concatenate([first[1:] - 1, [len(starts) - 1]])
+    return np.stack([starts[first], latest[last]], axis=1)
+
+
+def length(intervals: Floats) -> float:
+    """Return the length of intervals that lie apart."""
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def clipped(intervals: Floats, start: float, end: float) -> Floats:
+    """Return what of intervals lies inside a window."""
+    inside = np.clip(intervals, start, end)
+    return np.asarray(inside[inside[:, 1] > inside[:, 0]])
+
+
+def lengths_in_turn(sets: list[Floats]) -> list[float]:
+    """Return, for each set of intervals, the length that no set before it covers."""
+    covered, before, result = NONE, 0.0, []
+    for intervals in sets:
+        covered = merged(np.concatenate([covered, intervals]))
+        whole = length(covered)
+        result.append(whole - before)
+        before = whole
+    return result

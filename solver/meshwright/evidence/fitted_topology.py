@@ -1,31 +1,157 @@
-"""Puts fitted links on the levels of a topology.
+"""Fits a topology to logs of nccl-tests, and compares its predictions with them.
 
 The ranks of a log fill the levels from the innermost one on; the fit is one of the
 outermost level that they span. A ring over M ranks below each of its children passes
 that child's uplinks once for all of them: with an uplink per GPU each gives 1/M of the
 ring's bandwidth (`topology.level_fabric`).
+
+On a machine of nodes and links, GPUs that reach each other over one switch are a level:
+a log of one machine gives the speed of their links to it. Where pairs of GPUs are
+linked directly, a log does not tell one link from another, and only the levels that
+join machines are fitted.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.evidence.link_fit import FORMULAS, LinkFit, at_bandwidth
-from meshwright.evidence.link_share import put_share, rounded
+from meshwright.evidence.link_fit import (
+    FORMULAS,
+    LARGE_BYTES,
+    LinkFit,
+    at_bandwidth,
+    fit_log,
+    predicted_s,
+    put_share,
+    rounded,
+)
+from meshwright.imports.logs.nccl_tests import NcclLog
+from meshwright.imports.read_import import read_facts
 from meshwright.plans.columns import Floats
+from meshwright.reading.document import Document, Where
+from meshwright.reading.messages import explain
+from meshwright.report.tables import Table
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
+from meshwright.spec.topology import Topology
+from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric import Fabric, Meshes
+from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.level_fabric import LevelFabric
+
+HUGE_BYTES = 2.0**40
+"""Size of a message whose latency is negligible."""
+
+SLOWER = 1.05
+"""Ratio of times from which on a topology is said to be slower than a log."""
+
+UNITS = {2**30: "GiB", 2**20: "MiB", 2**10: "KiB"}
+
+
+def fit_files(
+    fields: dict[str, Any],
+    topology: Topology,
+    kind: str,
+    paths: Sequence[Path],
+    op: str,
+    ranks: int,
+) -> tuple[dict[str, Any], tuple[str, ...], list[Table]]:
+    """Return a topology fitted to logs, notes on replaced values, and a table per log.
+
+    Raises:
+        SpecError: a log is not understood, or its ranks do not lie on the levels.
+    """
+    logs: list[NcclLog] = [read_facts(kind, path, op, ranks) for path in paths]
+    fits = [fit_log(log) for log in logs]
+    try:
+        if topology.nodes:
+            fitted, notes = apply_to_nodes(fields, topology, fits)
+        else:
+            fitted, notes = apply(fields, fits)
+    except SpecError as error:
+        raise SpecError(f"--onto {topology.name}: {error}") from None
+    told = [f"{log.name}: {note}" for log in logs for note in log.notes]
+    result = _fitted_topology(fitted, topology, paths)
+    tables = [_table(result, *pair) for pair in zip(logs, fits, strict=True)]
+    slower = [note for fit in fits for note in _slower_inside(result, fit)]
+    return fitted, (*told, *notes, *slower), tables
+
+
+def _fitted_topology(
+    fields: dict[str, Any], topology: Topology, paths: Sequence[Path]
+) -> Topology:
+    """Return a topology with fits on its links.
+
+    Raises:
+        SpecError: the rate of a log is out of range for links.
+    """
+    try:
+        return Topology.model_validate({**fields, "gpu": topology.gpu})
+    except ValidationError as error:
+        place = Where(f"--onto {topology.name}, fitted to {paths[0]}")
+        document = Document(fields, {(): place})
+        raise SpecError(explain(document, error, Topology)) from None
+
+
+def _price(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
+    if topology.nodes:
+        return price_on_nodes(topology, fit, sizes)
+    return price(topology.model_dump(), fit, sizes)
+
+
+def _slower_inside(topology: Topology, fit: LinkFit) -> Iterator[str]:
+    """Yield a note where links inside a machine of nodes are slower than the log."""
+    huge = np.array([HUGE_BYTES])
+    times = float(_price(topology, fit, huge)[0]) / predicted_s(fit, HUGE_BYTES)
+    if topology.nodes and times > SLOWER:
+        yield (
+            f"{topology.name}: links inside let less through than {fit.name} has; "
+            f"large messages are predicted {times:.1f} times as slow."
+        )
+
+
+def _table(topology: Topology, log: NcclLog, fit: LinkFit) -> Table:
+    sizes = np.array([float(row.size_bytes) for row in log.timed])
+    logged_us = np.array([row.time_s * 1e6 for row in log.timed])
+    predicted_us = _price(topology, fit, sizes) * 1e6
+    errors = predicted_us / logged_us - 1
+    cells = zip(sizes, logged_us, predicted_us, errors, strict=True)
+    rows = [
+        (_size(int(size)), f"{logged:,.1f}", f"{predicted:,.1f}", f"{error:+.1%}")
+        for size, logged, predicted, error in cells
+    ]
+    title = f"{log.name}: {log.op} over {log.ranks} GPUs, {_medians(sizes, errors)}"
+    return Table(title, ("message", "logged us", "predicted us", "error"), tuple(rows))
+
+
+def _medians(sizes: Floats, errors: Floats) -> str:
+    """Return the median errors above and below 1 MiB, where there are sizes."""
+    parts = {"from 1 MiB on": sizes >= LARGE_BYTES, "below": sizes < LARGE_BYTES}
+    told = [
+        f"{np.median(np.abs(errors[are_in_part])):.1%} {words}"
+        for words, are_in_part in parts.items()
+        if are_in_part.any()
+    ]
+    return "median error " + ", ".join(told)
+
+
+def _size(size_bytes: int) -> str:
+    for unit, name in UNITS.items():
+        if size_bytes % unit == 0:
+            return f"{size_bytes // unit:,} {name}"
+    return f"{size_bytes:,} B"
+
 
 Fields = dict[str, Any]
 
@@ -282,3 +408,106 @@ def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]
 
 def _open(level: Fields) -> Fields:
     return {name: value for name, value in level.items() if name != "size"}
+
+
+_FITTED = ("gb_s", "bus_share", "latency_us")
+
+INSIDE = "machine"
+"""Name of the inside of a machine whose GPUs have no common switch."""
+
+
+def apply_to_nodes(
+    fields: Mapping[str, Any], topology: Topology, fits: Sequence[LinkFit]
+) -> tuple[Fields, tuple[str, ...]]:
+    """Return the fields of a topology of nodes with fits, and what was replaced.
+
+    Raises:
+        SpecError: the ranks are not all GPUs of machines, or the machine has no switch
+            that a log of one machine could be about.
+    """
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    hub = _hub(topology, gpus)
+    for fit in fits:
+        _check(fit, gpus, hub)
+    above = {name: fields[name] for name in ("levels", "scale_out") if name in fields}
+    inside_us = _hop_us(topology, gpus) / 2
+    inside = hub or Level(name=INSIDE, size=gpus, gb_s=LARGEST, latency_us=inside_us)
+    levels = [inside.model_dump(), *above.get("levels", ())]
+    flat, notes = apply({**above, "levels": levels}, fits, _way_out(topology, gpus))
+    result = {**fields, **flat, "levels": flat["levels"][1:]}
+    if not result["levels"]:
+        del result["levels"]
+    if hub:
+        names = {node.name for node in topology.nodes if node.kind == "gpu"}
+        level = flat["levels"][0]
+        result["links"] = [_fitted(link, names, level) for link in fields["links"]]
+    return result, notes
+
+
+def price_on_nodes(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:
+    """Return the seconds of the collective of a log on machines of nodes and links."""
+    gpus = sum(node.kind == "gpu" for node in topology.nodes)
+    factors, machines = [gpus], fit.ranks // gpus
+    for level in topology.levels:
+        factors.append(math.gcd(machines, level.size))
+        machines //= factors[-1]
+    count = machines if topology.scale_out else 1
+    fabric = build_fabric(Cluster(topology=topology, count=count))
+    mesh = np.array([[[*factors, *([count] if count > 1 else [])]]])
+    return price_on_fabric(fabric, mesh, fit, sizes)
+
+
+def _check(fit: LinkFit, gpus: int, hub: Level | None) -> None:
+    machines = fit.ranks // gpus
+    if fit.ranks % gpus or (fit.nodes or machines) != machines:
+        told = f"{fit.ranks} ranks are not all GPUs of machines of {gpus}"
+        raise SpecError(f"{fit.name}: {told}")
+    if fit.ranks == gpus and hub is None:
+        told = "pairs of GPUs have links of their own, which the log does not tell"
+        raise SpecError(f"{fit.name}: {told} apart; expected a log of several machines")
+
+
+def _hub(topology: Topology, gpus: int) -> Level | None:
+    """Return the switch that the widest link of each GPU goes to, as a level."""
+    kinds = {node.name: node.kind for node in topology.nodes}
+    widest: dict[str, tuple[float, float, str]] = {}
+    for link in topology.links:
+        for end, other in (link.between, link.between[::-1]):
+            candidate = (link.gb_s, -link.latency_us, other)
+            if kinds[end] == "gpu" and candidate > widest.get(end, (0.0, 0.0, "")):
+                widest[end] = candidate
+    found = set(widest.values())
+    if len(widest) < max(gpus, 2) or len(found) > 1:
+        return None
+    gb_s, latency_us, name = found.pop()
+    is_switch = kinds[name] == "switch"
+    level = Level(name=name, size=gpus, gb_s=gb_s, latency_us=-latency_us)
+    return level if is_switch else None
+
+
+def _fitted(link: Fields, gpus: set[str], level: Fields) -> Fields:
+    """Return a link, with the rates of the level if it joins a GPU to its switch."""
+    ends = set(link["between"])
+    if level["name"] not in ends or not ends & gpus:
+        return link
+    return {**link, **{name: level[name] for name in _FITTED}}
+
+
+def _hop_us(topology: Topology, gpus: int) -> float:
+    """Return the latency of a hop of a ring over the GPUs of a machine."""
+    sizes = (gpus, *(1 for _ in topology.levels))
+    fabric = build_fabric(Cluster(topology=topology, count=1))
+    return float(fabric.latency_s(np.array([[sizes]]))[0, 0]) * 1e6
+
+
+def _way_out(topology: Topology, gpus: int) -> MachineExit | None:
+    if not topology.above:
+        return None
+    count = 1 if topology.levels else 2
+    cluster = Cluster(topology=topology, count=count)
+    sizes = cluster.fan_outs
+    mesh = np.array([[[*sizes[:2], *(1 for _ in sizes[2:])]]])
+    step_us = float(build_fabric(cluster).longest_s(mesh)[0, 0]) * 1e6
+    nics = sum(node.kind == "nic" for node in topology.nodes)
+    inside_us = max(0.0, step_us / 2 - topology.above[0].latency_us)
+    return MachineExit(nics / gpus, inside_us)

@@ -1,0 +1,264 @@
+"""What a site's runs say of one framework: its switches, step times and memory.
+
+Step times: the logarithm of a measured time is that of the predicted one, plus log
+factors of the GPU, the kernels and the framework (`evidence.timed_runs`), plus one of
+the site, plus noise. All of these are normal, so the posterior has a closed form. The
+noise of a run grows with its error, so outliers do not decide.
+
+Memory: the logarithm of need over prediction is normal, as in `evidence.memory_spread`.
+Its bias and spread are unknown too; they are summed out on a small grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from meshwright.calibration.responses import (
+    Hypotheses,
+    Probabilities,
+    Response,
+    alternatives,
+    hypotheses,
+    normalised,
+    responses_of,
+)
+from meshwright.cost.profile import Profile
+from meshwright.evidence.fit import OUTLIER
+from meshwright.evidence.memory_spread import (
+    ASTRAY,
+    BIAS_SD,
+    LOG_SIGMA_SD,
+    MemoryRows,
+    memory_rows,
+    row_value,
+)
+from meshwright.evidence.price import Priced
+from meshwright.evidence.timed_runs import SITE, unknowns
+from meshwright.frameworks.base.switches import SWITCH, Setting
+from meshwright.plans.columns import Floats
+from meshwright.spec.memory_spread import MemorySpread
+
+
+@dataclass(frozen=True)
+class CodeBase:
+    """What is believed of one framework, as a site has it, after some runs."""
+
+    runs: tuple[Priced, ...]
+    """Measured runs, then others whose predictions are asked for."""
+    responses: tuple[Response, ...]
+    switched: Hypotheses
+    weights: Floats
+    """The probability of every hypothesis."""
+    times: StepTimes
+
+    @cached_property
+    def likely(self) -> int:
+        """Return the hypothesis of which every switch is more likely than not."""
+        return self.switched.likely(self.weights)
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Return the switches that likely stand otherwise than was believed."""
+        departs = self.switched.departs[self.likely]
+        found = zip(self.switched.alternatives, departs.tolist(), strict=True)
+        return {name: setting for (name, setting), is_set in found if is_set}
+
+    @property
+    def probabilities(self) -> Probabilities:
+        """Return the probability of every position of the switches that matter."""
+        found = self.switched.probabilities(self.weights)
+        result: Probabilities = {}
+        for (name, setting), probability in found.items():
+            result.setdefault(name, {})[setting] = probability
+        for name, own in result.items():
+            others = [one for one in SWITCH[name].settings if one not in own]
+            believed = self._believed(name)
+            if believed is None and len(others) == 1:
+                believed = others[0]
+            if believed is not None and believed not in own:
+                own[believed] = 1 - math.fsum(own.values())
+        return result
+
+    @property
+    def log_steps(self) -> Floats:
+        """Return the logarithm of the step time of every run, as it is likely."""
+        believed = np.array([one.log_s for one in self.responses])
+        return np.asarray(believed + self.times.means[self.likely])
+
+    @property
+    def spreads(self) -> Floats:
+        """Return the standard deviation of the log time of every run, if repeated."""
+        return self.times.spread(self.weights, self.likely)
+
+    def _believed(self, name: str) -> Setting | None:
+        positions = (one.settings.get(name) for one in self.responses)
+        return next((own for own in positions if own is not None), None)
+
+
+def code_base(
+    runs: Sequence[Priced],
+    responses: Sequence[Response],
+    measured: int,
+    profile: Profile,
+) -> CodeBase:
+    """Return what the first `measured` runs of a framework tell of all of them."""
+    switched = hypotheses(alternatives(responses))
+    seen, prior = runs[:measured], profile.memory_spread(runs[0].spec.framework)
+    logs = switched.log_prior
+    logs = logs + memory_likelihood(seen, responses[:measured], switched, prior)
+    log_measured = np.full(len(runs), np.nan)
+    log_measured[:measured] = [np.log(one.run.step_s or np.nan) for one in seen]
+    times = believed_times(responses, log_measured, switched, logs)
+    return CodeBase(
+        runs=tuple(runs),
+        responses=tuple(responses),
+        switched=switched,
+        weights=normalised(logs + times.log_likelihood),
+        times=times,
+    )
+
+
+def code_base_of(runs: Sequence[Priced], profile: Profile) -> CodeBase:
+    """Return what the measured runs of one framework tell of it."""
+    return code_base(runs, responses_of(runs, profile), len(runs), profile)
+
+
+NOISE = 0.06
+"""Standard deviation of the log time of an ordinary run around the right formula."""
+
+MEASUREMENT_SD = 0.1
+"""Standard deviation of the log time of any further run, outliers among them.
+
+As large as makes stated bands true: calibrated on five runs, nine in ten of the others
+lie within theirs (`benchmarks.calibrate_few`).
+"""
+
+REWEIGHTINGS = 3
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What is believed of ln(measured / predicted) of some runs: means and variances.
+
+    The noise of the next measurement is not part of the covariance.
+    """
+
+    means: Floats
+    """Under every hypothesis, (hypotheses, runs)."""
+    covariance: Floats
+    """(runs, runs), the same under every hypothesis."""
+    log_likelihood: Floats
+    """Of the rows that were seen, under every hypothesis."""
+
+    def spread(self, weights: Floats, likely: int) -> Floats:
+        """Return the standard deviation of a measurement around the likely mean."""
+        away = weights @ (self.means - self.means[likely]) ** 2
+        return np.asarray(np.sqrt(np.diag(self.covariance) + away + MEASUREMENT_SD**2))
+
+
+def prior_covariance(runs: Sequence[Response]) -> Floats:
+    """Return the covariance of log times that factors cause, before any row."""
+    classes = list(dict.fromkeys(one.run_class for one in runs))
+    found = unknowns(classes, (), users=None)
+    slopes = np.concatenate(
+        [found.slopes(one.run_class, one.slopes[None, :]) for one in runs]
+    )
+    scaled = slopes * found.spreads
+    return np.asarray(scaled @ scaled.T + SITE[1] ** 2)
+
+
+def believed_times(
+    runs: Sequence[Response],
+    log_measured: Floats,
+    switched: Hypotheses,
+    log_prior: Floats,
+) -> StepTimes:
+    """Return what is believed of the times of runs, some of which were measured.
+
+    Args:
+        runs: Measured runs and others.
+        log_measured: Logarithms of their times; nan where none was measured.
+        switched: The hypotheses.
+        log_prior: What else is known of the hypotheses, as logarithms.
+    """
+    shifts, covariance = switched.log_ratios(runs), prior_covariance(runs)
+    seen = np.flatnonzero(np.isfinite(log_measured))
+    if not len(seen):
+        return StepTimes(shifts, covariance, np.zeros(len(shifts)))
+    believed = np.array([one.log_s for one in runs])
+    apart = (log_measured - believed)[seen] - shifts[:, seen]
+    noise = np.full(len(seen), NOISE**2)
+    for _ in range(REWEIGHTINGS):
+        total = covariance[np.ix_(seen, seen)] + np.diag(noise)
+        gain = np.linalg.solve(total, covariance[seen]).T
+        fitted = apart @ gain.T
+        likelihood = (
+            -np.einsum("hi,hi->h", apart, np.linalg.solve(total, apart.T).T) / 2
+        )
+        weights = normalised(log_prior + likelihood)
+        errors = np.sqrt(weights @ (apart - fitted[:, seen]) ** 2)
+        noise = NOISE**2 * np.sqrt(1 + (errors / OUTLIER) ** 2)
+    left = covariance - gain @ covariance[seen]
+    return StepTimes(shifts + fitted, left, likelihood)
+
+
+BIASES = np.linspace(-2.5, 2.5, 15)
+LOG_SIGMAS = np.linspace(-1.5, 1.5, 5)
+"""Points of the grid, in standard deviations."""
+
+
+def memory_likelihood(
+    runs: Sequence[Priced],
+    responses: Sequence[Response],
+    switched: Hypotheses,
+    prior: MemorySpread,
+) -> Floats:
+    """Return the log likelihood of what runs tell of memory, (hypotheses,)."""
+    by_id = {one.run.id: index for index, one in enumerate(runs)}
+    rows = memory_rows(runs, are_own=True)
+    if not len(rows):
+        return np.zeros(len(switched.departs))
+    told = [responses[by_id[one.run.id]] for one in rows.runs]
+    values = _values(rows, told, switched)
+    grid = [(bias, sigma) for bias in BIASES for sigma in LOG_SIGMAS]
+    logs = [_log_likelihood(rows, values, prior, *point) for point in grid]
+    return np.asarray(np.logaddexp.reduce(np.array(logs), axis=0))
+
+
+def _values(rows: MemoryRows, told: Sequence[Response], switched: Hypotheses) -> Floats:
+    """Return `MemoryRows.value` under every hypothesis, (hypotheses, rows)."""
+    allocated = switched.allocated_gib(told)
+    result = np.empty_like(allocated)
+    for row, (one, own) in enumerate(zip(rows.runs, told, strict=True)):
+        gibs, place = np.unique(allocated[:, row], return_inverse=True)
+        moved = [
+            replace(one, allocated_gib=gib, peak_gib=gib + own.overhead_gib)
+            for gib in gibs.tolist()
+        ]
+        values = [row_value(other, bool(rows.is_peak[row])) for other in moved]
+        result[:, row] = np.array(values)[place]
+    return result
+
+
+def _log_likelihood(
+    rows: MemoryRows,
+    values: Floats,
+    prior: MemorySpread,
+    bias_sds: float,
+    log_sigma_sds: float,
+) -> Floats:
+    """Return the log likelihood at a point of the grid, with the point's prior."""
+    from scipy.special import ndtr
+
+    sigma = prior.sigma * np.exp(LOG_SIGMA_SD * log_sigma_sds)
+    scaled = (values - prior.bias - BIAS_SD * bias_sds) / sigma
+    peaks = np.exp(-(scaled**2) / 2) / (sigma * np.sqrt(2 * np.pi))
+    labels = ndtr(np.where(rows.fits, scaled, -scaled))
+    likely = np.where(rows.is_peak, peaks, labels)
+    belief = -(bias_sds**2 + log_sigma_sds**2) / 2
+    return np.asarray(belief + np.log((1 - ASTRAY) * likely + ASTRAY / 2).sum(axis=1))
